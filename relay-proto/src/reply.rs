@@ -1,0 +1,251 @@
+//! What a relay answers. A reply has no header: its form follows from the command.
+
+use std::fmt;
+
+use bytes::BufMut;
+use wire::{DecodeError, Field, SessionId, StreamId, Text, wire_struct};
+
+use crate::{CommandCode, Minor, Version};
+
+/// How a command ended. A producer only asks whether it is [`OK`](Self::OK).
+/// (`enum lttcomm_return_code`)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReturnCode(pub u32);
+
+impl ReturnCode {
+    /// It was done.
+    pub const OK: Self = Self(10);
+    /// It is not known, or its stream is not, or a file could not be written.
+    pub const UNKNOWN: Self = Self(11);
+    /// The session cannot be opened.
+    pub const FATAL: Self = Self(25);
+    /// The chunk is not known.
+    pub const NO_MEMORY: Self = Self(26);
+    /// A name or code in it is not allowed.
+    pub const INVALID: Self = Self(97);
+    /// It does not fit what went before.
+    pub const INVALID_PROTOCOL: Self = Self(152);
+    /// Files could not be made or moved.
+    pub const FILE_CREATION: Self = Self(153);
+}
+
+impl fmt::Display for ReturnCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::OK => f.write_str("done"),
+            Self::UNKNOWN => f.write_str("unknown command or stream (11)"),
+            Self::FATAL => f.write_str("session refused (25)"),
+            Self::NO_MEMORY => f.write_str("unknown chunk (26)"),
+            Self::INVALID => f.write_str("invalid (97)"),
+            Self::INVALID_PROTOCOL => f.write_str("out of order (152)"),
+            Self::FILE_CREATION => f.write_str("files could not be made (153)"),
+            Self(code) => write!(f, "code {code}"),
+        }
+    }
+}
+
+impl Field for ReturnCode {
+    const SIZE: usize = 4;
+
+    fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(u32::read(from)?))
+    }
+
+    fn write(&self, to: &mut impl BufMut) {
+        to.put_u32(self.0);
+    }
+}
+
+wire_struct! {
+    /// Answers `GET_CONFIGURATION`.
+    #[derive(Copy)]
+    pub Configuration [12 bytes] {
+        /// How it ended.
+        code: ReturnCode,
+        /// [`CLEAR_ALLOWED`]; producers ignore the other bits.
+        flags: u64,
+    }
+
+    /// Answers `ADD_STREAM`.
+    #[derive(Copy)]
+    pub StreamAdded [12 bytes] {
+        /// The relay's number for the stream. None if it was refused.
+        stream: Option<StreamId>,
+        /// How it ended.
+        code: ReturnCode,
+    }
+
+    /// Answers `CREATE_SESSION`, before 2.11 all of it.
+    SessionCreatedHead [12 bytes] {
+        session: SessionId,
+        code: ReturnCode,
+    }
+
+    /// Answers `TRACE_CHUNK_EXISTS`.
+    #[derive(Copy)]
+    pub ChunkExists [5 bytes] {
+        /// How it ended.
+        code: ReturnCode,
+        /// 1 as long as something is still written to the chunk, else 0.
+        exists: u8,
+    }
+}
+
+/// Bit of [`Configuration::flags`]: a recording may be cleared.
+pub const CLEAR_ALLOWED: u64 = 1;
+
+/// What a relay answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To `VERSION`: the relay's own, not what both speak.
+    Version(Version),
+    /// To `GET_CONFIGURATION`.
+    Configuration(Configuration),
+    /// To `CREATE_SESSION`.
+    SessionCreated {
+        /// The relay's number for the session; 0 if it was refused.
+        session: SessionId,
+        /// How it ended.
+        code: ReturnCode,
+        /// Where the trace will lie, below the relay's output. Since 2.11, unless refused.
+        path: Option<Text>,
+    },
+    /// To `ADD_STREAM`.
+    StreamAdded(StreamAdded),
+    /// To every command that asks for no more than how it ended.
+    Ended(ReturnCode),
+    /// To `DATA_PENDING` and `END_DATA_PENDING`: whether data is still under way.
+    Pending(bool),
+    /// To `DATA_PENDING` of an unknown stream.
+    PendingUnknown,
+    /// To `CLOSE_TRACE_CHUNK`.
+    ChunkClosed {
+        /// How it ended.
+        code: ReturnCode,
+        /// Where the chunk lies, below the relay's output. Unless refused.
+        path: Option<Text>,
+    },
+    /// To `TRACE_CHUNK_EXISTS`.
+    ChunkExists(ChunkExists),
+}
+
+/// Longest path in a reply with its NUL.
+const PATH_LIMIT: u32 = 4096;
+
+impl Reply {
+    /// Whether the command was done.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        match self {
+            Self::Version(_) | Self::Pending(_) => true,
+            Self::PendingUnknown => false,
+            Self::Configuration(Configuration { code, .. })
+            | Self::SessionCreated { code, .. }
+            | Self::StreamAdded(StreamAdded { code, .. })
+            | Self::Ended(code)
+            | Self::ChunkClosed { code, .. }
+            | Self::ChunkExists(ChunkExists { code, .. }) => *code == ReturnCode::OK,
+        }
+    }
+
+    /// Appends the reply in the form that `minor` calls for.
+    pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
+        match self {
+            Self::Version(version) => version.write(to),
+            Self::Configuration(configuration) => configuration.write(to),
+            Self::SessionCreated {
+                session,
+                code,
+                path,
+            } => {
+                SessionCreatedHead {
+                    session: *session,
+                    code: *code,
+                }
+                .write(to);
+                if minor.has_chunks() {
+                    write_path(path.as_ref(), to);
+                }
+            }
+            Self::StreamAdded(added) => added.write(to),
+            Self::Ended(code) => code.write(to),
+            Self::Pending(pending) => to.put_u32(u32::from(*pending)),
+            Self::PendingUnknown => to.put_u32(u32::MAX),
+            Self::ChunkClosed { code, path } => {
+                code.write(to);
+                write_path(path.as_ref(), to);
+            }
+            Self::ChunkExists(exists) => exists.write(to),
+        }
+    }
+
+    /// Takes the reply to a command off the front of `from`; `None` if it is not all there yet.
+    ///
+    /// # Errors
+    /// If the bytes cannot be such a reply.
+    pub fn decode(
+        to: CommandCode,
+        minor: Minor,
+        from: &mut &[u8],
+    ) -> Result<Option<Self>, DecodeError> {
+        let mut at = *from;
+        match Self::read(to, minor, &mut at) {
+            Ok(reply) => {
+                *from = at;
+                Ok(Some(reply))
+            }
+            Err(DecodeError::Truncated { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(to: CommandCode, minor: Minor, from: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(match to {
+            CommandCode::Version => Self::Version(Field::read(from)?),
+            CommandCode::GetConfiguration => Self::Configuration(Field::read(from)?),
+            CommandCode::CreateSession => {
+                let head = SessionCreatedHead::read(from)?;
+                let path = if minor.has_chunks() {
+                    read_path(from)?
+                } else {
+                    None
+                };
+                Self::SessionCreated {
+                    session: head.session,
+                    code: head.code,
+                    path,
+                }
+            }
+            CommandCode::AddStream => Self::StreamAdded(Field::read(from)?),
+            CommandCode::DataPending | CommandCode::EndDataPending => match u32::read(from)? {
+                0 => Self::Pending(false),
+                1 => Self::Pending(true),
+                u32::MAX => Self::PendingUnknown,
+                code => Self::Ended(ReturnCode(code)),
+            },
+            CommandCode::CloseTraceChunk => {
+                let code = ReturnCode::read(from)?;
+                Self::ChunkClosed {
+                    code,
+                    path: read_path(from)?,
+                }
+            }
+            CommandCode::TraceChunkExists => Self::ChunkExists(Field::read(from)?),
+            _ => Self::Ended(Field::read(from)?),
+        })
+    }
+}
+
+fn write_path(path: Option<&Text>, to: &mut impl BufMut) {
+    to.put_u32(path.map_or(0, Text::terminated_len));
+    if let Some(path) = path {
+        path.write_terminated(to);
+    }
+}
+
+fn read_path(from: &mut &[u8]) -> Result<Option<Text>, DecodeError> {
+    match u32::read(from)? {
+        0 => Ok(None),
+        length => Text::read_terminated(from, length, "path", 1..=PATH_LIMIT).map(Some),
+    }
+}

@@ -1,0 +1,521 @@
+//! The relay's end of a control connection: takes bytes, asks a [`Relay`] to act, gives replies.
+//!
+//! Here stands what the protocol demands whatever the relay does: the order of commands, their
+//! lengths, one session per connection, and which refusals end the connection. Nothing here
+//! remembers a stream or a session.
+
+use bytes::BufMut;
+use thiserror::Error;
+use wire::{DecodeError, Field, SessionId, StreamId, Text};
+
+use crate::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
+use crate::command::{CommandCode, ControlHeader};
+use crate::index::SendIndex;
+use crate::metadata::{ResetMetadata, SendMetadata};
+use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, StreamAdded};
+use crate::session::CreateSession;
+use crate::stream::{AddStream, CloseStream, DataPending};
+use crate::{Command, Minor, Reply, ReturnCode, Version};
+
+/// Longest command, metadata text included, that a producer may announce. The reference has the
+/// same limit; nothing here takes memory by it.
+pub const MOST_COMMAND_BYTES: u64 = 128 << 20;
+
+/// Why a relay will not do what it was asked.
+#[derive(Debug, Error)]
+#[error("{why}")]
+pub struct Refusal {
+    /// What the peer is told.
+    pub code: ReturnCode,
+    /// What the log is told.
+    pub why: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl Refusal {
+    /// A refusal.
+    pub fn new(code: ReturnCode, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self {
+            code,
+            why: why.into(),
+        }
+    }
+}
+
+/// What a relay does for the producer at the other end of one control connection. All commands but
+/// [`create_session`](Self::create_session) come after it and concern its session only: a stream
+/// of another session is to be refused like an unknown one.
+pub trait Relay {
+    /// Whether recordings may be cleared.
+    fn clear_allowed(&self) -> bool;
+
+    /// Opens the connection's session; called until it succeeds once.
+    ///
+    /// # Errors
+    /// If the session may not be opened. The connection goes on.
+    fn create_session(
+        &mut self,
+        minor: Minor,
+        session: CreateSession,
+    ) -> Result<SessionCreated, Refusal>;
+
+    /// Adds a stream.
+    ///
+    /// # Errors
+    /// If the stream may not be. The connection goes on.
+    fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal>;
+
+    /// The streams added so far may be shown to viewers.
+    ///
+    /// # Errors
+    /// As of every command from here on: ends the connection.
+    fn streams_sent(&mut self) -> Result<(), Refusal>;
+
+    /// `length` bytes of metadata text follow, then `padding_size` zeros are to be appended.
+    fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal>;
+
+    /// Some of the text that was announced.
+    fn metadata_text(&mut self, text: &[u8]) -> Result<(), Refusal>;
+
+    /// All of the text that was announced has come.
+    fn end_metadata(&mut self) -> Result<(), Refusal>;
+
+    /// The metadata starts anew.
+    fn reset_metadata(&mut self, reset: ResetMetadata) -> Result<(), Refusal>;
+
+    /// The index of a packet, or a beacon.
+    fn index(&mut self, index: SendIndex) -> Result<(), Refusal>;
+
+    /// No more of a stream is to come.
+    fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal>;
+
+    /// A round of questions about data under way begins.
+    fn begin_data_pending(&mut self);
+
+    /// Whether data of a stream is still under way. `None`: there is no such stream.
+    fn data_pending(&mut self, ask: DataPending) -> Option<bool>;
+
+    /// In the round, whether a metadata stream has come to rest: by now it has.
+    fn quiescent(&mut self, stream: StreamId);
+
+    /// The round ends: whether data of any stream is still under way.
+    fn end_data_pending(&mut self) -> bool;
+
+    /// A new chunk is current from now on.
+    fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal>;
+
+    /// Streams go over to another chunk or to none.
+    fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal>;
+
+    /// A chunk ends. Gives where it will lie, below the relay's output.
+    fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal>;
+
+    /// Whether something is still written to a chunk.
+    fn chunk_exists(&mut self, ask: TraceChunkExists) -> bool;
+}
+
+/// A session that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionCreated {
+    /// The relay's number for it, from 1.
+    pub session: SessionId,
+    /// Where its trace will lie, below the relay's output.
+    pub path: Text,
+}
+
+/// Why a control connection cannot go on.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The peer speaks another major version.
+    #[error("the producer speaks protocol {}.{}, not {}", .theirs.major, .theirs.minor, Version::OURS.major)]
+    Incompatible {
+        /// What it speaks.
+        theirs: Version,
+    },
+    /// A command that is not in the table, or not yet at the agreed version.
+    #[error("unknown command {code}")]
+    UnknownCommand {
+        /// Its number.
+        code: u32,
+    },
+    /// A command that makes no sense yet, or any more.
+    #[error("{command:?} out of place: {why}")]
+    OutOfPlace {
+        /// The command.
+        command: CommandCode,
+        /// What should have been.
+        why: &'static str,
+    },
+    /// A command that announces more than any may have.
+    #[error("{command:?} announces {announced} bytes, {most} are allowed")]
+    TooLong {
+        /// The command.
+        command: CommandCode,
+        /// What it announces.
+        announced: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// A command that cannot be read.
+    #[error("malformed {command:?}: {source}")]
+    Malformed {
+        /// The command.
+        command: CommandCode,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A command that the relay refused, and that does not leave the connection open.
+    #[error("{command:?} refused: {refusal}")]
+    Refused {
+        /// The command.
+        command: CommandCode,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What a call to [`Connection::advance`] has come to.
+#[derive(Debug)]
+pub enum Progress {
+    /// Something was done; there may be more to do in what is left of the input.
+    Advanced,
+    /// A command was refused and the connection goes on. For the log.
+    Refused(CommandCode, Refusal),
+    /// More bytes must come first.
+    NeedsMore,
+}
+
+/// One producer's control connection, from `VERSION` on.
+#[derive(Debug, Default)]
+pub struct Connection {
+    minor: Option<Minor>,
+    in_session: bool,
+    body: Body,
+}
+
+/// What the next bytes are.
+#[derive(Debug, Default)]
+enum Body {
+    /// A header.
+    #[default]
+    Command,
+    /// Metadata text.
+    Text { left: u64 },
+    /// What a command has at its end beyond what is known of it.
+    Ignored { left: u64 },
+}
+
+impl Connection {
+    /// Whether the peer has said which version it speaks.
+    #[must_use]
+    pub fn is_greeted(&self) -> bool {
+        self.minor.is_some()
+    }
+
+    /// Whether a command has begun and not ended, given what is left of the input.
+    #[must_use]
+    pub fn in_command(&self, input: &[u8]) -> bool {
+        !input.is_empty() || !matches!(self.body, Body::Command)
+    }
+
+    /// Takes one command, or a piece of metadata text, off the front of `input`, has `relay` do it
+    /// and appends the reply to `replies`. What is left of `input` must be shown again with what
+    /// follows.
+    ///
+    /// # Errors
+    /// If the connection cannot go on: it is to be closed after what is in `replies` is sent.
+    pub fn advance(
+        &mut self,
+        input: &mut &[u8],
+        relay: &mut impl Relay,
+        replies: &mut impl BufMut,
+    ) -> Result<Progress, ControlError> {
+        match &mut self.body {
+            Body::Command => self.command(input, relay, replies),
+            Body::Ignored { left } => {
+                if take(input, left).is_empty() {
+                    return Ok(Progress::NeedsMore);
+                }
+                if *left == 0 {
+                    self.body = Body::Command;
+                }
+                Ok(Progress::Advanced)
+            }
+            Body::Text { left } => {
+                let text = take(input, left);
+                if text.is_empty() {
+                    return Ok(Progress::NeedsMore);
+                }
+                let mut done = relay.metadata_text(text);
+                if *left == 0 {
+                    self.body = Body::Command;
+                    done = done.and_then(|()| relay.end_metadata());
+                }
+                done.map_err(|refusal| {
+                    let command = CommandCode::SendMetadata;
+                    ControlError::Refused { command, refusal }
+                })?;
+                Ok(Progress::Advanced)
+            }
+        }
+    }
+
+    fn command(
+        &mut self,
+        input: &mut &[u8],
+        relay: &mut impl Relay,
+        replies: &mut impl BufMut,
+    ) -> Result<Progress, ControlError> {
+        let mut at = *input;
+        let Ok(header) = ControlHeader::read(&mut at) else {
+            return Ok(Progress::NeedsMore);
+        };
+        let command = self.admit(&header).inspect_err(|error| {
+            if matches!(error, ControlError::UnknownCommand { .. }) {
+                ReturnCode::UNKNOWN.write(replies);
+            }
+        })?;
+        let announced = usize::try_from(header.data_size).unwrap_or(usize::MAX);
+        let Some((payload, rest)) = at.split_at_checked(announced.min(command.most())) else {
+            return Ok(Progress::NeedsMore);
+        };
+        *input = rest;
+        let ignored = (announced - payload.len()) as u64;
+        let minor = self.minor.unwrap_or(Minor(0));
+        let decoded = Command::decode(command, minor, payload).map_err(|source| {
+            if command == CommandCode::AddStream {
+                refused_stream(ReturnCode::UNKNOWN).encode(minor, replies);
+            }
+            ControlError::Malformed { command, source }
+        });
+        let decoded = match decoded {
+            // A session may be asked for again with a better name.
+            Err(ControlError::Malformed {
+                command: CommandCode::CreateSession,
+                source,
+            }) => {
+                self.skip(ignored);
+                refused_session(ReturnCode::FATAL).encode(minor, replies);
+                let refusal = Refusal::new(ReturnCode::FATAL, source);
+                return Ok(Progress::Refused(command, refusal));
+            }
+            decoded => decoded?,
+        };
+        if let Command::SendMetadata(metadata) = decoded {
+            return self.metadata(metadata, ignored, relay);
+        }
+        self.skip(ignored);
+        self.answer(command, decoded, relay, replies)
+    }
+
+    /// Decides by its header alone whether a command may come now.
+    fn admit(&self, header: &ControlHeader) -> Result<CommandCode, ControlError> {
+        let unknown = ControlError::UnknownCommand { code: header.code };
+        let Ok(command) = CommandCode::from_code(header.code) else {
+            return Err(unknown);
+        };
+        let out_of_place = |why| Err(ControlError::OutOfPlace { command, why });
+        match (self.minor, command) {
+            (None, CommandCode::Version) => {}
+            (None, _) => return out_of_place("VERSION must come first"),
+            (Some(_), CommandCode::Version) => return out_of_place("it has come before"),
+            (Some(minor), _) if minor < command.since() => return Err(unknown),
+            (Some(_), CommandCode::CreateSession) if self.in_session => {
+                return out_of_place("the connection has a session");
+            }
+            (
+                Some(_),
+                CommandCode::CreateSession | CommandCode::GetConfiguration | CommandCode::StartData,
+            ) => {}
+            (Some(_), _) if !self.in_session => {
+                return out_of_place("the connection has no session");
+            }
+            (Some(_), _) => {}
+        }
+        // The one command whose length is part of its meaning.
+        let most = match command {
+            CommandCode::RotateStreams => command.most() as u64,
+            _ => MOST_COMMAND_BYTES,
+        };
+        if header.data_size > most {
+            return Err(ControlError::TooLong {
+                command,
+                announced: header.data_size,
+                most,
+            });
+        }
+        Ok(command)
+    }
+
+    fn metadata(
+        &mut self,
+        metadata: SendMetadata,
+        length: u64,
+        relay: &mut impl Relay,
+    ) -> Result<Progress, ControlError> {
+        let command = CommandCode::SendMetadata;
+        if length == 0 {
+            return Err(ControlError::OutOfPlace {
+                command,
+                why: "it has no text",
+            });
+        }
+        relay
+            .begin_metadata(metadata, length)
+            .map_err(|refusal| ControlError::Refused { command, refusal })?;
+        self.body = Body::Text { left: length };
+        Ok(Progress::Advanced)
+    }
+
+    fn skip(&mut self, left: u64) {
+        if left > 0 {
+            self.body = Body::Ignored { left };
+        }
+    }
+
+    fn answer(
+        &mut self,
+        code: CommandCode,
+        command: Command,
+        relay: &mut impl Relay,
+        replies: &mut impl BufMut,
+    ) -> Result<Progress, ControlError> {
+        let minor = self.minor.unwrap_or(Minor(0));
+        // Either the reply, or how the refusal is answered and whether the connection goes on.
+        let ended = |done: Result<(), Refusal>| match done {
+            Ok(()) => Ok(Reply::Ended(ReturnCode::OK)),
+            Err(refusal) => Err((Reply::Ended(refusal.code), refusal, GoesOn::No)),
+        };
+        let outcome = match command {
+            Command::Version(theirs) => {
+                Version::OURS.write(replies);
+                self.minor = Some(
+                    theirs
+                        .common(Version::OURS)
+                        .ok_or(ControlError::Incompatible { theirs })?,
+                );
+                return Ok(Progress::Advanced);
+            }
+            Command::StartData => Ok(Reply::Ended(ReturnCode::OK)),
+            Command::GetConfiguration(ask) if ask.query != 0 => {
+                let code = ReturnCode::INVALID_PROTOCOL;
+                let refusal = Refusal::new(code, "no query is defined");
+                Err((
+                    Reply::Configuration(Configuration { code, flags: 0 }),
+                    refusal,
+                    GoesOn::Yes,
+                ))
+            }
+            Command::GetConfiguration(_) => Ok(Reply::Configuration(Configuration {
+                code: ReturnCode::OK,
+                flags: if relay.clear_allowed() {
+                    CLEAR_ALLOWED
+                } else {
+                    0
+                },
+            })),
+            Command::CreateSession(session) => match relay.create_session(minor, session) {
+                Ok(created) => {
+                    self.in_session = true;
+                    Ok(Reply::SessionCreated {
+                        session: created.session,
+                        code: ReturnCode::OK,
+                        path: Some(created.path),
+                    })
+                }
+                Err(refusal) => Err((refused_session(refusal.code), refusal, GoesOn::Yes)),
+            },
+            Command::AddStream(stream) => match relay.add_stream(stream) {
+                Ok(stream) => Ok(Reply::StreamAdded(StreamAdded {
+                    stream: Some(stream),
+                    code: ReturnCode::OK,
+                })),
+                Err(refusal) => Err((refused_stream(refusal.code), refusal, GoesOn::Yes)),
+            },
+            Command::SendMetadata(_) => unreachable!("its text is still to come"),
+            Command::StreamsSent => ended(relay.streams_sent()),
+            Command::ResetMetadata(reset) => ended(relay.reset_metadata(reset)),
+            Command::SendIndex(index) => ended(relay.index(index)),
+            Command::CloseStream(close) => ended(relay.close_stream(close)),
+            Command::BeginDataPending(_) => {
+                relay.begin_data_pending();
+                Ok(Reply::Ended(ReturnCode::OK))
+            }
+            Command::DataPending(ask) => match relay.data_pending(ask) {
+                Some(pending) => Ok(Reply::Pending(pending)),
+                None => {
+                    let refusal = Refusal::new(ReturnCode(u32::MAX), "unknown stream");
+                    Err((Reply::PendingUnknown, refusal, GoesOn::No))
+                }
+            },
+            Command::QuiescentControl(ask) => {
+                relay.quiescent(ask.stream);
+                Ok(Reply::Ended(ReturnCode::OK))
+            }
+            Command::EndDataPending(_) => Ok(Reply::Pending(relay.end_data_pending())),
+            Command::CreateTraceChunk(chunk) => ended(relay.create_chunk(chunk)),
+            Command::RotateStreams(rotation) => ended(relay.rotate_streams(rotation)),
+            Command::CloseTraceChunk(close) => match relay.close_chunk(close) {
+                Ok(path) => Ok(Reply::ChunkClosed {
+                    code: ReturnCode::OK,
+                    path: Some(path),
+                }),
+                Err(refusal) => {
+                    let reply = Reply::ChunkClosed {
+                        code: refusal.code,
+                        path: None,
+                    };
+                    Err((reply, refusal, GoesOn::No))
+                }
+            },
+            Command::TraceChunkExists(ask) => Ok(Reply::ChunkExists(ChunkExists {
+                code: ReturnCode::OK,
+                exists: u8::from(relay.chunk_exists(ask)),
+            })),
+        };
+        match outcome {
+            Ok(reply) => {
+                reply.encode(minor, replies);
+                Ok(Progress::Advanced)
+            }
+            Err((reply, refusal, goes_on)) => {
+                reply.encode(minor, replies);
+                match goes_on {
+                    GoesOn::Yes => Ok(Progress::Refused(code, refusal)),
+                    GoesOn::No => Err(ControlError::Refused {
+                        command: code,
+                        refusal,
+                    }),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a refusal leaves the connection open.
+enum GoesOn {
+    Yes,
+    No,
+}
+
+fn refused_session(code: ReturnCode) -> Reply {
+    Reply::SessionCreated {
+        session: SessionId(0),
+        code,
+        path: None,
+    }
+}
+
+fn refused_stream(code: ReturnCode) -> Reply {
+    Reply::StreamAdded(StreamAdded { stream: None, code })
+}
+
+/// Takes what is there of `left` bytes.
+fn take<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
+    let here = usize::try_from(*left)
+        .unwrap_or(usize::MAX)
+        .min(input.len());
+    let (taken, rest) = input.split_at(here);
+    *input = rest;
+    *left -= taken.len() as u64;
+    taken
+}

@@ -1,0 +1,564 @@
+//! Both ends of a control connection, joined in memory: whatever is cut where, sent too early or
+//! made up, each end keeps to the protocol.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
+use proptest::prelude::*;
+use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::{ResetMetadata, SendMetadata};
+use relay_proto::producer::{Producer, ProducerError};
+use relay_proto::server::{Connection, ControlError, Progress, Refusal, Relay, SessionCreated};
+use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
+use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};
+use wire::{
+    Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Micros, PacketIndex, SeqNum, SessionId,
+    StreamId, Text, Timestamp,
+};
+
+/// Remembers what it was asked and refuses on request.
+#[derive(Default)]
+struct Recorder {
+    asked: Vec<String>,
+    metadata: Vec<u8>,
+    refuse: bool,
+}
+
+impl Recorder {
+    fn note(&mut self, what: String) -> Result<(), Refusal> {
+        self.asked.push(what);
+        if self.refuse {
+            Err(Refusal::new(ReturnCode::UNKNOWN, "by request"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Relay for Recorder {
+    fn clear_allowed(&self) -> bool {
+        true
+    }
+    fn create_session(
+        &mut self,
+        minor: Minor,
+        session: CreateSession,
+    ) -> Result<SessionCreated, Refusal> {
+        self.note(format!("session {} at {}", session.name, minor.0))?;
+        Ok(SessionCreated {
+            session: SessionId(1),
+            path: Text::from("host/name"),
+        })
+    }
+    fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
+        self.note(format!("stream {}", stream.channel))?;
+        Ok(StreamId(7))
+    }
+    fn streams_sent(&mut self) -> Result<(), Refusal> {
+        self.note("sent".to_owned())
+    }
+    fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal> {
+        self.note(format!("metadata {length}+{}", metadata.padding))
+    }
+    fn metadata_text(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        self.metadata.extend_from_slice(text);
+        Ok(())
+    }
+    fn end_metadata(&mut self) -> Result<(), Refusal> {
+        self.note("metadata end".to_owned())
+    }
+    fn reset_metadata(&mut self, reset: ResetMetadata) -> Result<(), Refusal> {
+        self.note(format!("reset {}", reset.version))
+    }
+    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+        self.note(format!("index {:?}", index.seq))
+    }
+    fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {
+        self.note(format!("close {}", close.stream))
+    }
+    fn begin_data_pending(&mut self) {
+        self.asked.push("begin".to_owned());
+    }
+    fn data_pending(&mut self, _: DataPending) -> Option<bool> {
+        self.note("pending".to_owned()).ok().map(|()| false)
+    }
+    fn quiescent(&mut self, _: StreamId) {
+        self.asked.push("quiescent".to_owned());
+    }
+    fn end_data_pending(&mut self) -> bool {
+        self.asked.push("end".to_owned());
+        false
+    }
+    fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal> {
+        self.note(format!("create {}", chunk.chunk))
+    }
+    fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
+        self.note(format!("rotate {}", rotation.positions.len()))
+    }
+    fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal> {
+        self.note(format!("close {}", close.chunk))?;
+        Ok(Text::from("host/name"))
+    }
+    fn chunk_exists(&mut self, _: TraceChunkExists) -> bool {
+        false
+    }
+}
+
+fn session() -> Command {
+    Command::CreateSession(CreateSession {
+        name: Text::from("name"),
+        host: Text::from("host"),
+        base_path: Text::default(),
+        live_timer: Micros(1000),
+        snapshot: false,
+        recording: Some(Recording {
+            daemon: DaemonId([1; 16]),
+            id: 3,
+            created: EpochSeconds(1_795_210_711),
+            name_has_date: false,
+            current_chunk: None,
+        }),
+        trace_format: TraceFormat::Ctf2,
+    })
+}
+
+fn stream() -> Command {
+    Command::AddStream(AddStream {
+        channel: Text::from("chan_0"),
+        path: Text::from("ust/uid/0/64-bit"),
+        tracefile_size: Bytes(0),
+        tracefile_count: 0,
+        chunk: Some(ChunkId(0)),
+    })
+}
+
+fn index(seq: u64) -> Command {
+    Command::SendIndex(SendIndex {
+        stream: StreamId(7),
+        seq: Some(SeqNum(seq)),
+        packet: PacketIndex {
+            packet_size: Bits(4096),
+            content_size: Bits(4096),
+            begin: Timestamp(1),
+            end: Timestamp(2),
+            events_discarded: 0,
+            class: ClassId(0),
+            instance: None,
+            packet_seq: None,
+        },
+    })
+}
+
+/// The two ends and what is under way between them.
+struct Pair {
+    producer: Producer,
+    connection: Connection,
+    relay: Recorder,
+    replies: Vec<u8>,
+    kept: Vec<u8>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            producer: Producer::default(),
+            connection: Connection::default(),
+            relay: Recorder::default(),
+            replies: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// A pair that has agreed on `minor`.
+    fn greeted(minor: u32) -> Self {
+        let mut pair = Self::new();
+        let mut hello = Vec::new();
+        let version = Command::Version(Version { major: 2, minor });
+        pair.producer.send(&version, &mut hello).unwrap();
+        pair.deliver(&hello).unwrap();
+        // The producer heard the relay's own version; it said a lower one itself.
+        assert_eq!(
+            pair.replies(),
+            [(CommandCode::Version, Reply::Version(Version::OURS))]
+        );
+        pair
+    }
+
+    /// A pair with a session open.
+    fn in_session() -> Self {
+        let mut pair = Self::greeted(15);
+        pair.ask(&session()).unwrap();
+        pair.relay.asked.clear();
+        pair
+    }
+
+    /// Gives the relay's end some bytes.
+    fn deliver(&mut self, bytes: &[u8]) -> Result<Vec<(CommandCode, Refusal)>, ControlError> {
+        self.kept.extend_from_slice(bytes);
+        let mut refused = Vec::new();
+        let kept = std::mem::take(&mut self.kept);
+        let mut input = &kept[..];
+        loop {
+            match self
+                .connection
+                .advance(&mut input, &mut self.relay, &mut self.replies)?
+            {
+                Progress::Advanced => {}
+                Progress::Refused(command, refusal) => refused.push((command, refusal)),
+                Progress::NeedsMore => break,
+            }
+        }
+        self.kept = input.to_vec();
+        Ok(refused)
+    }
+
+    /// Takes the replies that have come.
+    fn replies(&mut self) -> Vec<(CommandCode, Reply)> {
+        let bytes = std::mem::take(&mut self.replies);
+        let mut input = &bytes[..];
+        let mut replies = Vec::new();
+        while let Some(reply) = self.producer.receive(&mut input).unwrap() {
+            replies.push(reply);
+        }
+        assert!(input.is_empty());
+        replies
+    }
+
+    fn ask(&mut self, command: &Command) -> Result<Reply, ControlError> {
+        let mut bytes = Vec::new();
+        self.producer.send(command, &mut bytes).unwrap();
+        self.deliver(&bytes)?;
+        let mut replies = self.replies();
+        assert_eq!(replies.len(), 1);
+        Ok(replies.remove(0).1)
+    }
+}
+
+fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ControlHeader {
+        circuit: 0,
+        data_size,
+        code,
+        code_version: 0,
+    }
+    .write(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn commands_sent_in_one_go_are_answered_in_order_however_they_are_cut(
+        minor in 11..=15u32,
+        cuts in prop::collection::vec(1..40usize, 1..20),
+    ) {
+        let mut pair = Pair::greeted(minor);
+        let mut sent = Vec::new();
+        for command in [session(), stream(), Command::StreamsSent] {
+            pair.producer.send(&command, &mut sent).unwrap();
+        }
+        let text = b"/* CTF 1.8 */ and more than one piece of it";
+        let metadata = SendMetadata { stream: StreamId(7), padding: 5 };
+        pair.producer.send_metadata(metadata, text, &mut sent).unwrap();
+        sent.extend_from_slice(text);
+        pair.producer.send(&index(0), &mut sent).unwrap();
+        pair.producer.send(&index(1), &mut sent).unwrap();
+        let mut rest = &sent[..];
+        for &cut in cuts.iter().cycle() {
+            let (piece, after) = rest.split_at(cut.min(rest.len()));
+            pair.deliver(piece).unwrap();
+            rest = after;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let order: Vec<_> = pair.replies().into_iter().map(|(command, reply)| {
+            assert!(reply.is_ok());
+            command
+        }).collect();
+        prop_assert_eq!(order, [
+            CommandCode::CreateSession,
+            CommandCode::AddStream,
+            CommandCode::StreamsSent,
+            CommandCode::SendIndex,
+            CommandCode::SendIndex,
+        ]);
+        prop_assert_eq!(&pair.relay.metadata, text);
+        prop_assert_eq!(&pair.relay.asked, &[
+            &format!("session name at {minor}"), "stream chan_0", "sent", "metadata 43+5",
+            "metadata end", "index Some(SeqNum(0))", "index Some(SeqNum(1))",
+        ]);
+        prop_assert!(!pair.connection.in_command(&pair.kept));
+    }
+
+    #[test]
+    fn random_bytes_end_the_connection_or_wait_for_more(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let mut pair = Pair::in_session();
+        let _ = pair.deliver(&bytes);
+        let mut fresh = Pair::new();
+        let _ = fresh.deliver(&bytes);
+    }
+
+    #[test]
+    fn random_payloads_of_real_commands_never_do_harm(
+        code in 0..30u32,
+        payload in prop::collection::vec(any::<u8>(), 0..400),
+        greeted in any::<bool>(),
+    ) {
+        let mut pair = if greeted { Pair::in_session() } else { Pair::new() };
+        let _ = pair.deliver(&raw(code, payload.len() as u64, &payload));
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded(
+        name in "[a-z]{1,20}", host in "[a-z]{1,20}", base in "[a-z/]{0,20}",
+        live: u32, snapshot: bool, id: u64, chunk in prop::option::of(any::<u64>()),
+        minor in 11..=15u32,
+    ) {
+        let sent = CreateSession {
+            name: Text::from(name.as_str()),
+            host: Text::from(host.as_str()),
+            base_path: Text::from(base.as_str()),
+            live_timer: Micros(live),
+            snapshot,
+            recording: Some(Recording {
+                daemon: DaemonId([9; 16]),
+                id,
+                created: EpochSeconds(id),
+                name_has_date: snapshot,
+                current_chunk: chunk.map(ChunkId),
+            }),
+            trace_format: if minor < 15 { TraceFormat::Ctf1 } else { TraceFormat::Ctf2 },
+        };
+        let mut bytes = Vec::new();
+        sent.encode(Minor(minor), &mut bytes);
+        prop_assert_eq!(CreateSession::decode(Minor(minor), &bytes), Ok(sent));
+    }
+}
+
+#[test]
+fn version_must_come_first_and_once() {
+    let mut pair = Pair::new();
+    let early = raw(CommandCode::StreamsSent.code(), 0, &[]);
+    assert!(matches!(
+        pair.deliver(&early),
+        Err(ControlError::OutOfPlace { .. })
+    ));
+    let mut pair = Pair::greeted(13);
+    let again = raw(CommandCode::Version.code(), 8, &[0, 0, 0, 2, 0, 0, 0, 13]);
+    assert!(matches!(
+        pair.deliver(&again),
+        Err(ControlError::OutOfPlace { .. })
+    ));
+}
+
+#[test]
+fn another_major_version_is_told_ours_and_let_go() {
+    let mut pair = Pair::new();
+    let hello = raw(CommandCode::Version.code(), 8, &[0, 0, 0, 3, 0, 0, 0, 0]);
+    assert!(matches!(
+        pair.deliver(&hello),
+        Err(ControlError::Incompatible { .. })
+    ));
+    assert_eq!(pair.replies, [0, 0, 0, 2, 0, 0, 0, 15]);
+}
+
+#[test]
+fn an_unknown_command_is_answered_11_and_the_connection_ended() {
+    for code in [0, 4, 12, 14, 15, 23, 10_000, u32::MAX] {
+        let mut pair = Pair::in_session();
+        let error = pair.deliver(&raw(code, 0, &[])).unwrap_err();
+        assert!(matches!(error, ControlError::UnknownCommand { code: c } if c == code));
+        assert_eq!(pair.replies, [0, 0, 0, 11]);
+    }
+    let mut old = Pair::greeted(10);
+    old.ask(&session()).unwrap();
+    let chunk = raw(CommandCode::CreateTraceChunk.code(), 20, &[0; 20]);
+    assert!(matches!(
+        old.deliver(&chunk),
+        Err(ControlError::UnknownCommand { code: 19 })
+    ));
+}
+
+#[test]
+fn a_second_session_on_a_connection_is_refused() {
+    let mut pair = Pair::in_session();
+    let mut bytes = Vec::new();
+    pair.producer.send(&session(), &mut bytes).unwrap();
+    assert!(matches!(
+        pair.deliver(&bytes),
+        Err(ControlError::OutOfPlace { .. })
+    ));
+    assert_eq!(pair.relay.asked, Vec::<String>::new());
+}
+
+#[test]
+fn nothing_but_a_session_may_be_asked_before_there_is_one() {
+    for code in CommandCode::ALL {
+        let mut pair = Pair::greeted(15);
+        let outcome = pair.deliver(&raw(code.code(), 4376, &[0; 4376]));
+        let allowed = [
+            CommandCode::CreateSession,
+            CommandCode::GetConfiguration,
+            CommandCode::StartData,
+        ];
+        assert_eq!(
+            outcome.is_ok(),
+            allowed.contains(code),
+            "{code:?}: {outcome:?}"
+        );
+        assert_eq!(pair.relay.asked, Vec::<String>::new(), "{code:?}");
+    }
+}
+
+#[test]
+fn a_refused_session_or_stream_leaves_the_connection_open() {
+    let mut pair = Pair::greeted(15);
+    pair.relay.refuse = true;
+    assert!(!pair.ask(&session()).unwrap().is_ok());
+    pair.relay.refuse = false;
+    assert!(pair.ask(&session()).unwrap().is_ok());
+    pair.relay.refuse = true;
+    assert!(!pair.ask(&stream()).unwrap().is_ok());
+    pair.relay.refuse = false;
+    assert!(pair.ask(&stream()).unwrap().is_ok());
+}
+
+#[test]
+fn a_malformed_session_is_answered_25_and_a_malformed_stream_11() {
+    let mut pair = Pair::greeted(15);
+    let refused = pair.deliver(&raw(2, 10, &[0; 10])).unwrap();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(
+        pair.replies,
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0, 0]
+    );
+    let mut pair = Pair::in_session();
+    assert!(matches!(
+        pair.deliver(&raw(1, 10, &[0; 10])),
+        Err(ControlError::Malformed { .. })
+    ));
+    assert_eq!(
+        pair.replies,
+        [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 11]
+    );
+}
+
+#[test]
+fn every_other_refusal_is_answered_and_ends_the_connection() {
+    let refused = [
+        (Command::StreamsSent, &[0, 0, 0, 11][..]),
+        (index(0), &[0, 0, 0, 11]),
+        (
+            Command::CloseTraceChunk(CloseTraceChunk {
+                chunk: ChunkId(0),
+                closed: EpochSeconds(0),
+                command: wire::Flagged(None),
+            }),
+            &[0, 0, 0, 11, 0, 0, 0, 0],
+        ),
+        (
+            Command::DataPending(DataPending {
+                stream: StreamId(1),
+                last: None,
+            }),
+            &[0xff, 0xff, 0xff, 0xff],
+        ),
+    ];
+    for (command, answer) in refused {
+        let mut pair = Pair::in_session();
+        pair.relay.refuse = true;
+        let mut bytes = Vec::new();
+        pair.producer.send(&command, &mut bytes).unwrap();
+        assert!(
+            matches!(pair.deliver(&bytes), Err(ControlError::Refused { .. })),
+            "{command:?}"
+        );
+        assert_eq!(pair.replies, answer, "{command:?}");
+    }
+}
+
+#[test]
+fn what_a_command_has_beyond_what_is_known_is_ignored() {
+    let mut pair = Pair::in_session();
+    let mut bytes = raw(CommandCode::StreamsSent.code(), 100, &[0xaa; 100]);
+    bytes.extend_from_slice(&raw(CommandCode::BeginDataPending.code(), 9, &[0; 9]));
+    for byte in bytes {
+        pair.deliver(&[byte]).unwrap();
+    }
+    assert_eq!(pair.relay.asked, ["sent", "begin"]);
+    assert_eq!(pair.replies, [0, 0, 0, 10, 0, 0, 0, 10]);
+}
+
+#[test]
+fn a_lying_length_is_refused_before_a_byte_is_kept() {
+    let limit = 128 << 20;
+    for (code, size, refused) in [
+        (CommandCode::Version, limit + 1, true),
+        (CommandCode::SendMetadata, limit, false),
+        (CommandCode::SendMetadata, u64::MAX, true),
+        (CommandCode::RotateStreams, 2 << 20, true),
+    ] {
+        let mut pair = if code == CommandCode::Version {
+            Pair::new()
+        } else {
+            Pair::in_session()
+        };
+        let outcome = pair.deliver(&raw(code.code(), size, &[]));
+        assert_eq!(outcome.is_err(), refused, "{code:?} of {size}: {outcome:?}");
+    }
+}
+
+#[test]
+fn metadata_without_text_is_refused() {
+    let mut pair = Pair::in_session();
+    let empty = raw(CommandCode::SendMetadata.code(), 12, &[0; 12]);
+    assert!(matches!(
+        pair.deliver(&empty),
+        Err(ControlError::OutOfPlace { .. })
+    ));
+    assert!(pair.replies.is_empty());
+}
+
+#[test]
+fn a_producer_sends_nothing_that_the_relay_is_too_old_for() {
+    let mut producer = Producer::default();
+    let mut bytes = Vec::new();
+    assert!(matches!(
+        producer.send(&session(), &mut bytes),
+        Err(ProducerError::NotNow { .. })
+    ));
+    producer
+        .send(&Command::Version(Version::OURS), &mut bytes)
+        .unwrap();
+    let mut reply = &[0, 0, 0, 2, 0, 0, 0, 10][..];
+    producer.receive(&mut reply).unwrap().unwrap();
+    assert_eq!(producer.minor(), Some(Minor(10)));
+    let chunk = CreateTraceChunk {
+        chunk: ChunkId(0),
+        created: EpochSeconds(0),
+        name: None,
+    };
+    let sent = producer.send(&Command::CreateTraceChunk(chunk), &mut bytes);
+    assert!(matches!(sent, Err(ProducerError::NotNow { .. })));
+    producer.send(&session(), &mut bytes).unwrap();
+}
+
+#[test]
+fn a_producer_ends_when_the_relay_talks_out_of_turn() {
+    let mut producer = Producer::default();
+    let unasked = producer.receive(&mut &[0, 0, 0, 10][..]);
+    assert_eq!(unasked, Err(ProducerError::Unasked { bytes: 4 }));
+    let mut bytes = Vec::new();
+    producer
+        .send(&Command::Version(Version::OURS), &mut bytes)
+        .unwrap();
+    let other = producer.receive(&mut &[0, 0, 0, 3, 0, 0, 0, 0][..]);
+    assert!(matches!(other, Err(ProducerError::Incompatible { .. })));
+}

@@ -1,0 +1,516 @@
+//! Bytes that real programs sent: each reads to the values it should and writes back the same.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod fixtures;
+
+use fixtures::section;
+use relay_proto::chunk::{
+    CloseCommand, CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition,
+    TraceChunkExists,
+};
+use relay_proto::command::GetConfiguration;
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::ResetMetadata;
+use relay_proto::reply::{ChunkExists, Configuration, StreamAdded};
+use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
+use relay_proto::stream::{
+    AddStream, BeginDataPending, CloseStream, DataPending, EndDataPending, QuiescentControl,
+};
+use relay_proto::{
+    Command, CommandCode, ControlHeader, DataDecoder, DataEvent, Minor, Reply, ReturnCode, Version,
+};
+use wire::{
+    Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, InstanceId, Micros, PacketIndex,
+    PacketSeqNum, SeqNum, SessionId, StreamId, Text, Timestamp,
+};
+
+const COMMANDS_2_4: &str = include_str!("data/commands-2.4.hex");
+const COMMANDS_2_13: &str = include_str!("data/commands-2.13.hex");
+const COMMANDS_2_15: &str = include_str!("data/commands-2.15.hex");
+const REPLIES: &str = include_str!("data/replies.hex");
+const DATA: &str = include_str!("data/data.hex");
+
+/// Reads a command; checks that it is `want`, that each shorter prefix of its payload is refused
+/// and that it writes back to the same bytes.
+fn check(file: &str, name: &str, minor: u32, want: Command) {
+    let minor = Minor(minor);
+    let bytes = section(file, name);
+    let mut payload = &bytes[..];
+    let header = ControlHeader::read(&mut payload).unwrap();
+    assert_eq!(header.data_size, payload.len() as u64, "{name}");
+    let code = CommandCode::from_code(header.code).unwrap();
+    assert_eq!(
+        Command::decode(code, minor, payload).as_ref(),
+        Ok(&want),
+        "{name}"
+    );
+    for length in 0..payload.len() {
+        if code == CommandCode::RotateStreams && [7, 4].contains(&(payload.len() - length)) {
+            continue; // That is how long the same message is from senders of other ABIs.
+        }
+        let cut = Command::decode(code, minor, &payload[..length]);
+        assert!(
+            cut.is_err(),
+            "{name} cut to {length} bytes reads as {cut:?}"
+        );
+    }
+    let mut written = Vec::new();
+    want.encode(minor, &mut written);
+    let mut expected = payload.to_vec();
+    if code == CommandCode::RotateStreams {
+        // What a real producer leaves between the flag and the number is not to be copied.
+        expected[5..12].fill(0);
+    }
+    assert_eq!(written, expected, "{name}");
+}
+
+fn session(name: &str, daemon: u128, created: u64) -> CreateSession {
+    CreateSession {
+        name: Text::from(name),
+        host: Text::from("tracehost"),
+        base_path: Text::default(),
+        live_timer: Micros(0),
+        snapshot: false,
+        recording: Some(Recording {
+            daemon: DaemonId(daemon.to_be_bytes()),
+            id: 0,
+            created: EpochSeconds(created),
+            name_has_date: false,
+            current_chunk: None,
+        }),
+        trace_format: TraceFormat::Ctf1,
+    }
+}
+
+#[test]
+fn opening_commands_of_2_13_read_and_write_back() {
+    check(
+        COMMANDS_2_13,
+        "version",
+        0,
+        Command::Version(Version {
+            major: 2,
+            minor: 13,
+        }),
+    );
+    let ask = GetConfiguration { query: 0 };
+    check(
+        COMMANDS_2_13,
+        "get-configuration",
+        13,
+        Command::GetConfiguration(ask),
+    );
+    let live = CreateSession {
+        live_timer: Micros(200_000),
+        ..session(
+            "livesess",
+            0x33fd52cd_5a8d42bb_a42a28ec_28186a81,
+            0x6b00_bdd7,
+        )
+    };
+    check(
+        COMMANDS_2_13,
+        "create-session-live",
+        13,
+        Command::CreateSession(live),
+    );
+    let based = CreateSession {
+        base_path: Text::from("my/base"),
+        ..session("regen", 0x8f9244c8_306549d3_97fbc8d0_53f7fd22, 0x6b00_bdfb)
+    };
+    check(
+        COMMANDS_2_13,
+        "create-session-base-path",
+        13,
+        Command::CreateSession(based),
+    );
+    let snapshot = CreateSession {
+        snapshot: true,
+        ..session(
+            "snapsess",
+            0xcd6bea05_fa79473a_85b0db82_2770280e,
+            0x6b00_bdec,
+        )
+    };
+    check(
+        COMMANDS_2_13,
+        "create-session-snapshot",
+        13,
+        Command::CreateSession(snapshot),
+    );
+    let stream = AddStream {
+        channel: Text::from("chan0_0"),
+        path: Text::from("ust/uid/0/64-bit"),
+        tracefile_size: Bytes(8192),
+        tracefile_count: 3,
+        chunk: Some(ChunkId(0)),
+    };
+    check(COMMANDS_2_13, "add-stream", 13, Command::AddStream(stream));
+    check(COMMANDS_2_13, "streams-sent", 13, Command::StreamsSent);
+}
+
+#[test]
+fn indexes_and_beacons_read_and_write_back() {
+    let packet = PacketIndex {
+        packet_size: Bits(32768),
+        content_size: Bits(32736),
+        begin: Timestamp(0x02ba_7333_c036),
+        end: Timestamp(0x02ba_7483_23c1),
+        events_discarded: 0,
+        class: ClassId(0),
+        instance: Some(InstanceId(1)),
+        packet_seq: Some(PacketSeqNum(0)),
+    };
+    let index = SendIndex {
+        stream: StreamId(2),
+        seq: Some(SeqNum(0)),
+        packet,
+    };
+    assert!(!index.packet.is_beacon());
+    check(COMMANDS_2_13, "send-index", 13, Command::SendIndex(index));
+    let beacon = SendIndex {
+        stream: StreamId(1),
+        seq: Some(SeqNum(0)),
+        packet: PacketIndex {
+            packet_size: Bits(0),
+            content_size: Bits(0),
+            begin: Timestamp(0),
+            end: Timestamp(0x02bb_4687_f6db),
+            instance: Some(InstanceId(0)),
+            ..packet
+        },
+    };
+    assert!(beacon.packet.is_beacon());
+    check(COMMANDS_2_13, "beacon", 13, Command::SendIndex(beacon));
+}
+
+#[test]
+fn questions_about_pending_data_read_and_write_back() {
+    let session = SessionId(1);
+    let begin = Command::BeginDataPending(BeginDataPending { session });
+    check(COMMANDS_2_13, "begin-data-pending", 13, begin);
+    let ask = DataPending {
+        stream: StreamId(1),
+        last: Some(SeqNum(1)),
+    };
+    check(COMMANDS_2_13, "data-pending", 13, Command::DataPending(ask));
+    let quiescent = Command::QuiescentControl(QuiescentControl {
+        stream: StreamId(5),
+    });
+    check(COMMANDS_2_13, "quiescent-control", 13, quiescent);
+    let end = Command::EndDataPending(EndDataPending { session });
+    check(COMMANDS_2_13, "end-data-pending", 13, end);
+}
+
+#[test]
+fn chunk_commands_read_and_write_back() {
+    let create = |created, name: Option<&str>| {
+        Command::CreateTraceChunk(CreateTraceChunk {
+            chunk: ChunkId(0),
+            created: EpochSeconds(created),
+            name: name.map(Text::from),
+        })
+    };
+    check(
+        COMMANDS_2_13,
+        "create-trace-chunk",
+        13,
+        create(0x6b00_bdd7, None),
+    );
+    let named = create(0x6b00_bdec, Some("snapshot-1-20261120-213852-0"));
+    check(COMMANDS_2_13, "create-trace-chunk-named", 13, named);
+    let rotate = |target, positions: [(u64, u64); 2]| {
+        let positions = positions.map(|(stream, at)| RotationPosition {
+            stream: StreamId(stream),
+            at: PacketSeqNum(at),
+        });
+        Command::RotateStreams(RotateStreams {
+            target,
+            positions: positions.to_vec(),
+        })
+    };
+    let to_chunk = rotate(Some(ChunkId(1)), [(1, 1), (2, 1)]);
+    check(COMMANDS_2_13, "rotate-streams-to-chunk", 13, to_chunk);
+    check(
+        COMMANDS_2_13,
+        "rotate-streams-to-none",
+        13,
+        rotate(None, [(3, 2), (4, 11)]),
+    );
+    let close = |closed, command| {
+        Command::CloseTraceChunk(CloseTraceChunk {
+            chunk: ChunkId(0),
+            closed: EpochSeconds(closed),
+            command: Flagged(command),
+        })
+    };
+    check(
+        COMMANDS_2_13,
+        "close-trace-chunk",
+        13,
+        close(0x6b00_bddb, None),
+    );
+    let moved = close(0x6b00_bde2, Some(CloseCommand::MoveToCompleted));
+    check(COMMANDS_2_13, "close-trace-chunk-move", 13, moved);
+    let deleted = close(0x6b00_bde8, Some(CloseCommand::Delete));
+    check(COMMANDS_2_13, "close-trace-chunk-delete", 13, deleted);
+    let exists = Command::TraceChunkExists(TraceChunkExists { chunk: ChunkId(0) });
+    check(COMMANDS_2_13, "trace-chunk-exists", 13, exists);
+}
+
+#[test]
+fn rotation_reads_the_same_from_senders_of_every_abi() {
+    let want = RotateStreams {
+        target: Some(ChunkId(7)),
+        positions: vec![RotationPosition {
+            stream: StreamId(1),
+            at: PacketSeqNum(9),
+        }],
+    };
+    let position = "0000000000000001 0000000000000009";
+    for (abi, head) in [
+        ("packed", "00000001 01 0000000000000007"),
+        ("32-bit", "00000001 01 aaaaaa 0000000000000007"),
+        ("64-bit", "00000001 01 aaaaaaaaaaaaaa 0000000000000007"),
+    ] {
+        let bytes = wire::hex::parse(&format!("{head} {position}")).unwrap();
+        assert_eq!(RotateStreams::decode(&bytes).as_ref(), Ok(&want), "{abi}");
+    }
+    let other = wire::hex::parse(&format!("00000001 01 aa*5 00*8 {position}")).unwrap();
+    assert!(RotateStreams::decode(&other).is_err());
+    let lying = wire::hex::parse(&format!("ffffffff 01 aa*7 00*8 {position}")).unwrap();
+    assert!(RotateStreams::decode(&lying).is_err());
+}
+
+#[test]
+fn the_rest_of_2_13_reads_and_writes_back() {
+    let reset = ResetMetadata {
+        stream: StreamId(3),
+        version: 1,
+    };
+    check(
+        COMMANDS_2_13,
+        "reset-metadata",
+        13,
+        Command::ResetMetadata(reset),
+    );
+    let close = CloseStream {
+        stream: StreamId(5),
+        last: None,
+    };
+    check(
+        COMMANDS_2_13,
+        "close-stream",
+        13,
+        Command::CloseStream(close),
+    );
+}
+
+#[test]
+fn forms_of_2_4_read_and_write_back() {
+    let unnumbered = CreateSession {
+        recording: None,
+        ..session("oldsess", 0, 0)
+    };
+    check(
+        COMMANDS_2_4,
+        "create-session",
+        4,
+        Command::CreateSession(unnumbered.clone()),
+    );
+    check(
+        COMMANDS_2_4,
+        "create-session",
+        10,
+        Command::CreateSession(unnumbered),
+    );
+    let stream = AddStream {
+        channel: Text::from("chan0_0"),
+        path: Text::from("/tracehost/oldsess-20261120-213904//ust/uid/0/64-bit"),
+        tracefile_size: Bytes(0),
+        tracefile_count: 0,
+        chunk: None,
+    };
+    check(COMMANDS_2_4, "add-stream", 4, Command::AddStream(stream));
+    let index = SendIndex {
+        stream: StreamId(1),
+        seq: Some(SeqNum(0)),
+        packet: PacketIndex {
+            packet_size: Bits(32768),
+            content_size: Bits(672),
+            begin: Timestamp(0x02c2_db96_44b0),
+            end: Timestamp(0x02c2_ee5d_3d12),
+            events_discarded: 0,
+            class: ClassId(0),
+            instance: None,
+            packet_seq: None,
+        },
+    };
+    check(COMMANDS_2_4, "send-index", 4, Command::SendIndex(index));
+}
+
+#[test]
+fn sessions_of_2_15_name_their_trace_format() {
+    let ctf2 = CreateSession {
+        trace_format: TraceFormat::Ctf2,
+        ..session(
+            "plain15",
+            0xb71c3f86_2e1e4d85_a6f71044_2e5f6969,
+            0x6b00_be07,
+        )
+    };
+    check(
+        COMMANDS_2_15,
+        "create-session-ctf2",
+        15,
+        Command::CreateSession(ctf2),
+    );
+    let ctf1 = CreateSession {
+        live_timer: Micros(200_000),
+        ..session("live15", 0xab80c2e2_35f74c6c_8713ee7f_727a4992, 0x6b00_be0b)
+    };
+    check(
+        COMMANDS_2_15,
+        "create-session-ctf1",
+        15,
+        Command::CreateSession(ctf1),
+    );
+}
+
+#[test]
+fn replies_read_and_write_back_and_wait_for_what_is_missing() {
+    let path = || Some(Text::from("tracehost/livesess-20261120-213831"));
+    let code = ReturnCode::OK;
+    let session_created = |path| Reply::SessionCreated {
+        session: SessionId(1),
+        code,
+        path,
+    };
+    for (name, to, minor, want) in [
+        (
+            "version",
+            CommandCode::Version,
+            0,
+            Reply::Version(Version {
+                major: 2,
+                minor: 13,
+            }),
+        ),
+        (
+            "configuration",
+            CommandCode::GetConfiguration,
+            13,
+            Reply::Configuration(Configuration { code, flags: 1 }),
+        ),
+        (
+            "session-created",
+            CommandCode::CreateSession,
+            13,
+            session_created(path()),
+        ),
+        (
+            "session-created-2.4",
+            CommandCode::CreateSession,
+            4,
+            session_created(None),
+        ),
+        (
+            "session-refused",
+            CommandCode::CreateSession,
+            13,
+            Reply::SessionCreated {
+                session: SessionId(0),
+                code: ReturnCode::FATAL,
+                path: None,
+            },
+        ),
+        (
+            "stream-added",
+            CommandCode::AddStream,
+            13,
+            Reply::StreamAdded(StreamAdded {
+                stream: Some(StreamId(1)),
+                code,
+            }),
+        ),
+        ("ended", CommandCode::SendIndex, 13, Reply::Ended(code)),
+        (
+            "not-pending",
+            CommandCode::DataPending,
+            13,
+            Reply::Pending(false),
+        ),
+        (
+            "pending",
+            CommandCode::EndDataPending,
+            13,
+            Reply::Pending(true),
+        ),
+        (
+            "pending-unknown",
+            CommandCode::DataPending,
+            13,
+            Reply::PendingUnknown,
+        ),
+        (
+            "chunk-closed",
+            CommandCode::CloseTraceChunk,
+            13,
+            Reply::ChunkClosed { code, path: path() },
+        ),
+        (
+            "chunk-exists",
+            CommandCode::TraceChunkExists,
+            13,
+            Reply::ChunkExists(ChunkExists { code, exists: 0 }),
+        ),
+    ] {
+        let bytes = section(REPLIES, name);
+        let decode = |mut from: &[u8]| Reply::decode(to, Minor(minor), &mut from);
+        assert_eq!(decode(&bytes), Ok(Some(want.clone())), "{name}");
+        for length in 0..bytes.len() {
+            assert_eq!(
+                decode(&bytes[..length]),
+                Ok(None),
+                "{name} cut to {length} bytes"
+            );
+        }
+        let mut written = Vec::new();
+        want.encode(Minor(minor), &mut written);
+        assert_eq!(written, bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_packet_comes_apart_the_same_however_it_was_cut() {
+    let bytes = section(DATA, "packet");
+    for cut in 0..=bytes.len() {
+        let mut decoder = DataDecoder::default();
+        let (mut payload, mut begun, mut ended) = (Vec::new(), 0, 0);
+        let mut kept = Vec::new();
+        for piece in [&bytes[..cut], &bytes[cut..]] {
+            kept.extend_from_slice(piece);
+            let mut input = &kept[..];
+            while let Some(event) = decoder.next(&mut input) {
+                match event {
+                    DataEvent::Begin(header) => {
+                        assert_eq!((header.stream, header.seq), (StreamId(1), SeqNum(0)));
+                        assert_eq!(header.packet_bytes(), 4096);
+                        begun += 1;
+                    }
+                    DataEvent::Payload(bytes) => payload.extend_from_slice(bytes),
+                    DataEvent::End => ended += 1,
+                }
+            }
+            kept = input.to_vec();
+        }
+        assert_eq!((begun, ended, kept.len()), (1, 1, 0), "cut at {cut}");
+        assert_eq!(payload, bytes[32..], "cut at {cut}");
+        assert!(!decoder.in_packet());
+    }
+}

@@ -1,0 +1,99 @@
+use bytes::BufMut;
+
+use crate::DecodeError;
+
+/// A value with a fixed number of bytes on the wire, big-endian.
+///
+/// `read` takes the bytes off the front of `from` and leaves `from` untouched when it fails.
+pub trait Field: Sized {
+    /// Bytes on the wire.
+    const SIZE: usize;
+
+    /// Takes one value off the front of `from`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] when `from` holds less than [`Self::SIZE`] bytes; whatever the
+    /// value's own rules refuse.
+    fn read(from: &mut &[u8]) -> Result<Self, DecodeError>;
+
+    /// Appends the value.
+    fn write(&self, to: &mut impl BufMut);
+}
+
+macro_rules! integer_fields {
+    ($($int:ident: $put:ident,)*) => {$(
+        impl Field for $int {
+            const SIZE: usize = size_of::<Self>();
+
+            fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                let bytes = take(from, stringify!($int))?;
+                Ok(Self::from_be_bytes(bytes))
+            }
+
+            fn write(&self, to: &mut impl BufMut) {
+                to.$put(*self);
+            }
+        }
+    )*};
+}
+
+integer_fields! { u8: put_u8, u32: put_u32, u64: put_u64, }
+
+impl<const N: usize> Field for [u8; N] {
+    const SIZE: usize = N;
+
+    fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        take(from, "byte array")
+    }
+
+    fn write(&self, to: &mut impl BufMut) {
+        to.put_slice(self);
+    }
+}
+
+/// A value behind one byte that says whether it is set. Without it, the value's bytes mean nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flagged<T>(pub Option<T>);
+
+impl<T: Field> Field for Flagged<T> {
+    const SIZE: usize = 1 + T::SIZE;
+
+    fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        let mut at = *from;
+        let value = if u8::read(&mut at)? == 0 {
+            let Some(rest) = at.get(T::SIZE..) else {
+                return Err(DecodeError::Truncated {
+                    what: "value",
+                    need: T::SIZE,
+                    have: at.len(),
+                });
+            };
+            at = rest;
+            None
+        } else {
+            Some(T::read(&mut at)?)
+        };
+        *from = at;
+        Ok(Self(value))
+    }
+
+    fn write(&self, to: &mut impl BufMut) {
+        to.put_u8(u8::from(self.0.is_some()));
+        match &self.0 {
+            Some(value) => value.write(to),
+            None => to.put_bytes(0, T::SIZE),
+        }
+    }
+}
+
+fn take<const N: usize>(from: &mut &[u8], what: &'static str) -> Result<[u8; N], DecodeError> {
+    let Some((head, rest)) = from.split_first_chunk::<N>() else {
+        return Err(DecodeError::Truncated {
+            what,
+            need: N,
+            have: from.len(),
+        });
+    };
+    *from = rest;
+    Ok(*head)
+}

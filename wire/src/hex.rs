@@ -1,0 +1,79 @@
+//! Bytes as people write them down: fixtures of every crate are annotated hex.
+
+use thiserror::Error;
+
+/// Why a text is not annotated hex.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {word:?} is not hex, \"text\" or hex*count")]
+pub struct HexError {
+    /// Counted from 1.
+    pub line: usize,
+    /// What stands there.
+    pub word: String,
+}
+
+/// Reads annotated hex: pairs of hex digits in words of any length, `"text"` for its characters
+/// without blanks, `00*12` for a repeated word; from `#` to the end of the line is a remark.
+///
+/// ```
+/// let bytes = wire::hex::parse("0000 0007  # length\n\"chan_0\" 00*3");
+/// assert_eq!(bytes.unwrap(), b"\0\0\0\x07chan_0\0\0\0");
+/// ```
+///
+/// # Errors
+/// [`HexError`] for the first word that is none of these.
+pub fn parse(text: &str) -> Result<Vec<u8>, HexError> {
+    let mut bytes = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default();
+        for word in line.split_whitespace() {
+            let error = || HexError {
+                line: number + 1,
+                word: word.to_owned(),
+            };
+            let (unit, count) = match word.split_once('*') {
+                Some((unit, count)) => (unit, count.parse().map_err(|_| error())?),
+                None => (word, 1),
+            };
+            let unit = bytes_of(unit).ok_or_else(error)?;
+            (0..count).for_each(|_| bytes.extend_from_slice(&unit));
+        }
+    }
+    Ok(bytes)
+}
+
+fn bytes_of(word: &str) -> Option<Vec<u8>> {
+    if let Some(text) = word.strip_prefix('"') {
+        return Some(text.strip_suffix('"')?.as_bytes().to_vec());
+    }
+    if !word.is_ascii() || !word.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..word.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(word.get(at..at + 2)?, 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_not_hex_is_named_with_its_line() {
+        for (text, line, word) in [
+            ("00 0", 1, "0"),
+            ("00\nzz", 2, "zz"),
+            ("00*x", 1, "00*x"),
+            ("\"a", 1, "\"a"),
+        ] {
+            assert_eq!(
+                parse(text),
+                Err(HexError {
+                    line,
+                    word: word.to_owned()
+                })
+            );
+        }
+    }
+}

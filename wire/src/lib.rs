@@ -1,0 +1,34 @@
+//! Bytes on a wire, as tables: big-endian fields, messages made of them, and the words that every
+//! crate of the workspace shares. Knows no socket, file, clock or task.
+//!
+//! Read in this order: [`Field`] (what can be read and written), [`wire_struct!`] and
+//! [`wire_enum!`] (messages as tables of fields), [`number`] (numbers with a meaning), [`text`]
+//! (names as peers send them), [`path`] (names that have been checked and may become files),
+//! [`PacketIndex`] (the one record that producers, relay, files and viewers all pass on).
+
+#[macro_use]
+mod table;
+
+mod error;
+mod field;
+pub mod hex;
+pub mod number;
+mod packet_index;
+pub mod path;
+pub mod text;
+
+pub use error::DecodeError;
+pub use field::{Field, Flagged};
+pub use number::{
+    Bits, Bytes, ChunkId, ClassId, EpochSeconds, InstanceId, Micros, PacketSeqNum, SeqNum,
+    SessionId, StreamId, Timestamp, TraceId, ViewerId,
+};
+pub use packet_index::{PacketIndex, PacketIndexV1_0};
+pub use path::{FileName, NameError, TracePath};
+pub use text::{FixedText, Text};
+
+/// What the macros need, by a path that works in every crate.
+#[doc(hidden)]
+pub mod __private {
+    pub use bytes::BufMut;
+}

@@ -1,0 +1,165 @@
+//! Numbers with a meaning. One that counts or names something has a type, so that a stream cannot
+//! be taken for a session nor bits for bytes.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::BufMut;
+
+use crate::{DecodeError, Field};
+
+/// A 64-bit number on the wire where 2^64-1 says "none", which is `None` here.
+pub trait Number: Copy {
+    /// The number itself.
+    fn get(self) -> u64;
+    /// The value with this number.
+    fn new(number: u64) -> Self;
+}
+
+/// On the wire, 2^64-1 says "not known" or "none": an `Option` makes that visible.
+impl<T: Number> Field for Option<T> {
+    const SIZE: usize = 8;
+
+    fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(match u64::read(from)? {
+            u64::MAX => None,
+            number => Some(T::new(number)),
+        })
+    }
+
+    fn write(&self, to: &mut impl BufMut) {
+        to.put_u64(self.map_or(u64::MAX, T::get));
+    }
+}
+
+macro_rules! wire_u64 {
+    ($( $(#[$meta:meta])* $name:ident = $word:literal; )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($word, " {}"), self.0)
+            }
+        }
+
+        impl Number for $name {
+            fn get(self) -> u64 {
+                self.0
+            }
+
+            fn new(number: u64) -> Self {
+                Self(number)
+            }
+        }
+
+        impl Field for $name {
+            const SIZE: usize = 8;
+
+            fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+                Ok(Self(u64::read(from)?))
+            }
+
+            fn write(&self, to: &mut impl BufMut) {
+                to.put_u64(self.0);
+            }
+        }
+    )*};
+}
+
+wire_u64! {
+    /// One producer's recording at the relay. Never reused while the relay runs.
+    SessionId = "session";
+    /// One stream of a session. Never reused while the relay runs.
+    StreamId = "stream";
+    /// The streams of a session that one metadata stream describes. Never reused while the relay
+    /// runs.
+    TraceId = "trace";
+    /// One viewer connection. Never reused while the relay runs.
+    ViewerId = "viewer";
+    /// A chunk of a recording: 0 is the first, each rotation or clear makes the next.
+    ChunkId = "chunk";
+    /// A packet's place in its stream as sent: each is one more than the one before, unlike
+    /// [`PacketSeqNum`].
+    SeqNum = "packet";
+    /// The tracer's own count of packets. Packets that the tracer overwrote or cleared leave gaps.
+    PacketSeqNum = "tracer packet";
+    /// Which instance of a channel a stream is: with LTTng, the CPU.
+    InstanceId = "instance";
+    /// The trace's own number for the stream class (LTTng: the channel) of a stream.
+    ClassId = "stream class";
+    /// Cycles of the trace's own clock, not nanoseconds.
+    Timestamp = "cycle";
+    /// Seconds since the epoch (UTC).
+    EpochSeconds = "second";
+    /// A length in bits.
+    Bits = "bit";
+    /// A length or position in bytes.
+    Bytes = "byte";
+}
+
+impl Bits {
+    /// The same length in bytes, if it is a whole number of them.
+    #[must_use]
+    pub const fn to_bytes(self) -> Option<Bytes> {
+        if self.0.is_multiple_of(8) {
+            Some(Bytes(self.0 / 8))
+        } else {
+            None
+        }
+    }
+}
+
+impl Bytes {
+    /// The same length in bits, if 64 bits can say it.
+    #[must_use]
+    pub const fn to_bits(self) -> Option<Bits> {
+        match self.0.checked_mul(8) {
+            Some(bits) => Some(Bits(bits)),
+            None => None,
+        }
+    }
+}
+
+/// A period in microseconds, 32 bits on the wire. 0 says that there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Micros(pub u32);
+
+impl Micros {
+    /// The period, unless there is none.
+    #[must_use]
+    pub fn period(self) -> Option<Duration> {
+        (self.0 != 0).then(|| Duration::from_micros(u64::from(self.0)))
+    }
+}
+
+impl Field for Micros {
+    const SIZE: usize = 4;
+
+    fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(u32::read(from)?))
+    }
+
+    fn write(&self, to: &mut impl BufMut) {
+        to.put_u32(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_become_bytes_only_if_they_divide() {
+        assert_eq!(Bits(32768).to_bytes(), Some(Bytes(4096)));
+        assert_eq!(Bits(12).to_bytes(), None);
+        assert_eq!(Bytes(1 << 61).to_bits(), None);
+    }
+
+    #[test]
+    fn a_number_shows_with_its_word() {
+        assert_eq!(StreamId(7).to_string(), "stream 7");
+        assert_eq!(SeqNum(41).to_string(), "packet 41");
+    }
+}

@@ -1,0 +1,259 @@
+//! The macros that make a message one table: order, size, type, unit and meaning stand once, and
+//! reader, writer and size check come out.
+
+/// A message of fixed size, as a table of [`Field`](crate::Field)s in wire order.
+///
+/// The stated size is checked against the sum of the fields when it compiles.
+///
+/// ```
+/// wire::wire_struct! {
+///     /// Asks for one index.
+///     pub GetNextIndex [8 bytes] {
+///         /// The stream.
+///         stream: wire::StreamId,
+///     }
+/// }
+/// use wire::Field;
+/// let ask = GetNextIndex::read(&mut &[0, 0, 0, 0, 0, 0, 0, 7][..]).unwrap();
+/// assert_eq!(ask.stream, wire::StreamId(7));
+/// ```
+#[macro_export]
+macro_rules! wire_struct {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis $name:ident [$size:literal bytes] {
+            $( $(#[$field_meta:meta])* $field:ident : $type:ty ),* $(,)?
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name {
+            $( $(#[$field_meta])* $vis $field: $type, )*
+        }
+
+        const _: () = assert!(
+            <$name as $crate::Field>::SIZE == $size,
+            concat!("the fields of ", stringify!($name), " do not add up to its size"),
+        );
+
+        impl $crate::Field for $name {
+            const SIZE: usize = 0 $( + <$type as $crate::Field>::SIZE )*;
+
+            fn read(from: &mut &[u8]) -> Result<Self, $crate::DecodeError> {
+                if from.len() < Self::SIZE {
+                    return Err($crate::DecodeError::Truncated {
+                        what: stringify!($name),
+                        need: Self::SIZE,
+                        have: from.len(),
+                    });
+                }
+                let mut at = *from;
+                let value = Self { $( $field: <$type as $crate::Field>::read(&mut at)?, )* };
+                *from = at;
+                Ok(value)
+            }
+
+            fn write(&self, to: &mut impl $crate::__private::BufMut) {
+                $( $crate::Field::write(&self.$field, to); )*
+            }
+        }
+    )*};
+}
+
+/// A 32-bit code with a closed set of values. Any other value is refused by name.
+///
+/// ```
+/// wire::wire_enum! {
+///     /// Where reading starts.
+///     pub Seek {
+///         /// The oldest packet.
+///         Beginning = 1,
+///         /// The next packet to come.
+///         Last = 2,
+///     }
+/// }
+/// use wire::{DecodeError, Field};
+/// assert_eq!(Seek::read(&mut &[0, 0, 0, 2][..]), Ok(Seek::Last));
+/// assert_eq!(
+///     Seek::read(&mut &[0, 0, 0, 9][..]),
+///     Err(DecodeError::UnknownCode { what: "Seek", got: 9 }),
+/// );
+/// ```
+#[macro_export]
+macro_rules! wire_enum {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis $name:ident {
+            $( $(#[$code_meta:meta])* $code:ident = $value:literal ),* $(,)?
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        $vis enum $name {
+            $( $(#[$code_meta])* $code = $value, )*
+        }
+
+        impl $name {
+            /// Every value, in the order of the table.
+            $vis const ALL: &[Self] = &[$( Self::$code, )*];
+
+            /// The number on the wire.
+            #[must_use]
+            $vis const fn code(self) -> u32 {
+                self as u32
+            }
+
+            /// The value with this number on the wire.
+            ///
+            /// # Errors
+            /// [`UnknownCode`](wire::DecodeError::UnknownCode) for any number not in the table.
+            $vis fn from_code(code: u32) -> Result<Self, $crate::DecodeError> {
+                match code {
+                    $( $value => Ok(Self::$code), )*
+                    _ => Err($crate::DecodeError::UnknownCode {
+                        what: stringify!($name),
+                        got: u64::from(code),
+                    }),
+                }
+            }
+        }
+
+        impl $crate::Field for $name {
+            const SIZE: usize = 4;
+
+            fn read(from: &mut &[u8]) -> Result<Self, $crate::DecodeError> {
+                let mut at = *from;
+                let value = Self::from_code(u32::read(&mut at)?)?;
+                *from = at;
+                Ok(value)
+            }
+
+            fn write(&self, to: &mut impl $crate::__private::BufMut) {
+                $crate::Field::write(&self.code(), to);
+            }
+        }
+    )*};
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::{DecodeError, Field, Flagged, PacketIndex, SeqNum, StreamId};
+
+    wire_enum! {
+        /// A code.
+        Kind { /// One.
+            Data = 1, /// Two.
+            Metadata = 2, }
+    }
+
+    wire_struct! {
+        /// A message with every sort of field.
+        Sample [26 bytes] {
+            /// A number with a meaning.
+            stream: StreamId,
+            /// A number that may be missing.
+            seq: Option<SeqNum>,
+            /// A code.
+            kind: Kind,
+            /// A byte.
+            last: u8,
+            /// A value that may be missing.
+            other: Flagged<Kind>,
+        }
+    }
+
+    const SAMPLE: [u8; 26] = [
+        0, 0, 0, 0, 0, 0, 0, 7, //
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, //
+        0, 0, 0, 2, //
+        9, //
+        0, 0, 0, 0, 0,
+    ];
+
+    fn written(value: &impl Field) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        value.write(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_message_reads_and_writes_back_to_the_same_bytes() {
+        let sample = Sample::read(&mut &SAMPLE[..]).unwrap();
+        let expected = Sample {
+            stream: StreamId(7),
+            seq: None,
+            kind: Kind::Metadata,
+            last: 9,
+            other: Flagged(None),
+        };
+        assert_eq!(sample, expected);
+        assert_eq!(written(&sample), SAMPLE);
+    }
+
+    #[test]
+    fn every_shorter_prefix_is_refused_and_nothing_is_taken() {
+        for have in 0..SAMPLE.len() {
+            let mut from = &SAMPLE[..have];
+            let refused = DecodeError::Truncated {
+                what: "Sample",
+                need: 26,
+                have,
+            };
+            assert_eq!(Sample::read(&mut from), Err(refused));
+            assert_eq!(from.len(), have);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_set_may_hold_anything() {
+        let mut bytes = SAMPLE;
+        bytes[22..].fill(0xaa);
+        assert_eq!(Sample::read(&mut &bytes[..]).unwrap().other, Flagged(None));
+        bytes[21..].copy_from_slice(&[1, 0, 0, 0, 1]);
+        assert_eq!(
+            Sample::read(&mut &bytes[..]).unwrap().other,
+            Flagged(Some(Kind::Data))
+        );
+    }
+
+    #[test]
+    fn every_code_of_a_table_reads_back() {
+        for &kind in Kind::ALL {
+            assert_eq!(Kind::read(&mut &written(&kind)[..]), Ok(kind));
+        }
+    }
+
+    #[test]
+    fn an_unknown_code_is_refused_by_name() {
+        let mut bytes = SAMPLE;
+        bytes[19] = 3;
+        let refused = DecodeError::UnknownCode {
+            what: "Kind",
+            got: 3,
+        };
+        assert_eq!(Sample::read(&mut &bytes[..]), Err(refused));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_what_would_have_been_written(bytes: [u8; 64]) {
+            let index = PacketIndex::read(&mut &bytes[..]).unwrap();
+            prop_assert_eq!(written(&index), bytes);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(stream: u64, seq: u64, last: u8, other: bool) {
+            let sample = Sample {
+                stream: StreamId(stream),
+                seq: (seq != u64::MAX).then_some(SeqNum(seq)),
+                kind: Kind::Data,
+                last,
+                other: Flagged(other.then_some(Kind::Metadata)),
+            };
+            prop_assert_eq!(Sample::read(&mut &written(&sample)[..]), Ok(sample));
+        }
+    }
+}
