@@ -11,7 +11,7 @@
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`]), [`reply`], [`data`]; then the
-//! two ends: [`server`] and [`producer`].
+//! two ends: [`producer`], and [`server`] with what it asks of a [`relay`].
 
 pub mod chunk;
 pub mod command;
@@ -19,6 +19,7 @@ pub mod data;
 pub mod index;
 pub mod metadata;
 pub mod producer;
+pub mod relay;
 pub mod reply;
 pub mod server;
 pub mod session;

@@ -1,18 +1,15 @@
 //! Both ends of a control connection, joined in memory: whatever is cut where, sent too early or
 //! made up, each end keeps to the protocol.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test stops at what it did not expect"
-)]
+#![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 use proptest::prelude::*;
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::producer::{Producer, ProducerError};
-use relay_proto::server::{Connection, ControlError, Progress, Refusal, Relay, SessionCreated};
+use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::server::{Connection, ControlError, Progress};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
 use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};

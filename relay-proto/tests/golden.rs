@@ -2,13 +2,10 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
+    clippy::indexing_slicing,
     reason = "a test stops at what it did not expect"
 )]
 
-mod fixtures;
-
-use fixtures::section;
 use relay_proto::chunk::{
     CloseCommand, CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition,
     TraceChunkExists,
@@ -34,6 +31,11 @@ const COMMANDS_2_13: &str = include_str!("data/commands-2.13.hex");
 const COMMANDS_2_15: &str = include_str!("data/commands-2.15.hex");
 const REPLIES: &str = include_str!("data/replies.hex");
 const DATA: &str = include_str!("data/data.hex");
+
+/// The bytes of a section of a fixture.
+fn section(file: &str, name: &str) -> Vec<u8> {
+    wire::hex::section(file, name).unwrap()
+}
 
 /// Reads a command; checks that it is `want`, that each shorter prefix of its payload is refused
 /// and that it writes back to the same bytes.

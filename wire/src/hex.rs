@@ -42,6 +42,29 @@ pub fn parse(text: &str) -> Result<Vec<u8>, HexError> {
     Ok(bytes)
 }
 
+/// The bytes of one section of a file that holds several: what stands between the line `[name]`
+/// and the next such line.
+///
+/// ```
+/// let file = "[hello]\n0001  # greeting\n[bye]\n0002\n";
+/// assert_eq!(wire::hex::section(file, "bye").unwrap(), [0, 2]);
+/// ```
+///
+/// # Errors
+/// [`HexError`] with line 0 if there is no such section, or as [`parse`].
+pub fn section(file: &str, name: &str) -> Result<Vec<u8>, HexError> {
+    let is_head = |line: &&str| line.starts_with('[');
+    let wanted =
+        |line: &&str| line.strip_prefix('[').and_then(|l| l.split(']').next()) == Some(name);
+    let mut lines = file.lines();
+    lines.find(wanted).ok_or_else(|| HexError {
+        line: 0,
+        word: format!("[{name}]"),
+    })?;
+    let body: Vec<_> = lines.take_while(|line| !is_head(line)).collect();
+    parse(&body.join("\n"))
+}
+
 fn bytes_of(word: &str) -> Option<Vec<u8>> {
     if let Some(text) = word.strip_prefix('"') {
         return Some(text.strip_suffix('"')?.as_bytes().to_vec());

@@ -1,0 +1,328 @@
+//! The viewer's end of a connection: turns commands into bytes and bytes into the parts of their
+//! replies. One command is under way at a time.
+
+use bytes::BufMut;
+use thiserror::Error;
+use wire::{DecodeError, Field, ViewerId};
+
+use crate::index::NextIndex;
+use crate::metadata::MetadataHead;
+use crate::packet::PacketHead;
+use crate::session::{
+    AttachStatus, Attached, CreateStatus, DetachStatus, ListedSession, SessionList,
+};
+use crate::stream::{NewStreams, NewStreamsStatus, StreamRecord};
+use crate::version::{Connect, ConnectionKind, MAJOR};
+use crate::{Command, CommandCode, Minor};
+
+/// Most sessions or streams in a reply.
+const MOST_RECORDS: u32 = 65_536;
+/// Most bytes of metadata in a reply.
+const MOST_METADATA: u64 = 256 << 20;
+
+/// One viewer's connection to a relay.
+#[derive(Debug)]
+pub struct Client {
+    /// The highest that this end speaks.
+    ours: Minor,
+    minor: Option<Minor>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Nothing has been asked.
+    Idle,
+    /// The reply to a command begins with the next byte.
+    Head { command: CommandCode, asked: u32 },
+    /// So many records are still to come.
+    Records { command: CommandCode, left: u32 },
+    /// So many bytes are still to come.
+    Body { left: u64 },
+}
+
+/// A part of a reply. Each reply ends with [`Done`](Self::Done).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// The relay's introduction.
+    Connected {
+        /// Its number for this connection.
+        viewer: Option<ViewerId>,
+        /// What both ends speak from now on.
+        minor: Minor,
+    },
+    /// To `CREATE_VIEWER_SESSION`.
+    Created(CreateStatus),
+    /// To `LIST_SESSIONS`; as many [`Session`](Self::Session)s follow.
+    Sessions(SessionList),
+    /// One of them.
+    Session(ListedSession),
+    /// To `ATTACH_SESSION`; as many [`Stream`](Self::Stream)s follow.
+    Attached(Attached),
+    /// To `GET_NEW_STREAMS`; as many [`Stream`](Self::Stream)s follow.
+    NewStreams(NewStreams),
+    /// One of them.
+    Stream(Box<StreamRecord>),
+    /// To `GET_NEXT_INDEX`.
+    Index(NextIndex),
+    /// To `GET_PACKET`; as many bytes follow.
+    Packet(PacketHead),
+    /// To `GET_METADATA`; as many bytes follow.
+    Metadata(MetadataHead),
+    /// Some of them.
+    Bytes(&'a [u8]),
+    /// To `DETACH_SESSION`.
+    Detached(DetachStatus),
+    /// The reply is complete.
+    Done,
+}
+
+/// Why a viewer cannot ask, or cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ClientError {
+    /// The reply to the command before is not complete, or the relay has not introduced itself.
+    #[error("{command:?} cannot be sent: {why}")]
+    NotNow {
+        /// The command.
+        command: CommandCode,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The relay speaks another major version.
+    #[error("the relay speaks protocol {major}, not {MAJOR}")]
+    Incompatible {
+        /// What it speaks.
+        major: u32,
+    },
+    /// The relay said something while nothing was asked.
+    #[error("the relay sent {bytes} bytes that nothing asked for")]
+    Unasked {
+        /// How much.
+        bytes: usize,
+    },
+    /// A reply that cannot be read.
+    #[error("malformed reply to {command:?}: {source}")]
+    Malformed {
+        /// The command it should answer.
+        command: CommandCode,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A reply that announces more than it may.
+    #[error("the reply to {command:?} announces {announced}, at most {most} are allowed")]
+    TooMuch {
+        /// The command it answers.
+        command: CommandCode,
+        /// Records or bytes it announces.
+        announced: u64,
+        /// The limit.
+        most: u64,
+    },
+}
+
+impl Client {
+    /// A viewer that speaks versions up to `ours`.
+    #[must_use]
+    pub fn new(ours: Minor) -> Self {
+        Self {
+            ours,
+            minor: None,
+            state: State::Idle,
+        }
+    }
+
+    /// The command that a connection begins with.
+    #[must_use]
+    pub fn hello(&self) -> Command {
+        Command::Connect(Connect {
+            viewer: None,
+            major: MAJOR,
+            minor: self.ours.0,
+            kind: ConnectionKind::Command.code(),
+        })
+    }
+
+    /// Appends a command.
+    ///
+    /// # Errors
+    /// If the reply to the one before has not been received to its end, or no `CONNECT` has.
+    pub fn send(&mut self, command: &Command, to: &mut impl BufMut) -> Result<(), ClientError> {
+        let code = command.code();
+        let not_now = |why| Err(ClientError::NotNow { command: code, why });
+        if !matches!(self.state, State::Idle) {
+            return not_now("a reply is under way");
+        }
+        if self.minor.is_none() && code != CommandCode::Connect {
+            return not_now("the relay has not introduced itself");
+        }
+        command.encode(to);
+        let asked = if let Command::GetPacket(ask) = command {
+            ask.len
+        } else {
+            0
+        };
+        self.state = State::Head {
+            command: code,
+            asked,
+        };
+        Ok(())
+    }
+
+    /// Takes the next part of the reply off the front of `input`; `None` if more bytes must come
+    /// first, or none are awaited.
+    ///
+    /// # Errors
+    /// If the connection cannot go on.
+    pub fn receive<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>, ClientError> {
+        match self.state {
+            State::Idle if input.is_empty() => Ok(None),
+            State::Idle => Err(ClientError::Unasked { bytes: input.len() }),
+            State::Head { command, asked } => {
+                let mut at = *input;
+                let Some(part) = whole(command, self.head(command, asked, &mut at))? else {
+                    return Ok(None);
+                };
+                *input = at;
+                Ok(Some(part))
+            }
+            State::Records { left: 0, .. } | State::Body { left: 0 } => {
+                self.state = State::Idle;
+                Ok(Some(Part::Done))
+            }
+            State::Records { command, left } => {
+                let mut at = *input;
+                let record = if command == CommandCode::ListSessions {
+                    ListedSession::read(self.minor.unwrap_or(Minor(0)), &mut at).map(Part::Session)
+                } else {
+                    StreamRecord::read(&mut at).map(|stream| Part::Stream(Box::new(stream)))
+                };
+                let malformed = |source| ClientError::Malformed { command, source };
+                let Some(part) = whole(command, record.map_err(malformed))? else {
+                    return Ok(None);
+                };
+                *input = at;
+                self.state = State::Records {
+                    command,
+                    left: left - 1,
+                };
+                Ok(Some(part))
+            }
+            State::Body { .. } if input.is_empty() => Ok(None),
+            State::Body { left } => {
+                let here = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                let (bytes, rest) = input.split_at(here);
+                *input = rest;
+                self.state = State::Body {
+                    left: left - here as u64,
+                };
+                Ok(Some(Part::Bytes(bytes)))
+            }
+        }
+    }
+
+    /// Reads the fixed part of a reply and decides what is to follow it.
+    fn head(
+        &mut self,
+        command: CommandCode,
+        asked: u32,
+        from: &mut &[u8],
+    ) -> Result<Part<'static>, ClientError> {
+        let malformed = |source| ClientError::Malformed { command, source };
+        let within = |announced: u64, most: u64| {
+            if announced > most {
+                return Err(ClientError::TooMuch {
+                    command,
+                    announced,
+                    most,
+                });
+            }
+            Ok(announced)
+        };
+        let records = |count: u32| {
+            within(u64::from(count), u64::from(MOST_RECORDS))?;
+            Ok(State::Records {
+                command,
+                left: count,
+            })
+        };
+        let nothing = State::Body { left: 0 };
+        let (part, state) = match command {
+            CommandCode::Connect => {
+                let theirs = Connect::read(from).map_err(malformed)?;
+                if theirs.major != MAJOR {
+                    return Err(ClientError::Incompatible {
+                        major: theirs.major,
+                    });
+                }
+                let minor = Minor(theirs.minor).common(self.ours);
+                self.minor = Some(minor);
+                (
+                    Part::Connected {
+                        viewer: theirs.viewer,
+                        minor,
+                    },
+                    nothing,
+                )
+            }
+            CommandCode::ListSessions => {
+                let list = SessionList::read(from).map_err(malformed)?;
+                (Part::Sessions(list), records(list.count)?)
+            }
+            CommandCode::AttachSession => {
+                let attached = Attached::read(from).map_err(malformed)?;
+                let follow = attached.status == AttachStatus::Ok;
+                (
+                    Part::Attached(attached),
+                    records(if follow { attached.count } else { 0 })?,
+                )
+            }
+            CommandCode::GetNewStreams => {
+                let new = NewStreams::read(from).map_err(malformed)?;
+                let follow = new.status == NewStreamsStatus::Ok;
+                (
+                    Part::NewStreams(new),
+                    records(if follow { new.count } else { 0 })?,
+                )
+            }
+            CommandCode::GetNextIndex => (
+                Part::Index(NextIndex::read(from).map_err(malformed)?),
+                nothing,
+            ),
+            CommandCode::GetPacket => {
+                let head = PacketHead::read(from).map_err(malformed)?;
+                let left = within(u64::from(head.len), u64::from(asked))?;
+                (Part::Packet(head), State::Body { left })
+            }
+            CommandCode::GetMetadata => {
+                let head = MetadataHead::read(from).map_err(malformed)?;
+                let left = within(head.len, MOST_METADATA)?;
+                (Part::Metadata(head), State::Body { left })
+            }
+            CommandCode::CreateViewerSession => (
+                Part::Created(Field::read(from).map_err(malformed)?),
+                nothing,
+            ),
+            CommandCode::DetachSession => (
+                Part::Detached(Field::read(from).map_err(malformed)?),
+                nothing,
+            ),
+        };
+        self.state = state;
+        Ok(part)
+    }
+}
+
+/// Too few bytes are no error: more may come.
+fn whole<T>(command: CommandCode, part: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match part {
+        Ok(part) => Ok(Some(part)),
+        Err(ClientError::Malformed {
+            source: DecodeError::Truncated { .. },
+            ..
+        }) => Ok(None),
+        Err(ClientError::Malformed { source, .. }) => {
+            Err(ClientError::Malformed { command, source })
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,126 @@
+//! What a relay must know for a viewer to follow its sessions. Each viewer has its own position in
+//! each stream: the values here hold them.
+
+use bytes::BytesMut;
+use wire::{Bytes, ClassId, PacketIndex, SessionId, Timestamp, ViewerId};
+
+use crate::session::{ListedSession, Seek, TraceFormat};
+use crate::stream::StreamRecord;
+
+/// The relay, as a viewer sees it.
+pub trait Relay {
+    /// A session that this viewer is attached to. Dropping it detaches.
+    type Session: Session;
+
+    /// The sessions whose producers are connected, by number.
+    fn sessions(&self) -> Vec<ListedSession>;
+
+    /// What attaching depends on. `None` if there is no such session or its producer is gone.
+    fn find(&self, session: SessionId) -> Option<SessionFacts>;
+
+    /// Attaches. `None` if the session has gone since it was found.
+    fn attach(&self, session: SessionId, seek: Seek) -> Option<Self::Session>;
+
+    /// A number for a new connection.
+    fn next_viewer(&self) -> ViewerId;
+}
+
+/// What attaching to a session depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// It has a live timer.
+    pub is_live: bool,
+    /// What its trace is written in.
+    pub trace_format: TraceFormat,
+}
+
+/// A session that a viewer is attached to.
+pub trait Session {
+    /// Position in a stream of packets.
+    type Stream: Stream;
+    /// Position in a metadata stream.
+    type Metadata: Metadata;
+
+    /// Whether there are streams that [`new_streams`](Self::new_streams) has not given.
+    fn has_new_streams(&self) -> bool;
+
+    /// The streams that it has not given before, in the order in which they were published. The
+    /// metadata stream of a trace comes with its first streams or before.
+    fn new_streams(&mut self) -> Vec<NewStream<Self::Stream, Self::Metadata>>;
+
+    /// Whether the recording is going over to another chunk, so that nothing can be said of its
+    /// streams now.
+    fn is_rotating(&self) -> bool;
+
+    /// Whether the producer is gone, so that no streams will be added.
+    fn is_over(&self) -> bool;
+}
+
+/// A stream and this viewer's position in it.
+#[derive(Debug)]
+pub struct NewStream<S, M> {
+    /// What the viewer is told.
+    pub record: StreamRecord,
+    /// Its position.
+    pub position: Position<S, M>,
+}
+
+/// A viewer's position in a stream of either sort.
+#[derive(Debug)]
+pub enum Position<S, M> {
+    /// Packets.
+    Packets(S),
+    /// Metadata.
+    Metadata(M),
+}
+
+/// A viewer's position in a stream of packets.
+pub trait Stream {
+    /// Where bytes of the stream can be read.
+    type Packet;
+
+    /// The next packet, which the position then moves past, or why there is none.
+    fn next(&mut self) -> Next;
+
+    /// The class of the stream, once any index or beacon has told it.
+    fn class(&self) -> Option<ClassId>;
+
+    /// Bytes of the tracefile that the last index pointed into, if they all belong to packets that
+    /// were given.
+    fn packet(&self, offset: Bytes, len: u32) -> Option<Self::Packet>;
+}
+
+/// What comes next in a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A packet.
+    Packet {
+        /// Where in its tracefile it lies.
+        offset: Bytes,
+        /// What its index says.
+        index: PacketIndex,
+    },
+    /// None now. No event from before `until` will come, if a beacon said so.
+    Quiet {
+        /// Time of the beacon.
+        until: Option<Timestamp>,
+    },
+    /// None ever.
+    Over,
+}
+
+/// A viewer's position in a metadata stream.
+pub trait Metadata {
+    /// Whether [`read`](Self::read) would give anything.
+    fn has_unread(&self) -> bool;
+
+    /// Appends what has not been read, all or a piece of it, and moves past it. Never ends inside
+    /// of what the producer sent in one piece, unless more can be read at once.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    fn read(&mut self, to: &mut BytesMut) -> std::io::Result<()>;
+
+    /// Whether no more will come.
+    fn is_over(&self) -> bool;
+}
