@@ -32,10 +32,13 @@ impl DataHeader {
 pub enum DataEvent<'a> {
     /// A packet begins.
     Begin(DataHeader),
-    /// The next bytes of the packet, at least one.
-    Payload(&'a [u8]),
-    /// The packet is complete. Comes also for one of no bytes.
-    End,
+    /// The next bytes of the packet.
+    Payload {
+        /// At least one, but for a packet that has none.
+        bytes: &'a [u8],
+        /// Whether they are the last.
+        last: bool,
+    },
 }
 
 /// Takes a data connection's bytes apart, however they were cut on the way. Holds none of them:
@@ -50,28 +53,24 @@ impl DataDecoder {
     /// Takes the next event off the front of `input`; `None` if more bytes must come first. A
     /// header is only taken whole: what is left of `input` must be shown again with what follows.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<DataEvent<'a>> {
-        match self.packet {
-            None => {
-                // No field of a header can be wrong in itself: if it cannot be read, it is not
-                // all there.
-                let header = DataHeader::read(input).ok()?;
-                self.packet = Some(header.data_size);
-                Some(DataEvent::Begin(header))
-            }
-            Some(0) => {
-                self.packet = None;
-                Some(DataEvent::End)
-            }
-            Some(_) if input.is_empty() => None,
-            Some(left) => {
-                let here = input.len().min(left as usize);
-                let (payload, rest) = input.split_at(here);
-                *input = rest;
-                let here = u32::try_from(here).expect("no more than a packet has left");
-                self.packet = Some(left - here);
-                Some(DataEvent::Payload(payload))
-            }
+        let Some(left) = self.packet else {
+            // No field of a header can be wrong in itself: if it cannot be read, it is not all
+            // there.
+            let header = DataHeader::read(input).ok()?;
+            self.packet = Some(header.data_size);
+            return Some(DataEvent::Begin(header));
+        };
+        if left > 0 && input.is_empty() {
+            return None;
         }
+        let (bytes, rest) = input.split_at(input.len().min(left as usize));
+        *input = rest;
+        let here = u32::try_from(bytes.len()).expect("no more than is left of a packet");
+        self.packet = (here < left).then_some(left - here);
+        Some(DataEvent::Payload {
+            bytes,
+            last: here == left,
+        })
     }
 
     /// Whether a packet has begun and not ended.

@@ -505,8 +505,10 @@ fn a_packet_comes_apart_the_same_however_it_was_cut() {
                         assert_eq!(header.packet_bytes(), 4096);
                         begun += 1;
                     }
-                    DataEvent::Payload(bytes) => payload.extend_from_slice(bytes),
-                    DataEvent::End => ended += 1,
+                    DataEvent::Payload { bytes, last } => {
+                        payload.extend_from_slice(bytes);
+                        ended += usize::from(last);
+                    }
                 }
             }
             kept = input.to_vec();
@@ -515,4 +517,24 @@ fn a_packet_comes_apart_the_same_however_it_was_cut() {
         assert_eq!(payload, bytes[32..], "cut at {cut}");
         assert!(!decoder.in_packet());
     }
+}
+
+#[test]
+fn a_packet_without_bytes_is_complete_at_once() {
+    let header = wire::hex::parse("00*15 01 00*8 00*4 00000010").unwrap();
+    let mut decoder = DataDecoder::default();
+    let mut input = &header[..];
+    assert!(matches!(
+        decoder.next(&mut input),
+        Some(DataEvent::Begin(_))
+    ));
+    assert_eq!(
+        decoder.next(&mut input),
+        Some(DataEvent::Payload {
+            bytes: &[],
+            last: true
+        })
+    );
+    assert_eq!(decoder.next(&mut input), None);
+    assert!(!decoder.in_packet());
 }

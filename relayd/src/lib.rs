@@ -1,1 +1,17 @@
+//! The relay daemon: takes trace streams from producers, writes CTF traces and their indexes, and
+//! serves viewers while the recording runs. A drop-in for `lttng-relayd`.
+//!
+//! A packet's way through, one module after the other: [`net`] (sockets) → [`ingest`] (sequence) →
+//! [`store`] (files) → [`registry`] (who may see it) → [`live`] (what a viewer gets). What producers
+//! say beside the packets goes through [`control`]. Read them in this order, after `ARCHITECTURE.md`.
 
+pub mod background;
+pub mod cli;
+pub mod config;
+pub mod control;
+pub mod ingest;
+pub mod limits;
+pub mod live;
+pub mod net;
+pub mod registry;
+pub mod store;

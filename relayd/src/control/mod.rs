@@ -1,0 +1,159 @@
+//! What a producer asks for on its control connection, done: the relay that `relay-proto`'s machine
+//! acts for.
+//!
+//! Read in this order: [`Producer`] here, then `session` (opening one), `streams` (adding and
+//! closing streams, indexes), `chunks` (rotating and clearing).
+
+mod chunks;
+mod session;
+mod streams;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use relay_proto::Minor;
+use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::{ResetMetadata, SendMetadata};
+use relay_proto::relay::{Refusal, Relay, SessionCreated};
+use relay_proto::session::CreateSession;
+use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use wire::{StreamId, Text};
+
+use crate::ingest::MetadataStream;
+use crate::registry::Registry;
+use chunks::SessionChunks;
+use session::OpenSession;
+
+/// The producer at the other end of one control connection.
+#[derive(Debug)]
+pub struct Producer {
+    registry: Arc<Registry>,
+    session: Option<OpenSession>,
+}
+
+impl Producer {
+    /// One that has not opened a session.
+    #[must_use]
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            session: None,
+        }
+    }
+
+    /// What its session is called, for the log.
+    #[must_use]
+    pub fn session_name(&self) -> Option<String> {
+        self.session.as_ref().map(|open| open.session.to_string())
+    }
+
+    /// The connection has ended; if it failed, its streams are waited for no more.
+    pub fn end(mut self, failed: bool, now: Instant) {
+        if let Some(open) = self.session.take() {
+            self.registry.producer_gone(&open.session, failed, now);
+        }
+    }
+
+    /// The session, which the machine opens before it asks for anything that needs one.
+    fn open(&mut self) -> Result<&mut OpenSession, Refusal> {
+        self.session.as_mut().ok_or_else(session::none)
+    }
+}
+
+impl Relay for Producer {
+    fn clear_allowed(&self) -> bool {
+        true
+    }
+
+    fn create_session(
+        &mut self,
+        minor: Minor,
+        session: CreateSession,
+    ) -> Result<SessionCreated, Refusal> {
+        let (open, created) = session::create(&self.registry, minor, &session)?;
+        self.session = Some(open);
+        Ok(created)
+    }
+
+    fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
+        let registry = Arc::clone(&self.registry);
+        streams::add(&registry, self.open()?, &stream)
+    }
+
+    fn streams_sent(&mut self) -> Result<(), Refusal> {
+        let open = self.open()?;
+        // A snapshot is over before a viewer could attach.
+        if !open.is_snapshot {
+            open.session.streams_sent();
+        }
+        Ok(())
+    }
+
+    fn begin_metadata(&mut self, metadata: SendMetadata, _: u64) -> Result<(), Refusal> {
+        streams::begin_metadata(self.open()?, &metadata)
+    }
+
+    fn metadata_text(&mut self, text: &[u8]) -> Result<(), Refusal> {
+        streams::metadata_text(self.open()?, text)
+    }
+
+    fn end_metadata(&mut self) -> Result<(), Refusal> {
+        streams::end_metadata(self.open()?)
+    }
+
+    fn reset_metadata(&mut self, reset: ResetMetadata) -> Result<(), Refusal> {
+        streams::reset_metadata(self.open()?, &reset)
+    }
+
+    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+        streams::index(self.open()?, &index)
+    }
+
+    fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {
+        let registry = Arc::clone(&self.registry);
+        streams::close(&registry, self.open()?, &close)
+    }
+
+    fn begin_data_pending(&mut self) {
+        if let Some(open) = &self.session {
+            streams::begin_round(open);
+        }
+    }
+
+    fn data_pending(&mut self, ask: DataPending) -> Option<bool> {
+        streams::is_pending(self.session.as_ref()?, &ask)
+    }
+
+    fn quiescent(&mut self, stream: StreamId) {
+        if let Some(open) = &self.session {
+            streams::quiescent(open, stream);
+        }
+    }
+
+    fn end_data_pending(&mut self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|open| open.session.leaves_out_streams())
+    }
+
+    fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal> {
+        let registry = Arc::clone(&self.registry);
+        chunks::create(&registry, self.open()?, &chunk)
+    }
+
+    fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
+        chunks::rotate(self.open()?, &rotation)
+    }
+
+    fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal> {
+        let registry = Arc::clone(&self.registry);
+        chunks::close(&registry, self.open()?, &close)
+    }
+
+    fn chunk_exists(&mut self, ask: TraceChunkExists) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|open| open.session.recording().chunk(ask.chunk).is_some())
+    }
+}

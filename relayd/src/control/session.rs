@@ -1,0 +1,107 @@
+//! Opening a session.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use relay_proto::Minor;
+use relay_proto::ReturnCode;
+use relay_proto::relay::{Refusal, SessionCreated};
+use relay_proto::session::CreateSession;
+use tracing::info;
+use wire::{Text, TracePath};
+
+use super::{MetadataStream, SessionChunks};
+use crate::registry::Registry;
+use crate::registry::session::{Identity, Session};
+use crate::store::chunk::Chunk;
+use crate::store::index_file::IndexFormat;
+use crate::store::layout::session_directory;
+use crate::store::make_directory;
+
+/// A session and what only its control connection needs to know.
+#[derive(Debug)]
+pub(super) struct OpenSession {
+    pub(super) session: Arc<Session>,
+    pub(super) is_snapshot: bool,
+    /// Form of the index files. None if the producer sends no indexes.
+    pub(super) index_format: Option<IndexFormat>,
+    /// Below the relay's output; none if the paths of streams begin there.
+    pub(super) directory: Option<TracePath>,
+    /// The same, absolute.
+    pub(super) absolute: PathBuf,
+    pub(super) chunks: SessionChunks,
+    /// The stream whose metadata is being received.
+    pub(super) metadata: Option<Arc<MetadataStream>>,
+}
+
+/// Without a session there is nothing to refuse it for.
+pub(super) fn none() -> Refusal {
+    Refusal::new(ReturnCode::UNKNOWN, "the connection has no session")
+}
+
+pub(super) fn create(
+    registry: &Arc<Registry>,
+    minor: Minor,
+    request: &CreateSession,
+) -> Result<(OpenSession, SessionCreated), Refusal> {
+    let fatal =
+        |why: Box<dyn std::error::Error + Send + Sync>| Refusal::new(ReturnCode::FATAL, why);
+    let settings = registry.settings();
+    let directory =
+        session_directory(request, &settings.time_zone).map_err(|error| fatal(error.into()))?;
+    let recording = request.recording.as_ref();
+    if recording.is_some_and(|recording| recording.daemon.is_nil()) {
+        return Err(fatal("the session daemon has no number".into()));
+    }
+    let shared = registry
+        .recordings()
+        .of(recording.map(|recording| (recording.daemon, recording.id)));
+    let mut chunks = SessionChunks::new(request.snapshot);
+    let absolute = match &directory {
+        Some(directory) => settings.output.join(directory),
+        None => settings.output.clone(),
+    };
+    make_directory(&absolute).map_err(|error| fatal(error.into()))?;
+    if let Some(current) = recording.and_then(|recording| recording.current_chunk) {
+        let chunk = shared
+            .chunk(current)
+            .ok_or_else(|| fatal(format!("no {current}").into()))?;
+        chunks.join(chunk);
+    } else if directory.is_none() {
+        chunks.join(Chunk::whole_output(&settings.output));
+    }
+    let identity = Identity {
+        id: registry.next_session(),
+        name: request.name.clone(),
+        host: request.host.clone(),
+        live_timer: request.live_timer,
+        trace_format: request.trace_format,
+    };
+    let session = Arc::new(Session::new(identity, shared));
+    registry.add_session(Arc::clone(&session));
+    info!(%session, path = %absolute.display(), minor = minor.0, "session opened");
+    let path = directory
+        .as_ref()
+        .map_or_else(Text::default, TracePath::to_text);
+    let created = SessionCreated {
+        session: session.id(),
+        path,
+    };
+    let has_indexes = minor.has_indexes() && !request.snapshot;
+    let index_format = has_indexes.then_some(if minor.numbers_packets() {
+        IndexFormat::V1_1
+    } else {
+        IndexFormat::V1_0
+    });
+    let is_snapshot = request.snapshot;
+    let open = OpenSession {
+        session,
+        is_snapshot,
+        index_format,
+        directory,
+        absolute,
+        chunks,
+        metadata: None,
+    };
+    Ok((open, created))
+}

@@ -1,0 +1,198 @@
+//! Adding and closing streams, indexes, metadata, and the questions whether data is under way.
+
+use std::sync::Arc;
+
+use relay_proto::ReturnCode;
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::{ResetMetadata, SendMetadata};
+use relay_proto::relay::Refusal;
+use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use thiserror::Error;
+use tracing::debug;
+use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
+
+use super::session::OpenSession;
+use crate::ingest::{DataStream, IngestError, MetadataStream};
+use crate::limits::MOST_STREAMS;
+use crate::registry::Registry;
+use crate::registry::session::Stream;
+use crate::store::StoreError;
+use crate::store::metadata::MetadataFile;
+use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
+
+/// Why something about a stream is refused.
+#[derive(Debug, Error)]
+enum StreamError {
+    #[error("{what} {name:?} will not do: {source}")]
+    Name {
+        what: &'static str,
+        name: Text,
+        source: NameError,
+    },
+    #[error("no chunk is current")]
+    NoChunk,
+    #[error("the session has {MOST_STREAMS} streams")]
+    TooMany,
+    #[error("the session has no open {1}{0}")]
+    Unknown(StreamId, &'static str),
+    #[error("{0} is in no chunk")]
+    InNoChunk(StreamId),
+    #[error("the metadata of a live session is not reset: viewers have read it")]
+    ResetLive,
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<StreamError> for Refusal {
+    fn from(error: StreamError) -> Self {
+        Self::new(ReturnCode::UNKNOWN, error)
+    }
+}
+
+pub(super) fn add(
+    registry: &Arc<Registry>,
+    open: &mut OpenSession,
+    request: &AddStream,
+) -> Result<StreamId, Refusal> {
+    let id = registry.next_stream();
+    let named = |what, name: &Text, source| StreamError::Name {
+        what,
+        name: name.clone(),
+        source,
+    };
+    let path = TracePath::parse_rooted(&request.path)
+        .map_err(|source| named("path", &request.path, source))?;
+    let name = FileName::parse(&request.channel)
+        .map_err(|source| named("channel name", &request.channel, source))?;
+    if !open.session.has_room() {
+        return Err(StreamError::TooMany.into());
+    }
+    let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
+    let stream = if request.is_metadata() {
+        let file = MetadataFile::create(path.clone(), name, chunk).map_err(StreamError::Store)?;
+        Stream::Metadata(Arc::new(MetadataStream::new(id, path.clone(), file)))
+    } else {
+        let layout = StreamLayout {
+            directory: path.clone(),
+            name,
+            limits: (request.tracefile_size > Bytes(0)).then_some(TracefileLimits {
+                size: request.tracefile_size,
+                count: (request.tracefile_count > 0).then_some(request.tracefile_count),
+            }),
+            index_format: open.index_format,
+        };
+        layout
+            .check()
+            .map_err(|source| named("channel name", &request.channel, source))?;
+        let has_indexes = layout.index_format.is_some();
+        let files = StreamFiles::create(layout, chunk).map_err(StreamError::Store)?;
+        let window = registry.settings().window;
+        let stream = Arc::new(DataStream::new(id, files, window, has_indexes));
+        registry.add_data_stream(&open.session, Arc::clone(&stream));
+        Stream::Data(stream)
+    };
+    debug!(session = %open.session, stream = %id, %path, channel = %request.channel, "stream added");
+    let channel = request.channel.clone();
+    open.session
+        .add_stream(stream, path, channel, || registry.next_trace());
+    Ok(id)
+}
+
+fn data_stream(open: &OpenSession, id: StreamId) -> Result<Arc<DataStream>, StreamError> {
+    match open.session.stream(id) {
+        Some(Stream::Data(stream)) => Ok(stream),
+        _ => Err(StreamError::Unknown(id, "data ")),
+    }
+}
+
+fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStream>, StreamError> {
+    match open.session.stream(id) {
+        Some(Stream::Metadata(stream)) => Ok(stream),
+        _ => Err(StreamError::Unknown(id, "metadata ")),
+    }
+}
+
+pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<(), Refusal> {
+    let stream = data_stream(open, index.stream)?;
+    Ok(stream.index(index).map_err(StreamError::Ingest)?)
+}
+
+pub(super) fn close(
+    registry: &Registry,
+    open: &OpenSession,
+    close: &CloseStream,
+) -> Result<(), Refusal> {
+    match open.session.stream(close.stream) {
+        Some(Stream::Data(stream)) => stream.close(close.last),
+        Some(Stream::Metadata(stream)) => stream.close(),
+        None => return Err(StreamError::Unknown(close.stream, "").into()),
+    }
+    debug!(session = %open.session, stream = %close.stream, "stream closed");
+    registry.forget_closed(&open.session);
+    Ok(())
+}
+
+pub(super) fn begin_metadata(
+    open: &mut OpenSession,
+    metadata: &SendMetadata,
+) -> Result<(), Refusal> {
+    let stream = metadata_stream(open, metadata.stream)?;
+    if !stream.begin(metadata) {
+        return Err(StreamError::InNoChunk(metadata.stream).into());
+    }
+    open.metadata = Some(stream);
+    Ok(())
+}
+
+pub(super) fn metadata_text(open: &OpenSession, text: &[u8]) -> Result<(), Refusal> {
+    let Some(stream) = &open.metadata else {
+        return Ok(());
+    };
+    Ok(stream.text(text).map_err(StreamError::Store)?)
+}
+
+pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
+    let Some(stream) = open.metadata.take() else {
+        return Ok(());
+    };
+    stream.end_piece().map_err(StreamError::Store)?;
+    open.session.described(stream.trace());
+    Ok(())
+}
+
+pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Result<(), Refusal> {
+    let stream = metadata_stream(open, reset.stream)?;
+    if open.session.identity().live_timer.period().is_some() {
+        return Err(StreamError::ResetLive.into());
+    }
+    debug!(session = %open.session, stream = %reset.stream, "metadata starts anew");
+    Ok(stream.reset().map_err(StreamError::Store)?)
+}
+
+pub(super) fn begin_round(open: &OpenSession) {
+    for stream in open.session.streams() {
+        match stream {
+            Stream::Data(stream) => stream.begin_round(),
+            Stream::Metadata(stream) => stream.set_asked(false),
+        }
+    }
+}
+
+pub(super) fn is_pending(open: &OpenSession, ask: &DataPending) -> Option<bool> {
+    data_stream(open, ask.stream)
+        .ok()
+        .map(|stream| stream.is_pending(ask.last))
+}
+
+pub(super) fn quiescent(open: &OpenSession, stream: StreamId) {
+    match open.session.stream(stream) {
+        Some(Stream::Data(stream)) => {
+            // Whatever the answer: it has been asked.
+            let _ = stream.is_pending(None);
+        }
+        Some(Stream::Metadata(stream)) => stream.set_asked(true),
+        None => {}
+    }
+}

@@ -1,0 +1,177 @@
+//! One data connection: takes the events that `relay-proto` makes of its bytes to the streams that
+//! they are for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use relay_proto::{DataEvent, DataHeader};
+use tracing::{debug, error};
+use wire::{Bytes, StreamId};
+
+use super::error::{At, IngestError};
+use super::reorder::Early;
+use super::stream::{Arrival, ConnectionId, DataStream};
+use crate::registry::Registry;
+use crate::registry::session::Session;
+
+/// One data connection. It has no name of its own: its first packet says whose it is.
+#[derive(Debug)]
+pub struct DataConnection {
+    id: ConnectionId,
+    registry: Arc<Registry>,
+    session: Option<Arc<Session>>,
+    /// The streams that it has carried, so that they need not be looked up for every packet.
+    streams: HashMap<StreamId, Arc<DataStream>>,
+    /// What it has received.
+    at: Bytes,
+    packet: Packet,
+}
+
+/// The packet being received.
+#[derive(Debug)]
+enum Packet {
+    None,
+    Direct(Arc<DataStream>, DataHeader),
+    Early(Arc<DataStream>, DataHeader, Vec<u8>),
+    /// Of no use to anyone.
+    Dropped,
+}
+
+impl DataConnection {
+    /// A connection on which nothing has come.
+    #[must_use]
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            id: registry.next_connection(),
+            registry,
+            session: None,
+            streams: HashMap::new(),
+            at: Bytes(0),
+            packet: Packet::None,
+        }
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// If the connection cannot go on: lengths are all there is to find the next packet by.
+    pub fn take(&mut self, event: DataEvent<'_>) -> Result<(), At> {
+        let at = self.at;
+        let taken = match event {
+            DataEvent::Begin(header) => {
+                self.at.0 += 32;
+                self.begin(header)
+            }
+            DataEvent::Payload { bytes, last } => {
+                self.at.0 += bytes.len() as u64;
+                self.payload(bytes, last)
+            }
+        };
+        taken.map_err(|source| At { at, source })
+    }
+
+    /// It has ended: what came of a packet that did not end is dropped.
+    pub fn end(mut self) {
+        self.leave(Session::data_ended);
+    }
+
+    /// It has failed: so has its session.
+    pub fn fail(mut self, why: &At) {
+        let session = self.session.as_ref().map(|session| session.to_string());
+        error!(session, error = %why, "data connection closed, session aborted");
+        self.leave(|session| {
+            session.abort();
+            session.data_ended();
+        });
+    }
+
+    fn leave(&mut self, then: impl FnOnce(&Session)) {
+        if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
+            stream.abandon(self.id);
+        }
+        if let Some(session) = self.session.take() {
+            then(&session);
+            self.registry.forget_closed(&session);
+        }
+    }
+
+    fn begin(&mut self, header: DataHeader) -> Result<(), IngestError> {
+        let stream = self.stream(header.stream)?;
+        self.packet = match stream.begin(&header, self.id)? {
+            Arrival::Direct => Packet::Direct(stream, header),
+            Arrival::Early => Packet::Early(stream, header, Vec::new()),
+            Arrival::Late => Packet::Dropped,
+        };
+        Ok(())
+    }
+
+    fn payload(&mut self, bytes: &[u8], last: bool) -> Result<(), IngestError> {
+        match &mut self.packet {
+            Packet::None | Packet::Dropped => {}
+            Packet::Direct(stream, header) => {
+                let padding = last.then_some(header.padding_size);
+                stream.receive(header.seq, self.id, bytes, padding)?;
+            }
+            Packet::Early(stream, header, kept) => {
+                kept.extend_from_slice(bytes);
+                match stream.has_to_wait(header, self.id, kept.len())? {
+                    Arrival::Early if last => {
+                        let payload = std::mem::take(kept);
+                        let early = Early {
+                            seq: header.seq,
+                            payload,
+                            padding: header.padding_size,
+                        };
+                        stream.receive_early(early, self.id)?;
+                    }
+                    Arrival::Early => {}
+                    Arrival::Direct => {
+                        let padding = last.then_some(header.padding_size);
+                        stream.receive(header.seq, self.id, kept, padding)?;
+                        self.packet = Packet::Direct(Arc::clone(stream), *header);
+                    }
+                    Arrival::Late => self.packet = Packet::Dropped,
+                }
+            }
+        }
+        if last {
+            self.packet_ended();
+        }
+        Ok(())
+    }
+
+    fn packet_ended(&mut self) {
+        let packet = std::mem::replace(&mut self.packet, Packet::None);
+        let (Packet::Direct(stream, _) | Packet::Early(stream, ..)) = packet else {
+            return;
+        };
+        if stream.is_closed() {
+            // It only waited for this.
+            self.streams.remove(&stream.id());
+            if let Some(session) = &self.session {
+                self.registry.forget_closed(session);
+            }
+        }
+    }
+
+    fn stream(&mut self, id: StreamId) -> Result<Arc<DataStream>, IngestError> {
+        if let Some(stream) = self.streams.get(&id) {
+            return Ok(Arc::clone(stream));
+        }
+        let (session, stream) = self
+            .registry
+            .data_stream(id)
+            .ok_or(IngestError::UnknownStream(id))?;
+        match &self.session {
+            None => {
+                debug!(%session, "data connection begins");
+                session.data_begun();
+                self.session = Some(session);
+            }
+            Some(own) if Arc::ptr_eq(own, &session) => {}
+            Some(_) => return Err(IngestError::OtherSession(id)),
+        }
+        self.streams.insert(id, Arc::clone(&stream));
+        Ok(stream)
+    }
+}

@@ -1,0 +1,91 @@
+//! What can be wrong with a packet or an index, and what it costs.
+
+use thiserror::Error;
+use wire::{Bytes, SeqNum, StreamId};
+
+use crate::limits::MOST_PACKET_BYTES;
+use crate::store::StoreError;
+use crate::store::index::HalfError;
+
+/// A packet or index that cannot be taken.
+#[derive(Debug, Error)]
+pub enum IngestError {
+    /// No stream has this number, or none that takes packets.
+    #[error("there is no {0} that takes packets")]
+    UnknownStream(StreamId),
+    /// A data connection is for the streams of one session.
+    #[error("{0} belongs to another session than the packets before")]
+    OtherSession(StreamId),
+    /// Too long for any reader.
+    #[error("{stream}: {seq} has {size} bytes, {MOST_PACKET_BYTES} are allowed")]
+    TooLong {
+        /// The stream.
+        stream: StreamId,
+        /// The packet.
+        seq: SeqNum,
+        /// Its length.
+        size: u64,
+    },
+    /// A number that says "none".
+    #[error("{0}: a packet without a number")]
+    Unnumbered(StreamId),
+    /// The same number again.
+    #[error("{stream}: {seq} came twice")]
+    Twice {
+        /// The stream.
+        stream: StreamId,
+        /// The packet.
+        seq: SeqNum,
+    },
+    /// Index and packet disagree.
+    #[error("{stream}: {seq} has {packet} bytes, its index says {index}")]
+    Size {
+        /// The stream.
+        stream: StreamId,
+        /// The packet.
+        seq: SeqNum,
+        /// Bytes of the packet.
+        packet: u64,
+        /// What the index says, in bytes.
+        index: u64,
+    },
+    /// The index cannot be put together with a packet.
+    #[error("{stream}: {source}")]
+    Half {
+        /// The stream.
+        stream: StreamId,
+        /// What is wrong with it.
+        source: HalfError,
+    },
+    /// The stream has been closed, or its session stopped.
+    #[error("{stream}: {what} after the stream {state}")]
+    NotOpen {
+        /// The stream.
+        stream: StreamId,
+        /// What came.
+        what: &'static str,
+        /// What the stream did before.
+        state: &'static str,
+    },
+    /// A stream goes over to one chunk at a time.
+    #[error("{0} is on its way to another chunk already")]
+    Rotating(StreamId),
+    /// A file could not be written.
+    #[error("{stream}: {source}")]
+    Store {
+        /// The stream.
+        stream: StreamId,
+        /// Which file, and what the system says.
+        source: StoreError,
+    },
+}
+
+/// Where in a connection something went wrong.
+#[derive(Debug, Error)]
+#[error("after {at} of the connection: {source}")]
+pub struct At {
+    /// Bytes that had come before.
+    pub at: Bytes,
+    /// What went wrong.
+    pub source: IngestError,
+}

@@ -1,0 +1,18 @@
+//! From packets as they arrive to packets in sequence, each with its index: the way from a data
+//! connection to the store. Sees neither file nor socket.
+//!
+//! Read in this order: [`connection`] (one data connection), [`reorder`] (whose turn it is),
+//! [`stream`] (one stream, where bytes and indexes arrive), [`rotation`] (when it goes over to
+//! another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
+
+pub mod connection;
+pub mod error;
+pub mod metadata_stream;
+pub mod reorder;
+pub mod rotation;
+pub mod stream;
+
+pub use connection::DataConnection;
+pub use error::IngestError;
+pub use metadata_stream::MetadataStream;
+pub use stream::DataStream;

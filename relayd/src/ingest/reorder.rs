@@ -1,0 +1,310 @@
+//! Packets of a stream, put back in sequence: the next one passes untouched, an early one waits.
+//! The wait is bounded; what is still missing when it ends is given up.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use wire::{Bytes, SeqNum};
+
+/// How long a missing packet is waited for: until so much has come after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Packets.
+    pub packets: usize,
+    /// Bytes of packets.
+    pub bytes: Bytes,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            packets: 64,
+            bytes: Bytes(32 << 20),
+        }
+    }
+}
+
+/// Where an arriving packet belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It is its turn.
+    Now,
+    /// Others come before it.
+    Early,
+    /// Its turn is over: it came before, or has been given up.
+    Over,
+}
+
+/// A packet that waits for its turn. No two have the same place, which therefore orders them.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Early {
+    /// Its place.
+    pub seq: SeqNum,
+    /// What was sent of it.
+    pub payload: Vec<u8>,
+    /// Zeros that it ends in.
+    pub padding: u32,
+}
+
+/// Packets that were given up, from first to last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The first.
+    pub first: SeqNum,
+    /// The last.
+    pub last: SeqNum,
+}
+
+impl Lost {
+    /// How many.
+    #[must_use]
+    pub fn count(self) -> u64 {
+        (self.last.0 - self.first.0).saturating_add(1)
+    }
+}
+
+/// The order of one stream.
+#[derive(Debug)]
+pub struct Reorder {
+    window: Window,
+    /// Whose turn it is. `None` before the first packet, which sets it: a stream need not begin
+    /// at 0.
+    next: Option<SeqNum>,
+    waiting: BinaryHeap<Reverse<Early>>,
+    waiting_bytes: u64,
+}
+
+impl Reorder {
+    /// An order that waits as long as `window` says.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
+        Self {
+            window,
+            next: None,
+            waiting: BinaryHeap::new(),
+            waiting_bytes: 0,
+        }
+    }
+
+    /// Whether it is a packet's turn.
+    #[must_use]
+    pub fn turn(&self, seq: SeqNum) -> Turn {
+        match self.next {
+            None => Turn::Now,
+            Some(next) if seq == next => Turn::Now,
+            Some(next) if seq < next => Turn::Over,
+            Some(_) if self.waits(seq) => Turn::Over,
+            Some(_) => Turn::Early,
+        }
+    }
+
+    /// A packet has had its turn.
+    pub fn passed(&mut self, seq: SeqNum) {
+        self.next = Some(SeqNum(seq.0.saturating_add(1)));
+    }
+
+    /// Keeps a packet that is early until its turn has come.
+    pub fn keep(&mut self, early: Early) {
+        self.waiting_bytes += early.payload.len() as u64;
+        self.waiting.push(Reverse(early));
+    }
+
+    /// The packet whose turn has come while it waited.
+    pub fn take(&mut self) -> Option<Early> {
+        let Reverse(first) = self.waiting.peek()?;
+        if Some(first.seq) != self.next {
+            return None;
+        }
+        let Reverse(early) = self.waiting.pop()?;
+        self.waiting_bytes -= early.payload.len() as u64;
+        Some(early)
+    }
+
+    /// Whether what waits, with so many bytes more on the way, is more than the window allows.
+    #[must_use]
+    pub fn is_full(&self, more: usize) -> bool {
+        self.waiting.len() >= self.window.packets
+            || self.waiting_bytes + more as u64 > self.window.bytes.0
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Gives up what is missing before the first packet that waits, or before `arriving` if that
+    /// comes first. `None` if nothing is missing there.
+    pub fn give_up(&mut self, arriving: Option<SeqNum>) -> Option<Lost> {
+        let first_waiting = self.waiting.peek().map(|Reverse(early)| early.seq);
+        let until = match (first_waiting, arriving) {
+            (Some(waiting), Some(arriving)) => waiting.min(arriving),
+            (one, other) => one.or(other)?,
+        };
+        let first = self.next?;
+        if first >= until {
+            return None;
+        }
+        self.next = Some(until);
+        Some(Lost {
+            first,
+            last: SeqNum(until.0 - 1),
+        })
+    }
+
+    fn waits(&self, seq: SeqNum) -> bool {
+        self.waiting.iter().any(|Reverse(early)| early.seq == seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn early(seq: u64) -> Early {
+        Early {
+            seq: SeqNum(seq),
+            payload: vec![0; 10],
+            padding: 0,
+        }
+    }
+
+    /// Lets a packet arrive as a stream does; gives the packets that pass and those given up.
+    fn arrive(order: &mut Reorder, seq: u64) -> (Vec<u64>, Vec<Lost>) {
+        let (mut passed, mut lost) = (Vec::new(), Vec::new());
+        match order.turn(SeqNum(seq)) {
+            Turn::Over => {}
+            Turn::Now => {
+                order.passed(SeqNum(seq));
+                passed.push(seq);
+            }
+            Turn::Early => {
+                order.keep(early(seq));
+                if order.is_full(0) {
+                    lost.extend(order.give_up(None));
+                }
+            }
+        }
+        while let Some(early) = order.take() {
+            order.passed(early.seq);
+            passed.push(early.seq.0);
+        }
+        (passed, lost)
+    }
+
+    #[test]
+    fn packets_in_order_never_wait() {
+        let mut order = Reorder::new(Window::default());
+        for seq in 7..1000 {
+            assert_eq!(arrive(&mut order, seq), (vec![seq], vec![]));
+            assert!(order.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_early_packet_waits_for_those_before_it() {
+        let mut order = Reorder::new(Window::default());
+        assert_eq!(arrive(&mut order, 0).0, [0]);
+        assert_eq!(arrive(&mut order, 3).0, []);
+        assert_eq!(arrive(&mut order, 2).0, []);
+        assert_eq!(arrive(&mut order, 1).0, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_missing_packet_is_given_up_when_enough_has_come_after_it() {
+        let mut order = Reorder::new(Window {
+            packets: 3,
+            bytes: Bytes(1000),
+        });
+        arrive(&mut order, 0);
+        assert_eq!(arrive(&mut order, 3), (vec![], vec![]));
+        assert_eq!(arrive(&mut order, 4), (vec![], vec![]));
+        let lost = Lost {
+            first: SeqNum(1),
+            last: SeqNum(2),
+        };
+        assert_eq!(arrive(&mut order, 6), (vec![3, 4], vec![lost]));
+        assert_eq!(lost.count(), 2);
+        assert_eq!(order.turn(SeqNum(1)), Turn::Over);
+        assert_eq!(arrive(&mut order, 5).0, [5, 6]);
+    }
+
+    #[test]
+    fn bytes_end_the_wait_as_packets_do() {
+        let mut order = Reorder::new(Window {
+            packets: 100,
+            bytes: Bytes(25),
+        });
+        arrive(&mut order, 0);
+        arrive(&mut order, 2);
+        arrive(&mut order, 3);
+        assert!(!order.is_full(5));
+        assert!(order.is_full(6));
+        assert_eq!(arrive(&mut order, 4).0, [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_packet_that_waits_is_not_taken_again() {
+        let mut order = Reorder::new(Window::default());
+        arrive(&mut order, 0);
+        arrive(&mut order, 2);
+        assert_eq!(order.turn(SeqNum(2)), Turn::Over);
+        assert_eq!(order.turn(SeqNum(0)), Turn::Over);
+    }
+
+    #[test]
+    fn what_is_missing_before_an_arriving_packet_can_be_given_up_for_it() {
+        let mut order = Reorder::new(Window::default());
+        arrive(&mut order, 0);
+        arrive(&mut order, 5);
+        let lost = order.give_up(Some(SeqNum(3)));
+        assert_eq!(
+            lost,
+            Some(Lost {
+                first: SeqNum(1),
+                last: SeqNum(2)
+            })
+        );
+        assert_eq!(order.turn(SeqNum(3)), Turn::Now);
+        assert_eq!(order.give_up(Some(SeqNum(3))), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_within_the_window_comes_out_sorted_and_whole(
+            shuffled in Just((1..60u64).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            let mut order = Reorder::new(Window::default());
+            let mut passed = arrive(&mut order, 0).0;
+            for seq in shuffled {
+                let (more, lost) = arrive(&mut order, seq);
+                prop_assert!(lost.is_empty());
+                passed.extend(more);
+            }
+            prop_assert_eq!(passed, (0..60).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn what_passes_is_sorted_and_every_number_is_passed_lost_or_waiting(
+            seqs in prop::collection::vec(0..300u64, 0..300),
+            packets in 1..10usize,
+        ) {
+            let mut order = Reorder::new(Window { packets, bytes: Bytes(u64::MAX) });
+            let mut at = None;
+            for seq in seqs {
+                let (passed, lost) = arrive(&mut order, seq);
+                // Each number from where it stood on is given up or passes, in order.
+                let mut events: Vec<(u64, u64)> = passed.iter().map(|&p| (p, p)).collect();
+                events.extend(lost.iter().map(|l| (l.first.0, l.last.0)));
+                events.sort_unstable();
+                for (first, last) in events {
+                    prop_assert_eq!(first, at.unwrap_or(first));
+                    at = Some(last + 1);
+                }
+                prop_assert!(order.waiting.len() < packets.max(1));
+            }
+        }
+    }
+}

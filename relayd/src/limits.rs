@@ -1,0 +1,86 @@
+//! Every limit in one place, each with its reason. What a peer may announce is bounded in
+//! `relay-proto` and `viewer-proto`; what it may make the relay keep, here.
+
+use std::time::Duration;
+
+// What a session may have.
+
+/// Streams that a session may have open: more than any host has channels times CPUs.
+pub const MOST_STREAMS: usize = 65_536;
+
+/// Longest packet. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
+pub const MOST_PACKET_BYTES: u64 = 1 << 30;
+
+/// Packets of a stream of which only one half is there. Real producers have one under way; those
+/// that send many at a time have far fewer than this.
+pub const MOST_HALVES: usize = 4096;
+
+/// Runs of lost packets that a stream remembers, to tell a late index from a wrong one.
+pub const MOST_GAPS: usize = 64;
+
+/// Streams that have ended stay listed for viewers that come later, but no more than so many: with
+/// buffers per process, every process leaves some behind.
+pub const MOST_ENDED_STREAMS: usize = 16_384;
+
+/// How long a session whose producer is gone waits for packets that are still under way, while no
+/// data connection of it is open.
+pub const LINGER: Duration = Duration::from_secs(10);
+
+// Index files.
+
+/// How often, and how long each time, the writer of an index file waits for readers that hold its
+/// lock. They hold it while they read a few kilobytes; who holds it longer is not waited for.
+pub const LOCK_TRIES: u32 = 10;
+/// See [`LOCK_TRIES`].
+pub const LOCK_PAUSE: Duration = Duration::from_micros(100);
+
+// Connections.
+
+/// Connections per port. Each takes a file descriptor and a few kilobytes.
+pub const MOST_CONNECTIONS: usize = 8192;
+
+/// Connections that the system keeps until they are accepted: a whole cluster may start at once.
+pub const BACKLOG: u32 = 4096;
+
+/// Time in which a peer must have introduced itself. A data connection need not: real producers
+/// open it long before they use it.
+pub const INTRODUCTION: Duration = Duration::from_secs(10);
+
+/// Time in which the next bytes of a packet or command that has begun must come. Between packets
+/// and commands a connection may be silent for days.
+pub const STALLED: Duration = Duration::from_secs(60);
+
+/// Time in which a viewer must send the rest of a command that has begun. Commands are short.
+pub const STALLED_VIEWER: Duration = Duration::from_secs(10);
+
+/// Time in which a peer must take the next bytes of a reply.
+pub const UNREAD: Duration = Duration::from_secs(30);
+
+/// Replies that are collected before they are sent.
+pub const REPLY_BYTES: usize = 64 << 10;
+
+/// Buffer for what is received on a data connection: it begins small and doubles while reads fill
+/// it. Large ones save calls when packets are large, and cost cache when they are small.
+pub const LEAST_RECEIVED_BYTES: usize = 16 << 10;
+/// See [`LEAST_RECEIVED_BYTES`].
+pub const MOST_RECEIVED_BYTES: usize = 1 << 20;
+
+/// Pieces in which packets are read for a viewer.
+pub const SENT_BYTES: usize = 256 << 10;
+
+/// Most metadata in one answer. The viewer asks again at once.
+pub const METADATA_BYTES: u64 = 256 << 10;
+
+/// After so much silence, and then every so often, the system asks whether the peer still is there.
+pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
+/// See [`KEEP_ALIVE_IDLE`].
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+// Stopping.
+
+/// When the relay is told to stop, a connection on which nothing comes for so long is taken to have
+/// nothing more.
+pub const DRAIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// All connections together get so long for that.
+pub const DRAIN: Duration = Duration::from_millis(800);

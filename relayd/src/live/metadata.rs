@@ -1,0 +1,52 @@
+//! A viewer's position in a metadata stream.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use viewer_proto::relay::Metadata;
+use wire::Bytes;
+
+use crate::limits::METADATA_BYTES;
+use crate::registry::published::PublishedMetadata;
+
+/// A viewer's position in a metadata stream.
+#[derive(Debug)]
+pub struct MetadataReader {
+    published: Arc<PublishedMetadata>,
+    /// So much has been read. When the metadata of a chunk starts anew, it repeats what was read.
+    sent: Bytes,
+}
+
+impl MetadataReader {
+    pub(super) fn new(published: Arc<PublishedMetadata>) -> Self {
+        Self {
+            published,
+            sent: Bytes(0),
+        }
+    }
+}
+
+impl Metadata for MetadataReader {
+    fn has_unread(&self) -> bool {
+        self.published.beyond(self.sent).is_some()
+    }
+
+    fn read(&mut self, to: &mut BytesMut) -> io::Result<()> {
+        let Some((file, end)) = self.published.beyond(self.sent) else {
+            return Ok(());
+        };
+        let len = (end.0 - self.sent.0).min(METADATA_BYTES);
+        let start = to.len();
+        to.resize(start + usize::try_from(len).unwrap_or(0), 0);
+        let (_, piece) = to.split_at_mut(start);
+        file.read_exact_at(piece, self.sent.0)?;
+        self.sent.0 += len;
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.published.is_over()
+    }
+}

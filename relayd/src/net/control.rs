@@ -1,0 +1,92 @@
+//! One control connection: moves bytes between a socket and `relay-proto`'s machine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use relay_proto::server::{Connection, ControlError, Progress};
+use rustix::net::sockopt::set_tcp_quickack;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::receive::{ReceiveError, Received};
+use super::send::send;
+use crate::control::Producer;
+use crate::limits::{INTRODUCTION, REPLY_BYTES, STALLED};
+use crate::registry::Registry;
+
+/// Room for reads: commands are short, and metadata is passed on in pieces.
+const RECEIVED_BYTES: usize = 64 << 10;
+
+/// Why a control connection was closed by this end.
+#[derive(Debug, Error)]
+enum Closed {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error("replies not sent: {0}")]
+    Send(#[from] std::io::Error),
+}
+
+pub(super) async fn serve(
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    registry: Arc<Registry>,
+    stop: CancellationToken,
+) {
+    let mut producer = Producer::new(registry);
+    let served = converse(&mut socket, peer, &mut producer, &stop).await;
+    let session = producer.session_name();
+    match &served {
+        Ok(()) => debug!(%peer, session, "control connection ended"),
+        Err(error) => warn!(%peer, session, %error, "control connection closed"),
+    }
+    producer.end(served.is_err(), Instant::now());
+}
+
+async fn converse(
+    socket: &mut TcpStream,
+    peer: SocketAddr,
+    producer: &mut Producer,
+    stop: &CancellationToken,
+) -> Result<(), Closed> {
+    let mut connection = Connection::default();
+    let mut received = Received::new(RECEIVED_BYTES);
+    let mut replies = BytesMut::new();
+    loop {
+        let mut input = received.bytes();
+        let mut needs_more = false;
+        let mut failed = Ok(());
+        while failed.is_ok() && !needs_more && replies.len() < REPLY_BYTES {
+            match connection.advance(&mut input, producer, &mut replies) {
+                Ok(Progress::Advanced) => {}
+                Ok(Progress::Refused(command, refusal)) => {
+                    warn!(%peer, ?command, %refusal, "command refused");
+                }
+                Ok(Progress::NeedsMore) => needs_more = true,
+                Err(error) => failed = Err(error),
+            }
+        }
+        let left = input.len();
+        received.keep(left);
+        send(socket, &mut replies).await?;
+        failed?;
+        if !needs_more {
+            continue;
+        }
+        let patience = if !connection.is_greeted() {
+            Some(INTRODUCTION)
+        } else {
+            connection.in_command(received.bytes()).then_some(STALLED)
+        };
+        if !received.more(socket, patience, stop).await? {
+            return Ok(());
+        }
+        // Producers of LTTng leave Nagle's algorithm on and wait for every acknowledgement.
+        let _ = set_tcp_quickack(&*socket, true);
+    }
+}

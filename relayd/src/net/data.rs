@@ -1,0 +1,51 @@
+//! One data connection: moves bytes from a socket to the streams that they are for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use relay_proto::DataDecoder;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::receive::Received;
+use crate::ingest::DataConnection;
+use crate::limits::{MOST_RECEIVED_BYTES, STALLED};
+use crate::registry::Registry;
+
+pub(super) async fn serve(
+    socket: TcpStream,
+    peer: SocketAddr,
+    registry: Arc<Registry>,
+    stop: CancellationToken,
+) {
+    let mut connection = DataConnection::new(registry);
+    let mut decoder = DataDecoder::default();
+    let mut received = Received::new(MOST_RECEIVED_BYTES);
+    loop {
+        let is_inside = decoder.in_packet() || !received.bytes().is_empty();
+        match received
+            .more(&socket, is_inside.then_some(STALLED), &stop)
+            .await
+        {
+            Ok(true) => {}
+            Ok(false) => {
+                debug!(%peer, "data connection ended");
+                return connection.end();
+            }
+            Err(error) => {
+                warn!(%peer, %error, "data connection closed");
+                return connection.end();
+            }
+        }
+        let mut input = received.bytes();
+        while let Some(event) = decoder.next(&mut input) {
+            if let Err(error) = connection.take(event) {
+                warn!(%peer, "data connection failed");
+                return connection.fail(&error);
+            }
+        }
+        let left = input.len();
+        received.keep(left);
+    }
+}

@@ -1,0 +1,95 @@
+//! One viewer: moves bytes between a socket and `viewer-proto`'s machine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+use viewer_proto::server::{Connection, Progress, ViewerError};
+
+use super::receive::{ReceiveError, Received};
+use super::send::send;
+use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES, STALLED_VIEWER};
+use crate::live::{Packet, View};
+use crate::registry::Registry;
+
+/// Room for reads: commands are short.
+const RECEIVED_BYTES: usize = 4 << 10;
+
+/// Why a viewer's connection was closed by this end.
+#[derive(Debug, Error)]
+enum Closed {
+    #[error(transparent)]
+    Viewer(#[from] ViewerError),
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error("packet not sent: {0}")]
+    Packet(std::io::Error),
+    #[error("replies not sent: {0}")]
+    Send(#[from] std::io::Error),
+}
+
+pub(super) async fn serve(mut socket: TcpStream, peer: SocketAddr, registry: Arc<Registry>) {
+    match converse(&mut socket, &View(registry)).await {
+        Ok(()) => debug!(%peer, "viewer's connection ended"),
+        Err(error) => info!(%peer, %error, "viewer's connection closed"),
+    }
+}
+
+async fn converse(socket: &mut TcpStream, view: &View) -> Result<(), Closed> {
+    let mut connection = Connection::default();
+    let mut received = Received::new(RECEIVED_BYTES);
+    let mut replies = BytesMut::new();
+    let never = CancellationToken::new();
+    loop {
+        let mut input = received.bytes();
+        let mut needs_more = false;
+        let mut outcome = Ok(None);
+        while matches!(outcome, Ok(None)) && !needs_more && replies.len() < REPLY_BYTES {
+            match connection.advance(&mut input, view, &mut replies) {
+                Ok(Progress::Advanced) => {}
+                Ok(Progress::Packet(packet)) => outcome = Ok(Some(packet)),
+                Ok(Progress::NeedsMore) => needs_more = true,
+                Err(error) => outcome = Err(error),
+            }
+        }
+        let left = input.len();
+        received.keep(left);
+        if let Ok(Some(packet)) = &mut outcome {
+            send_packet(socket, packet, &mut replies).await?;
+        }
+        send(socket, &mut replies).await?;
+        outcome?;
+        if !needs_more {
+            continue;
+        }
+        let patience = if !connection.is_greeted() {
+            Some(INTRODUCTION)
+        } else {
+            connection
+                .in_command(received.bytes())
+                .then_some(STALLED_VIEWER)
+        };
+        if !received.more(socket, patience, &never).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Puts the packet behind its head, so that both leave together, and sends all but the last piece.
+async fn send_packet(
+    socket: &mut TcpStream,
+    packet: &mut Packet,
+    replies: &mut BytesMut,
+) -> Result<(), Closed> {
+    while packet.left() > 0 {
+        if replies.len() >= SENT_BYTES {
+            send(socket, replies).await?;
+        }
+        packet.read(SENT_BYTES, replies).map_err(Closed::Packet)?;
+    }
+    Ok(())
+}

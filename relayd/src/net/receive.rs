@@ -1,0 +1,98 @@
+//! Receiving: for every port the same.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
+
+/// Why no more can be received.
+#[derive(Debug, Error)]
+pub(super) enum ReceiveError {
+    #[error("connection lost: {0}")]
+    Lost(#[from] io::Error),
+    #[error("nothing came for {} seconds in the middle of what had begun", .0.as_secs())]
+    Stalled(Duration),
+}
+
+/// What has been received and not been used yet.
+#[derive(Debug)]
+pub(super) struct Received {
+    buffer: BytesMut,
+    /// Room for the next read.
+    room: usize,
+    most: usize,
+}
+
+impl Received {
+    /// A buffer that grows up to `most` bytes, beyond what must be kept together.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            room: LEAST_RECEIVED_BYTES.min(most),
+            most,
+        }
+    }
+
+    /// What has not been used.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// All but the last `left` bytes have been used.
+    pub(super) fn keep(&mut self, left: usize) {
+        self.buffer.advance(self.buffer.len() - left);
+    }
+
+    /// Waits for more, for no longer than `patience` if that is given. When the relay stops, takes
+    /// what is there already. Gives whether there was more.
+    pub(super) async fn more(
+        &mut self,
+        socket: &TcpStream,
+        patience: Option<Duration>,
+        stop: &CancellationToken,
+    ) -> Result<bool, ReceiveError> {
+        let read = async {
+            tokio::select! {
+                biased;
+                read = self.read(socket) => read,
+                () = stop.cancelled() => Ok(0),
+            }
+        };
+        let read = match patience {
+            None => read.await?,
+            Some(patience) => tokio::time::timeout(patience, read)
+                .await
+                .map_err(|_| ReceiveError::Stalled(patience))??,
+        };
+        if read > 0 || !stop.is_cancelled() {
+            return Ok(read > 0);
+        }
+        match tokio::time::timeout(DRAIN_PAUSE, self.read(socket)).await {
+            Ok(read) => Ok(read? > 0),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Reads once. Takes no memory before there is something to read.
+    async fn read(&mut self, socket: &TcpStream) -> io::Result<usize> {
+        loop {
+            socket.readable().await?;
+            self.buffer.reserve(self.room);
+            match socket.try_read_buf(&mut self.buffer) {
+                Ok(read) => {
+                    if read >= self.room {
+                        self.room = (self.room * 2).min(self.most);
+                    }
+                    return Ok(read);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

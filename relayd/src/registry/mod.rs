@@ -1,0 +1,221 @@
+//! Which sessions and streams there are: the only state that connections share. Sees neither file
+//! nor socket.
+//!
+//! Read in this order: [`session`] (one producer's recording), [`recording`] (what the sessions of
+//! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
+//! they may see of each).
+
+pub mod announced;
+pub mod published;
+pub mod recording;
+pub mod session;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use jiff::tz::TimeZone;
+use parking_lot::{Mutex, RwLock};
+use tracing::{info, warn};
+use wire::{SessionId, StreamId, TraceId, ViewerId};
+
+use crate::ingest::DataStream;
+use crate::ingest::reorder::Window;
+use crate::ingest::stream::ConnectionId;
+use crate::limits::LINGER;
+use recording::Recordings;
+use session::Session;
+
+/// What every session goes by.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Below this lies everything that is written.
+    pub output: PathBuf,
+    /// How long a missing packet is waited for.
+    pub window: Window,
+    /// For times in names.
+    pub time_zone: TimeZone,
+}
+
+/// All sessions and streams.
+#[derive(Debug)]
+pub struct Registry {
+    settings: Settings,
+    recordings: Recordings,
+    /// The sessions whose producers are connected.
+    sessions: RwLock<BTreeMap<SessionId, Arc<Session>>>,
+    /// Those whose producers are gone, that wait for packets until the given time.
+    lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
+    /// The streams that take packets.
+    data_streams: RwLock<HashMap<StreamId, OfSession>>,
+    next: Counters,
+}
+
+/// A stream and its session.
+pub type OfSession = (Arc<Session>, Arc<DataStream>);
+
+/// Numbers, from 1, that are never given twice.
+#[derive(Debug, Default)]
+struct Counters {
+    session: AtomicU64,
+    stream: AtomicU64,
+    trace: AtomicU64,
+    viewer: AtomicU64,
+    connection: AtomicU64,
+}
+
+impl Registry {
+    /// A relay without any session.
+    #[must_use]
+    pub fn new(settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            recordings: Recordings::default(),
+            sessions: RwLock::default(),
+            lingering: Mutex::default(),
+            data_streams: RwLock::default(),
+            next: Counters::default(),
+        })
+    }
+
+    /// What every session goes by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The recordings that sessions belong to.
+    #[must_use]
+    pub fn recordings(&self) -> &Recordings {
+        &self.recordings
+    }
+
+    /// A number for a new session.
+    #[must_use]
+    pub fn next_session(&self) -> SessionId {
+        SessionId(next(&self.next.session))
+    }
+
+    /// A number for a new stream.
+    #[must_use]
+    pub fn next_stream(&self) -> StreamId {
+        StreamId(next(&self.next.stream))
+    }
+
+    /// A number for a new trace.
+    #[must_use]
+    pub fn next_trace(&self) -> TraceId {
+        TraceId(next(&self.next.trace))
+    }
+
+    /// A number for a new viewer.
+    #[must_use]
+    pub fn next_viewer(&self) -> ViewerId {
+        ViewerId(next(&self.next.viewer))
+    }
+
+    /// A number for a new data connection.
+    #[must_use]
+    pub fn next_connection(&self) -> ConnectionId {
+        ConnectionId(next(&self.next.connection))
+    }
+
+    /// A producer has opened a session.
+    pub fn add_session(&self, session: Arc<Session>) {
+        self.sessions.write().insert(session.id(), session);
+    }
+
+    /// A session takes packets of a stream.
+    pub fn add_data_stream(&self, session: &Arc<Session>, stream: Arc<DataStream>) {
+        let entry = (Arc::clone(session), Arc::clone(&stream));
+        self.data_streams.write().insert(stream.id(), entry);
+    }
+
+    /// The sessions whose producers are connected, by number.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.read().values().cloned().collect()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn session(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.sessions.read().get(&id).cloned()
+    }
+
+    /// A stream that takes packets, and its session.
+    #[must_use]
+    pub fn data_stream(&self, id: StreamId) -> Option<OfSession> {
+        self.data_streams.read().get(&id).cloned()
+    }
+
+    /// The control connection of a session has ended. Packets may still be under way: they are
+    /// waited for, unless the connection failed.
+    pub fn producer_gone(&self, session: &Arc<Session>, failed: bool, now: Instant) {
+        self.sessions.write().remove(&session.id());
+        session.control_ended(failed);
+        self.forget_closed(session);
+        if session.is_empty() {
+            info!(%session, "session ended");
+        } else {
+            info!(%session, "session waits for packets that are still under way");
+            self.lingering
+                .lock()
+                .push((now + LINGER, Arc::clone(session)));
+        }
+    }
+
+    /// Streams of the session may have been closed: they take packets no more.
+    pub fn forget_closed(&self, session: &Session) {
+        let closed = session.forget_closed();
+        if !closed.is_empty() {
+            let mut streams = self.data_streams.write();
+            closed.iter().for_each(|id| {
+                streams.remove(id);
+            });
+        }
+    }
+
+    /// To be called every now and then: writes beacons, ends sessions that have waited for long
+    /// enough.
+    pub fn tick(&self, now: Instant) {
+        for session in self.sessions() {
+            session.write_beacons();
+        }
+        let mut ended = Vec::new();
+        self.lingering.lock().retain_mut(|(until, session)| {
+            if session.has_data_connection() {
+                *until = now + LINGER;
+            }
+            let goes_on = !session.is_empty() && now < *until;
+            if !goes_on {
+                ended.push(Arc::clone(session));
+            }
+            goes_on
+        });
+        for session in ended {
+            if !session.is_empty() {
+                warn!(%session, "session ended: packets that were announced have not come");
+                session.abort();
+                self.forget_closed(&session);
+            }
+        }
+    }
+
+    /// The relay stops: ends every session, so that everything received is on disk.
+    pub fn close(&self) {
+        let sessions = std::mem::take(&mut *self.sessions.write());
+        let lingering = std::mem::take(&mut *self.lingering.lock());
+        let lingering = lingering.into_iter().map(|(_, session)| session);
+        for session in sessions.into_values().chain(lingering) {
+            session.control_ended(true);
+            self.forget_closed(&session);
+        }
+    }
+}
+
+fn next(counter: &AtomicU64) -> u64 {
+    counter.fetch_add(1, Ordering::Relaxed) + 1
+}

@@ -1,0 +1,216 @@
+//! What viewers may see of a stream: packets whose bytes and entry are on disk, and the beacon that
+//! came after them. A viewer's position is a number here and costs the stream nothing.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use wire::{Bytes, ClassId, Timestamp};
+
+use crate::store::chunk::Chunk;
+use crate::store::segment::Segment;
+
+/// The packets of a stream, counted from 0 for as long as it lives.
+#[derive(Debug, Default)]
+pub struct Published {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The tracefiles that are still there, oldest first.
+    runs: VecDeque<Run>,
+    /// Packets so far, with those that are no longer there.
+    packets: u64,
+    beacon: Option<Timestamp>,
+    class: Option<ClassId>,
+    is_over: bool,
+}
+
+/// Packets that lie in one tracefile.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Number of the first.
+    pub first: u64,
+    /// How many.
+    len: u64,
+    /// The tracefile.
+    pub segment: Arc<Segment>,
+}
+
+impl Run {
+    /// Number of the first packet after it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first + self.len
+    }
+}
+
+/// What there is at a position.
+#[derive(Debug)]
+pub enum Found {
+    /// A packet: the one asked for, or the oldest after it that is still there.
+    Packet {
+        /// Its number.
+        packet: u64,
+        /// Where it lies.
+        run: Run,
+    },
+    /// None now; no event before this time will come.
+    Quiet(Option<Timestamp>),
+    /// None ever.
+    Over,
+}
+
+impl Published {
+    /// A packet and its entry are on disk.
+    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId) {
+        let mut state = self.state.lock();
+        let first = state.packets;
+        match state.runs.back_mut() {
+            Some(run) if Arc::ptr_eq(&run.segment, segment) => run.len += 1,
+            _ => state.runs.push_back(Run {
+                first,
+                len: 1,
+                segment: Arc::clone(segment),
+            }),
+        }
+        state.packets += 1;
+        state.beacon = None;
+        state.class.get_or_insert(class);
+    }
+
+    /// An index has come, of which the packet may not have: what a beacon said before is void.
+    pub fn forget_beacon(&self) {
+        self.state.lock().beacon = None;
+    }
+
+    /// No event from before `until` will come, if that can be said now.
+    pub fn beacon(&self, until: Option<Timestamp>, class: ClassId) {
+        let mut state = self.state.lock();
+        state.class.get_or_insert(class);
+        if until.is_some() {
+            state.beacon = until;
+        }
+    }
+
+    /// The last beacon, unless a packet has come after it.
+    #[must_use]
+    pub fn last_beacon(&self) -> Option<Timestamp> {
+        self.state.lock().beacon
+    }
+
+    /// This tracefile is about to be replaced.
+    pub fn retire(&self, chunk: &Arc<Chunk>, number: u64) {
+        self.state
+            .lock()
+            .runs
+            .retain(|run| !run.segment.is(chunk, number));
+    }
+
+    /// No more will come.
+    pub fn end(&self) {
+        self.state.lock().is_over = true;
+    }
+
+    /// Whether no more will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// Number of the next packet to come.
+    #[must_use]
+    pub fn next_packet(&self) -> u64 {
+        self.state.lock().packets
+    }
+
+    /// The class of the stream, once any index has told it.
+    #[must_use]
+    pub fn class(&self) -> Option<ClassId> {
+        self.state.lock().class
+    }
+
+    /// What there is at this position.
+    #[must_use]
+    pub fn find(&self, packet: u64) -> Found {
+        let mut state = self.state.lock();
+        while state
+            .runs
+            .front()
+            .is_some_and(|run| run.segment.is_deleted())
+        {
+            state.runs.pop_front();
+        }
+        let at = state.runs.partition_point(|run| run.end() <= packet);
+        match state.runs.get(at) {
+            Some(run) => Found::Packet {
+                packet: packet.max(run.first),
+                run: run.clone(),
+            },
+            None if state.is_over => Found::Over,
+            None => Found::Quiet(state.beacon),
+        }
+    }
+
+    /// Whether a tracefile has not been replaced or deleted.
+    #[must_use]
+    pub fn holds(&self, segment: &Arc<Segment>) -> bool {
+        let state = self.state.lock();
+        !segment.is_deleted()
+            && state
+                .runs
+                .iter()
+                .any(|run| Arc::ptr_eq(&run.segment, segment))
+    }
+}
+
+/// What viewers may see of a metadata stream.
+#[derive(Debug, Default)]
+pub struct PublishedMetadata {
+    state: Mutex<MetadataState>,
+}
+
+#[derive(Debug, Default)]
+struct MetadataState {
+    file: Option<Arc<File>>,
+    /// So much of the file came in whole pieces.
+    received: Bytes,
+    is_over: bool,
+}
+
+impl PublishedMetadata {
+    /// The file is so long now, with a whole piece at its end.
+    pub fn received(&self, file: &Arc<File>, received: Bytes) {
+        let mut state = self.state.lock();
+        state.file = Some(Arc::clone(file));
+        state.received = received;
+    }
+
+    /// The stream has left its chunk: the same metadata will come again.
+    pub fn restart(&self) {
+        let mut state = self.state.lock();
+        state.file = None;
+        state.received = Bytes(0);
+    }
+
+    /// No more will come.
+    pub fn end(&self) {
+        self.state.lock().is_over = true;
+    }
+
+    /// Whether no more will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// The file, if it has something from `sent` on, and where that ends.
+    #[must_use]
+    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<File>, Bytes)> {
+        let state = self.state.lock();
+        let file = state.file.as_ref().filter(|_| state.received > sent)?;
+        Some((Arc::clone(file), state.received))
+    }
+}

@@ -1,0 +1,86 @@
+//! What the sessions of one recording share: kernel and user-space tracing reach the relay as
+//! sessions of their own, but write to the same chunks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use relay_proto::session::DaemonId;
+use wire::ChunkId;
+
+use crate::store::chunk::{Chunk, Holding};
+
+/// A recording: a session daemon and the recording's number there.
+pub type RecordingKey = (DaemonId, u64);
+
+/// All recordings that have sessions.
+#[derive(Debug, Default)]
+pub struct Recordings(Mutex<HashMap<RecordingKey, Weak<Recording>>>);
+
+/// The chunks of one recording.
+#[derive(Debug, Default)]
+pub struct Recording {
+    chunks: Mutex<Chunks>,
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    /// Those that somebody may still write to.
+    alive: BTreeMap<ChunkId, Weak<Chunk>>,
+    /// Those that have a successor and are still written to: the recording is going over.
+    succeeded: Vec<Arc<Chunk>>,
+}
+
+impl Recordings {
+    /// The recording of a session. Without a key, one that nobody else has.
+    #[must_use]
+    pub fn of(&self, key: Option<RecordingKey>) -> Arc<Recording> {
+        let Some(key) = key else {
+            return Arc::default();
+        };
+        let mut recordings = self.0.lock();
+        recordings.retain(|_, recording| recording.strong_count() > 0);
+        if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
+            return recording;
+        }
+        let recording = Arc::default();
+        recordings.insert(key, Arc::downgrade(&recording));
+        recording
+    }
+}
+
+impl Recording {
+    /// A chunk that is still written to.
+    #[must_use]
+    pub fn chunk(&self, id: ChunkId) -> Option<Holding> {
+        let chunk = self.chunks.lock().alive.get(&id).and_then(Weak::upgrade)?;
+        Holding::of(chunk)
+    }
+
+    /// A chunk is written to from now on.
+    pub fn add_chunk(&self, id: ChunkId, chunk: &Holding) {
+        let mut chunks = self.chunks.lock();
+        chunks.alive.retain(|_, chunk| chunk.strong_count() > 0);
+        chunks.alive.insert(id, Arc::downgrade(chunk.chunk()));
+    }
+
+    /// A chunk has a successor: until it is written to no more, the recording is going over.
+    pub fn succeed(&self, chunk: &Holding) {
+        let mut chunks = self.chunks.lock();
+        if !chunks
+            .succeeded
+            .iter()
+            .any(|known| Arc::ptr_eq(known, chunk.chunk()))
+        {
+            chunks.succeeded.push(Arc::clone(chunk.chunk()));
+        }
+    }
+
+    /// Whether some chunk is still written to that has a successor.
+    #[must_use]
+    pub fn is_rotating(&self) -> bool {
+        let mut chunks = self.chunks.lock();
+        chunks.succeeded.retain(|chunk| chunk.is_held());
+        !chunks.succeeded.is_empty()
+    }
+}

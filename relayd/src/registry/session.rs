@@ -1,0 +1,413 @@
+//! One producer's session: its streams, who of them viewers may see, and its end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use relay_proto::session::TraceFormat;
+use tracing::warn;
+use viewer_proto::stream::StreamRecord;
+use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
+
+use super::announced::{Announced, Content, Listed};
+use super::recording::Recording;
+use crate::ingest::{DataStream, MetadataStream};
+use crate::limits::MOST_STREAMS;
+
+/// What a session is, from its beginning on.
+#[derive(Debug)]
+pub struct Identity {
+    /// Its number.
+    pub id: SessionId,
+    /// Its name.
+    pub name: Text,
+    /// The traced host.
+    pub host: Text,
+    /// How often it sends what it has.
+    pub live_timer: Micros,
+    /// What its trace is written in.
+    pub trace_format: TraceFormat,
+}
+
+/// One producer's session.
+#[derive(Debug)]
+pub struct Session {
+    identity: Identity,
+    recording: Arc<Recording>,
+    streams: Mutex<Streams>,
+    announced: Mutex<Announced>,
+    /// [`Announced::next`], to be looked at without the lock.
+    announced_next: AtomicU64,
+    viewers: AtomicU32,
+    producer_gone: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    open: BTreeMap<StreamId, Entry>,
+    traces: HashMap<TracePath, Trace>,
+    /// Streams that viewers have not been told of.
+    unannounced: Vec<Unannounced>,
+    data_connections: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    stream: Stream,
+    /// The producer has said that its batch of streams is complete.
+    was_sent: bool,
+}
+
+/// A stream of either sort.
+#[derive(Debug, Clone)]
+pub enum Stream {
+    /// Packets.
+    Data(Arc<DataStream>),
+    /// Metadata.
+    Metadata(Arc<MetadataStream>),
+}
+
+/// The streams in one directory.
+#[derive(Debug, Clone, Copy)]
+struct Trace {
+    id: TraceId,
+    /// Some metadata of it has come.
+    is_described: bool,
+}
+
+#[derive(Debug)]
+struct Unannounced {
+    path: TracePath,
+    was_sent: bool,
+    listed: Arc<Listed>,
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity { id, name, host, .. } = &self.identity;
+        write!(f, "{id} ({host}/{name})")
+    }
+}
+
+impl Stream {
+    fn id(&self) -> StreamId {
+        match self {
+            Self::Data(stream) => stream.id(),
+            Self::Metadata(stream) => stream.id(),
+        }
+    }
+
+    fn content(&self) -> Content {
+        match self {
+            Self::Data(stream) => Content::Packets(Arc::clone(stream.published())),
+            Self::Metadata(stream) => Content::Metadata(Arc::clone(stream.published())),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Data(stream) => stream.is_closed(),
+            Self::Metadata(stream) => stream.is_closed(),
+        }
+    }
+
+    fn was_left_out(&self) -> bool {
+        match self {
+            Self::Data(stream) => stream.was_left_out(),
+            Self::Metadata(stream) => stream.was_left_out(),
+        }
+    }
+}
+
+impl Session {
+    /// A session without streams.
+    #[must_use]
+    pub fn new(identity: Identity, recording: Arc<Recording>) -> Self {
+        Self {
+            identity,
+            recording,
+            streams: Mutex::default(),
+            announced: Mutex::default(),
+            announced_next: AtomicU64::new(0),
+            viewers: AtomicU32::new(0),
+            producer_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.identity.id
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The recording that it belongs to.
+    #[must_use]
+    pub fn recording(&self) -> &Arc<Recording> {
+        &self.recording
+    }
+
+    /// Viewers attached to it.
+    #[must_use]
+    pub fn viewers(&self) -> &AtomicU32 {
+        &self.viewers
+    }
+
+    /// Whether its producer is gone, so that no stream will be added.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.producer_gone.load(Ordering::Acquire)
+    }
+
+    // Streams.
+
+    /// Whether it may have one stream more.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.streams.lock().open.len() < MOST_STREAMS
+    }
+
+    /// Adds a stream. Viewers hear of it later. `new_trace` numbers its trace, if it is the first.
+    pub fn add_stream(
+        &self,
+        stream: Stream,
+        path: TracePath,
+        channel: Text,
+        new_trace: impl FnOnce() -> TraceId,
+    ) {
+        let mut streams = self.streams.lock();
+        let new_trace = || Trace {
+            id: new_trace(),
+            is_described: false,
+        };
+        let trace = *streams.traces.entry(path.clone()).or_insert_with(new_trace);
+        let record = StreamRecord {
+            stream: stream.id(),
+            trace: trace.id,
+            is_metadata: u32::from(matches!(stream, Stream::Metadata(_))),
+            path: FixedText(path.to_text()),
+            channel: FixedText(channel),
+        };
+        let listed = Arc::new(Listed {
+            record,
+            content: stream.content(),
+        });
+        streams.unannounced.push(Unannounced {
+            path,
+            was_sent: false,
+            listed,
+        });
+        streams.open.insert(
+            stream.id(),
+            Entry {
+                stream,
+                was_sent: false,
+            },
+        );
+    }
+
+    /// One of its streams, as long as it is open.
+    #[must_use]
+    pub fn stream(&self, id: StreamId) -> Option<Stream> {
+        self.streams
+            .lock()
+            .open
+            .get(&id)
+            .map(|entry| entry.stream.clone())
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn streams(&self) -> Vec<Stream> {
+        self.streams
+            .lock()
+            .open
+            .values()
+            .map(|entry| entry.stream.clone())
+            .collect()
+    }
+
+    /// Its open streams that the producer has published.
+    #[must_use]
+    pub fn published_streams(&self) -> usize {
+        self.streams
+            .lock()
+            .open
+            .values()
+            .filter(|entry| entry.was_sent)
+            .count()
+    }
+
+    /// Whether no stream is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.streams.lock().open.is_empty()
+    }
+
+    /// Drops the streams that have been closed. Gives their numbers.
+    #[must_use]
+    pub fn forget_closed(&self) -> Vec<StreamId> {
+        let mut closed = Vec::new();
+        self.streams.lock().open.retain(|id, entry| {
+            let is_closed = entry.stream.is_closed();
+            if is_closed {
+                closed.push(*id);
+            }
+            !is_closed
+        });
+        closed
+    }
+
+    /// Whether any stream has been left out of the round of questions about data under way.
+    #[must_use]
+    pub fn leaves_out_streams(&self) -> bool {
+        let streams = self.streams.lock();
+        streams
+            .open
+            .values()
+            .any(|entry| !entry.stream.is_closed() && entry.stream.was_left_out())
+    }
+
+    // What viewers are told.
+
+    /// The producer has published the streams that it added so far.
+    pub fn streams_sent(&self) {
+        let mut streams = self.streams.lock();
+        streams
+            .open
+            .values_mut()
+            .for_each(|entry| entry.was_sent = true);
+        streams
+            .unannounced
+            .iter_mut()
+            .for_each(|stream| stream.was_sent = true);
+        self.announce(&mut streams);
+    }
+
+    /// Some metadata has come of the trace in this directory.
+    pub fn described(&self, trace: &TracePath) {
+        let mut streams = self.streams.lock();
+        match streams.traces.get_mut(trace) {
+            Some(trace) if !trace.is_described => trace.is_described = true,
+            _ => return,
+        }
+        self.announce(&mut streams);
+    }
+
+    /// Lets viewers see what has been published and can be decoded. Viewers do not fare well with
+    /// streams whose metadata they cannot get.
+    fn announce(&self, streams: &mut Streams) {
+        let Streams {
+            traces,
+            unannounced,
+            ..
+        } = streams;
+        let mut announced = self.announced.lock();
+        unannounced.retain(|stream| {
+            let is_described = traces
+                .get(&stream.path)
+                .is_some_and(|trace| trace.is_described);
+            let is_ready = stream.was_sent && is_described;
+            if is_ready {
+                announced.push(Arc::clone(&stream.listed));
+            }
+            !is_ready
+        });
+        self.announced_next
+            .store(announced.next(), Ordering::Release);
+    }
+
+    /// Number of the next stream that viewers will be told of.
+    #[must_use]
+    pub fn announced_next(&self) -> u64 {
+        self.announced_next.load(Ordering::Acquire)
+    }
+
+    /// The streams that viewers may be told of, from a position on, each with its number.
+    #[must_use]
+    pub fn announced_from(&self, position: u64) -> Vec<(u64, Arc<Listed>)> {
+        let announced = self.announced.lock();
+        announced
+            .from(position)
+            .map(|(number, listed)| (number, Arc::clone(listed)))
+            .collect()
+    }
+
+    // Connections, and the end.
+
+    /// A data connection carries packets of this session.
+    pub fn data_begun(&self) {
+        self.streams.lock().data_connections += 1;
+    }
+
+    /// Whether there is such a connection.
+    #[must_use]
+    pub fn has_data_connection(&self) -> bool {
+        self.streams.lock().data_connections > 0
+    }
+
+    /// Such a connection has ended. If it was the last, nothing that is missing will come.
+    pub fn data_ended(&self) {
+        let is_last = {
+            let mut streams = self.streams.lock();
+            streams.data_connections -= 1;
+            streams.data_connections == 0
+        };
+        if !is_last {
+            return;
+        }
+        for stream in self.streams() {
+            if let Stream::Data(stream) = stream
+                && let Err(error) = stream.data_ended()
+            {
+                warn!(session = %self, %error, "packets that waited are lost");
+            }
+        }
+    }
+
+    /// The control connection has ended: no stream will be added, and no index come. Packets whose
+    /// index has come may still be under way, unless the connection has failed.
+    pub fn control_ended(&self, failed: bool) {
+        self.producer_gone.store(true, Ordering::Release);
+        if failed {
+            return self.abort();
+        }
+        for stream in self.streams() {
+            match stream {
+                Stream::Data(stream) => stream.close(None),
+                Stream::Metadata(stream) => stream.close(),
+            }
+        }
+    }
+
+    /// One of its connections has failed: closes every stream now.
+    pub fn abort(&self) {
+        for stream in self.streams() {
+            match stream {
+                Stream::Data(stream) => stream.abort(),
+                Stream::Metadata(stream) => stream.close(),
+            }
+        }
+    }
+
+    /// Puts beacons on disk.
+    pub fn write_beacons(&self) {
+        if self.identity.live_timer.period().is_none() {
+            return;
+        }
+        for stream in self.streams() {
+            if let Stream::Data(stream) = stream
+                && let Err(error) = stream.write_beacon()
+            {
+                warn!(session = %self, %error, "beacon not written");
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A chunk: a directory's worth of trace, and where it moves while a recording is rotated, cleared
+//! or ended. Several sessions may write to one chunk (kernel and user-space tracing of a recording).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use parking_lot::RwLock;
+use relay_proto::chunk::CloseCommand;
+use thiserror::Error;
+use tracing::error;
+use wire::{ChunkId, EpochSeconds, FileName};
+
+use super::layout::{LayoutError, chunk_date};
+use super::{StoreError, create_file, make_directory};
+
+/// Where chunks wait while their successor is made, and the successor while it is.
+const OLD: &str = ".tmp_old_chunk";
+const NEW: &str = ".tmp_new_chunk";
+/// Where chunks end up that a rotation has completed.
+const ARCHIVES: &str = "archives";
+
+/// Why a chunk cannot be made.
+#[derive(Debug, Error)]
+#[expect(missing_docs, reason = "both say it themselves")]
+pub enum ChunkError {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A chunk. Whoever writes to it has a [`Holding`]; the last to let go completes it.
+#[derive(Debug)]
+pub struct Chunk {
+    /// `None`: the whole output, for producers from before there were chunks.
+    id: Option<ChunkId>,
+    /// When it began, as its directory is called after.
+    began: String,
+    /// Directory of the session, of which all of the chunk's own are below.
+    session: PathBuf,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    place: Place,
+    /// What the chunk has in its directory: `ust`, `kernel`.
+    tops: BTreeSet<OsString>,
+    /// When it ended, once it has.
+    ended: Option<String>,
+    command: Option<CloseCommand>,
+    holdings: usize,
+    deleted: bool,
+}
+
+/// Where a chunk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In the session's directory itself.
+    Session,
+    /// In a directory that the producer named: a snapshot.
+    Named(FileName),
+    /// Set aside while its successor is being made.
+    Old,
+    /// Made while its predecessor still exists.
+    New,
+    /// In a directory called after its time and number.
+    Dated,
+    /// Completed.
+    Archived,
+}
+
+impl Chunk {
+    /// A chunk, and its directory, at `place`.
+    ///
+    /// # Errors
+    /// If its times have no date, or its directory cannot be made.
+    pub fn create(
+        id: ChunkId,
+        began: EpochSeconds,
+        session: &Path,
+        place: Place,
+        time_zone: &TimeZone,
+    ) -> Result<Holding, ChunkError> {
+        let began = chunk_date(began, time_zone)?;
+        let chunk = Self::at(Some(id), began, session, place);
+        make_directory(&chunk.directory())?;
+        Ok(Holding::new(Arc::new(chunk)))
+    }
+
+    /// The one chunk of a producer that knows none: all of the output.
+    #[must_use]
+    pub fn whole_output(output: &Path) -> Holding {
+        Holding::new(Arc::new(Self::at(
+            None,
+            String::new(),
+            output,
+            Place::Session,
+        )))
+    }
+
+    fn at(id: Option<ChunkId>, began: String, session: &Path, place: Place) -> Self {
+        let state = State {
+            place,
+            tops: BTreeSet::new(),
+            ended: None,
+            command: None,
+            holdings: 0,
+            deleted: false,
+        };
+        Self {
+            id,
+            began,
+            session: session.to_owned(),
+            state: RwLock::new(state),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> Option<ChunkId> {
+        self.id
+    }
+
+    /// Where it is now.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.state.read().place.clone()
+    }
+
+    /// Whether it was a snapshot's: those are never moved.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        matches!(self.state.read().place, Place::Named(_))
+    }
+
+    /// Whether all in it has been deleted.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.state.read().deleted
+    }
+
+    /// Makes a new file in it.
+    ///
+    /// # Errors
+    /// If it cannot be made, or another stream is writing the file of that name.
+    pub fn create_file(&self, directory: &Path, name: &FileName) -> Result<File, StoreError> {
+        let mut state = self.state.write();
+        if let Some(top) = directory.components().next()
+            && !state.tops.contains(top.as_os_str())
+        {
+            state.tops.insert(top.as_os_str().to_owned());
+        }
+        let directory = self.path(&state, &state.place).join(directory);
+        make_directory(&directory)?;
+        create_file(&directory.join(name))
+    }
+
+    /// Calls `with` with the path of something in it, which does not move meanwhile.
+    pub fn with_path<T>(&self, below: &Path, with: impl FnOnce(&Path) -> T) -> T {
+        let state = self.state.read();
+        with(&self.path(&state, &state.place).join(below))
+    }
+
+    fn directory(&self) -> PathBuf {
+        let state = self.state.read();
+        self.path(&state, &state.place)
+    }
+
+    fn path(&self, state: &State, place: &Place) -> PathBuf {
+        let id = self.id.unwrap_or_default().0;
+        match place {
+            Place::Session => self.session.clone(),
+            Place::Named(name) => self.session.join(name),
+            Place::Old => self.session.join(OLD),
+            Place::New => self.session.join(NEW),
+            Place::Dated => self.session.join(format!("{}-{id}", self.began)),
+            Place::Archived => self.session.join(self.archive(state)),
+        }
+    }
+
+    fn archive(&self, state: &State) -> PathBuf {
+        let id = self.id.unwrap_or_default().0;
+        let ended = state.ended.as_deref().unwrap_or_default();
+        Path::new(ARCHIVES).join(format!("{}-{ended}-{id}", self.began))
+    }
+
+    /// Moves it, unless it is there already.
+    ///
+    /// # Errors
+    /// If the system does not allow it.
+    pub fn move_to(&self, place: Place) -> Result<(), StoreError> {
+        self.move_state(&mut self.state.write(), place)
+    }
+
+    fn move_state(&self, state: &mut State, place: Place) -> Result<(), StoreError> {
+        if state.place == place {
+            return Ok(());
+        }
+        let from = self.path(state, &state.place);
+        let to = self.path(state, &place);
+        let rename = |from: &Path, to: &Path| {
+            std::fs::rename(from, to).map_err(StoreError::on("move here", to))
+        };
+        match (&state.place, &place) {
+            // The session's directory stays: what the chunk has in it moves, one by one.
+            (Place::Session, _) => {
+                make_directory(&to)?;
+                for top in &state.tops {
+                    rename(&from.join(top), &to.join(top))?;
+                }
+            }
+            (_, Place::Session) => {
+                for top in &state.tops {
+                    rename(&from.join(top), &to.join(top))?;
+                }
+                std::fs::remove_dir(&from).map_err(StoreError::on("remove", &from))?;
+            }
+            _ => {
+                if let Some(parent) = to.parent() {
+                    make_directory(parent)?;
+                }
+                rename(&from, &to)?;
+            }
+        }
+        state.place = place;
+        Ok(())
+    }
+
+    /// Says when it ended and what is to become of it when the last writer lets go.
+    ///
+    /// # Errors
+    /// If the time has no date.
+    pub fn end(
+        &self,
+        ended: EpochSeconds,
+        command: Option<CloseCommand>,
+        time_zone: &TimeZone,
+    ) -> Result<(), LayoutError> {
+        let ended = chunk_date(ended, time_zone)?;
+        let mut state = self.state.write();
+        state.ended = Some(ended);
+        state.command = command.or(state.command);
+        Ok(())
+    }
+
+    /// Where it will lie below the session's directory once it is archived.
+    #[must_use]
+    pub fn archive_path(&self) -> PathBuf {
+        self.archive(&self.state.read())
+    }
+
+    /// Whether anyone still writes to it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state.read().holdings > 0
+    }
+
+    /// Does what the end of the chunk asks for.
+    fn complete(&self, state: &mut State) -> Result<(), StoreError> {
+        match state.command {
+            Some(CloseCommand::MoveToCompleted) => {
+                if state.place == Place::Session {
+                    // So that the archive appears whole, by one rename.
+                    self.move_state(state, Place::Old)?;
+                }
+                self.move_state(state, Place::Archived)
+            }
+            Some(CloseCommand::Delete) => {
+                state.deleted = true;
+                let directory = self.path(state, &state.place);
+                for top in &state.tops {
+                    let top = directory.join(top);
+                    std::fs::remove_dir_all(&top).map_err(StoreError::on("remove", &top))?;
+                }
+                if state.place != Place::Session {
+                    let removed = std::fs::remove_dir(&directory);
+                    removed.map_err(StoreError::on("remove", &directory))?;
+                }
+                Ok(())
+            }
+            Some(CloseCommand::NoOperation) | None => Ok(()),
+        }
+    }
+}
+
+/// The right to write to a chunk. When the last one of an ended chunk is let go, what was to become
+/// of the chunk happens.
+#[derive(Debug)]
+pub struct Holding(Arc<Chunk>);
+
+impl Holding {
+    fn new(chunk: Arc<Chunk>) -> Self {
+        chunk.state.write().holdings += 1;
+        Self(chunk)
+    }
+
+    /// Whether both are for the same chunk.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// One more for a chunk that is still written to.
+    #[must_use]
+    pub fn of(chunk: Arc<Chunk>) -> Option<Self> {
+        chunk.is_held().then(|| Self::new(chunk))
+    }
+
+    /// The chunk, for those who only need to know where it is.
+    #[must_use]
+    pub fn chunk(&self) -> &Arc<Chunk> {
+        &self.0
+    }
+}
+
+impl Clone for Holding {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Deref for Holding {
+    type Target = Chunk;
+
+    fn deref(&self) -> &Chunk {
+        &self.0
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let mut state = self.0.state.write();
+        state.holdings -= 1;
+        if state.holdings == 0
+            && state.ended.is_some()
+            && let Err(error) = self.0.complete(&mut state)
+        {
+            error!(session = %self.0.session.display(), %error, "chunk left where it is");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Which directory a session gets, and how times are written in names.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use relay_proto::session::CreateSession;
+use thiserror::Error;
+use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
+
+/// Longest path that a producer is told, with its NUL.
+const PATH_LIMIT: usize = 4096;
+
+/// Why a session gets no directory.
+#[derive(Debug, Error)]
+pub enum LayoutError {
+    /// A name that may not become a directory.
+    #[error("{what} {name:?} will not do: {source}")]
+    Name {
+        /// Which name.
+        what: &'static str,
+        /// What it was.
+        name: Text,
+        /// What is wrong with it.
+        source: NameError,
+    },
+    /// A name that would hide its directory.
+    #[error("{what} {name:?} will not do: it starts with a dot")]
+    Hidden {
+        /// Which name.
+        what: &'static str,
+        /// What it was.
+        name: Text,
+    },
+    /// A time that no calendar has.
+    #[error("no date has the number {}", .0.0)]
+    Date(EpochSeconds),
+    /// A producer before 2.4.
+    #[error("the session has no name")]
+    Unnamed,
+}
+
+/// Directory of a session below the relay's output: `HOST/SESSION-DATE`, or `HOST/BASE` if the user
+/// gave a base path.
+///
+/// `None` from producers before 2.11: they put host and session into the path of every stream.
+///
+/// # Errors
+/// If the names may not become a directory.
+pub fn session_directory(
+    session: &CreateSession,
+    time_zone: &TimeZone,
+) -> Result<Option<TracePath>, LayoutError> {
+    if session.name.is_empty() && session.recording.is_none() {
+        return Err(LayoutError::Unnamed);
+    }
+    let name = visible_name("session name", &session.name)?;
+    let host = visible_name("host name", &session.host)?;
+    let Some(recording) = &session.recording else {
+        return Ok(None);
+    };
+    let below_host = if !session.base_path.is_empty() {
+        path("base path", &session.base_path)?
+    } else if recording.name_has_date {
+        name.into()
+    } else {
+        let suffix = format!("-{}", date(recording.created, time_zone)?);
+        let dated = name
+            .with_suffix(&suffix)
+            .map_err(|source| LayoutError::Name {
+                what: "session name",
+                name: session.name.clone(),
+                source,
+            })?;
+        dated.into()
+    };
+    let joined = path(
+        "session directory",
+        &Text::from(format!("{host}/{below_host}").as_str()),
+    )?;
+    if joined.len() >= PATH_LIMIT {
+        let source = NameError::TooLong {
+            most: PATH_LIMIT - 1,
+        };
+        return Err(LayoutError::Name {
+            what: "session directory",
+            name: joined.to_text(),
+            source,
+        });
+    }
+    Ok(Some(joined))
+}
+
+fn visible_name(what: &'static str, name: &Text) -> Result<FileName, LayoutError> {
+    if name.as_bytes().first() == Some(&b'.') {
+        return Err(LayoutError::Hidden {
+            what,
+            name: name.clone(),
+        });
+    }
+    FileName::parse(name).map_err(|source| LayoutError::Name {
+        what,
+        name: name.clone(),
+        source,
+    })
+}
+
+fn path(what: &'static str, path: &Text) -> Result<TracePath, LayoutError> {
+    TracePath::parse(path).map_err(|source| LayoutError::Name {
+        what,
+        name: path.clone(),
+        source,
+    })
+}
+
+/// A time as it stands in names of sessions: `20261120-213831`.
+///
+/// # Errors
+/// If the calendar does not reach that far.
+pub fn date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutError> {
+    Ok(zoned(time, time_zone)?
+        .strftime("%Y%m%d-%H%M%S")
+        .to_string())
+}
+
+/// A time as it stands in names of chunks: `20261120T213831+0000`.
+///
+/// # Errors
+/// If the calendar does not reach that far.
+pub fn chunk_date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutError> {
+    Ok(zoned(time, time_zone)?
+        .strftime("%Y%m%dT%H%M%S%z")
+        .to_string())
+}
+
+fn zoned(time: EpochSeconds, time_zone: &TimeZone) -> Result<jiff::Zoned, LayoutError> {
+    let seconds = i64::try_from(time.0).map_err(|_| LayoutError::Date(time))?;
+    let timestamp = Timestamp::from_second(seconds).map_err(|_| LayoutError::Date(time))?;
+    Ok(timestamp.to_zoned(time_zone.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use relay_proto::session::{DaemonId, Recording, TraceFormat};
+    use wire::Micros;
+
+    use super::*;
+
+    fn session(name: &str, host: &str, base: &str) -> CreateSession {
+        CreateSession {
+            name: Text::from(name),
+            host: Text::from(host),
+            base_path: Text::from(base),
+            live_timer: Micros(0),
+            snapshot: false,
+            recording: Some(Recording {
+                daemon: DaemonId([1; 16]),
+                id: 0,
+                created: EpochSeconds(1_795_210_711),
+                name_has_date: false,
+                current_chunk: None,
+            }),
+            trace_format: TraceFormat::Ctf1,
+        }
+    }
+
+    fn directory(session: &CreateSession) -> Result<String, String> {
+        session_directory(session, &TimeZone::UTC)
+            .map(|path| path.unwrap().to_string())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_session_lies_below_its_host() {
+        let plain = session("livesess", "tracehost", "");
+        assert_eq!(
+            directory(&plain).unwrap(),
+            "tracehost/livesess-20261120-213831"
+        );
+        let based = session("regen", "tracehost", "my/base");
+        assert_eq!(directory(&based).unwrap(), "tracehost/my/base");
+        let mut automatic = session("auto-20261120-213911", "tracehost", "");
+        automatic.recording.as_mut().unwrap().name_has_date = true;
+        assert_eq!(
+            directory(&automatic).unwrap(),
+            "tracehost/auto-20261120-213911"
+        );
+    }
+
+    #[test]
+    fn times_are_local() {
+        let zone = TimeZone::fixed(jiff::tz::offset(-3));
+        let time = EpochSeconds(1_795_210_711);
+        assert_eq!(date(time, &zone).unwrap(), "20261120-183831");
+        assert_eq!(chunk_date(time, &zone).unwrap(), "20261120T183831-0300");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for (name, host, base) in [
+            ("..", "host", ""),
+            (".hidden", "host", ""),
+            ("a/b", "host", ""),
+            ("", "host", ""),
+            ("name", "..", ""),
+            ("name", "", ""),
+            ("name", "a/b", ""),
+            ("name", "host", ".."),
+            ("name", "host", "a/.."),
+            ("name", "host", "/etc"),
+            ("name", "host", "../other"),
+        ] {
+            assert!(
+                directory(&session(name, host, base)).is_err(),
+                "{name:?} {host:?} {base:?}"
+            );
+        }
+        let long = "x".repeat(250);
+        assert!(directory(&session(&long, "host", "")).is_err());
+        let deep = "x/".repeat(2045);
+        assert!(directory(&session("name", "host-name", &deep)).is_err());
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_refused() {
+        for seconds in [u64::MAX, (1 << 63) - 1, 253_402_300_800] {
+            let mut session = session("name", "host", "");
+            session.recording.as_mut().unwrap().created = EpochSeconds(seconds);
+            assert!(directory(&session).is_err(), "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What is on disk, and in which order it gets there: the bytes of a packet first, then the index
+//! entry that points at them. Sees no socket. `doc/store.md` describes the files.
+//!
+//! Read in this order: [`layout`] (names of directories), [`chunk`] (a directory's worth of trace
+//! and where it moves), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
+//! and beacons), [`index`] (where the two halves of a packet meet), [`stream_files`] (all the files
+//! of one stream), [`metadata`], [`segment`] (a tracefile as its readers hold it).
+
+pub mod chunk;
+pub mod index;
+pub mod index_file;
+pub mod layout;
+pub mod metadata;
+pub mod segment;
+pub mod stream_files;
+pub mod tracefile;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use thiserror::Error;
+
+/// A file or directory that could not be dealt with.
+#[derive(Debug, Error)]
+#[error("cannot {what} {}: {source}", .path.display())]
+pub struct StoreError {
+    /// What was to be done.
+    pub what: &'static str,
+    /// To which file or directory.
+    pub path: PathBuf,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl StoreError {
+    fn on(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { what, path, source }
+    }
+}
+
+/// Permissions before the umask, as the reference sets them: group may read traces, others not.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
+
+/// Makes a directory and those above it, as far as they are missing.
+pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
+    match rustix::fs::mkdir(path, DIRECTORY_MODE) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(rustix::io::Errno::NOENT) if path.parent().is_some() => {
+            if let Some(parent) = path.parent() {
+                make_directory(parent)?;
+            }
+            match rustix::fs::mkdir(path, DIRECTORY_MODE) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+                Err(error) => Err(StoreError::on("make directory", path)(error.into())),
+            }
+        }
+        Err(error) => Err(StoreError::on("make directory", path)(error.into())),
+    }
+}
+
+/// Makes a new, empty file. One of that name is unlinked, so that its readers keep what they read.
+///
+/// # Errors
+/// If the file of that name is still being written by another stream: two recordings that were
+/// given the same directory.
+fn create_file(path: &Path) -> Result<File, StoreError> {
+    match File::open(path) {
+        Ok(old) => {
+            if old.try_lock_shared().is_err() {
+                let busy = io::Error::other("another stream is writing it");
+                return Err(StoreError::on("replace", path)(busy));
+            }
+            remove_file(path)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(StoreError::on("replace", path)(error)),
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, FILE_MODE)
+        .map_err(|error| StoreError::on("create", path)(error.into()))?;
+    Ok(File::from(file))
+}
+
+fn remove_file(path: &Path) -> Result<(), StoreError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::on("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,203 @@
+//! The bytes of packets, one after the other. A packet is whole or absent: what has come of one
+//! that never ends is cut off again.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use tracing::warn;
+use wire::Bytes;
+
+/// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
+/// gigabytes of it costs neither time nor disk.
+const WRITTEN_PADDING: usize = 16 << 10;
+static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
+
+/// A tracefile being written.
+#[derive(Debug)]
+pub struct Tracefile {
+    file: Arc<File>,
+    /// Where the last whole packet ends.
+    whole: u64,
+    /// What has been written of the packet under way.
+    under_way: u64,
+}
+
+/// Where in its tracefile a packet lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins.
+    pub offset: Bytes,
+    /// How long it is, padding included.
+    pub len: Bytes,
+}
+
+impl Extent {
+    /// Where it ends.
+    #[must_use]
+    pub fn end(self) -> Bytes {
+        Bytes(self.offset.0 + self.len.0)
+    }
+}
+
+impl Tracefile {
+    /// Takes over an empty file. The lock says that it is being written; nobody else respects it
+    /// but relays.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        // A file system without locks is no reason not to record.
+        let _ = file.try_lock();
+        Self {
+            file: Arc::new(file),
+            whole: 0,
+            under_way: 0,
+        }
+    }
+
+    /// The file, for readers.
+    #[must_use]
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Where the last whole packet ends.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        Bytes(self.whole)
+    }
+
+    /// Writes the next bytes of the packet under way.
+    ///
+    /// # Errors
+    /// As the system says, for want of space for example.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.whole + self.under_way)?;
+        self.under_way += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the last bytes of the packet and so many zeros: it is whole now.
+    ///
+    /// # Errors
+    /// As the system says. The packet is not whole then.
+    pub fn finish(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
+        let zeros = ZEROS.get(..padding as usize);
+        self.append_both(bytes, zeros.unwrap_or_default())?;
+        if zeros.is_none() {
+            self.under_way += u64::from(padding);
+            self.file.set_len(self.whole + self.under_way)?;
+        }
+        let extent = Extent {
+            offset: Bytes(self.whole),
+            len: Bytes(self.under_way),
+        };
+        self.whole += self.under_way;
+        self.under_way = 0;
+        Ok(extent)
+    }
+
+    /// Both pieces by one call to the system, if it takes them.
+    fn append_both(&mut self, bytes: &[u8], zeros: &[u8]) -> io::Result<()> {
+        if zeros.is_empty() {
+            return self.append(bytes);
+        }
+        let at = self.whole + self.under_way;
+        let written =
+            rustix::io::pwritev(&self.file, &[IoSlice::new(bytes), IoSlice::new(zeros)], at)?;
+        self.under_way += written as u64;
+        match bytes.get(written..) {
+            Some(rest) if !rest.is_empty() => {
+                self.append(rest)?;
+                self.append(zeros)
+            }
+            _ => self.append(zeros.get(written - bytes.len()..).unwrap_or_default()),
+        }
+    }
+
+    /// Forgets the packet under way.
+    pub fn abandon(&mut self) {
+        if self.under_way > 0 {
+            self.under_way = 0;
+            self.cut(Bytes(self.whole));
+        }
+    }
+
+    /// Cuts everything off from `end` on.
+    pub fn cut(&mut self, end: Bytes) {
+        self.whole = end.0;
+        if let Err(error) = self.file.set_len(end.0) {
+            // Readers go by the index, which has nothing on what is too much.
+            warn!(%error, "cannot cut the end off a tracefile");
+        }
+    }
+}
+
+impl Drop for Tracefile {
+    fn drop(&mut self) {
+        // Readers may hold the file longer; its place may be taken now.
+        let _ = self.file.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracefile() -> Tracefile {
+        Tracefile::new(tempfile::tempfile().unwrap())
+    }
+
+    fn contents(file: &Tracefile) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(file.file().metadata().unwrap().len()).unwrap()];
+        file.file().read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn packets_lie_one_after_the_other_with_their_padding() {
+        let mut file = tracefile();
+        file.append(b"first, ").unwrap();
+        let first = file.finish(b"in two", 3).unwrap();
+        assert_eq!(
+            first,
+            Extent {
+                offset: Bytes(0),
+                len: Bytes(16)
+            }
+        );
+        let second = file.finish(b"second", 0).unwrap();
+        assert_eq!(
+            second,
+            Extent {
+                offset: Bytes(16),
+                len: Bytes(6)
+            }
+        );
+        let third = file.finish(b"", 2).unwrap();
+        assert_eq!(third.end(), Bytes(24));
+        assert_eq!(contents(&file), b"first, in two\0\0\0second\0\0");
+    }
+
+    #[test]
+    fn long_padding_takes_no_room() {
+        use std::os::unix::fs::MetadataExt;
+        let mut file = tracefile();
+        let extent = file.finish(b"x", 512 << 20).unwrap();
+        assert_eq!(extent.len, Bytes((512 << 20) + 1));
+        let metadata = file.file().metadata().unwrap();
+        assert_eq!(metadata.len(), extent.len.0);
+        assert!(metadata.blocks() < 100);
+    }
+
+    #[test]
+    fn a_packet_that_never_ends_is_cut_off_again() {
+        let mut file = tracefile();
+        file.finish(b"whole", 0).unwrap();
+        file.append(b"half of the nex").unwrap();
+        file.abandon();
+        assert_eq!(contents(&file), b"whole");
+        file.finish(b"next", 0).unwrap();
+        assert_eq!(contents(&file), b"wholenext");
+    }
+}
