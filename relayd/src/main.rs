@@ -1,5 +1,6 @@
 //! Arguments, then the relay until a signal, then out.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -52,6 +53,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let config = arguments.config()?;
     if mode != Mode::Foreground {

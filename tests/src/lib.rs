@@ -1,1 +1,49 @@
+//! What whole-program tests are made of: programs in directories of their own, and producers and
+//! viewers that do what no real one does.
+//!
+//! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
+//! it. Ports are whichever are free. Real peers: [`lttng`], [`tracee`] (a program to be traced),
+//! [`babeltrace`]. Made up, on the protocol crates: [`producer`], [`viewer`].
 
+pub mod babeltrace;
+pub mod lab;
+pub mod lttng;
+pub mod peers;
+pub mod process;
+pub mod producer;
+pub mod relay;
+pub mod tap;
+pub mod tracee;
+pub mod tree;
+pub mod viewer;
+
+pub use lab::Lab;
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test takes it to have failed. Nothing waits for time to
+/// pass: this only bounds the wait for events.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks again and again, until it is so.
+///
+/// # Panics
+/// If it is not so within [`PATIENCE`].
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_for(what, || is_so().then_some(()));
+}
+
+/// Looks again and again, until there is something.
+///
+/// # Panics
+/// If there is nothing within [`PATIENCE`].
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -41,9 +41,25 @@ enum State {
     Body { left: u64 },
 }
 
-/// A part of a reply. Each reply ends with [`Done`](Self::Done).
+/// A part of a reply. Each reply begins with [`Head`](Self::Head) and ends with
+/// [`Done`](Self::Done).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part<'a> {
+    /// What every such reply has.
+    Head(Head),
+    /// A session of a list.
+    Session(ListedSession),
+    /// A stream that is announced.
+    Stream(Box<StreamRecord>),
+    /// Some bytes of a packet or of metadata.
+    Bytes(&'a [u8]),
+    /// The reply is complete.
+    Done,
+}
+
+/// What a reply begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Head {
     /// The relay's introduction.
     Connected {
         /// Its number for this connection.
@@ -53,28 +69,20 @@ pub enum Part<'a> {
     },
     /// To `CREATE_VIEWER_SESSION`.
     Created(CreateStatus),
-    /// To `LIST_SESSIONS`; as many [`Session`](Self::Session)s follow.
+    /// To `LIST_SESSIONS`; as many [`Part::Session`]s follow.
     Sessions(SessionList),
-    /// One of them.
-    Session(ListedSession),
-    /// To `ATTACH_SESSION`; as many [`Stream`](Self::Stream)s follow.
+    /// To `ATTACH_SESSION`; as many [`Part::Stream`]s follow.
     Attached(Attached),
-    /// To `GET_NEW_STREAMS`; as many [`Stream`](Self::Stream)s follow.
+    /// To `GET_NEW_STREAMS`; as many [`Part::Stream`]s follow.
     NewStreams(NewStreams),
-    /// One of them.
-    Stream(Box<StreamRecord>),
     /// To `GET_NEXT_INDEX`.
     Index(NextIndex),
     /// To `GET_PACKET`; as many bytes follow.
     Packet(PacketHead),
     /// To `GET_METADATA`; as many bytes follow.
     Metadata(MetadataHead),
-    /// Some of them.
-    Bytes(&'a [u8]),
     /// To `DETACH_SESSION`.
     Detached(DetachStatus),
-    /// The reply is complete.
-    Done,
 }
 
 /// Why a viewer cannot ask, or cannot go on.
@@ -179,11 +187,11 @@ impl Client {
             State::Idle => Err(ClientError::Unasked { bytes: input.len() }),
             State::Head { command, asked } => {
                 let mut at = *input;
-                let Some(part) = whole(command, self.head(command, asked, &mut at))? else {
+                let Some(head) = whole(command, self.head(command, asked, &mut at))? else {
                     return Ok(None);
                 };
                 *input = at;
-                Ok(Some(part))
+                Ok(Some(Part::Head(head)))
             }
             State::Records { left: 0, .. } | State::Body { left: 0 } => {
                 self.state = State::Idle;
@@ -226,7 +234,7 @@ impl Client {
         command: CommandCode,
         asked: u32,
         from: &mut &[u8],
-    ) -> Result<Part<'static>, ClientError> {
+    ) -> Result<Head, ClientError> {
         let malformed = |source| ClientError::Malformed { command, source };
         let within = |announced: u64, most: u64| {
             if announced > most {
@@ -246,7 +254,7 @@ impl Client {
             })
         };
         let nothing = State::Body { left: 0 };
-        let (part, state) = match command {
+        let (head, state) = match command {
             CommandCode::Connect => {
                 let theirs = Connect::read(from).map_err(malformed)?;
                 if theirs.major != MAJOR {
@@ -257,7 +265,7 @@ impl Client {
                 let minor = Minor(theirs.minor).common(self.ours);
                 self.minor = Some(minor);
                 (
-                    Part::Connected {
+                    Head::Connected {
                         viewer: theirs.viewer,
                         minor,
                     },
@@ -266,13 +274,13 @@ impl Client {
             }
             CommandCode::ListSessions => {
                 let list = SessionList::read(from).map_err(malformed)?;
-                (Part::Sessions(list), records(list.count)?)
+                (Head::Sessions(list), records(list.count)?)
             }
             CommandCode::AttachSession => {
                 let attached = Attached::read(from).map_err(malformed)?;
                 let follow = attached.status == AttachStatus::Ok;
                 (
-                    Part::Attached(attached),
+                    Head::Attached(attached),
                     records(if follow { attached.count } else { 0 })?,
                 )
             }
@@ -280,35 +288,35 @@ impl Client {
                 let new = NewStreams::read(from).map_err(malformed)?;
                 let follow = new.status == NewStreamsStatus::Ok;
                 (
-                    Part::NewStreams(new),
+                    Head::NewStreams(new),
                     records(if follow { new.count } else { 0 })?,
                 )
             }
             CommandCode::GetNextIndex => (
-                Part::Index(NextIndex::read(from).map_err(malformed)?),
+                Head::Index(NextIndex::read(from).map_err(malformed)?),
                 nothing,
             ),
             CommandCode::GetPacket => {
                 let head = PacketHead::read(from).map_err(malformed)?;
                 let left = within(u64::from(head.len), u64::from(asked))?;
-                (Part::Packet(head), State::Body { left })
+                (Head::Packet(head), State::Body { left })
             }
             CommandCode::GetMetadata => {
                 let head = MetadataHead::read(from).map_err(malformed)?;
                 let left = within(head.len, MOST_METADATA)?;
-                (Part::Metadata(head), State::Body { left })
+                (Head::Metadata(head), State::Body { left })
             }
             CommandCode::CreateViewerSession => (
-                Part::Created(Field::read(from).map_err(malformed)?),
+                Head::Created(Field::read(from).map_err(malformed)?),
                 nothing,
             ),
             CommandCode::DetachSession => (
-                Part::Detached(Field::read(from).map_err(malformed)?),
+                Head::Detached(Field::read(from).map_err(malformed)?),
                 nothing,
             ),
         };
         self.state = state;
-        Ok(part)
+        Ok(head)
     }
 }
 

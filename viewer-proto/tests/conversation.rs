@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 use proptest::prelude::*;
-use viewer_proto::client::{Client, Part};
+use viewer_proto::client::{Client, Head, Part};
 use viewer_proto::command::CommandHeader;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
@@ -363,15 +363,21 @@ impl Viewer {
         let mut got = None;
         loop {
             match self.client.receive(&mut input).unwrap().unwrap() {
-                Part::Connected { .. } => panic!("not asked"),
-                Part::Created(status) => got = Some(Got::Created(status)),
-                Part::Detached(status) => got = Some(Got::Detached(status)),
-                Part::Index(index) => got = Some(Got::Index(index)),
-                Part::Packet(head) => got = Some(Got::Packet(head.status, head.len)),
-                Part::Metadata(head) => got = Some(Got::Metadata(head.status, Vec::new())),
-                Part::Sessions(_) => got = Some(Got::Sessions(Vec::new())),
-                Part::Attached(head) => got = Some(Got::Attached(head.status, Vec::new())),
-                Part::NewStreams(head) => got = Some(Got::Streams(head.status, Vec::new())),
+                Part::Head(Head::Connected { .. }) => panic!("not asked"),
+                Part::Head(Head::Created(status)) => got = Some(Got::Created(status)),
+                Part::Head(Head::Detached(status)) => got = Some(Got::Detached(status)),
+                Part::Head(Head::Index(index)) => got = Some(Got::Index(index)),
+                Part::Head(Head::Packet(head)) => got = Some(Got::Packet(head.status, head.len)),
+                Part::Head(Head::Metadata(head)) => {
+                    got = Some(Got::Metadata(head.status, Vec::new()))
+                }
+                Part::Head(Head::Sessions(_)) => got = Some(Got::Sessions(Vec::new())),
+                Part::Head(Head::Attached(head)) => {
+                    got = Some(Got::Attached(head.status, Vec::new()))
+                }
+                Part::Head(Head::NewStreams(head)) => {
+                    got = Some(Got::Streams(head.status, Vec::new()))
+                }
                 Part::Session(session) => {
                     let Some(Got::Sessions(sessions)) = &mut got else {
                         panic!("not a list")

@@ -6,7 +6,7 @@
     reason = "a test stops at what it did not expect"
 )]
 
-use viewer_proto::client::{Client, ClientError, Part};
+use viewer_proto::client::{Client, ClientError, Head, Part};
 use viewer_proto::command::CommandHeader;
 use viewer_proto::index::{IndexStatus, NEW_STREAMS, NextIndex};
 use viewer_proto::metadata::{MetadataHead, MetadataStatus};
@@ -94,7 +94,7 @@ fn connected(minor: u32) -> Client {
     let viewer = Some(ViewerId(3));
     assert_eq!(
         client.receive(&mut hello),
-        Ok(Some(Part::Connected { viewer, minor }))
+        Ok(Some(Part::Head(Head::Connected { viewer, minor })))
     );
     assert_eq!(client.receive(&mut hello), Ok(Some(Part::Done)));
     client
@@ -148,7 +148,7 @@ fn stream(stream: u64, channel: &str) -> StreamRecord {
 
 #[test]
 fn lists_read_the_same_however_they_are_cut() {
-    let one = || Part::Sessions(SessionList { count: 1 });
+    let one = || Part::Head(Head::Sessions(SessionList { count: 1 }));
     let old = listed(TraceFormat::Ctf1, "cap2");
     check(
         "sessions",
@@ -184,7 +184,7 @@ fn streams_read_the_same_however_they_are_cut() {
         count: 2,
     };
     let records = [stream(4, "ch0_0"), stream(6, "metadata")];
-    let parts: Vec<_> = std::iter::once(Part::NewStreams(head))
+    let parts: Vec<_> = std::iter::once(Part::Head(Head::NewStreams(head)))
         .chain(records.clone().map(|record| Part::Stream(Box::new(record))))
         .collect();
     check("new-streams", 4, &ask, &parts);
@@ -196,7 +196,7 @@ fn streams_read_the_same_however_they_are_cut() {
         status: NewStreamsStatus::HungUp,
         count: 0,
     };
-    check("hung-up", 4, &ask, &[Part::NewStreams(over)]);
+    check("hung-up", 4, &ask, &[Part::Head(Head::NewStreams(over))]);
     let attach = AttachSession {
         session: SessionId(2),
         offset: 0,
@@ -210,7 +210,7 @@ fn streams_read_the_same_however_they_are_cut() {
         "attached",
         4,
         &Command::AttachSession(attach),
-        &[Part::Attached(none)],
+        &[Part::Head(Head::Attached(none))],
     );
 }
 
@@ -237,7 +237,7 @@ fn indexes_read_the_same_however_they_are_cut() {
         ("index-ready", ready),
         ("index-inactive", inactive),
     ] {
-        check(name, 4, &ask, &[Part::Index(index)]);
+        check(name, 4, &ask, &[Part::Head(Head::Index(index))]);
         let mut written = Vec::new();
         index.write(&mut written);
         assert_eq!(written, section(LIVE, name), "{name}");
@@ -256,7 +256,10 @@ fn bodies_and_small_replies_read_the_same_however_they_are_cut() {
         len: 4,
         flags: 0,
     };
-    let parts = [Part::Packet(head), Part::Bytes(&[0xc1, 0x1f, 0xfc, 0xc1])];
+    let parts = [
+        Part::Head(Head::Packet(head)),
+        Part::Bytes(&[0xc1, 0x1f, 0xfc, 0xc1]),
+    ];
     check("packet", 4, &Command::GetPacket(get), &parts);
     let ask = Command::GetMetadata(StreamId(6));
     let head = MetadataHead {
@@ -267,21 +270,29 @@ fn bodies_and_small_replies_read_the_same_however_they_are_cut() {
         "metadata",
         4,
         &ask,
-        &[Part::Metadata(head), Part::Bytes(&[0x57, 0x1d, 0xd1, 0x75])],
+        &[
+            Part::Head(Head::Metadata(head)),
+            Part::Bytes(&[0x57, 0x1d, 0xd1, 0x75]),
+        ],
     );
     let none = MetadataHead {
         len: 0,
         status: MetadataStatus::NoNew,
     };
-    check("no-metadata", 4, &ask, &[Part::Metadata(none)]);
+    check("no-metadata", 4, &ask, &[Part::Head(Head::Metadata(none))]);
     check(
         "created",
         4,
         &Command::CreateViewerSession,
-        &[Part::Created(CreateStatus::Ok)],
+        &[Part::Head(Head::Created(CreateStatus::Ok))],
     );
     let detach = Command::DetachSession(SessionId(2));
-    check("detached", 4, &detach, &[Part::Detached(DetachStatus::Ok)]);
+    check(
+        "detached",
+        4,
+        &detach,
+        &[Part::Head(Head::Detached(DetachStatus::Ok))],
+    );
 }
 
 #[test]

@@ -26,16 +26,16 @@ pub struct Progress {
 }
 
 impl Rotation {
-    /// The last packet that stays in the old chunk, once its entry has been written: then the
-    /// stream goes over, and takes along the packets after it whose bytes have come already.
+    /// Whether the last packet that stays in the old chunk has its entry: then the stream goes over,
+    /// and takes along the packets after it whose bytes have come already.
     ///
     /// A stream without any entry waits for one, whatever the boundary: its first packet stays in
     /// the old chunk, as it does with the reference, rather than leave an empty file there.
     #[must_use]
-    pub fn pivot(&self, progress: &Progress) -> Option<SeqNum> {
-        let last = progress.tracer_seq?;
-        let is_reached = is_at_or_past(last.0.wrapping_add(1), self.at.0);
-        progress.indexed.filter(|_| is_reached)
+    pub fn is_due(&self, progress: &Progress) -> bool {
+        progress
+            .tracer_seq
+            .is_some_and(|last| is_at_or_past(last.0.wrapping_add(1), self.at.0))
     }
 }
 
@@ -48,53 +48,33 @@ pub(super) fn is_at_or_past(number: u64, other: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn progress(data: u64, indexed: u64) -> Progress {
-        Progress {
-            data: Some(SeqNum(data)),
-            indexed: Some(SeqNum(indexed)),
-            tracer_seq: Some(PacketSeqNum(indexed)),
-        }
-    }
-
-    fn pivot(at: u64, progress: Progress) -> Option<u64> {
+    fn is_due(at: u64, tracer_seq: Option<u64>) -> bool {
         let rotation = Rotation {
             at: PacketSeqNum(at),
             target: None,
         };
-        rotation.pivot(&progress).map(|pivot| pivot.0)
+        rotation.is_due(&Progress {
+            tracer_seq: tracer_seq.map(PacketSeqNum),
+            ..Progress::default()
+        })
     }
 
     #[test]
     fn a_stream_goes_over_when_the_last_packet_before_the_boundary_has_its_entry() {
-        assert_eq!(pivot(3, progress(1, 1)), None);
-        assert_eq!(pivot(3, progress(2, 1)), None);
-        assert_eq!(pivot(3, progress(2, 2)), Some(2));
-        assert_eq!(pivot(1, progress(5, 2)), Some(2));
+        assert!(!is_due(3, Some(1)));
+        assert!(is_due(3, Some(2)));
+        assert!(is_due(1, Some(2)));
     }
 
     #[test]
     fn a_stream_without_any_entry_waits_for_one() {
-        assert_eq!(pivot(0, Progress::default()), None);
-        assert_eq!(
-            pivot(
-                0,
-                Progress {
-                    data: Some(SeqNum(0)),
-                    ..Progress::default()
-                }
-            ),
-            None
-        );
-        assert_eq!(pivot(0, progress(0, 0)), Some(0));
+        assert!(!is_due(0, None));
+        assert!(is_due(0, Some(0)));
     }
 
     #[test]
     fn numbers_may_jump_over_the_boundary_and_wrap_around() {
-        let jumped = Progress {
-            tracer_seq: Some(PacketSeqNum(9)),
-            ..progress(1, 1)
-        };
-        assert_eq!(pivot(3, jumped), Some(1));
+        assert!(is_due(3, Some(9)));
         assert!(is_at_or_past(2, u64::MAX - 1));
         assert!(!is_at_or_past(u64::MAX - 1, 2));
     }

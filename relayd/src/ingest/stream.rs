@@ -535,14 +535,11 @@ impl Ingest {
             // It is either the next to stay or the first to be taken along.
             return Ok(());
         }
-        let pivot = self
-            .rotation
-            .as_ref()
-            .and_then(|rotation| rotation.pivot(&self.progress));
-        let (Some(pivot), Some(rotation)) = (pivot, self.rotation.take()) else {
+        let progress = &self.progress;
+        let Some(rotation) = self.rotation.take_if(|rotation| rotation.is_due(progress)) else {
             return Ok(());
         };
-        debug!(stream = %self.id, %pivot, "goes over to another chunk");
+        debug!(stream = %self.id, ?progress, "goes over to another chunk");
         self.switch(rotation.target)
     }
 

@@ -59,7 +59,7 @@ pub struct Addresses {
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address makes no sense here.
-    #[error("cannot listen for {port} on {endpoint}: {source}")]
+    #[error("cannot listen for {port} on {endpoint}")]
     Endpoint {
         /// Which of the three.
         port: &'static str,
@@ -69,7 +69,7 @@ pub enum StartError {
         source: EndpointError,
     },
     /// An address cannot be listened on: usually another program does.
-    #[error("cannot listen for {port} on {endpoint}: {source}")]
+    #[error("cannot listen for {port} on {endpoint}")]
     Listen {
         /// Which of the three.
         port: &'static str,
@@ -79,7 +79,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// No threads.
-    #[error("cannot start threads: {0}")]
+    #[error("cannot start threads")]
     Threads(#[source] io::Error),
 }
 

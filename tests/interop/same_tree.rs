@@ -1,0 +1,159 @@
+//! What a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
+//! tree to the byte and to the permission.
+
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::relay::Relay;
+use tests::tap::Tap;
+use tests::tracee;
+use tests::tree::tree;
+
+/// Lets `record` make a recording with the reference, says the same to ours, and compares.
+///
+/// `minor` is the highest protocol version that the producer is made to speak.
+fn same_tree(minor: Option<u8>, record: impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str])) {
+    let lab = Lab::new();
+    let reference = Relay::start_reference(&lab);
+    let tap = Tap::before(&reference, minor);
+    let (control, data) = tap.addresses();
+    let urls = [
+        format!("--ctrl-url=tcp4://{control}"),
+        format!("--data-url=tcp4://{data}"),
+    ];
+    let daemon = SessionDaemon::start(&lab);
+    record(&lab, &daemon, &[&urls[0], &urls[1]]);
+    // It keeps the connections of snapshots.
+    drop(daemon);
+    let recording = tap.recording();
+    let ours = Relay::start(&lab);
+    recording.replay(&ours);
+    let (want, got) = (tree(&reference.output), tree(&ours.output));
+    assert_eq!(
+        got.keys().collect::<Vec<_>>(),
+        want.keys().collect::<Vec<_>>()
+    );
+    for (name, node) in &want {
+        assert_eq!(got[name].mode, node.mode, "{name}");
+        assert!(got[name].contents == node.contents, "{name} differs");
+    }
+    assert!(want.values().filter(|node| node.contents.is_some()).count() > 2);
+}
+
+/// Creates a session with two channels, traces two programs, and destroys it.
+fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&str]) {
+    daemon.lttng(&[&["create", "same"], create].concat());
+    daemon.channel("same", "busy", options, true);
+    daemon.channel("same", "idle", &options[..1], false);
+    daemon.lttng(&["start", "same"]);
+    tracee::run(lab, 2000, 0, "one");
+    tracee::run(lab, 50, 2000, "two");
+    daemon.lttng(&["destroy", "same"]);
+}
+
+const UID: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
+const LIVE: &str = "--live=50000";
+
+#[test]
+fn of_a_live_session() {
+    same_tree(None, |lab, daemon, urls| {
+        record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
+    });
+}
+
+#[test]
+fn of_a_session_that_is_not_live() {
+    same_tree(None, |lab, daemon, urls| record(lab, daemon, urls, UID));
+}
+
+#[test]
+fn of_a_session_with_buffers_per_process() {
+    same_tree(None, |lab, daemon, urls| {
+        record(
+            lab,
+            daemon,
+            &[urls, &[LIVE]].concat(),
+            &["--buffers-pid", "--subbuf-size=4k"],
+        );
+    });
+}
+
+#[test]
+fn of_a_session_with_limited_tracefiles() {
+    same_tree(None, |lab, daemon, urls| {
+        let limits = ["--tracefile-size=16k", "--tracefile-count=3"];
+        record(lab, daemon, urls, &[UID, &limits].concat());
+    });
+}
+
+#[test]
+fn of_a_producer_of_2_10() {
+    same_tree(Some(10), |lab, daemon, urls| {
+        record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
+    });
+}
+
+#[test]
+fn of_a_producer_of_2_4() {
+    same_tree(Some(4), |lab, daemon, urls| record(lab, daemon, urls, UID));
+}
+
+#[test]
+fn of_a_session_that_is_rotated() {
+    same_tree(None, |lab, daemon, urls| {
+        daemon.lttng(&[&["create", "same"], urls].concat());
+        daemon.channel("same", "busy", UID, true);
+        daemon.lttng(&["start", "same"]);
+        tracee::run(lab, 300, 0, "first");
+        daemon.lttng(&["rotate", "same"]);
+        tracee::run(lab, 300, 0, "second");
+        daemon.lttng(&["stop", "same"]);
+        daemon.lttng(&["rotate", "same"]);
+        daemon.lttng(&["start", "same"]);
+        tracee::run(lab, 300, 0, "third");
+        daemon.lttng(&["destroy", "same"]);
+    });
+}
+
+#[test]
+fn of_a_session_that_is_cleared() {
+    same_tree(None, |lab, daemon, urls| {
+        daemon.lttng(&[&["create", "same"], urls].concat());
+        daemon.channel("same", "busy", UID, true);
+        daemon.lttng(&["start", "same"]);
+        tracee::run(lab, 300, 0, "first");
+        daemon.lttng(&["clear", "same"]);
+        tracee::run(lab, 30, 0, "second");
+        daemon.lttng(&["stop", "same"]);
+        daemon.lttng(&["clear", "same"]);
+        daemon.lttng(&["start", "same"]);
+        tracee::run(lab, 30, 0, "third");
+        daemon.lttng(&["destroy", "same"]);
+    });
+}
+
+#[test]
+fn of_snapshots() {
+    same_tree(None, |lab, daemon, urls| {
+        daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
+        daemon.channel("same", "busy", UID, true);
+        daemon.lttng(&["start", "same"]);
+        tracee::run(lab, 50, 0, "first");
+        daemon.lttng(&["snapshot", "record", "--session=same"]);
+        tracee::run(lab, 50, 0, "second");
+        daemon.lttng(&["snapshot", "record", "--session=same"]);
+        daemon.lttng(&["destroy", "same"]);
+    });
+}
+
+#[test]
+fn of_metadata_that_is_regenerated() {
+    same_tree(None, |lab, daemon, urls| {
+        daemon.lttng(&[&["create", "same"], urls].concat());
+        daemon.channel("same", "busy", UID, true);
+        daemon.lttng(&["start", "same"]);
+        tracee::run(lab, 50, 0, "first");
+        daemon.lttng(&["regenerate", "metadata", "--session=same"]);
+        tracee::run(lab, 50, 0, "second");
+        daemon.lttng(&["destroy", "same"]);
+    });
+}

@@ -1,0 +1,89 @@
+//! Where a viewer that comes late begins.
+
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::relay::Relay;
+use tests::tracee::Puppet;
+use tests::viewer::{Viewer, by_channel};
+use tests::wait_until;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
+use wire::StreamId;
+
+/// Takes what a stream has now; gives the number of packets that have events in them.
+fn take(viewer: &mut Viewer, stream: StreamId) -> usize {
+    let mut with_events = 0;
+    loop {
+        let index = viewer.next_index(stream);
+        match index.status {
+            // An empty packet of the tracer: header and context only.
+            IndexStatus::Ready if index.packet.content_size.0 <= 672 => {}
+            IndexStatus::Ready => with_events += 1,
+            _ => return with_events,
+        }
+    }
+}
+
+#[test]
+fn seek_last_shows_what_comes_and_seek_beginning_everything() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create("late", &relay, Some(50_000));
+    daemon.channel("late", "busy", &["--subbuf-size=4k"], true);
+    daemon.lttng(&["start", "late"]);
+    let mut puppet = Puppet::start(&lab, "late");
+    puppet.emit(10);
+    // The events are at the relay when an index points at them.
+    let (mut early, ..) = Viewer::attached(relay.live, "late", Seek::Beginning);
+    let streams = |viewer: &mut Viewer| {
+        let id = viewer.wait_for_session("late").session;
+        let mut found = Vec::new();
+        wait_until("streams are announced", || {
+            found.extend(viewer.new_streams(id).1);
+            !found.is_empty()
+        });
+        by_channel(&found)
+    };
+    let (mut late, _, announced) = Viewer::attached(relay.live, "late", Seek::Beginning);
+    let announced = if announced.is_empty() {
+        streams(&mut late)
+    } else {
+        by_channel(&announced)
+    };
+    let busy: Vec<StreamId> = announced
+        .iter()
+        .filter(|(name, _)| name.starts_with("busy"))
+        .map(|(_, id)| *id)
+        .collect();
+    wait_until("the events have come", || {
+        busy.iter().any(|&stream| take(&mut late, stream) > 0)
+    });
+    drop(early.sessions());
+
+    let (mut last, _, at_last) = Viewer::attached(relay.live, "late", Seek::Last);
+    let (mut beginning, _, at_beginning) = Viewer::attached(relay.live, "late", Seek::Beginning);
+    assert_eq!(by_channel(&at_last), announced);
+    assert_eq!(by_channel(&at_beginning), announced);
+    for &stream in &busy {
+        assert_eq!(take(&mut last, stream), 0);
+    }
+    assert!(
+        busy.iter()
+            .map(|&stream| take(&mut beginning, stream))
+            .sum::<usize>()
+            > 0
+    );
+
+    let follower = Babeltrace::Two.follow(&relay, "late");
+    last.wait_for_listed("late", |listed| listed.viewers == 5);
+    puppet.emit(10);
+    wait_until("new events have come", || {
+        busy.iter().any(|&stream| take(&mut last, stream) > 0)
+    });
+    puppet.end();
+    daemon.lttng(&["destroy", "late"]);
+    let seen = follower.wait().succeeded();
+    assert!(numbers(&seen).into_iter().eq(10..20), "{seen:#?}");
+}

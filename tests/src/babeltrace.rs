@@ -1,0 +1,71 @@
+//! Babeltrace, 1 and 2: reading directories and live sessions.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::peers;
+use crate::process::{Ended, Process};
+use crate::relay::Relay;
+use crate::viewer::hostname;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Babeltrace {
+    /// 1.5.
+    One,
+    /// 2.0.
+    Two,
+}
+
+impl Babeltrace {
+    fn command(self) -> Command {
+        let program = match self {
+            Self::One => "babeltrace",
+            Self::Two => "babeltrace2",
+        };
+        let mut command = Command::new(peers::program(program));
+        command.env("TZ", "UTC");
+        command
+    }
+
+    /// Prints a directory: one line for each event, without what depends on the event before.
+    #[must_use]
+    pub fn read(self, directory: &Path) -> Ended {
+        Process::start(self.command().arg("--no-delta").arg(directory)).wait()
+    }
+
+    /// Begins to print what a session will bring.
+    #[must_use]
+    pub fn follow(self, relay: &Relay, session: &str) -> Process {
+        let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
+        Process::start(
+            self.command()
+                .args(["--no-delta", "-i", "lttng-live", &url]),
+        )
+    }
+
+    /// Lists the sessions of a relay.
+    #[must_use]
+    pub fn list(self, relay: &Relay) -> Vec<String> {
+        let url = format!("net://{}", relay.live);
+        Process::start(self.command().args(["-i", "lttng-live", &url]))
+            .wait()
+            .succeeded()
+    }
+}
+
+/// The value of the field `number` in each line, in order.
+///
+/// # Panics
+/// If a line has none.
+#[must_use]
+pub fn numbers(lines: &[String]) -> Vec<usize> {
+    let number = |line: &String| {
+        let (_, rest) = line.split_once("number = ")?;
+        rest.split([',', ' ']).next()?.parse().ok()
+    };
+    lines
+        .iter()
+        .map(|line| number(line).unwrap_or_else(|| panic!("no number: {line}")))
+        .collect()
+}

@@ -1,0 +1,75 @@
+//! LTTng on the traced host: a session daemon of its own, and its commands.
+
+use std::net::SocketAddr;
+
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::relay::Relay;
+use crate::{peers, wait_until};
+
+/// A session daemon that nobody else uses.
+#[derive(Debug)]
+pub struct SessionDaemon<'a> {
+    lab: &'a Lab,
+    _process: Process,
+}
+
+impl<'a> SessionDaemon<'a> {
+    /// Starts it, without kernel tracing.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(lab: &'a Lab) -> Self {
+        let mut process = Process::start(
+            lab.traced_command(peers::program("lttng-sessiond"))
+                .arg("--no-kernel"),
+        );
+        let run = lab.path().join(".lttng");
+        wait_until("the session daemon listens", || {
+            assert!(
+                process.is_running(),
+                "lttng-sessiond: {:?}",
+                process.stderr()
+            );
+            run.join("client-lttng-sessiond").exists() && run.join("lttng-ust-sock-8").exists()
+        });
+        Self {
+            lab,
+            _process: process,
+        }
+    }
+
+    /// Runs a command of `lttng` and gives what it prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn lttng(&self, arguments: &[&str]) -> Vec<String> {
+        let mut command = self.lab.traced_command(peers::program("lttng"));
+        Process::start(command.arg("--no-sessiond").args(arguments))
+            .wait()
+            .succeeded()
+    }
+
+    /// Creates a session whose trace goes to a relay. `live_timer_us` makes it a live one.
+    pub fn create(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
+        let url = |address: SocketAddr| format!("tcp4://{address}");
+        let control = format!("--ctrl-url={}", url(relay.control));
+        let data = format!("--data-url={}", url(relay.data));
+        let live = live_timer_us.map(|timer| format!("--live={timer}"));
+        let mut arguments = vec!["create", name, &control, &data];
+        arguments.extend(live.as_deref());
+        self.lttng(&arguments);
+    }
+
+    /// Adds a channel to the session, with all events of the traced program in it, or with none.
+    pub fn channel(&self, session: &str, name: &str, options: &[&str], events: bool) {
+        let target = format!("--session={session}");
+        let mut arguments = vec!["enable-channel", "--userspace", &target, name];
+        arguments.extend(options);
+        self.lttng(&arguments);
+        let channel = format!("--channel={name}");
+        let event = if events { "tracee:*" } else { "nothing:*" };
+        self.lttng(&["enable-event", "--userspace", &target, &channel, event]);
+    }
+}

@@ -1,0 +1,190 @@
+//! A program that a test has started, and that ends with the test at the latest.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{PATIENCE, wait_for};
+
+/// How long a program may take to end when it is told to, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A running program, its output collected as it comes.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+}
+
+#[derive(Debug)]
+struct Output {
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// What a program has left.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: Vec<String>,
+    /// What it complained about.
+    pub stderr: Vec<String>,
+}
+
+impl Process {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Self {
+        let name = format!("{command:?}");
+        let started = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = started.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let stdout = Output::collect(child.stdout.take());
+        let stderr = Output::collect(child.stderr.take());
+        Self {
+            name,
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// What it has printed so far.
+    #[must_use]
+    pub fn stdout(&self) -> Vec<String> {
+        self.stdout.lines.lock().unwrap().clone()
+    }
+
+    /// What it has complained about so far.
+    #[must_use]
+    pub fn stderr(&self) -> Vec<String> {
+        self.stderr.lines.lock().unwrap().clone()
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its standard input, if it was given one.
+    pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    pub fn wait(mut self) -> Ended {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{} does not end: {:?}",
+                self.name,
+                self.stderr()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        Ended {
+            status,
+            stdout: self.stdout.finish(),
+            stderr: self.stderr.finish(),
+        }
+    }
+
+    /// Waits for a line of its standard error in which there is something to find.
+    ///
+    /// # Panics
+    /// If there is none, or the program ends before.
+    pub fn wait_for_stderr<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        wait_for(what, || {
+            let found = self.stderr().iter().find_map(|line| find(line));
+            assert!(
+                found.is_some() || self.is_running(),
+                "{} ended: {:?}",
+                self.name,
+                self.stderr()
+            );
+            found
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_running() {
+            return;
+        }
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + GRACE;
+        while self.is_running() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Output {
+    fn collect(from: Option<impl Read + Send + 'static>) -> Self {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let collected = Arc::clone(&lines);
+        let reader = from.map(|from| {
+            std::thread::spawn(move || {
+                for line in BufReader::new(from).split(b'\n') {
+                    let Ok(line) = line else { break };
+                    let line = String::from_utf8_lossy(&line).into_owned();
+                    collected.lock().unwrap().push(line);
+                }
+            })
+        });
+        Self { lines, reader }
+    }
+
+    fn finish(&mut self) -> Vec<String> {
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        std::mem::take(&mut self.lines.lock().unwrap())
+    }
+}
+
+impl Ended {
+    /// What it printed, if all went well.
+    ///
+    /// # Panics
+    /// If it did not end with success.
+    pub fn succeeded(self) -> Vec<String> {
+        assert!(self.status.success(), "{}: {:#?}", self.status, self.stderr);
+        self.stdout
+    }
+}

@@ -1,0 +1,365 @@
+//! A producer on `relay-proto`, for what LTTng does not do: packets out of order, lost or halved,
+//! and every sort of nonsense.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition};
+use relay_proto::command::GetConfiguration;
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::SendMetadata;
+use relay_proto::producer::Producer as Machine;
+use relay_proto::reply::{ReturnCode, StreamAdded};
+use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
+use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use relay_proto::{Command, DataHeader, Minor, Reply, Version};
+use wire::{
+    Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, Micros, PacketIndex, PacketSeqNum,
+    SeqNum, SessionId, StreamId, Text, Timestamp,
+};
+
+use crate::PATIENCE;
+use crate::relay::Relay;
+
+/// A made-up producer with a session.
+#[derive(Debug)]
+pub struct Producer {
+    control: TcpStream,
+    machine: Machine,
+    received: Vec<u8>,
+    /// For packets.
+    pub data: TcpStream,
+    /// The relay's number for its session.
+    pub session: SessionId,
+}
+
+/// When all made-up sessions were created.
+pub const CREATED: EpochSeconds = EpochSeconds(1_795_210_711);
+
+/// A live session of this name.
+#[must_use]
+pub fn live_session(name: &str) -> CreateSession {
+    let mut daemon = [7; 16];
+    // Different recordings, unless a test makes them the same.
+    name.bytes()
+        .zip(&mut daemon)
+        .for_each(|(byte, place)| *place = byte);
+    CreateSession {
+        name: Text::from(name),
+        host: Text::from("host"),
+        base_path: Text::default(),
+        live_timer: Micros(100_000),
+        snapshot: false,
+        recording: Some(Recording {
+            daemon: DaemonId(daemon),
+            id: 0,
+            created: CREATED,
+            name_has_date: false,
+            current_chunk: None,
+        }),
+        trace_format: TraceFormat::Ctf1,
+    }
+}
+
+/// A stream of this name.
+#[must_use]
+pub fn stream(channel: &str, path: &str) -> AddStream {
+    AddStream {
+        channel: Text::from(channel),
+        path: Text::from(path),
+        tracefile_size: Bytes(0),
+        tracefile_count: 0,
+        chunk: Some(ChunkId(0)),
+    }
+}
+
+/// The index of packet `number`, which has `bytes` bytes and covers ten cycles from ten times its
+/// number on.
+#[must_use]
+pub fn index(number: u64, bytes: u64) -> PacketIndex {
+    PacketIndex {
+        packet_size: Bits(bytes * 8),
+        content_size: Bits(bytes * 8),
+        begin: Timestamp(number * 10),
+        end: Timestamp(number * 10 + 10),
+        events_discarded: 0,
+        class: ClassId(0),
+        instance: None,
+        packet_seq: Some(PacketSeqNum(number)),
+    }
+}
+
+/// A beacon.
+#[must_use]
+pub fn beacon(until: u64) -> PacketIndex {
+    PacketIndex {
+        end: Timestamp(until),
+        begin: Timestamp(0),
+        packet_seq: None,
+        ..index(0, 0)
+    }
+}
+
+/// Header and bytes of a packet: as many as `bytes`, all the same.
+#[must_use]
+pub fn packet(stream: StreamId, number: u64, bytes: usize) -> Vec<u8> {
+    let fill = u8::try_from(number % 251).unwrap();
+    packet_of(stream, number, &vec![fill; bytes], 0)
+}
+
+/// Header and bytes of a packet.
+#[must_use]
+pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> Vec<u8> {
+    let mut sent = Vec::with_capacity(DataHeader::SIZE + bytes.len());
+    DataHeader {
+        circuit: 0,
+        stream,
+        seq: SeqNum(number),
+        data_size: u32::try_from(bytes.len()).unwrap(),
+        padding_size: padding,
+    }
+    .write(&mut sent);
+    sent.extend_from_slice(bytes);
+    sent
+}
+
+/// A control connection on which nothing has been said.
+///
+/// # Panics
+/// If it cannot connect.
+#[must_use]
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+impl Producer {
+    /// Opens a session with its first chunk.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn open(relay: &Relay, session: CreateSession) -> Self {
+        let mut producer = Self::greet(relay, Minor(15));
+        producer.create(session);
+        assert_eq!(producer.create_chunk(0), Reply::Ended(ReturnCode::OK));
+        producer
+    }
+
+    /// Connects and agrees on a version.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn greet(relay: &Relay, minor: Minor) -> Self {
+        let mut producer = Self {
+            control: connect(relay.control),
+            machine: Machine::default(),
+            received: Vec::new(),
+            data: connect(relay.data),
+            session: SessionId(0),
+        };
+        producer.ask(Command::Version(Version {
+            major: 2,
+            minor: minor.0,
+        }));
+        if minor.has_configuration() {
+            producer.ask(Command::GetConfiguration(GetConfiguration { query: 0 }));
+        }
+        producer
+    }
+
+    /// Opens a session.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn create(&mut self, session: CreateSession) {
+        match self.ask(Command::CreateSession(session)) {
+            Reply::SessionCreated {
+                session,
+                code: ReturnCode::OK,
+                ..
+            } => self.session = session,
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    /// Adds streams and metadata of one trace, as one batch, and describes it.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn add_trace(&mut self, path: &str, channels: &[&str]) -> Vec<StreamId> {
+        let streams = channels
+            .iter()
+            .map(|channel| self.add(stream(channel, path)))
+            .collect();
+        let metadata = self.add(stream("metadata", path));
+        self.ask(Command::StreamsSent);
+        self.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+        streams
+    }
+
+    /// Adds a stream.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn add(&mut self, stream: AddStream) -> StreamId {
+        match self.ask(Command::AddStream(stream)) {
+            Reply::StreamAdded(StreamAdded {
+                stream: Some(stream),
+                code: ReturnCode::OK,
+            }) => stream,
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    /// Makes a chunk current.
+    pub fn create_chunk(&mut self, id: u64) -> Reply {
+        let created = EpochSeconds(CREATED.0 + id);
+        let chunk = CreateTraceChunk {
+            chunk: ChunkId(id),
+            created,
+            name: None,
+        };
+        self.ask(Command::CreateTraceChunk(chunk))
+    }
+
+    /// Ends a chunk.
+    pub fn close_chunk(
+        &mut self,
+        id: u64,
+        command: Option<relay_proto::chunk::CloseCommand>,
+    ) -> Reply {
+        let closed = EpochSeconds(CREATED.0 + id + 1);
+        let command = Flagged(command);
+        self.ask(Command::CloseTraceChunk(CloseTraceChunk {
+            chunk: ChunkId(id),
+            closed,
+            command,
+        }))
+    }
+
+    /// Lets streams go over to another chunk.
+    pub fn rotate(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
+        let position = |&(stream, at)| RotationPosition {
+            stream,
+            at: PacketSeqNum(at),
+        };
+        let positions = positions.iter().map(position).collect();
+        self.ask(Command::RotateStreams(RotateStreams {
+            target: target.map(ChunkId),
+            positions,
+        }))
+    }
+
+    /// Sends metadata.
+    ///
+    /// # Panics
+    /// If the connection is gone.
+    pub fn send_metadata(&mut self, stream: StreamId, text: &[u8], padding: u32) {
+        let mut bytes = Vec::new();
+        self.machine
+            .send_metadata(SendMetadata { stream, padding }, text, &mut bytes)
+            .unwrap();
+        bytes.extend_from_slice(text);
+        self.control.write_all(&bytes).unwrap();
+    }
+
+    /// Sends the index of a packet, or a beacon.
+    pub fn send_index(&mut self, stream: StreamId, number: u64, packet: PacketIndex) -> Reply {
+        self.ask(Command::SendIndex(SendIndex {
+            stream,
+            seq: Some(SeqNum(number)),
+            packet,
+        }))
+    }
+
+    /// Sends a packet and its index.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn send_packet(&mut self, stream: StreamId, number: u64, bytes: usize) {
+        self.data.write_all(&packet(stream, number, bytes)).unwrap();
+        let reply = self.send_index(stream, number, index(number, bytes as u64));
+        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    }
+
+    /// Whether a stream's packets up to `last` are under way.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn is_pending(&mut self, stream: StreamId, last: u64) -> bool {
+        let last = Some(SeqNum(last));
+        match self.ask(Command::DataPending(DataPending { stream, last })) {
+            Reply::Pending(pending) => pending,
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    /// Closes a stream after `last`.
+    pub fn close(&mut self, stream: StreamId, last: Option<u64>) -> Reply {
+        self.ask(Command::CloseStream(CloseStream {
+            stream,
+            last: last.map(SeqNum),
+        }))
+    }
+
+    /// Sends a command and waits for the reply.
+    ///
+    /// # Panics
+    /// If the relay hangs up.
+    pub fn ask(&mut self, command: Command) -> Reply {
+        self.try_ask(command).expect("the relay hung up")
+    }
+
+    /// Sends a command and waits for the reply. None: the relay hung up without one.
+    ///
+    /// # Panics
+    /// If the relay does not keep to the protocol.
+    pub fn try_ask(&mut self, command: Command) -> Option<Reply> {
+        let mut bytes = Vec::new();
+        self.machine.send(&command, &mut bytes).unwrap();
+        self.control.write_all(&bytes).ok()?;
+        loop {
+            let mut input = &self.received[..];
+            if let Some((_, reply)) = self.machine.receive(&mut input).unwrap() {
+                self.received = input.to_vec();
+                return Some(reply);
+            }
+            let mut buffer = [0; 4096];
+            match self.control.read(&mut buffer) {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => self.received.extend_from_slice(&buffer[..read]),
+            }
+        }
+    }
+
+    /// Whether the relay has hung up the control connection: reads until it has.
+    pub fn is_hung_up(&mut self) -> bool {
+        matches!(self.control.read(&mut [0; 4096]), Ok(0) | Err(_))
+    }
+
+    /// The control connection, to do to it what no producer should.
+    #[must_use]
+    pub fn control(&self) -> &TcpStream {
+        &self.control
+    }
+
+    /// Hangs up both connections, data first, once the relay has taken everything in.
+    ///
+    /// # Panics
+    /// If the relay does not hang up as well.
+    pub fn hang_up(mut self) {
+        self.data.shutdown(Shutdown::Write).unwrap();
+        assert!(is_at_end(&mut self.data));
+        self.control.shutdown(Shutdown::Write).unwrap();
+        assert!(self.is_hung_up());
+    }
+}
+
+/// Whether the other end has hung up: reads until it has.
+pub fn is_at_end(socket: &mut TcpStream) -> bool {
+    matches!(socket.read(&mut [0; 4096]), Ok(0) | Err(_))
+}

@@ -1,0 +1,186 @@
+//! Relays: ours as it is installed, and the one of LTTng beside it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::lab::Lab;
+use crate::process::{Ended, Process};
+use crate::{peers, wait_until};
+use rustix::process::Signal;
+
+/// A running relay and what it writes.
+#[derive(Debug)]
+pub struct Relay {
+    process: Process,
+    /// Where producers connect for commands.
+    pub control: SocketAddr,
+    /// Where producers connect for packets.
+    pub data: SocketAddr,
+    /// Where viewers connect.
+    pub live: SocketAddr,
+    /// Where it writes.
+    pub output: PathBuf,
+}
+
+impl Relay {
+    /// Ours.
+    #[must_use]
+    pub fn start(lab: &Lab) -> Self {
+        Self::start_with(lab, &[])
+    }
+
+    /// Ours, with more arguments.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
+        let output = lab.directory("output");
+        let mut process = Process::start(
+            lab.command(program())
+                .args(arguments)
+                .arg("-v")
+                .arg("-o")
+                .arg(&output)
+                .args([
+                    "--control-port=tcp://127.0.0.1:0",
+                    "--data-port=tcp://127.0.0.1:0",
+                    "--live-port=tcp://127.0.0.1:0",
+                ]),
+        );
+        let [control, data, live] = process.wait_for_stderr("the relay listens", listening);
+        Self {
+            process,
+            control,
+            data,
+            live,
+            output,
+        }
+    }
+
+    /// The reference.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_reference(lab: &Lab) -> Self {
+        let output = lab.directory("reference");
+        let [control, data, live] = free_addresses();
+        let url = |address: SocketAddr| format!("tcp://{address}");
+        let process = Process::start(
+            lab.traced_command(peers::program("lttng-relayd"))
+                .arg("-o")
+                .arg(&output)
+                .args(["-C", &url(control), "-D", &url(data), "-L", &url(live)]),
+        );
+        wait_until("the reference listens", || {
+            [control, data, live]
+                .iter()
+                .all(|address| TcpStream::connect(address).is_ok())
+        });
+        Self {
+            process,
+            control,
+            data,
+            live,
+            output,
+        }
+    }
+
+    /// What it has logged so far.
+    #[must_use]
+    pub fn log(&self) -> Vec<String> {
+        self.process.stderr()
+    }
+
+    /// Whether a line of its log has all of these in it.
+    #[must_use]
+    pub fn has_logged(&self, parts: &[&str]) -> bool {
+        self.log()
+            .iter()
+            .any(|line| parts.iter().all(|part| line.contains(part)))
+    }
+
+    /// Its process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Tells it to stop and waits until it has.
+    #[must_use]
+    pub fn stop(self) -> Ended {
+        self.process.signal(Signal::TERM);
+        self.process.wait()
+    }
+
+    /// Its memory, in bytes.
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Its open files.
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id()))
+            .unwrap()
+            .count()
+    }
+}
+
+/// The addresses in the log line that says where the relay listens.
+fn listening(line: &str) -> Option<[SocketAddr; 3]> {
+    let (_, fields) = line.split_once(" listening ")?;
+    let field = |name: &str| {
+        let value = fields
+            .split_whitespace()
+            .find_map(|field| field.strip_prefix(name))?;
+        value.parse().ok()
+    };
+    Some([field("control=")?, field("data=")?, field("live=")?])
+}
+
+/// Our relay, built as these tests were.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("relayd"))
+}
+
+fn build(package: &str) -> PathBuf {
+    // target/PROFILE/deps/TEST
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", package, "--bin", package]);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let built = cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success(), "{package} cannot be built");
+    profile.join(package)
+}
+
+fn free_addresses() -> [SocketAddr; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
+}

@@ -1,0 +1,45 @@
+/*
+ * A program to be traced: emits so many events, with a pause in between, and ends.
+ *
+ *   tracee COUNT [PAUSE_US [NAME [FIRST]]]
+ *
+ * With "-" as COUNT it emits events until its standard input ends: one for each line, numbered.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LTTNG_UST_TRACEPOINT_DEFINE
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#include "tracee.h"
+
+int main(int argc, char **argv)
+{
+    useconds_t pause_us = argc > 2 ? (useconds_t) atol(argv[2]) : 0;
+    const char *name = argc > 3 ? argv[3] : "tracee";
+    int first = argc > 4 ? atoi(argv[4]) : 0;
+
+    if (argc < 2) {
+        fprintf(stderr, "usage: tracee COUNT|- [PAUSE_US [NAME [FIRST]]]\n");
+        return 2;
+    }
+    if (strcmp(argv[1], "-") == 0) {
+        char line[256];
+        for (int number = first; fgets(line, sizeof(line), stdin); number++) {
+            lttng_ust_tracepoint(tracee, tick, number, name);
+            /* So that whoever sends the lines knows that the event is out. */
+            puts(name);
+            fflush(stdout);
+        }
+        return 0;
+    }
+    int count = atoi(argv[1]);
+    for (int number = first; number < first + count; number++) {
+        lttng_ust_tracepoint(tracee, tick, number, name);
+        if (pause_us > 0)
+            usleep(pause_us);
+    }
+    return 0;
+}
