@@ -8,6 +8,7 @@ use clap::Parser;
 use relayd::background;
 use relayd::cli::{Arguments, Mode};
 use relayd::net::Server;
+use relayd::store::make_directory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
@@ -59,6 +60,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if mode != Mode::Foreground {
         background::leave().context("cannot leave for the background")?;
     }
+    make_directory(&config.output)?;
     raise_file_limit();
     let server = Server::start(&config)?;
     let signals = server

@@ -1,6 +1,7 @@
 //! With real LTTng on one side and real Babeltrace on the other.
 
-mod captures;
 mod live;
+mod order;
+mod producer_2_15;
 mod same_tree;
 mod seek;

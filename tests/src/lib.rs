@@ -6,6 +6,7 @@
 //! [`babeltrace`]. Made up, on the protocol crates: [`producer`], [`viewer`].
 
 pub mod babeltrace;
+pub mod bystander;
 pub mod lab;
 pub mod lttng;
 pub mod peers;

@@ -40,6 +40,26 @@ impl<'a> SessionDaemon<'a> {
         }
     }
 
+    /// Kills the daemons that send its traces, as if their host had died.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kill_consumers(&self) {
+        let home = self.lab.path().display().to_string();
+        let mut killed = 0;
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let arguments = std::fs::read_to_string(entry.path().join("cmdline"));
+            let is_ours = |a: &String| a.starts_with("lttng-consumerd") && a.contains(&home);
+            if arguments.is_ok_and(|arguments| is_ours(&arguments)) {
+                let id = entry.file_name().to_str().and_then(|id| id.parse().ok());
+                let id = rustix::process::Pid::from_raw(id.unwrap()).unwrap();
+                rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
+                killed += 1;
+            }
+        }
+        assert!(killed > 0, "no consumer daemon runs");
+    }
+
     /// Runs a command of `lttng` and gives what it prints.
     ///
     /// # Panics

@@ -11,6 +11,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("babeltrace", "babeltrace"),
     ("babeltrace2", "babeltrace2"),
     ("cc", "gcc"),
+    ("prlimit", "util-linux"),
 ];
 
 /// The packages that are not installed.

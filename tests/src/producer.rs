@@ -11,15 +11,15 @@ use relay_proto::metadata::SendMetadata;
 use relay_proto::producer::Producer as Machine;
 use relay_proto::reply::{ReturnCode, StreamAdded};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
-use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
 use relay_proto::{Command, DataHeader, Minor, Reply, Version};
 use wire::{
     Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, Micros, PacketIndex, PacketSeqNum,
     SeqNum, SessionId, StreamId, Text, Timestamp,
 };
 
-use crate::PATIENCE;
 use crate::relay::Relay;
+use crate::{PATIENCE, wait_until};
 
 /// A made-up producer with a session.
 #[derive(Debug)]
@@ -198,6 +198,10 @@ impl Producer {
         let metadata = self.add(stream("metadata", path));
         self.ask(Command::StreamsSent);
         self.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+        // Which has no answer; that of the next command says that it has been taken.
+        self.ask(Command::QuiescentControl(QuiescentControl {
+            stream: metadata,
+        }));
         streams
     }
 
@@ -298,6 +302,13 @@ impl Producer {
         }
     }
 
+    /// Waits until a stream's packets up to `last` have been taken, with their indexes.
+    pub fn settle(&mut self, stream: StreamId, last: u64) {
+        wait_until("the packets have been taken", || {
+            !self.is_pending(stream, last)
+        });
+    }
+
     /// Closes a stream after `last`.
     pub fn close(&mut self, stream: StreamId, last: Option<u64>) -> Reply {
         self.ask(Command::CloseStream(CloseStream {
@@ -334,6 +345,14 @@ impl Producer {
                 Ok(read) => self.received.extend_from_slice(&buffer[..read]),
             }
         }
+    }
+
+    /// Appends a command to others that are to be sent in one go.
+    ///
+    /// # Panics
+    /// If the agreed version does not have it.
+    pub fn queue(&mut self, command: &Command, to: &mut Vec<u8>) {
+        self.machine.send(command, to).unwrap();
     }
 
     /// Whether the relay has hung up the control connection: reads until it has.

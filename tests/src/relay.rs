@@ -1,6 +1,6 @@
 //! Relays: ours as it is installed, and the one of LTTng beside it.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -9,6 +9,9 @@ use crate::lab::Lab;
 use crate::process::{Ended, Process};
 use crate::{peers, wait_until};
 use rustix::process::Signal;
+
+/// On this host, wherever it is free.
+const ANY_PORT: [SocketAddr; 3] = [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0); 3];
 
 /// A running relay and what it writes.
 #[derive(Debug)]
@@ -32,24 +35,36 @@ impl Relay {
     }
 
     /// Ours, with more arguments.
-    ///
-    /// # Panics
-    /// If it does not start.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
+        let mut command = lab.command(program());
+        command.args(arguments);
+        Self::start_command(lab, command, ANY_PORT)
+    }
+
+    /// Ours, where another one was.
+    #[must_use]
+    pub fn start_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
+        Self::start_command(lab, lab.command(program()), addresses)
+    }
+
+    /// Ours, with so many file descriptors.
+    #[must_use]
+    pub fn start_limited(lab: &Lab, descriptors: usize) -> Self {
+        let mut command = lab.command(peers::program("prlimit"));
+        command
+            .arg(format!("--nofile={descriptors}:{descriptors}"))
+            .arg(program());
+        Self::start_command(lab, command, ANY_PORT)
+    }
+
+    fn start_command(lab: &Lab, mut command: Command, addresses: [SocketAddr; 3]) -> Self {
         let output = lab.directory("output");
-        let mut process = Process::start(
-            lab.command(program())
-                .args(arguments)
-                .arg("-v")
-                .arg("-o")
-                .arg(&output)
-                .args([
-                    "--control-port=tcp://127.0.0.1:0",
-                    "--data-port=tcp://127.0.0.1:0",
-                    "--live-port=tcp://127.0.0.1:0",
-                ]),
-        );
+        command.arg("-v").arg("-o").arg(&output);
+        for (port, address) in ["control", "data", "live"].iter().zip(addresses) {
+            command.arg(format!("--{port}-port=tcp://{address}"));
+        }
+        let mut process = Process::start(&mut command);
         let [control, data, live] = process.wait_for_stderr("the relay listens", listening);
         Self {
             process,

@@ -46,7 +46,10 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
 
 /// Makes a directory and those above it, as far as they are missing.
-pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
+///
+/// # Errors
+/// If one of them cannot be made.
+pub fn make_directory(path: &Path) -> Result<(), StoreError> {
     match rustix::fs::mkdir(path, DIRECTORY_MODE) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
         Err(rustix::io::Errno::NOENT) if path.parent().is_some() => {

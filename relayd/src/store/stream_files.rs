@@ -157,21 +157,23 @@ impl StreamFiles {
         chunk: Holding,
     ) -> Result<(), StoreError> {
         self.enter(chunk)?;
-        let mut cut_in = None;
+        // Where the first packet that goes lies, in each file.
+        let mut cuts: Vec<Place> = Vec::new();
         for place in packets {
             let Some(from) = self.file_of(place) else {
                 continue;
             };
+            from.unindexed -= 1;
             let bytes = Arc::clone(from.data.file());
-            let moved = self.copy(&bytes, place.extent)?;
-            if let Some(from) = self.file_of(place) {
-                from.unindexed -= 1;
-                if cut_in != Some(place.file) {
-                    from.data.cut(place.extent.offset);
-                }
+            if cuts.last().is_none_or(|cut| cut.file != place.file) {
+                cuts.push(*place);
             }
-            cut_in = Some(place.file);
-            *place = moved;
+            *place = self.copy(&bytes, place.extent)?;
+        }
+        for cut in cuts {
+            if let Some(from) = self.file_of(&cut) {
+                from.data.cut(cut.extent.offset);
+            }
         }
         self.close_indexed();
         Ok(())

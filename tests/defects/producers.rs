@@ -1,0 +1,558 @@
+//! On the ports for producers.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+
+use relay_proto::chunk::{CloseCommand, CreateTraceChunk};
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::ResetMetadata;
+use relay_proto::reply::{ReturnCode, StreamAdded};
+use relay_proto::session::CreateSession;
+use relay_proto::stream::{AddStream, CloseStream};
+use relay_proto::{Command, ControlHeader, DataHeader, Minor, Reply};
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::bystander::Bystander;
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::producer::{
+    CREATED, Producer, connect, index, is_at_end, live_session, packet, packet_of, stream,
+};
+use tests::relay::Relay;
+use tests::tracee;
+use tests::tree::{files, tree};
+use tests::wait_until;
+use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
+
+const OK: Reply = Reply::Ended(ReturnCode::OK);
+
+/// A relay with a bystander, to whom nothing may happen.
+fn relay() -> (Lab, Relay, Bystander) {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let bystander = Bystander::of(&relay);
+    (lab, relay, bystander)
+}
+
+/// Not live, so that it may do all that live sessions may not.
+fn session(name: &str) -> CreateSession {
+    CreateSession {
+        live_timer: wire::Micros(0),
+        ..live_session(name)
+    }
+}
+
+fn refused_stream(reply: &Reply) -> bool {
+    matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))
+}
+
+#[test]
+fn a_second_session_on_a_connection_ends_that_connection_only() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("twice"));
+    assert_eq!(
+        producer.try_ask(Command::CreateSession(session("again"))),
+        None
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn a_session_created_beyond_the_calendar_is_refused() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::greet(&relay, Minor(13));
+    for seconds in [(1 << 63) - 1, u64::MAX, 253_402_300_800] {
+        let mut session = session("late");
+        session.recording.as_mut().unwrap().created = EpochSeconds(seconds);
+        assert!(!producer.ask(Command::CreateSession(session)).is_ok());
+    }
+    producer.create(session("after all"));
+    bystander.is_well();
+}
+
+#[test]
+fn host_and_base_path_too_long_together_are_refused() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::greet(&relay, Minor(13));
+    let mut long = session("long");
+    long.host = Text::from("h".repeat(200).as_str());
+    long.base_path = Text::from("d/".repeat(2040).as_str());
+    assert!(!producer.ask(Command::CreateSession(long)).is_ok());
+    bystander.is_well();
+}
+
+#[test]
+fn a_huge_tracefile_count_costs_nothing() {
+    let (_lab, relay, mut bystander) = relay();
+    let before = relay.memory();
+    let mut producer = Producer::open(&relay, session("count"));
+    for (name, count) in [("a_0", 1 << 60), ("b_0", 1 << 27)] {
+        let stream = producer.add(AddStream {
+            tracefile_size: Bytes(4096),
+            tracefile_count: count,
+            ..stream(name, "ust/uid/0/64-bit")
+        });
+        (0..3).for_each(|number| producer.send_packet(stream, number, 4096));
+        producer.settle(stream, 2);
+    }
+    assert!(files(&relay.output, "_0_2").len() == 2, "three files each");
+    assert!(relay.memory() < before + (8 << 20));
+    bystander.is_well();
+}
+
+#[test]
+fn a_tracefile_size_without_count_makes_files_without_end() {
+    const COUNT: usize = 1500;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create("endless", &relay, None);
+    // An ordinary command of a user, at which the reference dies.
+    let options = [
+        "--subbuf-size=4k",
+        "--num-subbuf=64",
+        "--blocking-timeout=inf",
+        "--tracefile-size=4k",
+    ];
+    daemon.channel("endless", "busy", &options, true);
+    daemon.lttng(&["start", "endless"]);
+    tracee::run(&lab, COUNT, 0, "endless");
+    daemon.lttng(&["destroy", "endless"]);
+    let mut seen = numbers(&Babeltrace::Two.read(&relay.output).succeeded());
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..COUNT));
+    let tracefiles = files(&relay.output, "");
+    assert!(
+        tracefiles.keys().any(|name| name.ends_with("_5")),
+        "{:?}",
+        tracefiles.keys()
+    );
+}
+
+#[test]
+fn a_chunk_named_by_its_producer_is_not_moved() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::greet(&relay, Minor(15));
+    producer.create(session("named"));
+    let name = Some(Text::from("snapshot-1"));
+    let chunk = CreateTraceChunk {
+        chunk: ChunkId(0),
+        created: CREATED,
+        name,
+    };
+    assert_eq!(producer.ask(Command::CreateTraceChunk(chunk)), OK);
+    let closed = producer.close_chunk(0, Some(CloseCommand::MoveToCompleted));
+    assert_eq!(
+        closed,
+        Reply::ChunkClosed {
+            code: ReturnCode::INVALID,
+            path: None
+        }
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn metadata_without_a_chunk_is_reset_without_harm() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("reset"));
+    let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+    assert_eq!(producer.rotate(None, &[(metadata, 0)]), OK);
+    let reset = ResetMetadata {
+        stream: metadata,
+        version: 1,
+    };
+    assert_eq!(producer.ask(Command::ResetMetadata(reset)), OK);
+    bystander.is_well();
+}
+
+#[test]
+fn bytes_that_came_before_a_rotation_and_belong_behind_it_are_taken_along() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("surplus"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    producer.send_packet(stream, 0, 100);
+    for number in 1..4 {
+        producer
+            .data
+            .write_all(&packet(stream, number, 100 + number as usize))
+            .unwrap();
+    }
+    wait_until("the bytes are there", || {
+        files(&relay.output, "/chan_0")
+            .values()
+            .any(|bytes| bytes.len() == 406)
+            || files(&relay.output, "/chan_0").len() > 1
+    });
+    assert_eq!(producer.create_chunk(1), OK);
+    assert_eq!(producer.rotate(Some(1), &[(stream, 1)]), OK);
+    for number in 1..4 {
+        assert_eq!(
+            producer.send_index(stream, number, index(number, 100 + number)),
+            OK
+        );
+    }
+    producer.close_chunk(0, Some(CloseCommand::MoveToCompleted));
+    assert_eq!(producer.close(stream, Some(3)), OK);
+    let data: Vec<_> = files(&relay.output, "/ust/uid/0/64-bit/chan_0")
+        .into_iter()
+        .collect();
+    let [(new, kept), (old, first)] = &data[..] else {
+        panic!("{data:?}")
+    };
+    assert!(old.contains("archives") ^ new.contains("archives"));
+    let (archived, current) = if old.contains("archives") {
+        (first, kept)
+    } else {
+        (kept, first)
+    };
+    assert_eq!(archived, &vec![0; 100]);
+    assert_eq!(
+        *current,
+        [vec![1; 101], vec![2; 102], vec![3; 103]].concat()
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn packets_of_no_bytes_are_complete_at_once_and_do_not_hinder_a_rotation() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("empty"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    producer.data.write_all(&packet(stream, 0, 0)).unwrap();
+    // Nothing follows on the data connection, and yet it is done.
+    wait_until("the packet has been taken", || {
+        !producer.is_pending(stream, 0)
+    });
+    producer.send_packet(stream, 1, 10);
+    producer.data.write_all(&packet(stream, 2, 0)).unwrap();
+    assert_eq!(producer.create_chunk(1), OK);
+    assert_eq!(producer.rotate(Some(1), &[(stream, 2)]), OK);
+    producer.send_packet(stream, 3, 10);
+    assert_eq!(producer.close(stream, Some(3)), OK);
+    bystander.is_well();
+}
+
+#[test]
+fn names_that_lead_out_of_the_session_are_refused() {
+    let (lab, relay, mut bystander) = relay();
+    let outside = tree(lab.path())
+        .keys()
+        .filter(|name| !name.starts_with("output"))
+        .count();
+    let inside = tree(&relay.output).len();
+    let mut producer = Producer::greet(&relay, Minor(13));
+    for (name, host, base) in [
+        ("..", "host", ""),
+        ("a/../../b", "host", ""),
+        (".hidden", "host", ""),
+        ("name", "..", ""),
+        ("name", "host/..", ""),
+        ("name", "host", ".."),
+        ("name", "host", "a/.."),
+        ("name", "host", "a/../../.."),
+        ("name", "host", "/tmp/absolute"),
+    ] {
+        let (name, host, base_path) = (Text::from(name), Text::from(host), Text::from(base));
+        let bad = CreateSession {
+            name,
+            host,
+            base_path,
+            ..session("name")
+        };
+        let reply = producer.ask(Command::CreateSession(bad.clone()));
+        assert!(!reply.is_ok(), "{bad:?}");
+    }
+    assert_eq!(tree(&relay.output).len(), inside);
+    producer.create(session("name"));
+    for name in ["..", ".", "a/b", "../b", ".x.", ""] {
+        let name = Some(Text::from(name));
+        let mut producer = Producer::greet(&relay, Minor(13));
+        producer.create(session("chunk"));
+        let chunk = CreateTraceChunk {
+            chunk: ChunkId(0),
+            created: CREATED,
+            name: name.clone(),
+        };
+        let reply = producer.ask(Command::CreateTraceChunk(chunk));
+        assert_eq!(reply, Reply::Ended(ReturnCode::INVALID), "{name:?}");
+    }
+    assert_eq!(producer.create_chunk(0), OK);
+    for (channel, path) in [
+        ("../chan", "ust"),
+        ("../../../chan", "ust"),
+        ("a/b", "ust"),
+        ("..", "ust"),
+        ("chan", "../x"),
+        ("chan", "../../x"),
+        ("chan", "a/../b"),
+        ("chan", "a/.."),
+        ("chan", ".."),
+        ("chan", "//x"),
+        ("metadata", "../x"),
+    ] {
+        let reply = producer.ask(Command::AddStream(stream(channel, path)));
+        assert!(refused_stream(&reply), "{channel:?} {path:?}: {reply:?}");
+    }
+    producer.add(stream("chan", "ust/uid/0/64-bit"));
+    let now = tree(lab.path())
+        .keys()
+        .filter(|name| !name.starts_with("output"))
+        .count();
+    assert_eq!(now, outside);
+    assert!(!tree(&relay.output).keys().any(|name| name.contains("..")));
+    bystander.is_well();
+}
+
+#[test]
+fn names_of_old_producers_that_lead_out_are_refused() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::greet(&relay, Minor(10));
+    producer.create(CreateSession {
+        recording: None,
+        ..session("old")
+    });
+    for path in ["/../x", "/host/../../x", "//host/x", "/", "..", "/host/.."] {
+        let reply = producer.ask(Command::AddStream(stream("chan_0", path)));
+        assert!(refused_stream(&reply), "{path:?}: {reply:?}");
+    }
+    let good = producer.add(stream(
+        "chan_0",
+        "/host/old-20261120-213900//ust/uid/0/64-bit",
+    ));
+    producer.send_packet(good, 0, 10);
+    assert!(
+        relay
+            .output
+            .join("host/old-20261120-213900/ust/uid/0/64-bit/chan_0")
+            .exists()
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn gigabytes_of_padding_cost_neither_time_nor_disk() {
+    use std::os::unix::fs::MetadataExt;
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("padding"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let padding = (1 << 30) - 10;
+    producer
+        .data
+        .write_all(&packet_of(stream, 0, &[1; 10], padding))
+        .unwrap();
+    assert_eq!(producer.send_index(stream, 0, index(0, 1 << 30)), OK);
+    assert!(producer.is_pending(stream, 7));
+    producer.settle(stream, 0);
+    let file = relay
+        .output
+        .join("host/padding-20261120-213831/ust/uid/0/64-bit/chan_0");
+    let metadata = std::fs::metadata(file).unwrap();
+    assert_eq!((metadata.len(), metadata.blocks() < 100), (1 << 30, true));
+    bystander.is_well();
+}
+
+#[test]
+fn a_packet_longer_than_any_reader_takes_ends_its_connection() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("too long"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    // Together they do not even fit 32 bits.
+    let (data_size, padding_size) = (u32::MAX, u32::MAX);
+    let mut header = Vec::new();
+    DataHeader {
+        circuit: 0,
+        stream,
+        seq: SeqNum(0),
+        data_size,
+        padding_size,
+    }
+    .write(&mut header);
+    producer.data.write_all(&header).unwrap();
+    assert!(is_at_end(&mut producer.data));
+    let index = SendIndex {
+        stream,
+        seq: Some(SeqNum(0)),
+        packet: index(0, 10),
+    };
+    // Its session is over, but it is told so.
+    assert_eq!(
+        producer.ask(Command::SendIndex(index)),
+        Reply::Ended(ReturnCode::UNKNOWN)
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn an_announced_length_takes_no_memory() {
+    let (_lab, relay, mut bystander) = relay();
+    let before = relay.memory();
+    let sockets: Vec<TcpStream> = (0..50)
+        .map(|number| {
+            let mut producer = Producer::open(&relay, session(&format!("length-{number}")));
+            let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+            let mut bytes = Vec::new();
+            // Metadata of 128 MiB, of which some comes.
+            let header = ControlHeader {
+                circuit: 0,
+                data_size: 128 << 20,
+                code: 6,
+                code_version: 0,
+            };
+            header.write(&mut bytes);
+            metadata.write(&mut bytes);
+            bytes.extend_from_slice(&[0; 10_000]);
+            let mut control = producer.control().try_clone().unwrap();
+            control.write_all(&bytes).unwrap();
+            control
+        })
+        .collect();
+    bystander.is_well();
+    assert!(
+        relay.memory() < before + (16 << 20),
+        "{} of {before}",
+        relay.memory()
+    );
+    drop(sockets);
+    bystander.is_well();
+}
+
+#[test]
+fn indexes_without_packets_do_not_pile_up() {
+    let (_lab, relay, mut bystander) = relay();
+    let before = relay.memory();
+    let mut producer = Producer::open(&relay, session("piles"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let ends = (0..200_000).position(|number| {
+        let index = SendIndex {
+            stream,
+            seq: Some(SeqNum(number)),
+            packet: index(number, 10),
+        };
+        producer.ask(Command::SendIndex(index)) != OK
+    });
+    assert!(ends.is_some_and(|ends| ends < 10_000), "{ends:?}");
+    assert!(producer.is_hung_up());
+    assert!(relay.memory() < before + (16 << 20));
+    bystander.is_well();
+}
+
+#[test]
+fn a_producer_that_reads_no_replies_holds_up_nobody() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut deaf = Producer::open(&relay, session("deaf"));
+    let stream = deaf.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let before = relay.memory();
+    let mut ask = Vec::new();
+    // A beacon, of which any number may come.
+    let mut header = Vec::new();
+    ControlHeader {
+        circuit: 0,
+        data_size: 80,
+        code: 13,
+        code_version: 0,
+    }
+    .write(&mut header);
+    SendIndex {
+        stream,
+        seq: None,
+        packet: tests::producer::beacon(1),
+    }
+    .write(&mut header);
+    (0..1000).for_each(|_| ask.extend_from_slice(&header));
+    let mut control = deaf.control().try_clone().unwrap();
+    control.set_nonblocking(true).unwrap();
+    // Until its replies stand in the way of its questions.
+    while control.write(&ask).is_ok() {}
+    bystander.is_well();
+    assert!(relay.memory() < before + (16 << 20));
+    drop(deaf);
+    bystander.is_well();
+}
+
+#[test]
+fn more_connections_than_descriptors_do_not_end_the_relay() {
+    let lab = Lab::new();
+    let relay = Relay::start_limited(&lab, 64);
+    let mut bystander = Bystander::of(&relay);
+    let mut sockets: Vec<TcpStream> = (0..200).map(|_| connect(relay.control)).collect();
+    wait_until("descriptors run out", || {
+        relay.has_logged(&["connection not accepted"])
+    });
+    bystander.is_well();
+    sockets.clear();
+    drop(Producer::open(&relay, session("afterwards")));
+    bystander.is_well();
+}
+
+#[test]
+fn streams_of_other_sessions_are_out_of_reach() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut owner = Producer::open(&relay, session("owner"));
+    let stream = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let theirs = |stream: StreamId| {
+        [
+            Command::SendIndex(SendIndex {
+                stream,
+                seq: Some(SeqNum(0)),
+                packet: index(0, 10),
+            }),
+            Command::CloseStream(CloseStream { stream, last: None }),
+        ]
+    };
+    for unknown in [stream, StreamId(99_999), StreamId(0), StreamId(u64::MAX)] {
+        for command in theirs(unknown) {
+            let mut thief = Producer::open(&relay, session("thief"));
+            assert_eq!(thief.ask(command), Reply::Ended(ReturnCode::UNKNOWN));
+            assert!(thief.is_hung_up());
+        }
+        let mut thief = Producer::open(&relay, session("thief"));
+        let rotated = thief.rotate(None, &[(unknown, 0)]);
+        assert_eq!(rotated, Reply::Ended(ReturnCode::INVALID));
+        let mut data = connect(relay.data);
+        data.write_all(&packet(StreamId(77_777), 0, 10)).unwrap();
+        assert!(is_at_end(&mut data));
+    }
+    owner.send_packet(stream, 0, 10);
+    bystander.is_well();
+}
+
+#[test]
+fn a_data_connection_is_for_one_session() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut one = Producer::open(&relay, session("one"));
+    let mut other = Producer::open(&relay, session("other"));
+    let streams = [&mut one, &mut other].map(|p| p.add(stream("chan_0", "ust/uid/0/64-bit")));
+    one.send_packet(streams[0], 0, 10);
+    one.data.write_all(&packet(streams[1], 0, 10)).unwrap();
+    assert!(is_at_end(&mut one.data));
+    other.send_packet(streams[1], 0, 10);
+    bystander.is_well();
+}
+
+#[test]
+fn half_a_header_and_a_lost_connection_leave_nothing_behind() {
+    let (_lab, relay, mut bystander) = relay();
+    let files_before = relay.open_files();
+    let mut producer = Producer::open(&relay, session("half"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    producer.send_packet(stream, 0, 100);
+    // A packet of which half comes, and then nothing.
+    producer
+        .data
+        .write_all(&packet(stream, 1, 100)[..80])
+        .unwrap();
+    let file = relay
+        .output
+        .join("host/half-20261120-213831/ust/uid/0/64-bit/chan_0");
+    let len = || std::fs::metadata(&file).unwrap().len();
+    wait_until("half of the packet is there", || len() == 148);
+    producer.data.shutdown(Shutdown::Both).unwrap();
+    wait_until("half a packet is gone", || len() == 100);
+    let mut control = connect(relay.control);
+    control.write_all(&[0; 11]).unwrap();
+    drop((producer, control));
+    wait_until("everything is closed", || {
+        relay.open_files() == files_before
+    });
+    bystander.is_well();
+}

@@ -1,0 +1,120 @@
+//! Packets of a real recording, sent again out of order or not at all.
+
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::relay::Relay;
+use tests::tap::{Event, Packet, Recording, Tap, What};
+use tests::tracee;
+use tests::tree::tree;
+
+/// A session that is not live, with some thirty packets; and what our relay left of it.
+fn record(lab: &Lab, relay: &Relay) -> Recording {
+    let tap = Tap::before(relay, None);
+    let (control, data) = tap.addresses();
+    let daemon = SessionDaemon::start(lab);
+    let urls = [
+        format!("--ctrl-url=tcp4://{control}"),
+        format!("--data-url=tcp4://{data}"),
+    ];
+    daemon.lttng(&["create", "order", &urls[0], &urls[1]]);
+    let options = [
+        "--subbuf-size=4k",
+        "--num-subbuf=64",
+        "--blocking-timeout=inf",
+    ];
+    daemon.channel("order", "busy", &options, true);
+    daemon.lttng(&["start", "order"]);
+    tracee::run(lab, 2000, 0, "order");
+    daemon.lttng(&["destroy", "order"]);
+    drop(daemon);
+    tap.recording()
+}
+
+/// The first command that asks whether data is under way. All indexes have been sent before.
+fn is_first_question(event: &Event) -> bool {
+    matches!(&event.what, What::Sent(bytes) if bytes.len() == 32 && bytes[16..20] == [0, 0, 0, 10])
+}
+
+/// The stream with the most packets, and how many it has.
+fn busiest(packets: &[Packet]) -> (wire::StreamId, u64) {
+    let count = |id| {
+        packets
+            .iter()
+            .filter(|packet| packet.header.stream == id)
+            .count() as u64
+    };
+    let ids = packets.iter().map(|packet| packet.header.stream);
+    ids.map(|id| (id, count(id)))
+        .max_by_key(|(_, count)| *count)
+        .unwrap()
+}
+
+/// A relay of its own for the second time.
+fn again(name: &str) -> (Lab, Relay) {
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--reorder-packets=4"]);
+    assert!(relay.output.exists(), "{name}");
+    (lab, relay)
+}
+
+#[test]
+fn packets_out_of_order_within_the_window_leave_the_same_tree() {
+    let lab = Lab::new();
+    let first = Relay::start(&lab);
+    let mut recording = record(&lab, &first);
+    let mut packets = recording.take_packets();
+    // Each three in reverse; the first of a stream says where it begins.
+    let (busy, count) = busiest(&packets);
+    assert!(count > 10, "{count} packets");
+    let key = |packet: &Packet| {
+        let seq = packet.header.seq.0;
+        if packet.header.stream != busy || seq == 0 {
+            seq
+        } else {
+            (seq - 1) / 3 * 3 + 3 - (seq - 1) % 3
+        }
+    };
+    packets.sort_by_key(key);
+    recording.put_packets(&packets, is_first_question);
+    let (_lab, second) = again("out of order");
+    recording.replay(&second);
+    assert!(tree(&first.output) == tree(&second.output));
+    assert!(!second.has_logged(&["packets lost"]));
+}
+
+#[test]
+fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
+    let lab = Lab::new();
+    let first = Relay::start(&lab);
+    let mut recording = record(&lab, &first);
+    let all = Babeltrace::Two.read(&first.output).succeeded();
+    let mut packets = recording.take_packets();
+    let (busy, count) = busiest(&packets);
+    let lost = count / 2;
+    assert!(lost > 2 && count - lost > 5, "{count} packets");
+    packets.retain(|packet| (packet.header.stream, packet.header.seq.0) != (busy, lost));
+    recording.put_packets(&packets, is_first_question);
+    let (_lab, second) = again("a missing packet");
+    recording.replay(&second);
+    assert!(second.has_logged(&["packets lost", &format!("first={lost} last={lost} count=1")]));
+    let ended = Babeltrace::Two.read(&second.output);
+    let told = ended
+        .stderr
+        .iter()
+        .filter(|line| line.contains("Tracer discarded 1 packet "))
+        .count();
+    assert_eq!(told, 1, "{:#?}", ended.stderr);
+    let left = ended.succeeded();
+    assert!(left.len() < all.len());
+    // Nothing but the packet is missing: what is left stands in one run before and one after.
+    let (all, left) = (numbers(&all), numbers(&left));
+    let missing: Vec<_> = all
+        .into_iter()
+        .filter(|number| !left.contains(number))
+        .collect();
+    assert!(
+        missing.len() > 10 && missing.windows(2).all(|two| two[1] == two[0] + 1),
+        "{missing:?}"
+    );
+}

@@ -1,0 +1,41 @@
+//! What a producer of LTTng 2.15 said, said again to ours: the same answers and the same tree. From
+//! recordings, for want of such a producer in Debian; `data/README.md` tells how they were made.
+
+use std::path::Path;
+
+use tests::lab::Lab;
+use tests::relay::Relay;
+use tests::tap::Recording;
+use tests::tree::files;
+
+fn same_tree(name: &str) {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("data")
+        .join(name);
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    Recording::load(&recorded).replay(&relay);
+    let tree = std::fs::read_to_string(recorded.join("tree.hex")).unwrap();
+    let names: Vec<&str> = tree
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.strip_suffix(']'))
+        .collect();
+    let files = files(&relay.output, "");
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(files.keys().collect::<Vec<_>>(), sorted);
+    for name in names {
+        let want = wire::hex::section(&tree, name).unwrap();
+        assert!(files[name] == want, "{name} differs");
+    }
+}
+
+#[test]
+fn a_live_session_is_recorded_as_by_lttng_relayd_2_15() {
+    same_tree("producer-2.15-live");
+}
+
+#[test]
+fn a_ctf_2_session_is_recorded_and_rotated_as_by_lttng_relayd_2_15() {
+    same_tree("producer-2.15-ctf2");
+}

@@ -1,0 +1,92 @@
+//! Many producers, many viewers, and viewers that do not read.
+
+use std::thread;
+
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::producer::{Producer, live_session};
+use tests::relay::Relay;
+use tests::tracee;
+use tests::tree::files;
+use tests::viewer::Viewer;
+use tests::wait_until;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
+
+#[test]
+fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
+    const PRODUCERS: usize = 40;
+    const PACKETS: u64 = 50;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    thread::scope(|scope| {
+        for number in 0..PRODUCERS {
+            let relay = &relay;
+            scope.spawn(move || {
+                let name = format!("producer-{number}");
+                let mut producer = Producer::open(relay, live_session(&name));
+                let streams = producer.add_trace("ust/uid/0/64-bit", &["chan_0", "chan_1"]);
+                let (mut viewer, ..) = Viewer::attached(relay.live, &name, Seek::Beginning);
+                // Sizes by which each can tell its own.
+                let size = |stream: usize| 1000 + number * 2 + stream;
+                for packet in 0..PACKETS {
+                    for (at, stream) in streams.iter().enumerate() {
+                        producer.send_packet(*stream, packet, size(at));
+                    }
+                }
+                for (at, stream) in streams.iter().enumerate() {
+                    for packet in 0..PACKETS {
+                        let mut index = viewer.next_index(*stream);
+                        wait_until("the packet has come", || {
+                            let is_ready = index.status == IndexStatus::Ready;
+                            if !is_ready {
+                                index = viewer.next_index(*stream);
+                            }
+                            is_ready
+                        });
+                        assert_eq!(index.offset.0, packet * size(at) as u64);
+                        assert_eq!(index.packet.packet_size.0, size(at) as u64 * 8);
+                    }
+                }
+            });
+        }
+    });
+    let written = files(&relay.output, "/chan_0");
+    assert_eq!(written.len(), PRODUCERS);
+    assert!(
+        written
+            .values()
+            .all(|bytes| bytes.len() as u64 >= PACKETS * 1000)
+    );
+}
+
+#[test]
+fn a_viewer_that_never_reads_slows_nobody_down() {
+    const COUNT: usize = 100_000;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create("slow", &relay, Some(100_000));
+    let options = [
+        "--subbuf-size=64k",
+        "--num-subbuf=8",
+        "--blocking-timeout=inf",
+    ];
+    daemon.channel("slow", "busy", &options, true);
+    // Attached, and silent from then on.
+    let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
+    let follower = Babeltrace::Two.follow(&relay, "slow");
+    Viewer::connect(relay.live).wait_for_listed("slow", |listed| listed.viewers == 2);
+    let before = relay.memory();
+    daemon.lttng(&["start", "slow"]);
+    // The program waits for room in its buffers: it ends when everything has been taken.
+    tracee::run(&lab, COUNT, 0, "slow");
+    daemon.lttng(&["destroy", "slow"]);
+    assert!(
+        numbers(&follower.wait().succeeded())
+            .into_iter()
+            .eq(0..COUNT)
+    );
+    assert!(relay.memory() < before + (16 << 20));
+}

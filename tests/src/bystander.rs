@@ -1,0 +1,66 @@
+//! A producer and a viewer that keep to the protocol, beside whatever else happens to the relay.
+
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
+use wire::StreamId;
+
+use crate::producer::{Producer, live_session};
+use crate::relay::Relay;
+use crate::viewer::{Viewer, by_channel};
+use crate::wait_until;
+
+/// A session and a viewer of it, to whom nothing may happen.
+#[derive(Debug)]
+pub struct Bystander {
+    producer: Producer,
+    stream: StreamId,
+    viewer: Viewer,
+    sent: u64,
+}
+
+/// Bytes of each packet that it sends.
+const PACKET: usize = 4096;
+
+impl Bystander {
+    /// One that has sent a packet and read it.
+    ///
+    /// # Panics
+    /// If the relay does not let it.
+    #[must_use]
+    pub fn of(relay: &Relay) -> Self {
+        let mut producer = Producer::open(relay, live_session("bystander"));
+        let stream = producer.add_trace("ust/bystander", &["chan_0"])[0];
+        let (viewer, _, streams) = Viewer::attached(relay.live, "bystander", Seek::Beginning);
+        assert_eq!(by_channel(&streams)["chan_0"], stream);
+        let mut bystander = Self {
+            producer,
+            stream,
+            viewer,
+            sent: 0,
+        };
+        bystander.is_well();
+        bystander
+    }
+
+    /// Sends some packets and reads them.
+    ///
+    /// # Panics
+    /// If anything is not as it should be.
+    pub fn is_well(&mut self) {
+        for _ in 0..3 {
+            self.producer.send_packet(self.stream, self.sent, PACKET);
+            let mut index = None;
+            wait_until("the bystander's packet has come", || {
+                let next = self.viewer.next_index(self.stream);
+                index = (next.status == IndexStatus::Ready).then_some(next);
+                index.is_some()
+            });
+            let offset = index.unwrap().offset.0;
+            assert_eq!(offset, self.sent * PACKET as u64);
+            let (_, bytes) = self.viewer.packet(self.stream, offset, PACKET as u32);
+            let fill = u8::try_from(self.sent % 251).unwrap();
+            assert!(bytes.len() == PACKET && bytes.iter().all(|&byte| byte == fill));
+            self.sent += 1;
+        }
+    }
+}
