@@ -51,7 +51,7 @@ pub enum EndpointError {
         family: &'static str,
     },
     /// The host is not known.
-    #[error("cannot find {host:?}: {source}")]
+    #[error("cannot find {host:?}")]
     Unknown {
         /// The host.
         host: String,

@@ -7,11 +7,11 @@ use anyhow::Context;
 use clap::Parser;
 use relayd::background;
 use relayd::cli::{Arguments, Mode};
-use relayd::net::Server;
+use relayd::net::{Addresses, Server};
 use relayd::store::make_directory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::warn;
+use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -66,6 +66,12 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let signals = server
         .block_on(async { Signals::catch() })
         .context("cannot catch signals")?;
+    let Addresses {
+        control,
+        data,
+        live,
+    } = server.addresses();
+    info!(%control, %data, %live, output = %config.output.display(), "listening");
     match mode {
         Mode::Foreground => background::close_stdin()?,
         Mode::Background | Mode::Daemon => background::ready(mode == Mode::Daemon)?,

@@ -148,7 +148,7 @@ fn a_stopped_relay_leaves_no_beacon_behind() {
         let indexes = files(&relay.output, ".idx");
         let tails: Vec<_> = indexes
             .values()
-            .map(|index| (index.len() - HEADER) % ENTRY)
+            .map(|index| index.len().saturating_sub(HEADER) % ENTRY)
             .collect();
         tails == [16, 16]
     });

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use relay_proto::{DataDecoder, DataEvent, DataHeader};
+use relay_proto::{CommandCode, ControlHeader, DataDecoder, DataEvent, DataHeader};
 use wire::Field;
 
 use crate::producer::{connect, is_at_end};
@@ -379,12 +379,17 @@ impl Socket {
 /// What every relay of ours answers first: its version.
 const VERSION: &[u8] = &[0, 0, 0, 2, 0, 0, 0, 15];
 
-/// Whether the answer is that data is still under way, as it then may be, and the question has to
-/// be asked again.
+/// Whether the answer is that something is still under way, as it then may be, so that the question
+/// has to be asked again. Those questions end in one byte that says so.
 fn is_pending_yet(question: &[u8], want: &[u8], got: &[u8]) -> bool {
-    const DATA_PENDING: &[u8] = &[0, 0, 0, 8];
-    let is_question = question.len() == 40 && question[16..20] == *DATA_PENDING;
-    is_question && want == [0, 0, 0, 0] && got == [0, 0, 0, 1]
+    const ANY_OF: [CommandCode; 3] = [
+        CommandCode::DataPending,
+        CommandCode::EndDataPending,
+        CommandCode::TraceChunkExists,
+    ];
+    let code = ControlHeader::read(&mut { question }).map_or(0, |header| header.code);
+    let is_question = ANY_OF.iter().any(|question| question.code() == code);
+    is_question && want.last() == Some(&0) && got.last() == Some(&1)
 }
 
 fn packets(mut bytes: &[u8]) -> Vec<Packet> {

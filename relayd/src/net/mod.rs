@@ -134,10 +134,6 @@ impl Server {
             stop,
         };
         server.serve(control, data, live);
-        info!(
-            control = %addresses.control, data = %addresses.data, live = %addresses.live,
-            output = %config.output.display(), "listening"
-        );
         Ok(server)
     }
 
