@@ -22,6 +22,14 @@ pub const MOST_GAPS: usize = 64;
 /// buffers per process, every process leaves some behind.
 pub const MOST_ENDED_STREAMS: usize = 16_384;
 
+/// Tracefiles of a stream that viewers can still be shown. Older ones stay on disk: without a limit
+/// to their number there may be any number of them.
+pub const MOST_TRACEFILES: usize = 65_536;
+
+/// Beacons of a session that are put on disk in a second, in turns. Viewers on the network get them
+/// from memory, at once; a directory is only followed on the host itself.
+pub const BEACONS_ON_DISK: usize = 256;
+
 /// How long a session whose producer is gone waits for packets that are still under way, while no
 /// data connection of it is open.
 pub const LINGER: Duration = Duration::from_secs(10);

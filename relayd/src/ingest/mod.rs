@@ -2,11 +2,12 @@
 //! connection to the store. Sees neither file nor socket.
 //!
 //! Read in this order: [`connection`] (one data connection), [`reorder`] (whose turn it is),
-//! [`stream`] (one stream, where bytes and indexes arrive), [`rotation`] (when it goes over to
-//! another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
+//! [`stream`] (one stream, as its connections know it) and `intake` (what happens in it),
+//! [`rotation`] (when it goes over to another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
 
 pub mod connection;
 pub mod error;
+mod intake;
 pub mod metadata_stream;
 pub mod reorder;
 pub mod rotation;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use wire::{Bytes, ClassId, Timestamp};
 
+use crate::limits::MOST_TRACEFILES;
 use crate::store::chunk::Chunk;
 use crate::store::segment::Segment;
 
@@ -70,11 +71,16 @@ impl Published {
         let first = state.packets;
         match state.runs.back_mut() {
             Some(run) if Arc::ptr_eq(&run.segment, segment) => run.len += 1,
-            _ => state.runs.push_back(Run {
-                first,
-                len: 1,
-                segment: Arc::clone(segment),
-            }),
+            _ => {
+                if state.runs.len() >= MOST_TRACEFILES {
+                    state.runs.pop_front();
+                }
+                state.runs.push_back(Run {
+                    first,
+                    len: 1,
+                    segment: Arc::clone(segment),
+                });
+            }
         }
         state.packets += 1;
         state.beacon = None;

@@ -14,7 +14,7 @@ use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 use super::announced::{Announced, Content, Listed};
 use super::recording::Recording;
 use crate::ingest::{DataStream, MetadataStream};
-use crate::limits::MOST_STREAMS;
+use crate::limits::{BEACONS_ON_DISK, MOST_STREAMS};
 
 /// What a session is, from its beginning on.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub struct Session {
     announced_next: AtomicU64,
     viewers: AtomicU32,
     producer_gone: AtomicBool,
+    /// The stream whose beacon is to be put on disk next.
+    next_beacon: Mutex<StreamId>,
 }
 
 #[derive(Debug, Default)]
@@ -133,6 +135,7 @@ impl Session {
             announced_next: AtomicU64::new(0),
             viewers: AtomicU32::new(0),
             producer_gone: AtomicBool::new(false),
+            next_beacon: Mutex::default(),
         }
     }
 
@@ -397,12 +400,27 @@ impl Session {
         }
     }
 
-    /// Puts beacons on disk.
+    /// Puts some beacons on disk, of each stream in its turn.
     pub fn write_beacons(&self) {
         if self.identity.live_timer.period().is_none() {
             return;
         }
-        for stream in self.streams() {
+        let turn = {
+            let streams = self.streams.lock();
+            let mut next = self.next_beacon.lock();
+            let turn: Vec<Stream> = streams
+                .open
+                .range(*next..)
+                .chain(streams.open.range(..*next))
+                .take(BEACONS_ON_DISK)
+                .map(|(_, entry)| entry.stream.clone())
+                .collect();
+            *next = turn
+                .last()
+                .map_or(StreamId(0), |last| StreamId(last.id().0 + 1));
+            turn
+        };
+        for stream in turn {
             if let Stream::Data(stream) = stream
                 && let Err(error) = stream.write_beacon()
             {

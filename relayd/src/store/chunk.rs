@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
@@ -43,6 +45,8 @@ pub struct Chunk {
     began: String,
     /// Directory of the session, of which all of the chunk's own are below.
     session: PathBuf,
+    /// All in it has been deleted, or is about to be. Asked for every packet that a viewer reads.
+    is_deleted: AtomicBool,
     state: RwLock<State>,
 }
 
@@ -55,7 +59,6 @@ struct State {
     ended: Option<String>,
     command: Option<CloseCommand>,
     holdings: usize,
-    deleted: bool,
 }
 
 /// Where a chunk is.
@@ -111,12 +114,12 @@ impl Chunk {
             ended: None,
             command: None,
             holdings: 0,
-            deleted: false,
         };
         Self {
             id,
             began,
             session: session.to_owned(),
+            is_deleted: AtomicBool::new(false),
             state: RwLock::new(state),
         }
     }
@@ -142,7 +145,7 @@ impl Chunk {
     /// Whether all in it has been deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.state.read().deleted
+        self.is_deleted.load(Ordering::Acquire)
     }
 
     /// Makes a new file in it.
@@ -159,6 +162,16 @@ impl Chunk {
         let directory = self.path(&state, &state.place).join(directory);
         make_directory(&directory)?;
         create_file(&directory.join(name))
+    }
+
+    /// Opens a file in it to write on.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_file(&self, below: &Path) -> io::Result<File> {
+        self.with_path(below, |path| {
+            File::options().read(true).write(true).open(path)
+        })
     }
 
     /// Calls `with` with the path of something in it, which does not move meanwhile.
@@ -272,7 +285,7 @@ impl Chunk {
                 self.move_state(state, Place::Archived)
             }
             Some(CloseCommand::Delete) => {
-                state.deleted = true;
+                self.is_deleted.store(true, Ordering::Release);
                 let directory = self.path(state, &state.place);
                 for top in &state.tops {
                     let top = directory.join(top);

@@ -135,13 +135,27 @@ impl IndexFile {
         let mut header = Vec::with_capacity(IndexHeader::SIZE);
         format.header().write(&mut header);
         file.write_all_at(&header, 0)?;
+        let (file, has_beacon) = (Arc::new(file), false);
         Ok(Self {
-            file: Arc::new(file),
+            file,
             format,
             entries: 0,
-            has_beacon: false,
+            has_beacon,
             is_held_up: false,
         })
+    }
+
+    /// Goes on with a file in which there is only a beacon so far.
+    #[must_use]
+    pub fn resume(file: File, format: IndexFormat) -> Self {
+        let (file, has_beacon) = (Arc::new(file), true);
+        Self {
+            file,
+            format,
+            entries: 0,
+            has_beacon,
+            is_held_up: false,
+        }
     }
 
     /// The file, for readers.

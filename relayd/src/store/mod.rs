@@ -15,11 +15,12 @@ pub mod segment;
 pub mod stream_files;
 pub mod tracefile;
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// A file or directory that could not be dealt with.
@@ -51,13 +52,13 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
 /// If one of them cannot be made.
 pub fn make_directory(path: &Path) -> Result<(), StoreError> {
     match rustix::fs::mkdir(path, DIRECTORY_MODE) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(rustix::io::Errno::NOENT) if path.parent().is_some() => {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(Errno::NOENT) if path.parent().is_some() => {
             if let Some(parent) = path.parent() {
                 make_directory(parent)?;
             }
             match rustix::fs::mkdir(path, DIRECTORY_MODE) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
                 Err(error) => Err(StoreError::on("make directory", path)(error.into())),
             }
         }
@@ -71,16 +72,19 @@ pub fn make_directory(path: &Path) -> Result<(), StoreError> {
 /// If the file of that name is still being written by another stream: two recordings that were
 /// given the same directory.
 fn create_file(path: &Path) -> Result<File, StoreError> {
-    match File::open(path) {
+    // Whatever else lies there is neither followed nor waited for.
+    let look = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(path, look, Mode::empty()) {
         Ok(old) => {
-            if old.try_lock_shared().is_err() {
+            if let Err(TryLockError::WouldBlock) = File::from(old).try_lock_shared() {
                 let busy = io::Error::other("another stream is writing it");
                 return Err(StoreError::on("replace", path)(busy));
             }
             remove_file(path)?;
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(StoreError::on("replace", path)(error)),
+        Err(Errno::LOOP) => remove_file(path)?,
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(StoreError::on("replace", path)(error.into())),
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, FILE_MODE)

@@ -87,12 +87,23 @@ struct OpenFile {
     index_path: PathBuf,
     index_name: FileName,
     data: Tracefile,
-    /// From the first entry or beacon on.
-    index: Option<IndexFile>,
+    index: Index,
     /// From the first entry on.
     segment: Option<Arc<Segment>>,
     /// Packets that have been written and have no entry yet.
     unindexed: usize,
+}
+
+/// The index file of a tracefile.
+#[derive(Debug)]
+enum Index {
+    /// There is nothing to say yet.
+    None,
+    /// It is there for the sake of a beacon, and not open: a stream that is idle costs no file
+    /// descriptor for it.
+    BeaconOnly,
+    /// It has entries.
+    Open(IndexFile),
 }
 
 /// Where a packet was written.
@@ -188,6 +199,15 @@ impl StreamFiles {
             .map(|file| &file.chunk)
     }
 
+    /// Whether beginning the tracefile with this number replaces an older one.
+    #[must_use]
+    pub fn replaces(&self, number: u64) -> bool {
+        self.layout
+            .limits
+            .is_some_and(|limits| limits.count.is_some())
+            && number <= self.number
+    }
+
     /// The number of the tracefile that a packet of so many sent bytes is to begin, if it does not
     /// fit the current one.
     #[must_use]
@@ -229,7 +249,9 @@ impl StreamFiles {
     /// As the system says. The packet is not whole then.
     pub fn finish(&mut self, bytes: &[u8], padding: u32) -> Result<Place, StoreError> {
         let extent = self.write(|data| data.finish(bytes, padding))?;
+        // A packet of no bytes has no index: that would be a beacon.
         if self.layout.index_format.is_some()
+            && extent.len > Bytes(0)
             && let Some(file) = self.open.back_mut()
         {
             file.unindexed += 1;
@@ -290,12 +312,7 @@ impl StreamFiles {
     /// As the system says.
     pub fn beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
         match (self.layout.index_format, self.open.back_mut()) {
-            (Some(format), Some(file)) if self.is_writing => {
-                let index = file.index(format)?;
-                index
-                    .beacon(until)
-                    .map_err(StoreError::on("write", &file.index_path))
-            }
+            (Some(format), Some(file)) if self.is_writing => file.beacon(format, until),
             _ => Ok(()),
         }
     }
@@ -327,7 +344,7 @@ impl StreamFiles {
             index_path,
             index_name,
             data,
-            index: None,
+            index: Index::None,
             segment: None,
             unindexed: 0,
         });
@@ -386,14 +403,26 @@ impl StreamFiles {
 }
 
 impl OpenFile {
-    fn index(&mut self, format: IndexFormat) -> Result<&mut IndexFile, StoreError> {
-        if self.index.is_none() {
-            let directory = self.index_path.parent().unwrap_or(&self.index_path);
-            let file = self.chunk.create_file(directory, &self.index_name)?;
-            let begun = IndexFile::begin(file, format);
-            self.index = Some(begun.map_err(StoreError::on("write", &self.index_path))?);
+    fn open_index(&mut self, format: IndexFormat) -> Result<&mut IndexFile, StoreError> {
+        let there = match self.index {
+            Index::BeaconOnly => self.chunk.open_file(&self.index_path).ok(),
+            Index::None | Index::Open(_) => None,
+        };
+        if !matches!(self.index, Index::Open(_)) {
+            self.index = Index::Open(match there {
+                Some(file) => IndexFile::resume(file, format),
+                None => {
+                    let directory = self.index_path.parent().unwrap_or(&self.index_path);
+                    let file = self.chunk.create_file(directory, &self.index_name)?;
+                    let begun = IndexFile::begin(file, format);
+                    begun.map_err(StoreError::on("write", &self.index_path))?
+                }
+            });
         }
-        Ok(self.index.as_mut().expect("it was just begun"))
+        match &mut self.index {
+            Index::Open(index) => Ok(index),
+            Index::None | Index::BeaconOnly => unreachable!("it has just been opened"),
+        }
     }
 
     fn append_entry(
@@ -401,7 +430,7 @@ impl OpenFile {
         format: IndexFormat,
         entry: &Entry,
     ) -> Result<Arc<Segment>, StoreError> {
-        let index = self.index(format)?;
+        let index = self.open_index(format)?;
         let appended = index.append(entry);
         let index = Arc::clone(index.file());
         appended.map_err(StoreError::on("write", &self.index_path))?;
@@ -419,15 +448,24 @@ impl OpenFile {
         Ok(Arc::clone(segment))
     }
 
+    fn beacon(&mut self, format: IndexFormat, until: Timestamp) -> Result<(), StoreError> {
+        let index = self.open_index(format)?;
+        let written = index.beacon(until);
+        let is_all = index.is_empty();
+        written.map_err(StoreError::on("write", &self.index_path))?;
+        if is_all {
+            self.index = Index::BeaconOnly;
+        }
+        Ok(())
+    }
+
     fn close(mut self) {
-        let Some(index) = &mut self.index else { return };
-        let closed = if index.is_empty() {
-            // It was made for a beacon only.
-            self.chunk.with_path(&self.index_path, remove_file)
-        } else {
-            index
+        let closed = match &mut self.index {
+            Index::None => Ok(()),
+            Index::BeaconOnly => self.chunk.with_path(&self.index_path, remove_file),
+            Index::Open(index) => index
                 .end()
-                .map_err(StoreError::on("write", &self.index_path))
+                .map_err(StoreError::on("write", &self.index_path)),
         };
         if let Err(error) = closed {
             warn!(%error, "a beacon stays behind");

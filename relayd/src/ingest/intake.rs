@@ -1,0 +1,531 @@
+//! What happens to a stream's packets and indexes, one at a time: they leave in sequence for the
+//! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
+
+use std::sync::Arc;
+
+use relay_proto::DataHeader;
+use relay_proto::index::SendIndex;
+use tracing::{debug, trace, warn};
+use wire::{Bits, Bytes, PacketSeqNum, SeqNum, StreamId, Timestamp};
+
+use super::error::IngestError;
+use super::reorder::{Early, Reorder, Turn, Window};
+use super::rotation::{Progress, Rotation, is_at_or_past};
+use super::stream::{Arrival, ConnectionId};
+use crate::limits::MOST_PACKET_BYTES;
+use crate::registry::published::Published;
+use crate::store::StoreError;
+use crate::store::chunk::Holding;
+use crate::store::index::{Due, Halves, IndexFate};
+use crate::store::stream_files::{Place, StreamFiles};
+
+/// Where the packets and indexes of one stream come in.
+#[derive(Debug)]
+pub(super) struct Intake {
+    id: StreamId,
+    published: Arc<Published>,
+    reorder: Reorder,
+    /// The packet whose bytes go to the file as they come, and the connection that they come on.
+    under_way: Option<(SeqNum, ConnectionId)>,
+    /// None if the producer sends no indexes.
+    halves: Option<Halves<Place>>,
+    files: StreamFiles,
+    progress: Progress,
+    rotation: Option<Rotation>,
+    state: State,
+    /// It was asked, in this round of questions, whether data is under way.
+    was_asked: bool,
+    beacon_on_disk: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// No index will come any more, and no packet after this one.
+    Closing {
+        last: Option<SeqNum>,
+    },
+    Closed,
+}
+
+impl Intake {
+    /// Of a stream that writes to `files`. Without indexes, bytes alone make a packet.
+    pub(super) fn new(
+        id: StreamId,
+        published: Arc<Published>,
+        files: StreamFiles,
+        window: Window,
+        has_indexes: bool,
+    ) -> Self {
+        Self {
+            id,
+            published,
+            reorder: Reorder::new(window),
+            under_way: None,
+            halves: has_indexes.then(Halves::default),
+            files,
+            progress: Progress::default(),
+            rotation: None,
+            state: State::Open,
+            was_asked: false,
+            beacon_on_disk: None,
+        }
+    }
+
+    // Packets.
+
+    /// Some bytes of the packet that is received directly. With `padding`, the last, and zeros that
+    /// follow them.
+    pub(super) fn receive(
+        &mut self,
+        seq: SeqNum,
+        from: ConnectionId,
+        bytes: &[u8],
+        padding: Option<u32>,
+    ) -> Result<(), IngestError> {
+        if self.under_way != Some((seq, from)) {
+            // It took too long and was given up.
+            return Ok(());
+        }
+        match padding {
+            None => self
+                .files
+                .append(bytes)
+                .map_err(|error| self.store_error(error)),
+            Some(padding) => self.complete(seq, bytes, padding),
+        }
+    }
+
+    /// See [`DataStream::has_to_wait`](super::DataStream::has_to_wait).
+    pub(super) fn has_to_wait(
+        &mut self,
+        packet: &DataHeader,
+        from: ConnectionId,
+        bytes: usize,
+    ) -> Result<Arrival, IngestError> {
+        while self.reorder.is_full(bytes) && self.give_up(Some(packet.seq))? {}
+        match self.reorder.turn(packet.seq) {
+            Turn::Early => Ok(Arrival::Early),
+            Turn::Now | Turn::Over => self.begin(packet, from),
+        }
+    }
+
+    /// The connection has ended in the middle of a packet.
+    pub(super) fn connection_ended(&mut self, from: ConnectionId) {
+        if self
+            .under_way
+            .is_some_and(|(_, connection)| connection == from)
+        {
+            self.abandon();
+        }
+    }
+
+    /// No data connection is left: what is missing will not come.
+    pub(super) fn data_ended(&mut self) -> Result<(), IngestError> {
+        if self.state == State::Closed {
+            return Ok(());
+        }
+        while self.give_up(None)? {}
+        if self.state != State::Open {
+            self.close();
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        packet: &DataHeader,
+        from: ConnectionId,
+    ) -> Result<Arrival, IngestError> {
+        let (stream, seq, size) = (self.id, packet.seq, packet.packet_bytes());
+        let state = match self.state {
+            State::Closed => Some("was closed"),
+            _ if self.files.chunk().is_none() => Some("left its chunk"),
+            _ => None,
+        };
+        if let Some(state) = state {
+            return Err(IngestError::NotOpen {
+                stream,
+                what: "a packet",
+                state,
+            });
+        }
+        if size > MOST_PACKET_BYTES {
+            return Err(IngestError::TooLong { stream, seq, size });
+        }
+        if seq == SeqNum(u64::MAX) {
+            return Err(IngestError::Unnumbered(stream));
+        }
+        let index = self
+            .halves
+            .as_ref()
+            .and_then(|halves| halves.waiting_index(seq));
+        if let Some(index) = index {
+            same_size(stream, seq, Bytes(size), index.packet_size)?;
+        }
+        match self.reorder.turn(seq) {
+            Turn::Now if self.under_way.is_none() => {
+                self.begin_file_for(packet.data_size)?;
+                self.under_way = Some((seq, from));
+                Ok(Arrival::Direct)
+            }
+            Turn::Early => Ok(Arrival::Early),
+            Turn::Now => Err(IngestError::Twice { stream, seq }),
+            Turn::Over => self.over(seq).map(|()| Arrival::Late),
+        }
+    }
+
+    /// A packet has come whose turn is over: no error if it had been given up.
+    fn over(&self, seq: SeqNum) -> Result<(), IngestError> {
+        let stream = self.id;
+        if self
+            .halves
+            .as_ref()
+            .is_none_or(|halves| halves.is_lost(seq))
+        {
+            warn!(%stream, %seq, "packet dropped: it comes after it was given up");
+            return Ok(());
+        }
+        Err(IngestError::Twice { stream, seq })
+    }
+
+    /// Goes to the next tracefile if a packet does not fit this one.
+    fn begin_file_for(&mut self, data_size: u32) -> Result<(), IngestError> {
+        let Some(number) = self.files.next_number(data_size) else {
+            return Ok(());
+        };
+        if let Some(chunk) = self.files.chunk().filter(|_| self.files.replaces(number)) {
+            // Before the file goes, so that no viewer opens the new one in its place.
+            self.published.retire(chunk.chunk(), number);
+        }
+        self.beacon_on_disk = None;
+        self.files
+            .begin_next(number)
+            .map_err(|error| self.store_error(error))
+    }
+
+    /// The bytes of the packet under way are all there.
+    fn complete(&mut self, seq: SeqNum, bytes: &[u8], padding: u32) -> Result<(), IngestError> {
+        let place = self
+            .files
+            .finish(bytes, padding)
+            .map_err(|error| self.store_error(error))?;
+        self.under_way = None;
+        self.passed(seq, place)?;
+        self.take_waiting()
+    }
+
+    /// The packets whose turn has come while they waited.
+    fn take_waiting(&mut self) -> Result<(), IngestError> {
+        while self.under_way.is_none() {
+            let Some(early) = self.reorder.take() else {
+                break;
+            };
+            self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
+            let written = self.files.finish(&early.payload, early.padding);
+            let place = written.map_err(|error| self.store_error(error))?;
+            self.passed(early.seq, place)?;
+        }
+        self.flush()
+    }
+
+    fn passed(&mut self, seq: SeqNum, place: Place) -> Result<(), IngestError> {
+        trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
+        self.reorder.passed(seq);
+        self.progress.data = Some(seq);
+        // A packet of no bytes has no index either: that would be a beacon.
+        if let Some(halves) = self
+            .halves
+            .as_mut()
+            .filter(|_| place.packet_len() > Bytes(0))
+        {
+            let taken = halves.data(seq, place);
+            taken.map_err(|source| IngestError::Half {
+                stream: self.id,
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn keep(&mut self, early: Early, from: ConnectionId) -> Result<(), IngestError> {
+        match self.reorder.turn(early.seq) {
+            Turn::Now if self.under_way.is_none() => {
+                self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
+                self.under_way = Some((early.seq, from));
+                self.complete(early.seq, &early.payload, early.padding)
+            }
+            Turn::Now => Err(IngestError::Twice {
+                stream: self.id,
+                seq: early.seq,
+            }),
+            Turn::Over => self.over(early.seq),
+            Turn::Early => {
+                debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
+                self.reorder.keep(early);
+                while self.reorder.is_full(0) {
+                    if !self.give_up(None)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives up the packets missing before the first that waits, and writes those that then can be.
+    /// Gives whether there were any.
+    fn give_up(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
+        let Some(lost) = self.reorder.give_up(arriving) else {
+            return Ok(false);
+        };
+        self.abandon();
+        if let Some(halves) = &mut self.halves {
+            halves.lost(lost.first, lost.last);
+        }
+        warn!(
+            stream = %self.id,
+            first = lost.first.0,
+            last = lost.last.0,
+            count = lost.count(),
+            "packets lost: they have not come, and what came after them is written now"
+        );
+        self.take_waiting()?;
+        Ok(true)
+    }
+
+    fn abandon(&mut self) {
+        if let Some((seq, _)) = self.under_way.take() {
+            debug!(stream = %self.id, %seq, "packet dropped: it did not come to its end");
+            self.files.abandon();
+        }
+    }
+
+    // Indexes.
+
+    pub(super) fn index(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+        let stream = self.id;
+        let seq = index.seq.ok_or(IngestError::Unnumbered(stream))?;
+        let (State::Open, Some(halves)) = (self.state, &mut self.halves) else {
+            let state = "was closed or said to have none";
+            return Err(IngestError::NotOpen {
+                stream,
+                what: "an index",
+                state,
+            });
+        };
+        if let Some(place) = halves.waiting_data(seq) {
+            same_size(stream, seq, place.packet_len(), index.packet.packet_size)?;
+        }
+        self.published.forget_beacon();
+        let fate = halves.index(seq, index.packet);
+        match fate.map_err(|source| IngestError::Half { stream, source })? {
+            IndexFate::Kept => self.flush(),
+            IndexFate::Late => {
+                debug!(%stream, %seq, "index dropped: its packet is lost");
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn beacon(&mut self, index: &SendIndex) {
+        // It may have overtaken a packet of which only half is there.
+        let is_settled = self.halves.as_ref().is_none_or(Halves::is_empty)
+            && self.under_way.is_none()
+            && self.reorder.is_empty();
+        let until = is_settled.then_some(index.packet.end);
+        self.published.beacon(until, index.packet.class);
+    }
+
+    /// Puts the last beacon on disk, unless it is there.
+    pub(super) fn write_beacon(&mut self) -> Result<(), StoreError> {
+        let beacon = self.published.last_beacon();
+        if beacon == self.beacon_on_disk || self.state == State::Closed {
+            return Ok(());
+        }
+        self.beacon_on_disk = beacon;
+        beacon.map_or(Ok(()), |until| self.files.beacon(until))
+    }
+
+    /// Writes the entries that are due, and lets viewers see the packets.
+    fn flush(&mut self) -> Result<(), IngestError> {
+        while let Some(due) = self.halves.as_mut().and_then(Halves::due) {
+            let Due { seq, place, index } = due;
+            let segment = self
+                .files
+                .index(&place, index)
+                .map_err(|error| self.store_error(error))?;
+            self.published.packet(&segment, index.class);
+            self.beacon_on_disk = None;
+            self.progress.indexed = Some(seq);
+            self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
+            self.rotate()?;
+        }
+        self.rotate()?;
+        self.close_if_done();
+        Ok(())
+    }
+
+    // Going over to another chunk.
+
+    /// See [`DataStream::rotate`](super::DataStream::rotate).
+    pub(super) fn begin_rotation(
+        &mut self,
+        at: PacketSeqNum,
+        target: Option<Holding>,
+    ) -> Result<(), IngestError> {
+        if self.state == State::Closed {
+            let (stream, state) = (self.id, "was closed");
+            return Err(IngestError::NotOpen {
+                stream,
+                what: "a rotation",
+                state,
+            });
+        }
+        // A stream that stopped without a packet may still wait to leave its chunk.
+        if self
+            .rotation
+            .as_ref()
+            .is_some_and(|rotation| rotation.target.is_some())
+        {
+            return Err(IngestError::Rotating(self.id));
+        }
+        self.rotation = Some(Rotation { at, target });
+        self.rotate()
+    }
+
+    /// See [`DataStream::leave_deleted`](super::DataStream::leave_deleted).
+    pub(super) fn leave_deleted(&mut self) -> Result<(), IngestError> {
+        let has_nothing = self.progress == Progress::default() && self.under_way.is_none();
+        match self.rotation.take_if(|_| has_nothing) {
+            Some(rotation) => self.switch(rotation.target),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes over to the other chunk if everything that stays is there.
+    fn rotate(&mut self) -> Result<(), IngestError> {
+        if self.under_way.is_some() {
+            // It is either the next to stay or the first to be taken along.
+            return Ok(());
+        }
+        let progress = &self.progress;
+        let Some(rotation) = self.rotation.take_if(|rotation| rotation.is_due(progress)) else {
+            return Ok(());
+        };
+        debug!(stream = %self.id, ?progress, "goes over to another chunk");
+        self.switch(rotation.target)
+    }
+
+    fn switch(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
+        self.beacon_on_disk = None;
+        let pivot = self.progress.indexed;
+        let switched = match target {
+            None => {
+                self.files.leave();
+                Ok(())
+            }
+            Some(chunk) => {
+                let along = self.halves.iter_mut().flat_map(Halves::places);
+                let along = along.filter(|(seq, _)| pivot.is_none_or(|pivot| *seq > pivot));
+                self.files.carry_over(along.map(|(_, place)| place), chunk)
+            }
+        };
+        switched.map_err(|error| self.store_error(error))
+    }
+
+    // Whether everything has come, and the end.
+
+    /// Begins a round of questions.
+    pub(super) fn begin_round(&mut self) {
+        self.was_asked = false;
+    }
+
+    /// Whether it was left out of the round.
+    pub(super) fn was_left_out(&self) -> bool {
+        !self.was_asked
+    }
+
+    /// Whether something up to `last` is under way. Numbers wrap around, "none" is 2^64-1, and the
+    /// lower of the two halves decides, as with the reference.
+    pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
+        self.was_asked = true;
+        let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
+        let data = number(self.progress.data);
+        let reached = match self.halves {
+            Some(_) => data.min(number(self.progress.indexed)),
+            None => data,
+        };
+        !is_at_or_past(reached, number(last))
+    }
+
+    /// No packet after `last` will come, and no index at all.
+    pub(super) fn close_after(&mut self, last: Option<SeqNum>) {
+        if self.state == State::Open {
+            self.state = State::Closing { last };
+            self.close_if_done();
+        }
+    }
+
+    fn close_if_done(&mut self) {
+        let State::Closing { last } = self.state else {
+            return;
+        };
+        let has_data = match (self.progress.data, last) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(data), Some(last)) => data >= last,
+        };
+        if has_data && !self.halves.as_ref().is_some_and(Halves::awaits_data) {
+            self.close();
+        }
+    }
+
+    /// Nothing is waited for any more.
+    pub(super) fn close(&mut self) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.abandon();
+        self.rotation = None;
+        if let Err(error) = self.write_the_rest() {
+            warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
+        }
+        let unindexed = self.files.give_up_indexes();
+        if unindexed > 0 {
+            warn!(stream = %self.id, unindexed, "packets at the end have no index");
+        }
+        self.files.leave();
+        self.published.end();
+    }
+
+    /// Writes what waits for nothing but what will not come any more.
+    fn write_the_rest(&mut self) -> Result<(), IngestError> {
+        while self.give_up(None)? {}
+        if let Some(halves) = &mut self.halves {
+            halves.drop_data();
+        }
+        self.flush()
+    }
+
+    fn store_error(&self, source: StoreError) -> IngestError {
+        IngestError::Store {
+            stream: self.id,
+            source,
+        }
+    }
+}
+
+/// The index of a packet says how long the packet is, in bits.
+fn same_size(stream: StreamId, seq: SeqNum, packet: Bytes, index: Bits) -> Result<(), IngestError> {
+    if packet.to_bits() == Some(index) {
+        return Ok(());
+    }
+    Err(IngestError::Size {
+        stream,
+        seq,
+        packet: packet.0,
+        index: index.0 / 8,
+    })
+}
