@@ -11,11 +11,13 @@
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`]), [`reply`], [`data`]; then the
-//! two ends: [`producer`], and [`server`] with what it asks of a [`relay`].
+//! two ends: [`producer`], and [`server`] with what it asks of a [`relay`] and what ends it
+//! ([`error`]).
 
 pub mod chunk;
 pub mod command;
 pub mod data;
+pub mod error;
 pub mod index;
 pub mod metadata;
 pub mod producer;

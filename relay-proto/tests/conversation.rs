@@ -5,11 +5,12 @@
 
 use proptest::prelude::*;
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, TraceChunkExists};
+use relay_proto::error::ControlError;
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::producer::{Producer, ProducerError};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
-use relay_proto::server::{Connection, ControlError, Progress};
+use relay_proto::server::{Connection, Progress};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
 use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};

@@ -10,10 +10,13 @@
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`packet`], [`metadata`]); then the two ends: [`client`],
-//! and [`server`] with what it asks of a [`relay`].
+//! and [`server`] with what it asks of a [`relay`] and what ends it
+//! ([`error`]).
 
 pub mod client;
 pub mod command;
+mod cursor;
+pub mod error;
 pub mod index;
 pub mod metadata;
 pub mod packet;

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{BufMut, BytesMut};
-use thiserror::Error;
-use wire::{ClassId, DecodeError, Field, SessionId, StreamId, Timestamp, TraceId};
+use wire::{Field, SessionId, StreamId, TraceId};
 
 use crate::command::CommandHeader;
+use crate::cursor::{MetadataCursor, PacketCursor, Time, Told, no_metadata};
+use crate::error::ViewerError;
 use crate::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
-use crate::metadata::{MetadataHead, MetadataStatus};
 use crate::packet::{GetPacket, PacketHead, PacketStatus};
-use crate::relay::{Metadata, Next, Position, Relay, Session, Stream};
+use crate::relay::{NewStream, Position, Relay, Session, Stream};
 use crate::session::{
     AttachSession, AttachStatus, Attached, CreateStatus, DetachStatus, ListedSession, Seek,
     SessionList, TraceFormat,
@@ -36,47 +36,6 @@ type StreamOf<R> = <<R as Relay>::Session as Session>::Stream;
 type MetadataOf<R> = <<R as Relay>::Session as Session>::Metadata;
 type PacketOf<R> = <StreamOf<R> as Stream>::Packet;
 
-/// Why a viewer's connection cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ViewerError {
-    /// The viewer speaks another major version.
-    #[error("the viewer speaks protocol {major}, not {MAJOR}")]
-    Incompatible {
-        /// What it speaks.
-        major: u32,
-    },
-    /// A command that is not in the table.
-    #[error("unknown command {code}")]
-    UnknownCommand {
-        /// Its number.
-        code: u32,
-    },
-    /// A command that makes no sense yet.
-    #[error("{command:?} out of place: {why}")]
-    OutOfPlace {
-        /// The command.
-        command: CommandCode,
-        /// What should have been.
-        why: &'static str,
-    },
-    /// A command of the wrong size.
-    #[error("{command:?} announces {announced} bytes instead of {}", command.size())]
-    Size {
-        /// The command.
-        command: CommandCode,
-        /// What it announces.
-        announced: u64,
-    },
-    /// A command that cannot be read.
-    #[error("malformed {command:?}: {source}")]
-    Malformed {
-        /// The command.
-        command: CommandCode,
-        /// What is wrong with it.
-        source: DecodeError,
-    },
-}
-
 /// What a call to [`Connection::advance`] has come to.
 #[derive(Debug)]
 pub enum Progress<P> {
@@ -96,6 +55,8 @@ pub struct Connection<R: Relay> {
     created: bool,
     attached: BTreeMap<SessionId, Attachment<R::Session>>,
     cursors: HashMap<StreamId, Cursor<R>>,
+    /// The metadata stream of each trace.
+    metadata_of: HashMap<TraceId, StreamId>,
     /// Records of a reply that are still to be written.
     records: VecDeque<Record>,
     /// Bytes at the end of a command that are not known here.
@@ -114,20 +75,9 @@ struct Cursor<R: Relay> {
     at: At<R>,
 }
 
-/// [`Position`] and what the viewer has been told at it.
 enum At<R: Relay> {
-    Packets {
-        stream: StreamOf<R>,
-        /// No event from before this will come: the viewer has been told.
-        promised: Timestamp,
-        /// The promise was made by a beacon, so that it can be repeated.
-        inactive: bool,
-    },
-    Metadata {
-        metadata: MetadataOf<R>,
-        /// The viewer knows that it has everything of a stream that has ended.
-        told_end: bool,
-    },
+    Packets(PacketCursor<StreamOf<R>>),
+    Metadata(MetadataCursor<MetadataOf<R>>),
 }
 
 enum Record {
@@ -143,6 +93,7 @@ impl<R: Relay> Default for Connection<R> {
             created: false,
             attached: BTreeMap::new(),
             cursors: HashMap::new(),
+            metadata_of: HashMap::new(),
             records: VecDeque::new(),
             ignored: 0,
         }
@@ -366,7 +317,7 @@ impl<R: Relay> Connection<R> {
             !self
                 .cursors
                 .values()
-                .any(|cursor| cursor.session == session && matches!(cursor.at, At::Packets { .. }))
+                .any(|cursor| cursor.session == session && matches!(cursor.at, At::Packets(_)))
         };
         if count == 0 && is_over && drained() {
             return reply(NewStreamsStatus::HungUp, 0);
@@ -385,175 +336,127 @@ impl<R: Relay> Connection<R> {
         attachment.hinted = false;
         let new = attachment.session.new_streams();
         let count = count(new.len());
-        for stream in new {
-            let at = match stream.position {
-                Position::Packets(stream) => At::Packets {
-                    stream,
-                    promised: Timestamp(0),
-                    inactive: false,
-                },
-                Position::Metadata(metadata) => At::Metadata {
-                    metadata,
-                    told_end: false,
-                },
+        for NewStream { record, position } in new {
+            let (stream, trace) = (record.stream, record.trace);
+            let at = match position {
+                Position::Packets(stream) => At::Packets(PacketCursor::new(stream)),
+                Position::Metadata(metadata) => {
+                    self.metadata_of.insert(trace, stream);
+                    At::Metadata(MetadataCursor::new(metadata))
+                }
             };
-            let cursor = Cursor {
-                session: id,
-                trace: stream.record.trace,
-                at,
-            };
-            self.cursors.insert(stream.record.stream, cursor);
-            self.records.push_back(Record::Stream(stream.record));
+            self.cursors.insert(
+                stream,
+                Cursor {
+                    session: id,
+                    trace,
+                    at,
+                },
+            );
+            self.records.push_back(Record::Stream(record));
         }
         count
     }
 
     fn metadata(&mut self, stream: StreamId, replies: &mut BytesMut) {
-        let head = |status, len| MetadataHead { len, status };
-        let Some(Cursor {
-            at: At::Metadata { metadata, told_end },
-            ..
-        }) = self.cursors.get_mut(&stream)
-        else {
-            return head(MetadataStatus::Failed, 0).write(replies);
-        };
-        // Asked before looking for metadata: none comes after the end.
-        let is_over = metadata.is_over();
-        if !metadata.has_unread() {
-            // At the end "none now" comes before "none ever": viewers take the latter for an
-            // error while they still wait for some.
-            let status = if is_over && std::mem::replace(told_end, is_over) {
-                MetadataStatus::Failed
-            } else {
-                MetadataStatus::NoNew
-            };
-            return head(status, 0).write(replies);
-        }
-        // The length is announced after the bytes have been read: a promise that cannot be kept
-        // would cost the connection its rhythm.
-        let start = replies.len();
-        head(MetadataStatus::Ok, 0).write(replies);
-        let body = replies.len();
-        let read = metadata.read(replies);
-        let len = replies.len() - body;
-        let announced = if read.is_ok() && len > 0 {
-            head(MetadataStatus::Ok, len as u64)
-        } else {
-            replies.truncate(body);
-            head(MetadataStatus::Failed, 0)
-        };
-        if let Some(mut place) = replies.get_mut(start..body) {
-            announced.write(&mut place);
+        match self.cursors.get_mut(&stream) {
+            Some(Cursor {
+                at: At::Metadata(metadata),
+                ..
+            }) => metadata.next(replies),
+            _ => no_metadata().write(replies),
         }
     }
 
     fn next_index(&mut self, id: StreamId) -> NextIndex {
-        let new_streams = self
-            .attached
-            .values()
-            .any(|attached| attached.session.has_new_streams());
+        let Self {
+            attached,
+            cursors,
+            creates_first,
+            ..
+        } = self;
         let failed = NextIndex::bare(IndexStatus::Failed, 0);
-        let Some(cursor) = self.cursors.get_mut(&id) else {
+        let Some(cursor) = cursors.get_mut(&id) else {
             return failed;
         };
-        let Some(attachment) = self.attached.get_mut(&cursor.session) else {
+        let Some(own) = attached.get(&cursor.session) else {
             return failed;
         };
-        let streams_flag = if new_streams { NEW_STREAMS } else { 0 };
-        let trace = cursor.trace;
-        let At::Packets {
-            stream,
-            promised,
-            inactive,
-        } = &mut cursor.at
-        else {
-            return NextIndex::bare(IndexStatus::HungUp, streams_flag);
+        let (session, trace) = (cursor.session, cursor.trace);
+        let has_new_streams = || {
+            attached
+                .values()
+                .any(|other| other.session.has_new_streams())
         };
-        if attachment.session.is_rotating() {
-            return NextIndex::bare(IndexStatus::Retry, streams_flag);
-        }
-        let mut reply = match stream.next() {
-            Next::Packet { offset, index } => {
-                *promised = index.end.max(*promised);
-                *inactive = false;
-                let mut reply = NextIndex::bare(IndexStatus::Ready, 0);
-                reply.offset = offset;
-                reply.packet = index.into();
-                reply
+        let told = match &mut cursor.at {
+            At::Metadata(_) => Told::Index(NextIndex::bare(IndexStatus::HungUp, 0)),
+            At::Packets(_) if own.session.is_rotating() => {
+                Told::Index(NextIndex::bare(IndexStatus::Retry, 0))
             }
-            Next::Over => {
-                self.cursors.remove(&id);
+            At::Packets(packets) => packets.next(|| {
+                let hint = !own.hinted && *creates_first == Some(true);
+                if has_new_streams() {
+                    Time::Stands { hint }
+                } else {
+                    Time::Flows
+                }
+            }),
+        };
+        let streams_flag = if has_new_streams() { NEW_STREAMS } else { 0 };
+        let mut index = match told {
+            Told::Index(index) => index,
+            Told::Hint(index) => {
+                if let Some(own) = attached.get_mut(&session) {
+                    own.hinted = true;
+                }
+                index
+            }
+            Told::Over => {
+                cursors.remove(&id);
                 NextIndex::bare(IndexStatus::HungUp, 0)
             }
-            Next::Quiet { until } => {
-                let class = stream.class();
-                if new_streams {
-                    // The streams that are waiting may begin before the beacon: time must not move
-                    // on until the viewer has them.
-                    let hint = !attachment.hinted && self.creates_first == Some(true);
-                    match class {
-                        Some(class) if hint => {
-                            attachment.hinted = true;
-                            hint_at_new_streams(class)
-                        }
-                        Some(class) if *inactive => NextIndex::inactive(*promised, class, 0),
-                        _ => NextIndex::bare(IndexStatus::Retry, 0),
-                    }
-                } else {
-                    match (until, class) {
-                        // What has been promised stays: a beacon from before it says nothing.
-                        (Some(until), Some(class)) if until >= *promised => {
-                            *promised = until;
-                            *inactive = true;
-                            NextIndex::inactive(until, class, 0)
-                        }
-                        _ => NextIndex::bare(IndexStatus::Retry, 0),
-                    }
-                }
-            }
         };
-        reply.flags = streams_flag;
+        index.flags = streams_flag;
         // After the index has been chosen: metadata is received before the index that needs it.
         if self.has_new_metadata(trace) {
-            reply.flags |= NEW_METADATA;
+            index.flags |= NEW_METADATA;
         }
-        reply
+        index
     }
 
     fn has_new_metadata(&self, trace: TraceId) -> bool {
-        self.cursors.values().any(|cursor| match &cursor.at {
-            At::Metadata { metadata, .. } => cursor.trace == trace && metadata.has_unread(),
-            At::Packets { .. } => false,
-        })
+        let cursor = self
+            .metadata_of
+            .get(&trace)
+            .and_then(|stream| self.cursors.get(stream));
+        match cursor.map(|cursor| &cursor.at) {
+            Some(At::Metadata(metadata)) => metadata.has_unread(),
+            _ => false,
+        }
     }
 
     fn packet(&self, ask: &GetPacket) -> (PacketHead, Option<PacketOf<R>>) {
-        let packet = match self.cursors.get(&ask.stream) {
-            // No bytes at all would be an answer that viewers do not survive.
+        match self.cursors.get(&ask.stream) {
             Some(Cursor {
-                at: At::Packets { stream, .. },
+                at: At::Packets(packets),
                 ..
-            }) if ask.len > 0 => stream.packet(ask.offset, ask.len),
-            _ => None,
-        };
-        let head = match packet {
-            Some(_) => PacketHead {
-                status: PacketStatus::Ok,
-                len: ask.len,
-                flags: 0,
-            },
-            None => PacketHead {
-                status: PacketStatus::Failed,
-                len: 0,
-                flags: 0,
-            },
-        };
-        (head, packet)
+            }) => packets.packet(ask),
+            _ => (
+                PacketHead {
+                    status: PacketStatus::Failed,
+                    len: 0,
+                    flags: 0,
+                },
+                None,
+            ),
+        }
     }
 
     fn detach(&mut self, session: SessionId, relay: &R) -> DetachStatus {
         if self.attached.remove(&session).is_some() {
             self.cursors.retain(|_, cursor| cursor.session != session);
+            self.metadata_of
+                .retain(|_, stream| self.cursors.contains_key(stream));
             DetachStatus::Ok
         } else if relay.find(session).is_some() {
             DetachStatus::NotAttached
@@ -561,17 +464,6 @@ impl<R: Relay> Connection<R> {
             DetachStatus::Unknown
         }
     }
-}
-
-/// Says that streams are waiting to viewers that only look at the flags of an index that is ready
-/// (babeltrace2 2.0): an index of nothing at all, which they then do not fetch.
-///
-/// Other viewers (babeltrace 1) are lost at it. What tells them apart is the order of their first
-/// commands: see [`Connection::creates_first`].
-fn hint_at_new_streams(class: ClassId) -> NextIndex {
-    let mut hint = NextIndex::bare(IndexStatus::Ready, 0);
-    hint.packet.class = class;
-    hint
 }
 
 fn count(records: usize) -> u32 {

@@ -8,267 +8,29 @@
     reason = "a test stops at what it did not expect"
 )]
 
-use std::cell::{Cell, RefCell};
+mod fake;
+
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::BytesMut;
+use fake::{Data, Fake, Letters, SESSION, World};
 use proptest::prelude::*;
 use viewer_proto::client::{Client, Head, Part};
 use viewer_proto::command::CommandHeader;
+use viewer_proto::error::ViewerError;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::{GetPacket, PacketStatus};
-use viewer_proto::relay::{
-    Metadata, NewStream, Next, Position, Relay, Session, SessionFacts, Stream,
-};
-use viewer_proto::server::{Connection, Progress, ViewerError};
+use viewer_proto::server::{Connection, Progress};
 use viewer_proto::session::{
     AttachSession, AttachStatus, CreateStatus, DetachStatus, ListedSession, Seek, TraceFormat,
 };
-use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
+use viewer_proto::stream::NewStreamsStatus;
 use viewer_proto::{Command, CommandCode, Minor};
 use wire::{
-    Bits, Bytes, ClassId, Field, FixedText, Micros, PacketIndex, SessionId, StreamId, Text,
-    Timestamp, TraceId, ViewerId,
+    Bits, Bytes, ClassId, Field, Micros, PacketIndex, SessionId, StreamId, Text, Timestamp,
 };
-
-/// A stream of the made-up relay, shared by all positions in it.
-#[derive(Default)]
-struct Data {
-    id: u64,
-    packets: RefCell<Vec<PacketIndex>>,
-    beacon: Cell<Option<u64>>,
-    class: Cell<Option<u64>>,
-    over: Cell<bool>,
-}
-
-#[derive(Default)]
-struct Text1 {
-    id: u64,
-    bytes: RefCell<Vec<u8>>,
-    over: Cell<bool>,
-}
-
-enum Published {
-    Data(Rc<Data>),
-    Metadata(Rc<Text1>),
-}
-
-#[derive(Default)]
-struct World {
-    live: Cell<bool>,
-    ctf2: Cell<bool>,
-    gone: Cell<bool>,
-    rotating: Cell<bool>,
-    viewers: Cell<u32>,
-    published: RefCell<Vec<Published>>,
-}
-
-impl World {
-    fn stream(&self) -> Rc<Data> {
-        let id = self.published.borrow().len() as u64 + 1;
-        let data = Rc::new(Data {
-            id,
-            class: Cell::new(Some(0)),
-            ..Data::default()
-        });
-        self.published
-            .borrow_mut()
-            .push(Published::Data(Rc::clone(&data)));
-        data
-    }
-
-    fn metadata(&self, text: &[u8]) -> Rc<Text1> {
-        let id = self.published.borrow().len() as u64 + 1;
-        let metadata = Rc::new(Text1 {
-            id,
-            bytes: text.to_vec().into(),
-            ..Text1::default()
-        });
-        self.published
-            .borrow_mut()
-            .push(Published::Metadata(Rc::clone(&metadata)));
-        metadata
-    }
-}
-
-#[derive(Clone)]
-struct Fake(Rc<World>);
-
-struct Attached {
-    world: Rc<World>,
-    given: usize,
-    /// So many streams are read from where they are now.
-    seek_last: usize,
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.world.viewers.set(self.world.viewers.get() - 1);
-    }
-}
-
-struct At {
-    data: Rc<Data>,
-    next: usize,
-}
-
-struct TextAt {
-    text: Rc<Text1>,
-    sent: usize,
-}
-
-const SESSION: SessionId = SessionId(1);
-
-impl Relay for Fake {
-    type Session = Attached;
-
-    fn sessions(&self) -> Vec<ListedSession> {
-        let trace_format = if self.0.ctf2.get() {
-            TraceFormat::Ctf2
-        } else {
-            TraceFormat::Ctf1
-        };
-        vec![ListedSession {
-            session: SESSION,
-            live_timer: Micros(1000),
-            viewers: self.0.viewers.get(),
-            streams: 0,
-            host: Text::from("host"),
-            name: Text::from("name"),
-            trace_format,
-        }]
-    }
-
-    fn find(&self, session: SessionId) -> Option<SessionFacts> {
-        let trace_format = if self.0.ctf2.get() {
-            TraceFormat::Ctf2
-        } else {
-            TraceFormat::Ctf1
-        };
-        (session == SESSION && !self.0.gone.get()).then(|| SessionFacts {
-            is_live: self.0.live.get(),
-            trace_format,
-        })
-    }
-
-    fn attach(&self, _: SessionId, seek: Seek) -> Option<Attached> {
-        self.0.viewers.set(self.0.viewers.get() + 1);
-        let there = self.0.published.borrow().len();
-        let seek_last = if seek == Seek::Last { there } else { 0 };
-        Some(Attached {
-            world: Rc::clone(&self.0),
-            given: 0,
-            seek_last,
-        })
-    }
-
-    fn next_viewer(&self) -> ViewerId {
-        ViewerId(1)
-    }
-}
-
-impl Session for Attached {
-    type Stream = At;
-    type Metadata = TextAt;
-
-    fn has_new_streams(&self) -> bool {
-        self.given < self.world.published.borrow().len()
-    }
-
-    fn new_streams(&mut self) -> Vec<NewStream<At, TextAt>> {
-        let published = self.world.published.borrow();
-        let new = published[self.given..].iter().map(|published| {
-            let (id, channel, position) = match published {
-                Published::Data(data) => {
-                    let next = if data.id <= self.seek_last as u64 {
-                        data.packets.borrow().len()
-                    } else {
-                        0
-                    };
-                    let at = At {
-                        data: Rc::clone(data),
-                        next,
-                    };
-                    (data.id, "chan_0", Position::Packets(at))
-                }
-                Published::Metadata(text) => {
-                    let at = TextAt {
-                        text: Rc::clone(text),
-                        sent: 0,
-                    };
-                    (text.id, "metadata", Position::Metadata(at))
-                }
-            };
-            let record = StreamRecord {
-                stream: StreamId(id),
-                trace: TraceId(1),
-                is_metadata: u32::from(channel == "metadata"),
-                path: FixedText(Text::from("ust")),
-                channel: FixedText(Text::from(channel)),
-            };
-            NewStream { record, position }
-        });
-        let new = new.collect();
-        self.given = published.len();
-        new
-    }
-
-    fn is_rotating(&self) -> bool {
-        self.world.rotating.get()
-    }
-
-    fn is_over(&self) -> bool {
-        self.world.gone.get()
-    }
-}
-
-impl Stream for At {
-    type Packet = (Bytes, u32);
-
-    fn next(&mut self) -> Next {
-        if let Some(&index) = self.data.packets.borrow().get(self.next) {
-            self.next += 1;
-            return Next::Packet {
-                offset: Bytes(4096 * (self.next as u64 - 1)),
-                index,
-            };
-        }
-        if self.data.over.get() {
-            return Next::Over;
-        }
-        Next::Quiet {
-            until: self.data.beacon.get().map(Timestamp),
-        }
-    }
-
-    fn class(&self) -> Option<ClassId> {
-        self.data.class.get().map(ClassId)
-    }
-
-    fn packet(&self, offset: Bytes, len: u32) -> Option<(Bytes, u32)> {
-        (offset.0 + u64::from(len) <= 4096 * self.next as u64).then_some((offset, len))
-    }
-}
-
-impl Metadata for TextAt {
-    fn has_unread(&self) -> bool {
-        self.sent < self.text.bytes.borrow().len()
-    }
-
-    fn read(&mut self, to: &mut BytesMut) -> std::io::Result<()> {
-        // In small pieces, as a relay that bounds its memory would.
-        let bytes = self.text.bytes.borrow();
-        let end = bytes.len().min(self.sent + 4);
-        to.extend_from_slice(&bytes[self.sent..end]);
-        self.sent = end;
-        Ok(())
-    }
-
-    fn is_over(&self) -> bool {
-        self.text.over.get()
-    }
-}
 
 fn packet(begin: u64, end: u64) -> PacketIndex {
     PacketIndex {
@@ -415,7 +177,7 @@ impl Viewer {
     }
 
     /// All metadata that there is now, and how the last answer was.
-    fn metadata(&mut self, stream: &Text1) -> (Vec<u8>, MetadataStatus) {
+    fn metadata(&mut self, stream: &Letters) -> (Vec<u8>, MetadataStatus) {
         let mut all = Vec::new();
         loop {
             match self.ask(&Command::GetMetadata(StreamId(stream.id))) {
@@ -769,9 +531,9 @@ fn a_viewer_reaches_nothing_that_it_is_not_attached_to() {
             .status,
         IndexStatus::HungUp
     );
-    let wrong = Text1 {
+    let wrong = Letters {
         id: 1,
-        ..Text1::default()
+        ..Letters::default()
     };
     assert_eq!(viewer.metadata(&wrong).1, MetadataStatus::Failed);
 }

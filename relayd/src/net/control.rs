@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use relay_proto::server::{Connection, ControlError, Progress};
+use relay_proto::error::ControlError;
+use relay_proto::server::{Connection, Progress};
 use rustix::net::sockopt::set_tcp_quickack;
 use thiserror::Error;
 use tokio::net::TcpStream;

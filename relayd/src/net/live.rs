@@ -8,7 +8,8 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use viewer_proto::server::{Connection, Progress, ViewerError};
+use viewer_proto::error::ViewerError;
+use viewer_proto::server::{Connection, Progress};
 
 use super::receive::{ReceiveError, Received};
 use super::send::send;

@@ -1,0 +1,253 @@
+//! A relay made up in memory: its state is whatever a test sets.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use viewer_proto::relay::{
+    Metadata, NewStream, Next, Position, Relay, Session, SessionFacts, Stream,
+};
+use viewer_proto::session::{ListedSession, Seek, TraceFormat};
+use viewer_proto::stream::StreamRecord;
+use wire::{
+    Bytes, ClassId, FixedText, Micros, PacketIndex, SessionId, StreamId, Text, Timestamp, TraceId,
+    ViewerId,
+};
+
+/// A stream of the made-up relay, shared by all positions in it.
+#[derive(Default)]
+pub(crate) struct Data {
+    pub(crate) id: u64,
+    pub(crate) packets: RefCell<Vec<PacketIndex>>,
+    pub(crate) beacon: Cell<Option<u64>>,
+    pub(crate) class: Cell<Option<u64>>,
+    pub(crate) over: Cell<bool>,
+}
+
+#[derive(Default)]
+pub(crate) struct Letters {
+    pub(crate) id: u64,
+    pub(crate) bytes: RefCell<Vec<u8>>,
+    pub(crate) over: Cell<bool>,
+}
+
+pub(crate) enum Published {
+    Data(Rc<Data>),
+    Metadata(Rc<Letters>),
+}
+
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) live: Cell<bool>,
+    pub(crate) ctf2: Cell<bool>,
+    pub(crate) gone: Cell<bool>,
+    pub(crate) rotating: Cell<bool>,
+    pub(crate) viewers: Cell<u32>,
+    pub(crate) published: RefCell<Vec<Published>>,
+}
+
+impl World {
+    pub(crate) fn stream(&self) -> Rc<Data> {
+        let id = self.published.borrow().len() as u64 + 1;
+        let data = Rc::new(Data {
+            id,
+            class: Cell::new(Some(0)),
+            ..Data::default()
+        });
+        self.published
+            .borrow_mut()
+            .push(Published::Data(Rc::clone(&data)));
+        data
+    }
+
+    pub(crate) fn metadata(&self, text: &[u8]) -> Rc<Letters> {
+        let id = self.published.borrow().len() as u64 + 1;
+        let metadata = Rc::new(Letters {
+            id,
+            bytes: text.to_vec().into(),
+            ..Letters::default()
+        });
+        self.published
+            .borrow_mut()
+            .push(Published::Metadata(Rc::clone(&metadata)));
+        metadata
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Fake(pub(crate) Rc<World>);
+
+pub(crate) struct Attached {
+    world: Rc<World>,
+    given: usize,
+    /// So many streams are read from where they are now.
+    seek_last: usize,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.world.viewers.set(self.world.viewers.get() - 1);
+    }
+}
+
+pub(crate) struct At {
+    data: Rc<Data>,
+    next: usize,
+}
+
+pub(crate) struct TextAt {
+    text: Rc<Letters>,
+    sent: usize,
+}
+
+pub(crate) const SESSION: SessionId = SessionId(1);
+
+impl Relay for Fake {
+    type Session = Attached;
+
+    fn sessions(&self) -> Vec<ListedSession> {
+        let trace_format = if self.0.ctf2.get() {
+            TraceFormat::Ctf2
+        } else {
+            TraceFormat::Ctf1
+        };
+        vec![ListedSession {
+            session: SESSION,
+            live_timer: Micros(1000),
+            viewers: self.0.viewers.get(),
+            streams: 0,
+            host: Text::from("host"),
+            name: Text::from("name"),
+            trace_format,
+        }]
+    }
+
+    fn find(&self, session: SessionId) -> Option<SessionFacts> {
+        let trace_format = if self.0.ctf2.get() {
+            TraceFormat::Ctf2
+        } else {
+            TraceFormat::Ctf1
+        };
+        (session == SESSION && !self.0.gone.get()).then(|| SessionFacts {
+            is_live: self.0.live.get(),
+            trace_format,
+        })
+    }
+
+    fn attach(&self, _: SessionId, seek: Seek) -> Option<Attached> {
+        self.0.viewers.set(self.0.viewers.get() + 1);
+        let there = self.0.published.borrow().len();
+        let seek_last = if seek == Seek::Last { there } else { 0 };
+        Some(Attached {
+            world: Rc::clone(&self.0),
+            given: 0,
+            seek_last,
+        })
+    }
+
+    fn next_viewer(&self) -> ViewerId {
+        ViewerId(1)
+    }
+}
+
+impl Session for Attached {
+    type Stream = At;
+    type Metadata = TextAt;
+
+    fn has_new_streams(&self) -> bool {
+        self.given < self.world.published.borrow().len()
+    }
+
+    fn new_streams(&mut self) -> Vec<NewStream<At, TextAt>> {
+        let published = self.world.published.borrow();
+        let new = published[self.given..].iter().map(|published| {
+            let (id, channel, position) = match published {
+                Published::Data(data) => {
+                    let next = if data.id <= self.seek_last as u64 {
+                        data.packets.borrow().len()
+                    } else {
+                        0
+                    };
+                    let at = At {
+                        data: Rc::clone(data),
+                        next,
+                    };
+                    (data.id, "chan_0", Position::Packets(at))
+                }
+                Published::Metadata(text) => {
+                    let at = TextAt {
+                        text: Rc::clone(text),
+                        sent: 0,
+                    };
+                    (text.id, "metadata", Position::Metadata(at))
+                }
+            };
+            let record = StreamRecord {
+                stream: StreamId(id),
+                trace: TraceId(1),
+                is_metadata: u32::from(channel == "metadata"),
+                path: FixedText(Text::from("ust")),
+                channel: FixedText(Text::from(channel)),
+            };
+            NewStream { record, position }
+        });
+        let new = new.collect();
+        self.given = published.len();
+        new
+    }
+
+    fn is_rotating(&self) -> bool {
+        self.world.rotating.get()
+    }
+
+    fn is_over(&self) -> bool {
+        self.world.gone.get()
+    }
+}
+
+impl Stream for At {
+    type Packet = (Bytes, u32);
+
+    fn next(&mut self) -> Next {
+        if let Some(&index) = self.data.packets.borrow().get(self.next) {
+            self.next += 1;
+            return Next::Packet {
+                offset: Bytes(4096 * (self.next as u64 - 1)),
+                index,
+            };
+        }
+        if self.data.over.get() {
+            return Next::Over;
+        }
+        Next::Quiet {
+            until: self.data.beacon.get().map(Timestamp),
+        }
+    }
+
+    fn class(&self) -> Option<ClassId> {
+        self.data.class.get().map(ClassId)
+    }
+
+    fn packet(&self, offset: Bytes, len: u32) -> Option<(Bytes, u32)> {
+        (offset.0 + u64::from(len) <= 4096 * self.next as u64).then_some((offset, len))
+    }
+}
+
+impl Metadata for TextAt {
+    fn has_unread(&self) -> bool {
+        self.sent < self.text.bytes.borrow().len()
+    }
+
+    fn read(&mut self, to: &mut BytesMut) -> std::io::Result<()> {
+        // In small pieces, as a relay that bounds its memory would.
+        let bytes = self.text.bytes.borrow();
+        let end = bytes.len().min(self.sent + 4);
+        to.extend_from_slice(&bytes[self.sent..end]);
+        self.sent = end;
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.text.over.get()
+    }
+}
