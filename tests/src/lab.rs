@@ -39,6 +39,12 @@ impl Lab {
         self.directory.path()
     }
 
+    /// Leaves the directory where it is, and says where.
+    #[must_use]
+    pub fn keep(self) -> PathBuf {
+        self.directory.keep()
+    }
+
     /// A directory in it for traces.
     ///
     /// # Panics

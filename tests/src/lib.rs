@@ -20,6 +20,7 @@ pub mod viewer;
 
 pub use lab::Lab;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test takes it to have failed. Nothing waits for time to
@@ -47,4 +48,20 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Where programs are built, those of this profile: `target/debug`, say.
+///
+/// # Panics
+/// If this program is not built by cargo.
+#[must_use]
+pub fn build_directory() -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    // Tests are one level further down.
+    let is_profile = |directory: &&std::path::Path| !directory.ends_with("deps");
+    this.ancestors()
+        .skip(1)
+        .find(is_profile)
+        .unwrap()
+        .to_owned()
 }

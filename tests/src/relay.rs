@@ -179,9 +179,7 @@ pub fn program() -> &'static Path {
 }
 
 fn build(package: &str) -> PathBuf {
-    // target/PROFILE/deps/TEST
-    let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
+    let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--package", package, "--bin", package]);
     if profile.ends_with("release") {

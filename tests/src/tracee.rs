@@ -14,11 +14,17 @@ use crate::{peers, wait_until};
 /// # Panics
 /// If it fails.
 pub fn run(lab: &Lab, count: usize, pause_us: u32, name: &str) {
+    start(lab, count, pause_us, name).wait().succeeded();
+}
+
+/// Begins to emit so many events with a pause in between.
+#[must_use]
+pub fn start(lab: &Lab, count: usize, pause_us: u32, name: &str) -> Process {
     let (count, pause) = (count.to_string(), pause_us.to_string());
-    let mut command = lab.traced_command(program_in(lab));
-    Process::start(command.args([&count, &pause, name]))
-        .wait()
-        .succeeded();
+    Process::start(
+        lab.traced_command(program_in(lab))
+            .args([&count, &pause, name]),
+    )
 }
 
 /// A program that emits an event whenever it is told to.
@@ -89,8 +95,7 @@ pub fn program() -> &'static Path {
 
 fn build() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tracee");
-    let test = std::env::current_exe().unwrap();
-    let directory = test.parent().unwrap();
+    let directory = crate::build_directory();
     let program = directory.join("tracee");
     // Each process builds its own and puts it in place in one step: others may be running it.
     let new = directory.join(format!("tracee-{}", std::process::id()));

@@ -1,0 +1,131 @@
+//! The main job, live, on defaults: a real program traced by LTTng, its events streamed to our
+//! relay and shown while they happen, the trace left on disk.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use clap::Args;
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::process::Process;
+use tests::relay::{self, Relay};
+use tests::tracee;
+use tests::viewer::{Viewer, hostname};
+
+use crate::packages;
+
+/// What is shown.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Events that the traced program emits
+    #[arg(long, default_value_t = 60)]
+    events: usize,
+}
+
+/// Between two events.
+const PAUSE_US: u32 = 100_000;
+/// How often LTTng sends what it has.
+const LIVE_TIMER_US: u32 = 100_000;
+const SESSION: &str = "demo";
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    packages::provide()?;
+    eprintln!("xtask: building relayd and a small program to be traced");
+    relay::program();
+    tracee::program();
+
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    println!(
+        "relayd listens for LTTng on {} and {},",
+        relay.control, relay.data
+    );
+    println!(
+        "for viewers on {}, and writes to {}",
+        relay.live,
+        relay.output.display()
+    );
+
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create(SESSION, &relay, Some(LIVE_TIMER_US));
+    daemon.channel(SESSION, "channel", &[], true);
+    println!(
+        "$ lttng create {SESSION} --live=100000 --set-url=net://{}",
+        relay.control.ip()
+    );
+
+    println!(
+        "$ babeltrace2 -i lttng-live net://{}/host/{}/{SESSION}",
+        relay.live,
+        hostname()
+    );
+    let viewer = Babeltrace::Two.follow(&relay, SESSION);
+    Viewer::connect(relay.live).wait_for_listed(SESSION, |session| session.viewers == 1);
+
+    daemon.lttng(&["start", SESSION]);
+    println!("$ lttng start; tracee {}\n", options.events);
+    let traced = tracee::start(&lab, options.events, PAUSE_US, "demo");
+    let shown = show(viewer, traced, &daemon)?;
+
+    let on_disk = Babeltrace::Two.read(&relay.output).succeeded();
+    ensure!(
+        relay.stop().status.success(),
+        "relayd did not end in good order"
+    );
+    let directory = lab.keep();
+    println!(
+        "\n{} events emitted, {} shown live,",
+        options.events,
+        shown.len()
+    );
+    println!(
+        "{} in the trace: babeltrace2 {}",
+        on_disk.len(),
+        directory.join("output").display()
+    );
+    if !numbers(&shown).into_iter().eq(0..options.events) || shown != on_disk {
+        bail!("they should be the same");
+    }
+    Ok(())
+}
+
+/// Prints what the viewer prints, as it comes; destroys the session when the traced program has
+/// ended, and gives all lines when the viewer has.
+fn show(
+    mut viewer: Process,
+    traced: Process,
+    daemon: &SessionDaemon<'_>,
+) -> anyhow::Result<Vec<String>> {
+    let begun = Instant::now();
+    let mut traced = Some(traced);
+    let mut printed = 0;
+    loop {
+        let is_running = viewer.is_running();
+        let lines = viewer.stdout();
+        let mut out = std::io::stdout().lock();
+        for line in lines.iter().skip(printed) {
+            writeln!(out, "{line}")?;
+        }
+        printed = lines.len();
+        if !is_running {
+            break;
+        }
+        if let Some(ended) = traced.take_if(|traced| !traced.is_running()) {
+            ended.wait().succeeded();
+            daemon.lttng(&["destroy", SESSION]);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let lines = viewer.wait().succeeded();
+    lines
+        .iter()
+        .skip(printed)
+        .for_each(|line| println!("{line}"));
+    println!(
+        "\nThe session has ended after {:.1} s, and so has the viewer.",
+        begun.elapsed().as_secs_f32()
+    );
+    Ok(lines)
+}
