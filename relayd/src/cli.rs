@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Parser};
 use jiff::tz::TimeZone;
 use thiserror::Error;
+use tracing::level_filters::LevelFilter;
 use wire::Bytes;
 
 use crate::config::{Config, Endpoint};
@@ -141,14 +142,14 @@ impl Arguments {
         }
     }
 
-    /// What is logged, unless `RUST_LOG` says otherwise: nothing while all is well.
+    /// From which level on is logged, unless `RUST_LOG` says otherwise: nothing while all is well.
     #[must_use]
-    pub fn log_filter(&self) -> &'static str {
+    pub fn log_level(&self) -> LevelFilter {
         match self.verbose {
-            0 => "warn",
-            1 => "info",
-            2 => "debug",
-            _ => "trace",
+            0 => LevelFilter::WARN,
+            1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
         }
     }
 
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(config.live.to_string(), "tcp6://[::1]:5344");
         assert_eq!(parse(&["-dvv"]).mode(), Mode::Daemon);
         assert_eq!(parse(&["--backgr", "operand"]).mode(), Mode::Background);
-        assert_eq!(parse(&["-dvv"]).log_filter(), "debug");
+        assert_eq!(parse(&["-dvv"]).log_level(), LevelFilter::DEBUG);
         assert!(matches!(
             parse(&["-o", "out"]).config(),
             Err(ArgumentError::RelativeOutput(_))

@@ -12,7 +12,9 @@ use relayd::store::make_directory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -49,13 +51,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    let default = EnvFilter::new(arguments.log_filter());
-    let filter = EnvFilter::try_from_default_env().unwrap_or(default);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    log(arguments.log_level())?;
     let config = arguments.config()?;
     if mode != Mode::Foreground {
         background::leave().context("cannot leave for the background")?;
@@ -79,6 +75,24 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     server.block_on(signals.wait_for_stop());
     server.stop();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Logs to standard error, as `RUST_LOG` says, else from `level` on.
+fn log(level: LevelFilter) -> anyhow::Result<()> {
+    let targets = match std::env::var("RUST_LOG") {
+        Ok(directives) if !directives.is_empty() => directives
+            .parse()
+            .with_context(|| format!("RUST_LOG={directives}"))?,
+        _ => Targets::new().with_default(level),
+    };
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry()
+        .with(to_stderr)
+        .with(targets)
+        .init();
+    Ok(())
 }
 
 /// Streams and connections take file descriptors; the usual limit is meant for programs that would

@@ -178,10 +178,12 @@ pub fn program() -> &'static Path {
     PROGRAM.get_or_init(|| build("relayd"))
 }
 
-fn build(package: &str) -> PathBuf {
+fn build(binary: &str) -> PathBuf {
     let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", package, "--bin", package]);
+    // The whole workspace, so that the features of dependencies are those that the tests were built
+    // with and nothing is compiled twice.
+    cargo.args(["build", "--quiet", "--workspace", "--bin", binary]);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }
@@ -189,8 +191,8 @@ fn build(package: &str) -> PathBuf {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .unwrap();
-    assert!(built.success(), "{package} cannot be built");
-    profile.join(package)
+    assert!(built.success(), "{binary} cannot be built");
+    profile.join(binary)
 }
 
 fn free_addresses() -> [SocketAddr; 3] {
