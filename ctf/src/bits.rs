@@ -1,0 +1,114 @@
+//! Numbers of any width at any bit of a packet. Positions count bits from the packet's first;
+//! what the first bit of a byte is, the byte order of the field says (CTF 1.8.3, section 4.1.5).
+
+use crate::model::ByteOrder;
+
+/// `position` moved up to a multiple of `alignment` bits, a power of two.
+#[inline]
+pub(crate) const fn aligned(position: u64, alignment: u32) -> u64 {
+    let mask = alignment as u64 - 1;
+    (position + mask) & !mask
+}
+
+/// The number of `bits` bits (1 to 64) at `position`; none if the bytes end before.
+#[inline]
+pub(crate) fn load(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
+    let first = usize::try_from(position / 8).ok()?;
+    let skipped = u32::from(position.to_le_bytes()[0] & 7);
+    let bits = u32::from(bits);
+    if skipped + bits > 64 {
+        return load_slowly(bytes, first, skipped, bits, order);
+    }
+    let Some(eight) = bytes.get(first..).and_then(<[u8]>::first_chunk::<8>) else {
+        return load_slowly(bytes, first, skipped, bits, order);
+    };
+    Some(match order {
+        ByteOrder::Little => (u64::from_le_bytes(*eight) >> skipped) & (u64::MAX >> (64 - bits)),
+        ByteOrder::Big => (u64::from_be_bytes(*eight) << skipped) >> (64 - bits),
+    })
+}
+
+/// Where eight bytes cannot be taken at once: at the end of a packet, and for numbers that lie in
+/// nine bytes.
+#[cold]
+fn load_slowly(
+    bytes: &[u8],
+    first: usize,
+    skipped: u32,
+    bits: u32,
+    order: ByteOrder,
+) -> Option<u64> {
+    let touched = usize::try_from((skipped + bits).div_ceil(8)).ok()?;
+    let bytes = bytes.get(first..first.checked_add(touched)?)?;
+    let gather = |sum: u128, byte: &u8| sum << 8 | u128::from(*byte);
+    let number = match order {
+        ByteOrder::Little => bytes.iter().rev().fold(0, gather) >> skipped,
+        ByteOrder::Big => {
+            let unused = u32::from(u8::try_from(touched).ok()?) * 8 - skipped - bits;
+            bytes.iter().fold(0, gather) >> unused
+        }
+    };
+    u64::try_from(number & (u128::from(u64::MAX) >> (64 - bits))).ok()
+}
+
+/// A number of `bits` bits (1 to 64) in two's complement.
+#[inline]
+pub(crate) const fn sign_extended(number: u64, bits: u8) -> i64 {
+    let unused = 64 - bits as u32;
+    (number << unused).cast_signed() >> unused
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_two_orders_read_the_same_bytes_from_opposite_ends() {
+        let bytes = [0x3F, 0x12, 0xCD, 0xAB];
+        let read = |at, bits, order| load(&bytes, at, bits, order).unwrap();
+        assert_eq!(read(0, 5, ByteOrder::Little), 31);
+        assert_eq!(read(5, 11, ByteOrder::Little), 0x091);
+        assert_eq!(read(16, 16, ByteOrder::Little), 0xABCD);
+        assert_eq!(read(0, 5, ByteOrder::Big), 7);
+        assert_eq!(read(5, 11, ByteOrder::Big), 0x712);
+        assert_eq!(read(16, 16, ByteOrder::Big), 0xCDAB);
+        assert_eq!(load(&bytes, 17, 16, ByteOrder::Big), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_is_its_bits_one_by_one(
+            bytes in proptest::collection::vec(any::<u8>(), 1..20),
+            position in 0u64..160,
+            bits in 1u8..=64,
+        ) {
+            let bit = |at: u64, order| {
+                let byte = bytes[usize::try_from(at / 8).unwrap()];
+                let place = at % 8;
+                u64::from(match order {
+                    ByteOrder::Little => byte >> place & 1,
+                    ByteOrder::Big => byte >> (7 - place) & 1,
+                })
+            };
+            for order in [ByteOrder::Little, ByteOrder::Big] {
+                let end = position + u64::from(bits);
+                let want = (end <= bytes.len() as u64 * 8).then(|| {
+                    (0..u64::from(bits)).fold(0, |number, place| match order {
+                        ByteOrder::Little => number | bit(position + place, order) << place,
+                        ByteOrder::Big => number << 1 | bit(position + place, order),
+                    })
+                });
+                prop_assert_eq!(load(&bytes, position, bits, order), want);
+            }
+        }
+    }
+
+    #[test]
+    fn the_sign_is_the_first_of_the_bits() {
+        assert_eq!(sign_extended(0b1_1111, 5), -1);
+        assert_eq!(sign_extended(0b0_1111, 5), 15);
+        assert_eq!(sign_extended(u64::MAX, 64), -1);
+    }
+}

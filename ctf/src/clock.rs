@@ -1,0 +1,128 @@
+//! What clocks say: how a stream's clock moves, and which time its cycles mean.
+
+use crate::model::Clock;
+
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// The clock value of a stream after a field of `bits` bits said `value`: the next time its low
+/// bits read so. A gap of more than one period of a narrow field cannot be seen.
+#[inline]
+pub(crate) const fn moved(cycles: u64, value: u64, bits: u8) -> u64 {
+    if bits >= 64 {
+        return value;
+    }
+    let period = 1u64 << bits;
+    let low = cycles & (period - 1);
+    let next = (cycles - low).wrapping_add(value);
+    if value < low {
+        next.wrapping_add(period)
+    } else {
+        next
+    }
+}
+
+/// From the cycles of a clock to nanoseconds since its origin, which is 1970 if the clock is
+/// absolute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timescale {
+    /// Nanoseconds from the origin to the clock's zero.
+    base: i64,
+    frequency: u64,
+}
+
+impl Timescale {
+    /// Of `clock`; none if its zero is further than 292 years from its origin.
+    #[must_use]
+    pub fn new(clock: &Clock) -> Option<Self> {
+        let seconds = i64::try_from(clock.offset_cycles / clock.frequency).ok()?;
+        let rest = clock.offset_cycles % clock.frequency;
+        let base = clock
+            .offset_seconds
+            .checked_add(seconds)?
+            .checked_mul(NANOSECONDS.cast_signed())?
+            .checked_add(scaled(rest, clock.frequency)?)?;
+        Some(Self {
+            base,
+            frequency: clock.frequency,
+        })
+    }
+
+    /// A clock of 1 GHz that began in 1970: what is assumed where none is declared.
+    pub const UNIX: Self = Self {
+        base: 0,
+        frequency: NANOSECONDS,
+    };
+
+    /// In nanoseconds since the origin; none if that is more than 292 years.
+    #[inline]
+    #[must_use]
+    pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
+        let since_zero = if self.frequency == NANOSECONDS {
+            i64::try_from(cycles).ok()?
+        } else {
+            scaled(cycles, self.frequency)?
+        };
+        self.base.checked_add(since_zero)
+    }
+}
+
+/// In double precision, because that is how `babeltrace2` 2.0.4 does it: exact arithmetic would
+/// differ from what it prints in the last digits.
+fn scaled(cycles: u64, frequency: u64) -> Option<i64> {
+    if frequency == NANOSECONDS {
+        return i64::try_from(cycles).ok();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "the rounding is wanted")]
+    let nanoseconds = 1e9 * cycles as f64 / frequency as f64;
+    // The largest double below 2^63.
+    const LIMIT: f64 = 9_223_372_036_854_774_784.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "within the limit, and truncation is wanted"
+    )]
+    (nanoseconds <= LIMIT).then_some(nanoseconds as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(frequency: u64, offset_seconds: i64, offset_cycles: u64) -> Clock {
+        Clock {
+            name: "c".into(),
+            uuid: None,
+            description: None,
+            frequency,
+            precision: None,
+            offset_seconds,
+            offset_cycles,
+            absolute: true,
+        }
+    }
+
+    #[test]
+    fn a_narrow_field_that_goes_back_has_wrapped_once() {
+        assert_eq!(moved(0x1_05, 0x07, 8), 0x1_07);
+        assert_eq!(moved(0x1_05, 0x05, 8), 0x1_05);
+        assert_eq!(moved(0x1_05, 0x04, 8), 0x2_04);
+        assert_eq!(moved(77, 3, 64), 3);
+        assert_eq!(moved(u64::MAX, 0, 8), 0);
+    }
+
+    #[test]
+    fn offsets_are_seconds_and_cycles() {
+        let scale = Timescale::new(&clock(1000, -2, 2500)).unwrap();
+        assert_eq!(scale.nanoseconds(0), Some(500_000_000));
+        assert_eq!(scale.nanoseconds(1), Some(501_000_000));
+        let giga = Timescale::new(&clock(NANOSECONDS, 0, 7)).unwrap();
+        assert_eq!(giga.nanoseconds(5), Some(12));
+    }
+
+    #[test]
+    fn what_no_64_bits_hold_is_refused() {
+        assert_eq!(Timescale::new(&clock(1, i64::MAX, 0)), None);
+        let slow = Timescale::new(&clock(1, 0, 0)).unwrap();
+        assert_eq!(slow.nanoseconds(u64::MAX), None);
+        assert_eq!(Timescale::UNIX.nanoseconds(u64::MAX), None);
+    }
+}

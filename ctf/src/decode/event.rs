@@ -1,0 +1,152 @@
+//! One event, as it lies in its packet.
+
+use std::cell::Cell;
+
+use super::error::FieldError;
+use super::fields::Fields;
+use super::run::Cursor;
+use super::visit::Visitor;
+use super::walk::Walk;
+use crate::metadata::{EventClass, StreamClass, Trace};
+use crate::model::Scope;
+
+/// One event, borrowed from its packet. Nothing of it has been copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    pub(crate) trace: &'a Trace,
+    pub(crate) stream: &'a StreamClass,
+    pub(crate) class: &'a EventClass,
+    pub(crate) cycles: u64,
+    pub(crate) bytes: &'a [u8],
+    /// The packet's content ends here.
+    pub(crate) end: u64,
+    pub(crate) context_at: u64,
+    pub(crate) fields_at: u64,
+    pub(crate) slots: &'a [Cell<u64>],
+    pub(crate) packet: u64,
+}
+
+impl<'a> Event<'a> {
+    /// What the metadata of its trace has declared.
+    #[must_use]
+    pub fn trace(&self) -> &'a Trace {
+        self.trace
+    }
+
+    /// Of which kind its stream is.
+    #[must_use]
+    pub fn stream_class(&self) -> &'a StreamClass {
+        self.stream
+    }
+
+    /// Of which kind it is.
+    #[must_use]
+    pub fn class(&self) -> &'a EventClass {
+        self.class
+    }
+
+    /// When it happened, in cycles of its stream's clock.
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.cycles
+    }
+
+    /// When it happened, in nanoseconds since the clock's origin; none if its stream has no clock, or
+    /// if that is more than 292 years.
+    #[must_use]
+    pub fn time(&self) -> Option<i64> {
+        self.stream.timescale?.nanoseconds(self.cycles)
+    }
+
+    /// Shows all that is visible: the packet's context, the common and the event's own context, and
+    /// the payload.
+    ///
+    /// # Errors
+    /// If the bytes are not those that were decoded.
+    #[inline]
+    pub fn visit<V: Visitor>(&self, visitor: &mut V) -> Result<(), FieldError> {
+        self.visit_packet_context(visitor)?;
+        self.visit_fields(visitor)
+    }
+
+    /// Shows what is visible of the packet's context.
+    ///
+    /// # Errors
+    /// If the bytes are not those that were decoded.
+    pub fn visit_packet_context<V: Visitor>(&self, visitor: &mut V) -> Result<(), FieldError> {
+        let Some(context) = &self.stream.packet_context else {
+            return Ok(());
+        };
+        if context.is_hidden() {
+            return Ok(());
+        }
+        let mut walk = self.walk(self.context_at, visitor);
+        walk.scope(Scope::PacketContext, context)
+    }
+
+    /// Shows what is visible of the event itself.
+    ///
+    /// # Errors
+    /// If the bytes are not those that were decoded.
+    pub fn visit_fields<V: Visitor>(&self, visitor: &mut V) -> Result<(), FieldError> {
+        let mut walk = self.walk(self.fields_at, visitor);
+        for (scope, root) in [
+            (Scope::CommonContext, &self.stream.event_context),
+            (Scope::SpecificContext, &self.class.context),
+            (Scope::Payload, &self.class.payload),
+        ] {
+            if let Some(structure) = root {
+                walk.scope(scope, structure)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which packet of its stream it is in: those that have been decoded are numbered 1, 2, ...
+    #[inline]
+    #[must_use]
+    pub fn packet(&self) -> u64 {
+        self.packet
+    }
+
+    /// The fields of the packet's context, one by one.
+    #[must_use]
+    pub fn packet_fields(&self) -> Fields<'a> {
+        self.fields_at(self.context_at)
+    }
+
+    /// The fields of the event, one by one: of the common context, of its own context, of the
+    /// payload. Each is a structure that begins with its alignment.
+    #[inline]
+    #[must_use]
+    pub fn fields(&self) -> Fields<'a> {
+        self.fields_at(self.fields_at)
+    }
+
+    #[inline]
+    fn fields_at(&self, position: u64) -> Fields<'a> {
+        Fields {
+            cursor: Cursor {
+                bytes: self.bytes,
+                position,
+                end: self.end,
+            },
+            slots: self.slots,
+        }
+    }
+
+    fn walk<'w, V>(&self, position: u64, visitor: &'w mut V) -> Walk<'w, 'a, V>
+    where
+        'a: 'w,
+    {
+        Walk {
+            cursor: Cursor {
+                bytes: self.bytes,
+                position,
+                end: self.end,
+            },
+            slots: self.slots,
+            visitor,
+        }
+    }
+}

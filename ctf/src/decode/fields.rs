@@ -1,0 +1,83 @@
+//! The fields of an event one by one, for programs that have learnt from its class what comes next.
+
+use std::cell::Cell;
+
+use super::error::FieldError;
+use super::run::{Cursor, keep};
+use super::visit::Visitor;
+use super::walk::{Walk, unseen};
+use crate::bits::sign_extended;
+use crate::model::{FieldClass, Integer};
+
+/// Stands before a field. Who takes fields in another order than the class says gets other numbers
+/// than were written, and perhaps an error, but nothing worse.
+#[derive(Debug, Clone)]
+pub struct Fields<'a> {
+    pub(crate) cursor: Cursor<'a>,
+    pub(crate) slots: &'a [Cell<u64>],
+}
+
+impl<'a> Fields<'a> {
+    /// Goes on to a multiple of `alignment` bits, a power of two: where a structure begins.
+    #[inline]
+    pub fn align(&mut self, alignment: u32) {
+        self.cursor.align(alignment);
+    }
+
+    /// Takes a number, with its sign if it has one.
+    ///
+    /// # Errors
+    /// If it is not all there.
+    #[inline]
+    pub fn number(&mut self, class: &Integer) -> Result<u64, FieldError> {
+        self.cursor.align(class.alignment);
+        let number = self.cursor.number(class.bits, class.order)?;
+        let number = if class.signed {
+            sign_extended(number, class.bits).cast_unsigned()
+        } else {
+            number
+        };
+        if let Some(slot) = class.slot {
+            keep(self.slots, slot, number);
+        }
+        Ok(number)
+    }
+
+    /// Takes a text of UTF-8 that ends with a zero. ([`FieldClass::String`])
+    ///
+    /// # Errors
+    /// If it does not end.
+    #[inline]
+    pub fn string(&mut self) -> Result<&'a [u8], FieldError> {
+        self.cursor.align(8);
+        self.cursor.text(1)
+    }
+
+    /// Takes any field, and shows it.
+    ///
+    /// # Errors
+    /// If it is not what its class says.
+    pub fn visit<V: Visitor>(
+        &mut self,
+        class: &FieldClass,
+        visitor: &mut V,
+    ) -> Result<(), FieldError> {
+        let mut walk = Walk {
+            cursor: self.cursor,
+            slots: self.slots,
+            visitor,
+        };
+        walk.class(class)?;
+        self.cursor = walk.cursor;
+        Ok(())
+    }
+
+    /// Takes any field, and shows nothing.
+    ///
+    /// # Errors
+    /// If it is not what its class says.
+    pub fn pass(&mut self, class: &FieldClass) -> Result<(), FieldError> {
+        self.cursor = unseen(self.cursor, self.slots, |walk| walk.class(class))?;
+        Ok(())
+    }
+}

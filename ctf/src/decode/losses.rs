@@ -1,0 +1,87 @@
+//! What a stream's packets say was lost between them.
+
+use super::packet::PacketHead;
+
+/// What was lost before the packet that was passed last, or in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Events.
+    pub events: Option<LostEvents>,
+    /// Packets, at least one.
+    pub packets: Option<u64>,
+    /// In cycles: the end of the packet before; none for the first packet.
+    pub previous_end: Option<u64>,
+    previous: Option<PacketHead>,
+}
+
+/// Events that were lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostEvents {
+    /// So many since the packet before, at least one.
+    Count(u64),
+    /// Some, before the stream's first packet or in it.
+    Some,
+}
+
+impl Losses {
+    /// Passes on to the packet that follows.
+    pub(crate) fn pass(&mut self, head: &PacketHead) {
+        let previous = self.previous.replace(*head);
+        self.previous_end = previous.and_then(|previous| previous.end);
+        let counted = |previous: PacketHead| {
+            let discarded = head.discarded?;
+            let since = discarded.since(previous.discarded?.value);
+            (since > 0).then_some(LostEvents::Count(since))
+        };
+        self.events = match previous {
+            Some(previous) => counted(previous),
+            None => head
+                .discarded
+                .filter(|discarded| discarded.value > 0)
+                .map(|_| LostEvents::Some),
+        };
+        self.packets = previous.and_then(|previous| {
+            let step = head.sequence?.since(previous.sequence?.value);
+            step.checked_sub(1).filter(|lost| *lost > 0)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::Counter;
+    use super::*;
+
+    fn packet(sequence: u64, discarded: u64) -> PacketHead {
+        let counter = |value| Some(Counter { value, bits: 8 });
+        PacketHead {
+            stream_class: 0,
+            stream_id: None,
+            begin: None,
+            end: Some(sequence * 10),
+            content_bits: 64,
+            packet_bits: 64,
+            sequence: counter(sequence),
+            discarded: counter(discarded),
+            foreign_uuid: None,
+            context_at: 0,
+            events_at: 0,
+        }
+    }
+
+    #[test]
+    fn counts_are_differences_and_wrap() {
+        let mut losses = Losses::default();
+        losses.pass(&packet(7, 250));
+        assert_eq!(
+            (losses.events, losses.packets),
+            (Some(LostEvents::Some), None)
+        );
+        losses.pass(&packet(8, 250));
+        assert_eq!((losses.events, losses.packets), (None, None));
+        losses.pass(&packet(11, 4));
+        assert_eq!(losses.events, Some(LostEvents::Count(10)));
+        assert_eq!(losses.packets, Some(2));
+        assert_eq!(losses.previous_end, Some(80));
+    }
+}

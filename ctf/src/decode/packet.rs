@@ -1,0 +1,191 @@
+//! What a packet says of itself, before its first event.
+
+use super::error::{DecodeError, FieldError};
+use super::run::{Cursor, State};
+use crate::metadata::{StreamClass, Trace};
+use crate::model::{Role, Uuid};
+
+/// First word of each packet that has one.
+const MAGIC: u64 = 0xC1FC_1FC1;
+
+/// No packet is longer, so that the next position to be aligned is a number too.
+const MOST_BITS: u64 = 1 << 62;
+
+/// What a packet says of itself in its header and context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketHead {
+    /// Which stream class.
+    pub stream_class: u64,
+    /// Which stream of its class. (`stream_instance_id`)
+    pub stream_id: Option<u64>,
+    /// In cycles: the stream's clock as the packet begins.
+    pub begin: Option<u64>,
+    /// In cycles: the stream's clock as the packet ends.
+    pub end: Option<u64>,
+    /// In bits, with header and context, without padding.
+    pub content_bits: u64,
+    /// In bits, with padding.
+    pub packet_bits: u64,
+    /// The packet's number in its stream.
+    pub sequence: Option<Counter>,
+    /// Events of the stream that were lost until the packet's end.
+    pub discarded: Option<Counter>,
+    /// The trace that it says it belongs to, if that is another one. `babeltrace2` 2.0.4 decodes such
+    /// packets, so they are no error here; who knows better may refuse them.
+    pub foreign_uuid: Option<Uuid>,
+    /// Where the packet context begins.
+    pub(crate) context_at: u64,
+    /// Where the first event begins.
+    pub(crate) events_at: u64,
+}
+
+/// A count that may pass its largest value and begin again at 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counter {
+    /// As it stands.
+    pub value: u64,
+    /// Width in bits.
+    pub bits: u8,
+}
+
+impl Counter {
+    /// How far it has come since it was `before`.
+    #[must_use]
+    pub const fn since(self, before: u64) -> u64 {
+        let period = u64::MAX >> ((64 - self.bits as u32) & 63);
+        self.value.wrapping_sub(before) & period
+    }
+}
+
+impl PacketHead {
+    /// Reads it from `bytes`, which begin with the packet, and end with it or later. `available` is
+    /// how many bytes there are of the packet and what follows, if that is more than `bytes`; where
+    /// the packet says nothing of its size it is all of that.
+    ///
+    /// # Errors
+    /// If this is no packet of `trace`, or if it says that it is larger than what is available.
+    pub fn read(trace: &Trace, bytes: &[u8], available: u64) -> Result<Self, DecodeError> {
+        let mut state = State::default();
+        Self::decode(trace, bytes, available, &mut state).map(|(head, _)| head)
+    }
+
+    /// Likewise, and leaves in `state` what the events need.
+    pub(crate) fn decode<'t>(
+        trace: &'t Trace,
+        bytes: &[u8],
+        available: u64,
+        state: &mut State,
+    ) -> Result<(Self, &'t StreamClass), DecodeError> {
+        let available = available.saturating_mul(8).min(MOST_BITS);
+        let mut cursor = Cursor {
+            bytes,
+            position: 0,
+            end: available,
+        };
+        state.begin_packet();
+        state.need_slots(crate::metadata::STREAM_SLOTS_END);
+        let failed = |cursor: &Cursor<'_>, what| DecodeError::Field {
+            at: cursor.position,
+            what,
+        };
+        trace
+            .header_plan
+            .run(&mut cursor, state)
+            .map_err(|what| failed(&cursor, what))?;
+        check_magic(state)?;
+        let foreign_uuid = foreign_uuid(trace, state);
+        let id = state.roles.get(Role::StreamClassId).map(|(id, _)| id);
+        let stream = match id {
+            Some(id) => trace.streams.get(&id),
+            None => trace.streams.values().next(),
+        };
+        let Some(stream) = stream else {
+            let id = id.unwrap_or(0);
+            return Err(DecodeError::UnknownStreamClass { id });
+        };
+        state.need_slots(stream.slots);
+        state.shared_slots = trace.shared_slots(stream);
+        let stream_id = state.roles.get(Role::StreamId).map(|(id, _)| id);
+        let context_at = cursor.position;
+        stream
+            .context_plan
+            .run(&mut cursor, state)
+            .map_err(|what| failed(&cursor, what))?;
+        let said = |role| state.roles.get(role).map(|(value, _)| value);
+        let (content_bits, packet_bits) = match (said(Role::ContentSize), said(Role::PacketSize)) {
+            (Some(content), Some(packet)) => (content, packet),
+            (Some(content), None) => (content, content),
+            (None, Some(packet)) => (packet, packet),
+            (None, None) => (available, available),
+        };
+        let why = if content_bits > packet_bits {
+            Some("more is used than there is")
+        } else if packet_bits % 8 != 0 {
+            Some("that is not a whole number of bytes")
+        } else if content_bits < cursor.position || packet_bits == 0 {
+            Some("its header and context alone take more")
+        } else if packet_bits > available {
+            Some("it is not all there")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(DecodeError::Sizes {
+                packet: packet_bits,
+                content: content_bits,
+                why,
+            });
+        }
+        let counter = |role| {
+            let said = state.roles.get(role);
+            said.map(|(value, bits)| Counter { value, bits })
+        };
+        let head = Self {
+            stream_class: stream.id,
+            stream_id,
+            begin: said(Role::Timestamp).map(|_| state.cycles),
+            end: said(Role::PacketEnd),
+            content_bits,
+            packet_bits,
+            sequence: counter(Role::PacketSequence),
+            discarded: counter(Role::DiscardedEvents),
+            foreign_uuid,
+            context_at,
+            events_at: cursor.position,
+        };
+        Ok((head, stream))
+    }
+
+    /// In bytes, with padding.
+    #[must_use]
+    pub const fn packet_bytes(&self) -> u64 {
+        self.packet_bits / 8
+    }
+}
+
+fn check_magic(state: &State) -> Result<(), DecodeError> {
+    match state.roles.get(Role::PacketMagic) {
+        Some((found, _)) if found != MAGIC => Err(DecodeError::Magic { found }),
+        _ => Ok(()),
+    }
+}
+
+fn foreign_uuid(trace: &Trace, state: &State) -> Option<Uuid> {
+    let found = state.uuid.map(Uuid)?;
+    (trace.uuid? != found).then_some(found)
+}
+
+impl DecodeError {
+    /// Whether the bytes that were given ended before the packet's header and context, so that more
+    /// of them might help.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        matches!(
+            self,
+            Self::Field {
+                what: FieldError::PastEnd { .. },
+                ..
+            }
+        )
+    }
+}

@@ -1,0 +1,515 @@
+//! Plans: what must be done to find the end of a structure and to learn what steers decoding, as a
+//! flat list of steps. A field that nothing depends on costs nothing of its own: neighbours of
+//! fixed size become one step.
+
+use crate::model::{
+    ByteOrder, FieldClass, Integer, Length, Role, Selection, Slot, Structure, Variant,
+};
+
+/// Steps over one structure or over several that follow one another.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Plan {
+    pub(crate) steps: Box<[Step]>,
+    /// What is known of the position after the last step.
+    pub(crate) end: Known,
+}
+
+/// One step of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// To the next multiple of so many bits.
+    Align(u32),
+    /// Over so many bits, the last of which belong to a field of this order.
+    Skip(u64, ByteOrder),
+    /// A field of this order follows. If it does not begin with a byte, the field before it must
+    /// have had the same.
+    Order(ByteOrder),
+    /// A number that somebody needs.
+    Read(Read),
+    /// Likewise, of seven bits in each byte.
+    ReadVariable(ReadVariable),
+    /// Over seven bits of each byte, signed or not, to the first byte that says it is the last.
+    SkipVariable(bool),
+    /// To the end of a text: a code unit of so many bytes, all zero.
+    SkipString(u8),
+    /// Over as many times so many bits as the slot says.
+    Repeat(Slot, u64, ByteOrder),
+    /// So many elements that take no bits.
+    Empty(Length),
+    /// So many times the same.
+    Loop(Box<Loop>),
+    /// One of several.
+    Choose(Box<Choice>),
+    /// These 16 bytes are the metadata's identity.
+    MetadataUuid,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Read {
+    pub(crate) bits: u8,
+    pub(crate) signed: bool,
+    pub(crate) order: ByteOrder,
+    pub(crate) meaning: Meaning,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ReadVariable {
+    pub(crate) signed: bool,
+    pub(crate) meaning: Meaning,
+}
+
+/// What a number that has been read is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Meaning {
+    pub(crate) slot: Option<Slot>,
+    pub(crate) role: Option<Role>,
+    pub(crate) moves_clock: bool,
+    pub(crate) boolean: bool,
+}
+
+impl Meaning {
+    const fn is_needed(self) -> bool {
+        self.slot.is_some() || self.role.is_some() || self.moves_clock
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Loop {
+    pub(crate) count: Length,
+    /// The fewest bits that an element takes.
+    pub(crate) least_bits: u64,
+    pub(crate) body: Box<[Step]>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Choice {
+    pub(crate) selector: Slot,
+    pub(crate) signed: bool,
+    /// The first that fits is taken.
+    pub(crate) options: Box<[(Ranges, Box<[Step]>)]>,
+    /// Whether nothing may fit.
+    pub(crate) optional: bool,
+}
+
+/// Values that select.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Ranges {
+    NotZero,
+    /// First and last of each, as [`rank`]s.
+    In(Box<[(u64, u64)]>),
+}
+
+/// A number so that signed ones are in order too: the smallest there is becomes 0.
+#[inline]
+const fn rank(bits: u64, signed: bool) -> u64 {
+    bits ^ ((signed as u64) << 63)
+}
+
+impl Ranges {
+    /// Those that the selector can say at all.
+    fn new(ranges: &[(i128, i128)], signed: bool) -> Self {
+        let (least, most) = if signed {
+            (i128::from(i64::MIN), i128::from(i64::MAX))
+        } else {
+            (0, i128::from(u64::MAX))
+        };
+        let rank = |value: i128| u64::try_from(value - least).unwrap_or(0);
+        let within = |(low, high): &(i128, i128)| {
+            let (low, high) = ((*low).max(least), (*high).min(most));
+            (low <= high).then(|| (rank(low), rank(high)))
+        };
+        Self::In(ranges.iter().filter_map(within).collect())
+    }
+
+    /// Whether they contain the number of these bits.
+    #[inline]
+    pub(crate) fn contain(&self, bits: u64, signed: bool) -> bool {
+        match self {
+            Self::NotZero => bits != 0,
+            Self::In(ranges) => {
+                let value = rank(bits, signed);
+                ranges
+                    .iter()
+                    .any(|(low, high)| *low <= value && value <= *high)
+            }
+        }
+    }
+}
+
+/// What is known of a position when a plan is made: its remainder by `modulus` bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// A power of two; 1 if nothing is known.
+    modulus: u64,
+    remainder: u64,
+}
+
+impl Known {
+    /// The first bit of a packet.
+    pub(crate) const BEGIN: Self = Self {
+        modulus: 1 << 32,
+        remainder: 0,
+    };
+
+    const fn multiple_of(alignment: u32) -> Self {
+        Self {
+            modulus: alignment as u64,
+            remainder: 0,
+        }
+    }
+
+    const fn after(self, bits: u64) -> Self {
+        Self {
+            modulus: self.modulus,
+            remainder: self.remainder.wrapping_add(bits) & (self.modulus - 1),
+        }
+    }
+
+    /// What holds for both.
+    fn or(self, other: Self) -> Self {
+        let mut modulus = self.modulus.min(other.modulus);
+        while modulus > 1 && (self.remainder ^ other.remainder) & (modulus - 1) != 0 {
+            modulus /= 2;
+        }
+        Self {
+            modulus,
+            remainder: self.remainder & (modulus - 1),
+        }
+    }
+
+    /// The remainder by `alignment`, if it is known.
+    fn modulo(self, alignment: u32) -> Option<u64> {
+        let alignment = u64::from(alignment);
+        (alignment <= self.modulus).then_some(self.remainder & (alignment - 1))
+    }
+
+    fn is_whole_bytes(self) -> bool {
+        self.modulo(8) == Some(0)
+    }
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            modulus: 1,
+            remainder: 0,
+        }
+    }
+}
+
+impl Plan {
+    /// Over `structures`, one after the other, from a position of which `begin` is known.
+    pub(crate) fn over<'a>(
+        begin: Known,
+        structures: impl IntoIterator<Item = &'a Structure>,
+    ) -> Self {
+        let mut compiler = Compiler {
+            steps: Vec::new(),
+            known: begin,
+            least_bits: 0,
+        };
+        for structure in structures {
+            compiler.structure(structure);
+        }
+        Self {
+            steps: compiler.steps.into_boxed_slice(),
+            end: compiler.known,
+        }
+    }
+}
+
+struct Compiler {
+    steps: Vec<Step>,
+    known: Known,
+    /// The fewest bits of all steps so far, without alignment.
+    least_bits: u64,
+}
+
+impl Compiler {
+    /// A body of its own, from a position of which `known` is known.
+    fn body(known: Known, compile: impl FnOnce(&mut Self)) -> Self {
+        let mut body = Self {
+            steps: Vec::new(),
+            known,
+            least_bits: 0,
+        };
+        compile(&mut body);
+        body
+    }
+
+    fn structure(&mut self, structure: &Structure) {
+        self.align(structure.alignment);
+        for member in &structure.members {
+            self.class(&member.class);
+        }
+    }
+
+    fn class(&mut self, class: &FieldClass) {
+        match class {
+            FieldClass::Integer(integer) => self.integer(integer),
+            FieldClass::Float(field)
+            | FieldClass::BitArray(field)
+            | FieldClass::BitMap(field, _) => {
+                self.align(field.alignment);
+                self.skip_field(u64::from(field.bits), field.order);
+            }
+            FieldClass::Boolean(field) => {
+                self.align(field.alignment);
+                self.number(Read {
+                    bits: field.bits,
+                    signed: false,
+                    order: field.order,
+                    meaning: Meaning {
+                        slot: field.slot,
+                        boolean: true,
+                        ..Meaning::default()
+                    },
+                });
+            }
+            FieldClass::VariableInteger(integer) => {
+                self.align(8);
+                let meaning = Meaning {
+                    slot: integer.slot,
+                    role: integer.role,
+                    moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
+                    boolean: false,
+                };
+                self.least_bits = self.least_bits.saturating_add(8);
+                self.known = Known::multiple_of(8);
+                self.steps.push(if meaning.is_needed() {
+                    Step::ReadVariable(ReadVariable {
+                        signed: integer.signed,
+                        meaning,
+                    })
+                } else {
+                    Step::SkipVariable(integer.signed)
+                });
+            }
+            FieldClass::String(encoding) => {
+                self.align(8);
+                let unit = encoding.unit();
+                self.least_bits = self.least_bits.saturating_add(u64::from(unit) * 8);
+                self.known = Known::multiple_of(8);
+                self.steps.push(Step::SkipString(unit));
+            }
+            FieldClass::Text { length, .. } => self.bytes(length),
+            FieldClass::Blob { length, role, .. } => {
+                if role.is_some() {
+                    self.metadata_uuid();
+                } else {
+                    self.bytes(length);
+                }
+            }
+            FieldClass::Structure(structure) => self.structure(structure),
+            FieldClass::Array {
+                element,
+                length,
+                alignment,
+                role,
+            } => {
+                self.align(*alignment);
+                if role.is_some() {
+                    self.metadata_uuid();
+                } else {
+                    self.array(element, length);
+                }
+            }
+            FieldClass::Optional {
+                selector,
+                ranges,
+                class,
+                signed,
+            } => {
+                let body = Self::body(self.known, |body| body.class(class));
+                let ranges = if ranges.is_empty() {
+                    Ranges::NotZero
+                } else {
+                    Ranges::new(ranges, *signed)
+                };
+                self.known = self.known.or(body.known);
+                self.steps.push(Step::Choose(Box::new(Choice {
+                    selector: *selector,
+                    signed: *signed,
+                    options: Box::new([(ranges, body.steps.into())]),
+                    optional: true,
+                })));
+            }
+            FieldClass::Variant(variant) => self.variant(variant),
+        }
+    }
+
+    fn integer(&mut self, integer: &Integer) {
+        self.align(integer.alignment);
+        self.number(Read {
+            bits: integer.bits,
+            signed: integer.signed,
+            order: integer.order,
+            meaning: Meaning {
+                slot: integer.slot,
+                role: integer.role,
+                moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
+                boolean: false,
+            },
+        });
+    }
+
+    fn number(&mut self, read: Read) {
+        let bits = u64::from(read.bits);
+        if !read.meaning.is_needed() {
+            self.skip_field(bits, read.order);
+            return;
+        }
+        self.check_order(read.order);
+        self.least_bits = self.least_bits.saturating_add(bits);
+        self.known = self.known.after(bits);
+        self.steps.push(Step::Read(read));
+    }
+
+    fn variant(&mut self, variant: &Variant) {
+        let mut options = Vec::with_capacity(variant.options.len());
+        let mut known: Option<Known> = None;
+        let mut least = u64::MAX;
+        for option in &variant.options {
+            let body = Self::body(self.known, |body| body.class(&option.class));
+            let ranges: &[_] = match &option.ranges {
+                Selection::Ranges(ranges) => ranges,
+                // Resolved long ago.
+                Selection::Label(_) => &[],
+            };
+            known = Some(known.map_or(body.known, |known| known.or(body.known)));
+            least = least.min(body.least_bits);
+            options.push((Ranges::new(ranges, variant.signed), body.steps.into()));
+        }
+        if let Some(known) = known {
+            self.known = known;
+            self.least_bits = self.least_bits.saturating_add(least);
+        }
+        self.steps.push(Step::Choose(Box::new(Choice {
+            selector: variant.selector,
+            signed: variant.signed,
+            options: options.into(),
+            optional: false,
+        })));
+    }
+
+    fn array(&mut self, element: &FieldClass, length: &Length) {
+        // Each element begins with its alignment. If the one before ends with it too, that needs no
+        // step of its own.
+        let alignment = element.alignment();
+        let known = Known::multiple_of(alignment);
+        let mut body = Self::body(known, |body| body.class(element));
+        if body.known.modulo(alignment) != Some(0) {
+            body.steps.insert(0, Step::Align(alignment));
+        }
+        let stride = match &*body.steps {
+            [] => Some((0, ByteOrder::Little)),
+            [Step::Skip(bits, order)] => Some((*bits, *order)),
+            _ => None,
+        };
+        match (length, stride) {
+            (Length::Static(0), _) => {}
+            (length, Some((0, _))) => self.steps.push(Step::Empty(length.clone())),
+            (Length::Static(count), Some((bits, order))) if count.checked_mul(bits).is_some() => {
+                if let Some(bits) = count.checked_mul(bits) {
+                    self.skip(bits, order);
+                }
+            }
+            (Length::Dynamic(slot), Some((bits, order))) => {
+                self.steps.push(Step::Repeat(*slot, bits, order));
+                self.known = self.known.or(body.known);
+            }
+            _ => {
+                if let Length::Static(count) = length {
+                    self.least_bits = self
+                        .least_bits
+                        .saturating_add(count.saturating_mul(body.least_bits));
+                }
+                self.known = self.known.or(body.known);
+                self.steps.push(Step::Loop(Box::new(Loop {
+                    count: length.clone(),
+                    least_bits: body.least_bits,
+                    body: body.steps.into(),
+                })));
+            }
+        }
+    }
+
+    fn bytes(&mut self, length: &Length) {
+        self.align(8);
+        match length {
+            Length::Static(bytes) => match bytes.checked_mul(8) {
+                Some(0) => {}
+                Some(bits) => self.skip(bits, ByteOrder::Little),
+                // More than any packet holds: as a loop it finds its end.
+                None => self.steps.push(Step::Loop(Box::new(Loop {
+                    count: length.clone(),
+                    least_bits: 8,
+                    body: Box::new([Step::Skip(8, ByteOrder::Little)]),
+                }))),
+            },
+            Length::Dynamic(slot) => {
+                self.steps.push(Step::Repeat(*slot, 8, ByteOrder::Little));
+                self.known = Known::multiple_of(8);
+            }
+        }
+    }
+
+    fn metadata_uuid(&mut self) {
+        self.align(8);
+        self.steps.push(Step::MetadataUuid);
+        self.known = self.known.after(128);
+        self.least_bits = self.least_bits.saturating_add(128);
+    }
+
+    fn align(&mut self, alignment: u32) {
+        match self.known.modulo(alignment) {
+            Some(0) => {}
+            Some(remainder) => {
+                let padding = u64::from(alignment) - remainder;
+                match self.steps.last_mut() {
+                    Some(Step::Skip(bits, _)) if *bits < 1 << 32 => *bits += padding,
+                    _ => self.steps.push(Step::Align(alignment)),
+                }
+                self.known = self.known.after(padding);
+            }
+            None => {
+                self.steps.push(Step::Align(alignment));
+                self.known = Known::multiple_of(alignment);
+            }
+        }
+    }
+
+    fn skip_field(&mut self, bits: u64, order: ByteOrder) {
+        self.check_order(order);
+        self.skip(bits, order);
+    }
+
+    fn skip(&mut self, bits: u64, order: ByteOrder) {
+        self.least_bits = self.least_bits.saturating_add(bits);
+        self.known = self.known.after(bits);
+        if let Some(Step::Skip(before, last)) = self.steps.last_mut()
+            && let Some(sum) = before.checked_add(bits)
+        {
+            *before = sum;
+            *last = order;
+            return;
+        }
+        self.steps.push(Step::Skip(bits, order));
+    }
+
+    fn check_order(&mut self, order: ByteOrder) {
+        if self.known.is_whole_bytes() {
+            return;
+        }
+        // The field before, if it is known, says it already.
+        match self.steps.last() {
+            Some(Step::Skip(_, before)) if *before == order => {}
+            Some(Step::Read(read)) if read.order == order => {}
+            _ => self.steps.push(Step::Order(order)),
+        }
+    }
+}
+
+fn moves_clock(role: Option<Role>, mapped: bool, signed: bool) -> bool {
+    !signed && role != Some(Role::PacketEnd) && (mapped || role == Some(Role::Timestamp))
+}

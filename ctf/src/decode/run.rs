@@ -1,0 +1,350 @@
+//! Runs a plan over the bytes of a packet: finds where structures end, checks that all of it is
+//! there, and picks up what steers decoding.
+
+use std::cell::Cell;
+
+use memchr::memchr;
+
+use super::error::FieldError;
+use super::plan::{Choice, Loop, Meaning, Plan, Step};
+use crate::bits::{aligned, load, sign_extended};
+use crate::clock;
+use crate::model::{ByteOrder, Length, Role, Slot};
+
+/// Most elements that take no bits, in a packet of few bits: each bit allows for one more. Those that
+/// take bits are bounded by the packet.
+const MOST_EMPTY_ELEMENTS: u64 = 1 << 16;
+
+/// What decoding one packet leaves behind for what follows in it.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The stream's clock, in cycles.
+    pub(crate) cycles: u64,
+    pub(crate) roles: Roles,
+    /// Numbers that lengths and selections refer to. In cells, because a walk over an event, which
+    /// may be repeated, passes the same fields again and finds the same numbers.
+    pub(crate) slots: Vec<Cell<u64>>,
+    pub(crate) uuid: Option<[u8; 16]>,
+    /// Elements that took no bits, so far in this packet.
+    empty_elements: u64,
+    /// As [`Trace::shared_slots`](crate::metadata::Trace::shared_slots) when the packet began.
+    pub(crate) shared_slots: u32,
+    order: Option<ByteOrder>,
+}
+
+/// The numbers that fields with a role said, with their widths in bits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Roles {
+    values: [(u64, u8); 11],
+}
+
+impl Roles {
+    /// What the field of this role said, and how many bits it has.
+    #[inline]
+    pub(crate) fn get(&self, role: Role) -> Option<(u64, u8)> {
+        let said = self.values.get(role as usize).copied();
+        said.filter(|(_, bits)| *bits > 0)
+    }
+
+    #[inline]
+    fn set(&mut self, role: Role, value: u64, bits: u8) {
+        if let Some(place) = self.values.get_mut(role as usize) {
+            *place = (value, bits);
+        }
+    }
+}
+
+/// A place in the bits of a packet, and where they end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) position: u64,
+    /// Nothing beyond this bit is read.
+    pub(crate) end: u64,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    pub(crate) fn align(&mut self, alignment: u32) {
+        self.position = aligned(self.position, alignment);
+    }
+
+    #[inline]
+    fn skip(&mut self, bits: u64) -> Result<(), FieldError> {
+        let end = self.position.saturating_add(bits);
+        if end > self.end {
+            return Err(self.past_end(bits));
+        }
+        self.position = end;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn number(&mut self, bits: u8, order: ByteOrder) -> Result<u64, FieldError> {
+        let width = u64::from(bits);
+        let end = self.position.saturating_add(width);
+        match load(self.bytes, self.position, bits, order) {
+            Some(number) if end <= self.end => {
+                self.position = end;
+                Ok(number)
+            }
+            _ => Err(self.past_end(width)),
+        }
+    }
+
+    /// `length` bytes from here on. The position is that of a byte.
+    pub(crate) fn bytes(&mut self, length: u64) -> Result<&'a [u8], FieldError> {
+        let bits = length.saturating_mul(8);
+        let first = self.position / 8;
+        let end = self.position.saturating_add(bits);
+        let range = usize::try_from(first)
+            .ok()
+            .zip(usize::try_from(end / 8).ok());
+        match range.and_then(|(first, end)| self.bytes.get(first..end)) {
+            Some(bytes) if end <= self.end => {
+                self.position = end;
+                Ok(bytes)
+            }
+            _ => Err(self.past_end(bits)),
+        }
+    }
+
+    /// The text from here to its end, which is a code unit of `unit` bytes, all zero, and passes it.
+    pub(crate) fn text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
+        let endless = FieldError::EndlessText { end: self.end };
+        let first = usize::try_from(self.position / 8).map_err(|_| endless)?;
+        let end = usize::try_from(self.end / 8)
+            .unwrap_or(usize::MAX)
+            .min(self.bytes.len());
+        let rest = self.bytes.get(first..end).ok_or(endless)?;
+        let unit = usize::from(unit);
+        let length = if unit == 1 {
+            memchr(0, rest)
+        } else {
+            let mut units = rest.chunks_exact(unit);
+            let whole = units.position(|unit| unit.iter().all(|byte| *byte == 0));
+            whole.map(|units| units * unit)
+        };
+        let length = length.ok_or(endless)?;
+        self.position += (length as u64 + unit as u64) * 8;
+        rest.get(..length).ok_or(endless)
+    }
+
+    /// A number of seven bits in each byte, and how many bits that makes.
+    pub(crate) fn variable(&mut self, signed: bool) -> Result<(u64, u8), FieldError> {
+        let (mut number, mut bits) = (0_u64, 0_u8);
+        loop {
+            let byte = self.number(8, ByteOrder::Little)?;
+            let seven = byte & 0x7F;
+            let fits = bits < 63
+                || match (signed, bits) {
+                    (false, 63) => seven <= 1,
+                    (true, 63) => seven == 0 || seven == 0x7F,
+                    _ => false,
+                };
+            if !fits {
+                return Err(FieldError::EndlessNumber);
+            }
+            number |= seven << bits;
+            bits += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let width = bits.min(64);
+        if signed {
+            number = sign_extended(number, width).cast_unsigned();
+        }
+        Ok((number, width))
+    }
+
+    fn past_end(&self, bits: u64) -> FieldError {
+        FieldError::PastEnd {
+            bits,
+            end: self.end.min(self.bytes.len() as u64 * 8),
+        }
+    }
+
+    /// Whether `count` elements of at least `bits` each may follow.
+    pub(crate) fn has_room(&self, count: u64, bits: u64) -> Result<(), FieldError> {
+        let room = match bits {
+            0 => count <= MOST_EMPTY_ELEMENTS,
+            _ => count
+                .checked_mul(bits)
+                .is_some_and(|bits| bits <= self.end.saturating_sub(self.position)),
+        };
+        if room {
+            Ok(())
+        } else {
+            Err(FieldError::TooMany {
+                count,
+                end: self.end,
+            })
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn begin_packet(&mut self) {
+        self.roles = Roles::default();
+        self.uuid = None;
+        self.order = None;
+        self.empty_elements = 0;
+    }
+
+    /// Makes room for slots that the metadata has given since.
+    #[inline]
+    pub(crate) fn need_slots(&mut self, count: u32) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if self.slots.len() < count {
+            self.slots.resize(count, Cell::new(0));
+        }
+    }
+
+    /// Counts elements that took no bits. Who shows them takes time for each.
+    fn pass_empty(&mut self, count: u64, cursor: &Cursor<'_>) -> Result<(), FieldError> {
+        self.empty_elements = self.empty_elements.saturating_add(count);
+        if self.empty_elements > MOST_EMPTY_ELEMENTS.saturating_add(cursor.position) {
+            let end = cursor.end;
+            return Err(FieldError::TooMany { count, end });
+        }
+        Ok(())
+    }
+
+    fn length(&self, length: &Length) -> u64 {
+        match length {
+            Length::Static(length) => *length,
+            Length::Dynamic(slot) => kept(&self.slots, *slot),
+        }
+    }
+
+    fn keep(&mut self, meaning: Meaning, value: u64, bits: u8) {
+        if let Some(slot) = meaning.slot {
+            let value = if meaning.boolean {
+                u64::from(value != 0)
+            } else {
+                value
+            };
+            keep(&self.slots, slot, value);
+        }
+        if let Some(role) = meaning.role {
+            self.roles.set(role, value, bits);
+        }
+        if meaning.moves_clock {
+            self.cycles = clock::moved(self.cycles, value, bits);
+        }
+    }
+}
+
+/// What a slot holds. One that has not been written is 0.
+#[inline]
+pub(crate) fn kept(slots: &[Cell<u64>], slot: Slot) -> u64 {
+    let place = usize::try_from(slot.0).ok();
+    place
+        .and_then(|place| slots.get(place))
+        .map_or(0, Cell::get)
+}
+
+#[inline]
+pub(crate) fn keep(slots: &[Cell<u64>], slot: Slot, value: u64) {
+    let place = usize::try_from(slot.0).ok();
+    if let Some(cell) = place.and_then(|place| slots.get(place)) {
+        cell.set(value);
+    }
+}
+
+/// What a selector's slot says.
+#[inline]
+pub(crate) fn selected(slots: &[Cell<u64>], slot: Slot, signed: bool) -> i128 {
+    let value = kept(slots, slot);
+    if signed {
+        i128::from(value.cast_signed())
+    } else {
+        i128::from(value)
+    }
+}
+
+impl Plan {
+    /// Takes all steps from where `cursor` stands.
+    ///
+    /// # Errors
+    /// If the bytes cannot be what was planned for. The cursor then stands where that was found.
+    #[inline]
+    pub(crate) fn run(&self, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+        run(&self.steps, cursor, state)
+    }
+}
+
+fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+    for step in steps {
+        match step {
+            Step::Align(alignment) => cursor.align(*alignment),
+            Step::Skip(bits, order) => {
+                cursor.skip(*bits)?;
+                state.order = Some(*order);
+            }
+            Step::Read(read) => {
+                let number = cursor.number(read.bits, read.order)?;
+                state.order = Some(read.order);
+                let number = if read.signed {
+                    sign_extended(number, read.bits).cast_unsigned()
+                } else {
+                    number
+                };
+                state.keep(read.meaning, number, read.bits);
+            }
+            Step::SkipString(unit) => {
+                cursor.text(*unit)?;
+            }
+            Step::Repeat(slot, bits, order) => {
+                let count = kept(&state.slots, *slot);
+                cursor.has_room(count, *bits)?;
+                cursor.skip(count.saturating_mul(*bits))?;
+                state.order = Some(*order);
+            }
+            Step::Empty(length) => state.pass_empty(state.length(length), cursor)?,
+            Step::Choose(choice) => choose(choice, cursor, state)?,
+            Step::Loop(repeated) => repeat(repeated, cursor, state)?,
+            Step::Order(order) => {
+                let within_byte = !cursor.position.is_multiple_of(8);
+                if within_byte && state.order.is_some_and(|before| before != *order) {
+                    return Err(FieldError::OrderWithinByte);
+                }
+            }
+            Step::ReadVariable(read) => {
+                let (number, bits) = cursor.variable(read.signed)?;
+                state.keep(read.meaning, number, bits);
+            }
+            Step::SkipVariable(signed) => {
+                cursor.variable(*signed)?;
+            }
+            Step::MetadataUuid => state.uuid = cursor.bytes(16)?.try_into().ok(),
+        }
+    }
+    Ok(())
+}
+
+fn choose(choice: &Choice, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+    let value = kept(&state.slots, choice.selector);
+    let mut options = choice.options.iter();
+    match options.find(|(ranges, _)| ranges.contain(value, choice.signed)) {
+        Some((_, steps)) => run(steps, cursor, state),
+        None if choice.optional => Ok(()),
+        None => Err(FieldError::NoOption {
+            value: selected(&state.slots, choice.selector, choice.signed),
+        }),
+    }
+}
+
+fn repeat(repeated: &Loop, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+    let count = state.length(&repeated.count);
+    cursor.has_room(count, repeated.least_bits)?;
+    for _ in 0..count {
+        let before = cursor.position;
+        run(&repeated.body, cursor, state)?;
+        if cursor.position == before {
+            state.pass_empty(1, cursor)?;
+        }
+    }
+    Ok(())
+}

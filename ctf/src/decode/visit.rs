@@ -1,0 +1,87 @@
+//! How a program sees the fields of an event: as a walk, in the order in which they lie.
+
+use crate::model::{Base, Labels, Scope};
+
+/// What a number looks like when it is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct NumberFormat<'a> {
+    /// How many bits it has.
+    pub bits: u8,
+    /// In which base.
+    pub base: Base,
+    /// Present if it is an enumeration.
+    pub labels: Option<&'a Labels>,
+}
+
+/// Is told each visible field, in order. Nothing is allocated for the telling: texts and blobs are
+/// borrowed from the packet.
+///
+/// A scope is [`begin_scope`](Self::begin_scope), the walk of one structure, then
+/// [`end_scope`](Self::end_scope). Scopes that show nothing are left out. Each method that a program
+/// has no use for may stay as it is.
+pub trait Visitor {
+    /// A root begins; its structure follows.
+    fn begin_scope(&mut self, scope: Scope) {
+        let _ = scope;
+    }
+    /// The root ends.
+    fn end_scope(&mut self) {}
+    /// A structure begins; of each visible member its name, then its value follow.
+    fn begin_structure(&mut self) {}
+    /// The next value belongs to the member of this name.
+    fn member(&mut self, name: &str) {
+        let _ = name;
+    }
+    /// The structure ends.
+    fn end_structure(&mut self) {}
+    /// An array of so many elements begins; of each its index, then its value follow.
+    fn begin_array(&mut self, length: u64) {
+        let _ = length;
+    }
+    /// The next value is the element of this index.
+    fn element(&mut self, index: u64) {
+        let _ = index;
+    }
+    /// The array ends.
+    fn end_array(&mut self) {}
+    /// A variant begins, with the name of the option that is taken; one value follows.
+    fn begin_variant(&mut self, option: Option<&str>) {
+        let _ = option;
+    }
+    /// The variant ends.
+    fn end_variant(&mut self) {}
+    /// An optional field begins; if it is present one value follows.
+    fn begin_optional(&mut self, present: bool) {
+        let _ = present;
+    }
+    /// The optional field ends.
+    fn end_optional(&mut self) {}
+    /// A number without sign.
+    fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
+        let _ = (value, format);
+    }
+    /// A number with sign.
+    fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
+        let _ = (value, format);
+    }
+    /// A floating point number of 32 or 64 bits.
+    fn float(&mut self, value: f64, bits: u8) {
+        let _ = (value, bits);
+    }
+    /// A boolean.
+    fn boolean(&mut self, value: bool) {
+        let _ = value;
+    }
+    /// Bits, with their flags if it is a bit map.
+    fn bit_array(&mut self, value: u64, bits: u8, flags: Option<&Labels>) {
+        let _ = (value, bits, flags);
+    }
+    /// A text, usually UTF-8, but that is not checked.
+    fn text(&mut self, bytes: &[u8]) {
+        let _ = bytes;
+    }
+    /// Bytes that are no text.
+    fn blob(&mut self, bytes: &[u8], media_type: &str) {
+        let _ = (bytes, media_type);
+    }
+}

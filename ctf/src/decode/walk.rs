@@ -1,0 +1,283 @@
+//! Walks over the fields of an event for a [`Visitor`], in the order in which they lie.
+
+use std::cell::Cell;
+
+use super::error::FieldError;
+use super::run::{Cursor, keep, kept, selected};
+use super::visit::{NumberFormat, Visitor};
+use crate::bits::sign_extended;
+use crate::model::{
+    BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Selection, Structure,
+    VariableInteger,
+};
+
+/// A walk over one packet's fields: where it stands, and what lengths and selections it has passed.
+pub(crate) struct Walk<'w, 'a, V> {
+    pub(crate) cursor: Cursor<'a>,
+    pub(crate) slots: &'w [Cell<u64>],
+    pub(crate) visitor: &'w mut V,
+}
+
+impl<V: Visitor> Walk<'_, '_, V> {
+    /// Shows the root `structure`, unless nothing of it is visible, and stands behind it then.
+    pub(crate) fn scope(&mut self, scope: Scope, structure: &Structure) -> Result<(), FieldError> {
+        if structure.is_hidden() {
+            self.cursor = unseen(self.cursor, self.slots, |walk| walk.structure(structure))?;
+            return Ok(());
+        }
+        self.visitor.begin_scope(scope);
+        self.structure(structure)?;
+        self.visitor.end_scope();
+        Ok(())
+    }
+
+    /// Shows `structure`, and stands behind it then.
+    pub(crate) fn structure(&mut self, structure: &Structure) -> Result<(), FieldError> {
+        self.cursor.align(structure.alignment);
+        self.visitor.begin_structure();
+        for member in &structure.members {
+            if member.hidden {
+                let pass = |walk: &mut Walk<'_, '_, Unseen>| walk.class(&member.class);
+                self.cursor = unseen(self.cursor, self.slots, pass)?;
+            } else {
+                self.visitor.member(&member.name);
+                self.class(&member.class)?;
+            }
+        }
+        self.visitor.end_structure();
+        Ok(())
+    }
+
+    pub(crate) fn class(&mut self, class: &FieldClass) -> Result<(), FieldError> {
+        match class {
+            FieldClass::Integer(integer) => self.integer(integer),
+            FieldClass::String(encoding) => self.string(*encoding),
+            FieldClass::Structure(structure) => self.structure(structure),
+            FieldClass::Text { length, encoding } => self.text(length, *encoding),
+            FieldClass::Array {
+                element,
+                length,
+                alignment,
+                ..
+            } => {
+                self.cursor.align(*alignment);
+                self.array(element, length)
+            }
+            FieldClass::Float(field) => self.float(field),
+            FieldClass::Variant(variant) => {
+                let value = selected(self.slots, variant.selector, variant.signed);
+                let mut options = variant.options.iter();
+                let option = options.find(|option| match &option.ranges {
+                    Selection::Ranges(ranges) => contain(ranges, value),
+                    Selection::Label(_) => false,
+                });
+                let option = option.ok_or(FieldError::NoOption { value })?;
+                self.visitor.begin_variant(option.name.as_deref());
+                self.class(&option.class)?;
+                self.visitor.end_variant();
+                Ok(())
+            }
+            FieldClass::Optional {
+                selector,
+                ranges,
+                class,
+                signed,
+            } => {
+                let value = selected(self.slots, *selector, *signed);
+                let present = contain(ranges, value) || ranges.is_empty() && value != 0;
+                self.visitor.begin_optional(present);
+                if present {
+                    self.class(class)?;
+                }
+                self.visitor.end_optional();
+                Ok(())
+            }
+            FieldClass::VariableInteger(integer) => self.variable(integer),
+            FieldClass::Boolean(field) => {
+                let set = self.bits(field)? != 0;
+                if let Some(slot) = field.slot {
+                    keep(self.slots, slot, u64::from(set));
+                }
+                self.visitor.boolean(set);
+                Ok(())
+            }
+            FieldClass::BitArray(field) => {
+                let value = self.bits(field)?;
+                self.visitor.bit_array(value, field.bits, None);
+                Ok(())
+            }
+            FieldClass::BitMap(field, flags) => {
+                let value = self.bits(field)?;
+                self.visitor.bit_array(value, field.bits, Some(flags));
+                Ok(())
+            }
+            FieldClass::Blob {
+                length, media_type, ..
+            } => {
+                self.cursor.align(8);
+                let length = self.length(length);
+                let bytes = self.cursor.bytes(length)?;
+                self.visitor.blob(bytes, media_type);
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn integer(&mut self, integer: &Integer) -> Result<(), FieldError> {
+        self.cursor.align(integer.alignment);
+        let number = self.cursor.number(integer.bits, integer.order)?;
+        let format = NumberFormat {
+            bits: integer.bits,
+            base: integer.base,
+            labels: integer.labels.as_deref(),
+        };
+        if integer.signed {
+            let number = sign_extended(number, integer.bits);
+            if let Some(slot) = integer.slot {
+                keep(self.slots, slot, number.cast_unsigned());
+            }
+            self.visitor.signed(number, format);
+        } else {
+            if let Some(slot) = integer.slot {
+                keep(self.slots, slot, number);
+            }
+            self.visitor.unsigned(number, format);
+        }
+        Ok(())
+    }
+
+    fn variable(&mut self, integer: &VariableInteger) -> Result<(), FieldError> {
+        self.cursor.align(8);
+        let (number, bits) = self.cursor.variable(integer.signed)?;
+        if let Some(slot) = integer.slot {
+            keep(self.slots, slot, number);
+        }
+        let format = NumberFormat {
+            bits,
+            base: integer.base,
+            labels: integer.labels.as_deref(),
+        };
+        if integer.signed {
+            self.visitor.signed(number.cast_signed(), format);
+        } else {
+            self.visitor.unsigned(number, format);
+        }
+        Ok(())
+    }
+
+    fn bits(&mut self, field: &BitField) -> Result<u64, FieldError> {
+        self.cursor.align(field.alignment);
+        self.cursor.number(field.bits, field.order)
+    }
+
+    fn float(&mut self, field: &BitField) -> Result<(), FieldError> {
+        let bits = self.bits(field)?;
+        let value = match u32::try_from(bits) {
+            Ok(single) if field.bits == 32 => f64::from(f32::from_bits(single)),
+            _ => f64::from_bits(bits),
+        };
+        self.visitor.float(value, field.bits);
+        Ok(())
+    }
+
+    fn length(&self, length: &Length) -> u64 {
+        match length {
+            Length::Static(length) => *length,
+            Length::Dynamic(slot) => kept(self.slots, *slot),
+        }
+    }
+
+    fn array(&mut self, element: &FieldClass, length: &Length) -> Result<(), FieldError> {
+        let length = self.length(length);
+        self.visitor.begin_array(length);
+        for index in 0..length {
+            self.visitor.element(index);
+            self.class(element)?;
+        }
+        self.visitor.end_array();
+        Ok(())
+    }
+
+    fn string(&mut self, encoding: Encoding) -> Result<(), FieldError> {
+        self.cursor.align(8);
+        let bytes = self.cursor.text(encoding.unit())?;
+        self.show_text(bytes, encoding);
+        Ok(())
+    }
+
+    fn text(&mut self, length: &Length, encoding: Encoding) -> Result<(), FieldError> {
+        self.cursor.align(8);
+        let length = self.length(length);
+        let bytes = self.cursor.bytes(length)?;
+        let end = match encoding {
+            Encoding::Utf8 => memchr::memchr(0, bytes),
+            Encoding::Utf16(_) | Encoding::Utf32(_) => {
+                let unit = usize::from(encoding.unit());
+                let mut units = bytes.chunks_exact(unit);
+                let units = units.position(|unit| unit.iter().all(|byte| *byte == 0));
+                units.map(|units| units * unit)
+            }
+        };
+        let text = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
+        self.show_text(text, encoding);
+        Ok(())
+    }
+
+    fn show_text(&mut self, bytes: &[u8], encoding: Encoding) {
+        match encoding {
+            Encoding::Utf8 => self.visitor.text(bytes),
+            Encoding::Utf16(order) => {
+                let units = bytes.chunks_exact(2).map(|unit| match (unit, order) {
+                    ([low, high], ByteOrder::Little) | ([high, low], ByteOrder::Big) => {
+                        u16::from(*high) << 8 | u16::from(*low)
+                    }
+                    _ => 0,
+                });
+                let text = char::decode_utf16(units)
+                    .map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER))
+                    .collect::<String>();
+                self.visitor.text(text.as_bytes());
+            }
+            Encoding::Utf32(order) => {
+                let text = bytes
+                    .chunks_exact(4)
+                    .map(|unit| {
+                        let gather = |sum: u32, byte: &u8| sum << 8 | u32::from(*byte);
+                        let code = match order {
+                            ByteOrder::Little => unit.iter().rev().fold(0, gather),
+                            ByteOrder::Big => unit.iter().fold(0, gather),
+                        };
+                        char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+                    })
+                    .collect::<String>();
+                self.visitor.text(text.as_bytes());
+            }
+        }
+    }
+}
+
+/// Sees nothing.
+pub(crate) struct Unseen;
+
+impl Visitor for Unseen {}
+
+/// Goes over fields that are not shown; where it stands then.
+pub(crate) fn unseen<'a>(
+    cursor: Cursor<'a>,
+    slots: &[Cell<u64>],
+    pass: impl FnOnce(&mut Walk<'_, 'a, Unseen>) -> Result<(), FieldError>,
+) -> Result<Cursor<'a>, FieldError> {
+    let mut walk = Walk {
+        cursor,
+        slots,
+        visitor: &mut Unseen,
+    };
+    pass(&mut walk)?;
+    Ok(walk.cursor)
+}
+
+fn contain(ranges: &[(i128, i128)], value: i128) -> bool {
+    let mut ranges = ranges.iter();
+    ranges.any(|(low, high)| (*low..=*high).contains(&value))
+}

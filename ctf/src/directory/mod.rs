@@ -1,0 +1,30 @@
+//! Traces on disk: which directories are traces, which of their files are one stream, and their
+//! packets in order. The only part of the crate that opens data files.
+//!
+//! [`open`] does all of it: a trace is a directory with a file `metadata`; what lies in directories
+//! below it, files whose name begins with a dot, and directories behind links are not looked at. Directories whose metadata has the same
+//! UUID are pieces of one trace, and files whose packets have the same stream number are pieces of one
+//! stream. Its packets are put in order of time, and one that lies in two files counts once.
+//!
+//! Opening reads the head of every packet, not its events, and no index file: an index may be wrong,
+//! and says nothing that the packets do not say. Memory goes by the number of packets (some hundred
+//! bytes each). A [`StreamReader`] holds one file open and copies one packet at a time into a buffer
+//! of the caller's.
+//!
+//! A data file that is no good to its end is not an error of [`open`]: its good packets are read, and
+//! then [`StreamReader::next`] says what is wrong. Files are taken as they are at that moment; what is
+//! written later is not seen. Sizes and offsets are in bytes, times in cycles.
+#![expect(
+    clippy::disallowed_types,
+    reason = "this module is where the crate meets the file system"
+)]
+
+mod find;
+mod packets;
+mod streams;
+mod traces;
+
+pub use find::traces_below;
+pub use packets::StreamReader;
+pub use streams::StreamFiles;
+pub use traces::{DirectoryError, TraceDirectory, open};

@@ -1,0 +1,217 @@
+//! The data files of a trace: which of them are pieces of one stream, and where their packets lie.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::decode::PacketHead;
+use crate::directory::traces::DirectoryError;
+use crate::metadata::Trace;
+
+/// How much of a packet is read first to learn what it is; more if that does not do.
+const FIRST_READ: usize = 512;
+
+/// A stream and the files that hold its packets.
+#[derive(Debug, Clone)]
+pub struct StreamFiles {
+    /// Its class.
+    pub class: u64,
+    /// Its number in its class: as its packets say, else in byte order of the paths.
+    pub id: u64,
+    /// In order of the first packet.
+    pub files: Vec<Arc<Path>>,
+    pub(crate) packets: Vec<PacketPlace>,
+    /// Why there are no further packets although there is more in a file.
+    pub(crate) broken: Option<Arc<DirectoryError>>,
+}
+
+/// Where a packet lies.
+#[derive(Debug, Clone)]
+pub(crate) struct PacketPlace {
+    pub(crate) file: Arc<Path>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) begin: Option<u64>,
+    end: Option<u64>,
+    sequence: Option<u64>,
+}
+
+impl StreamFiles {
+    /// Bytes of all its packets.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.packets.iter().map(|packet| packet.bytes).sum()
+    }
+
+    /// The time of its first packet's begin and of its last packet's end, in cycles.
+    #[must_use]
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let begin = self.packets.first()?.begin?;
+        let end = self.packets.iter().filter_map(|packet| packet.end).max()?;
+        Some((begin, end))
+    }
+
+    /// Puts packets of several files in order, and keeps one of those that are the same.
+    fn settle(&mut self) {
+        self.packets.sort_by_key(|packet| packet.begin);
+        self.packets.dedup_by(|second, first| {
+            let what =
+                |packet: &PacketPlace| (packet.bytes, packet.begin, packet.end, packet.sequence);
+            what(first) == what(second) && first.file != second.file
+        });
+    }
+}
+
+/// The streams of a trace whose files lie in `directories`, by class and number.
+pub(crate) fn streams_in(
+    trace: &Trace,
+    directories: &[PathBuf],
+) -> Result<Vec<StreamFiles>, DirectoryError> {
+    let mut files = Vec::new();
+    for directory in directories {
+        files.extend(data_files(directory)?);
+    }
+    files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
+    let mut numbered: BTreeMap<(u64, u64), StreamFiles> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for path in files {
+        let file = Scanned::new(trace, path.into());
+        let new = |class, id| StreamFiles {
+            class,
+            id,
+            files: Vec::new(),
+            packets: Vec::new(),
+            broken: None,
+        };
+        match file.stream_id {
+            Some(id) => {
+                let class = file.class;
+                let stream = numbered.entry((class, id));
+                file.join(stream.or_insert_with(|| new(class, id)));
+            }
+            None => {
+                let mut stream = new(file.class, alone.len() as u64);
+                file.join(&mut stream);
+                alone.push(stream);
+            }
+        }
+    }
+    let mut streams: Vec<_> = numbered.into_values().chain(alone).collect();
+    for stream in &mut streams {
+        stream.settle();
+    }
+    Ok(streams)
+}
+
+/// The files of a trace directory that hold packets.
+fn data_files(directory: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
+    let failed = |source| DirectoryError::Read {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let hidden = name.as_encoded_bytes().starts_with(b".");
+        if hidden || name == "metadata" {
+            continue;
+        }
+        let about = fs::metadata(entry.path()).map_err(failed)?;
+        if about.is_file() && about.len() > 0 {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+/// What a data file holds.
+struct Scanned {
+    path: Arc<Path>,
+    class: u64,
+    stream_id: Option<u64>,
+    packets: Vec<PacketPlace>,
+    broken: Option<DirectoryError>,
+}
+
+impl Scanned {
+    fn new(trace: &Trace, path: Arc<Path>) -> Self {
+        let mut scanned = Self {
+            path: Arc::clone(&path),
+            class: 0,
+            stream_id: None,
+            packets: Vec::new(),
+            broken: None,
+        };
+        if let Err(error) = scanned.scan(trace) {
+            scanned.broken = Some(error);
+        }
+        scanned
+    }
+
+    fn scan(&mut self, trace: &Trace) -> Result<(), DirectoryError> {
+        let failed = |source| DirectoryError::Read {
+            path: self.path.to_path_buf(),
+            source,
+        };
+        let file = File::open(&self.path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let mut offset = 0;
+        let mut bytes = Vec::new();
+        while offset < length {
+            let head = head_at(trace, &file, offset, length, &mut bytes).map_err(failed)?;
+            let head = head.map_err(|source| DirectoryError::Packet {
+                path: self.path.to_path_buf(),
+                offset,
+                source,
+            })?;
+            if self.packets.is_empty() {
+                self.class = head.stream_class;
+                self.stream_id = head.stream_id;
+            }
+            self.packets.push(PacketPlace {
+                file: Arc::clone(&self.path),
+                offset,
+                bytes: head.packet_bytes(),
+                begin: head.begin,
+                end: head.end,
+                sequence: head.sequence.map(|counter| counter.value),
+            });
+            offset += head.packet_bytes();
+        }
+        Ok(())
+    }
+
+    fn join(self, stream: &mut StreamFiles) {
+        stream.files.push(self.path);
+        stream.packets.extend(self.packets);
+        if let Some(broken) = self.broken {
+            stream.broken.get_or_insert(Arc::new(broken));
+        }
+    }
+}
+
+/// Reads as much of the packet at `offset` as it takes to learn what it is.
+fn head_at(
+    trace: &Trace,
+    file: &File,
+    offset: u64,
+    length: u64,
+    bytes: &mut Vec<u8>,
+) -> io::Result<Result<PacketHead, crate::decode::DecodeError>> {
+    let available = length - offset;
+    let mut wanted = FIRST_READ;
+    loop {
+        let whole = usize::try_from(available).unwrap_or(usize::MAX);
+        let take = wanted.min(whole);
+        bytes.resize(take, 0);
+        file.read_exact_at(bytes, offset)?;
+        match PacketHead::read(trace, bytes, available) {
+            Err(error) if error.is_cut() && take < whole => wanted = wanted.saturating_mul(4),
+            read => return Ok(read),
+        }
+    }
+}

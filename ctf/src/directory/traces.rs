@@ -1,0 +1,146 @@
+//! Opens traces: reads their metadata, and joins directories that are pieces of one trace.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::find::traces_below;
+use super::streams::{StreamFiles, streams_in};
+use crate::decode::DecodeError;
+use crate::error::MetadataError;
+use crate::metadata::Metadata;
+use crate::model::EnvironmentValue;
+
+/// A trace on disk.
+#[derive(Debug)]
+pub struct TraceDirectory {
+    /// As users know it: its host, if it names one, and its path below where the search began.
+    pub name: String,
+    /// Where it lies. Several, if directories say by their UUID that they are pieces of one trace.
+    pub paths: Vec<PathBuf>,
+    /// What it declares.
+    pub metadata: Metadata,
+    /// The bytes of its metadata file.
+    pub metadata_bytes: Vec<u8>,
+    /// By class and number.
+    pub streams: Vec<StreamFiles>,
+}
+
+/// A trace on disk that cannot be read, or not further.
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    /// The file system refuses.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no trace.
+    #[error("no trace at or below {}", path.display())]
+    NoTrace {
+        /// Where the search began.
+        path: PathBuf,
+    },
+    /// The metadata cannot be understood.
+    #[error("cannot read {}", path.display())]
+    Metadata {
+        /// Of the metadata file.
+        path: PathBuf,
+        /// Why.
+        source: MetadataError,
+    },
+    /// A data file holds something else than packets.
+    #[error("{}, packet at byte {offset}", path.display())]
+    Packet {
+        /// Of the data file.
+        path: PathBuf,
+        /// Where the packet begins.
+        offset: u64,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+/// Opens all traces at or below `roots`.
+///
+/// # Errors
+/// If there is none below one of them, or if one of their metadata files cannot be read. What is
+/// wrong with a data file is found when its packets are read.
+pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<Vec<TraceDirectory>, DirectoryError> {
+    let mut traces: Vec<TraceDirectory> = Vec::new();
+    for root in roots {
+        let root = root.as_ref();
+        let failed = |source| DirectoryError::Read {
+            path: root.to_owned(),
+            source,
+        };
+        let root = fs::canonicalize(root).map_err(failed)?;
+        let found = traces_below(&root).map_err(failed)?;
+        if found.is_empty() {
+            return Err(DirectoryError::NoTrace { path: root });
+        }
+        for path in found {
+            let trace = read_metadata(&root, path)?;
+            let uuid = trace.metadata.trace().uuid();
+            let known = traces
+                .iter_mut()
+                .find(|known| uuid.is_some() && known.metadata.trace().uuid() == uuid);
+            match known {
+                Some(known) => known.join(trace),
+                None => traces.push(trace),
+            }
+        }
+    }
+    for trace in &mut traces {
+        trace.streams = streams_in(trace.metadata.trace(), &trace.paths)?;
+    }
+    Ok(traces)
+}
+
+impl TraceDirectory {
+    /// Takes in another piece of the same trace.
+    fn join(&mut self, other: Self) {
+        let size = |trace: &Self| {
+            let streams = trace.metadata.trace().streams();
+            let events: usize = streams.map(|stream| stream.events().len()).sum();
+            (trace.metadata.trace().streams().count(), events)
+        };
+        self.paths.extend(other.paths.iter().cloned());
+        if size(&other) > size(self) {
+            self.metadata = other.metadata;
+            self.metadata_bytes = other.metadata_bytes;
+        }
+    }
+}
+
+fn read_metadata(root: &Path, path: PathBuf) -> Result<TraceDirectory, DirectoryError> {
+    let file = path.join("metadata");
+    let metadata_bytes = fs::read(&file).map_err(|source| DirectoryError::Read {
+        path: file.clone(),
+        source,
+    })?;
+    let metadata = Metadata::read(&metadata_bytes)
+        .map_err(|source| DirectoryError::Metadata { path: file, source })?;
+    let below = path.strip_prefix(root).unwrap_or(&path);
+    let mut name = match metadata.trace().environment_value("hostname") {
+        Some(EnvironmentValue::Text(host)) => host.to_string(),
+        _ => String::new(),
+    };
+    if !below.as_os_str().is_empty() {
+        if !name.is_empty() {
+            name.push('/');
+        }
+        name.push_str(&below.to_string_lossy());
+    }
+    Ok(TraceDirectory {
+        name,
+        paths: vec![path],
+        metadata,
+        metadata_bytes,
+        streams: Vec::new(),
+    })
+}

@@ -1,0 +1,346 @@
+//! An index file that is still being written. The only module of this crate that touches files.
+#![allow(
+    clippy::disallowed_types,
+    reason = "the lock that keeps entries whole is part of the format, and is on the file"
+)]
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use wire::{Field, Timestamp};
+
+use super::check::{Checker, IndexError, Layout};
+use super::format::{Beacon, Entry, IndexHeader};
+
+/// Bytes that are read at a time, some 200 entries. The writer waits for the lock meanwhile, and a
+/// viewer follows thousands of files.
+const READ_BYTES: usize = 16 << 10;
+
+/// Gives the entries of a growing index file as they come. Does not wait: somebody calls
+/// [`poll`](Self::poll) when it is worth looking.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    file: File,
+    /// Known once the header is there.
+    checker: Option<(Layout, Checker)>,
+    beacon: Option<Timestamp>,
+    buffer: Vec<u8>,
+}
+
+/// What has come since the last look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// Nothing yet.
+    None,
+    /// The next entries. There may be more.
+    Entries(Vec<Entry>),
+    /// No event from before this time will come.
+    Beacon(Timestamp),
+    /// All entries have been given, and the path no longer leads to the file: it was removed,
+    /// replaced, or moved with its directory. In the last case more may come, which a further look
+    /// finds; [`is_being_written`] of the data stream file tells.
+    Gone,
+}
+
+/// Why an index file cannot be followed further.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    /// The system says so.
+    #[error("cannot read {}", .path.display())]
+    Io {
+        /// The index file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It says what cannot be.
+    #[error("{}", .path.display())]
+    Index {
+        /// The index file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: IndexError,
+    },
+    /// It is shorter than what has been read of it.
+    #[error("{} has become shorter", .path.display())]
+    Shorter {
+        /// The index file.
+        path: PathBuf,
+    },
+}
+
+impl Follower {
+    /// Begins before the first entry.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, FollowError> {
+        let file = File::open(path).map_err(io_error(path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            checker: None,
+            beacon: None,
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Looks once. Entries come before a beacon, and all of them before [`News::Gone`]; a beacon is
+    /// given once.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is no good index. It is the same the next time.
+    pub fn poll(&mut self) -> Result<News, FollowError> {
+        // Before reading: what is written to the file until it goes is not missed.
+        let gone = self.is_gone()?;
+        let Some(have) = self.read_locked()? else {
+            return Ok(News::None);
+        };
+        let news = self.take(have)?;
+        Ok(match news {
+            News::None if gone => News::Gone,
+            news => news,
+        })
+    }
+
+    /// Reads behind the last entry. `None` if the writer is at it.
+    fn read_locked(&mut self) -> Result<Option<usize>, FollowError> {
+        let error = io_error(&self.path);
+        let position = match &self.checker {
+            None => 0,
+            Some((layout, checker)) => {
+                IndexHeader::SIZE as u64 + checker.count * layout.stride as u64
+            }
+        };
+        match self.file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(error(source)),
+        }
+        let read = self.read_at(position);
+        self.file.unlock().map_err(io_error(&self.path))?;
+        let (have, length) = read.map_err(error)?;
+        if length < position {
+            return Err(FollowError::Shorter {
+                path: self.path.clone(),
+            });
+        }
+        Ok(Some(have))
+    }
+
+    /// Fills the buffer as far as the file goes. Also gives the length of the file.
+    fn read_at(&mut self, position: u64) -> io::Result<(usize, u64)> {
+        let mut have = 0;
+        while let Some(free) = self.buffer.get_mut(have..)
+            && !free.is_empty()
+        {
+            match self.file.read_at(free, position + have as u64) {
+                Ok(0) => break,
+                Ok(count) => have += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((have, self.file.metadata()?.len()))
+    }
+
+    /// What the first `have` bytes of the buffer say.
+    fn take(&mut self, have: usize) -> Result<News, FollowError> {
+        let error = |source| FollowError::Index {
+            path: self.path.clone(),
+            source,
+        };
+        let mut rest = self.buffer.get(..have).unwrap_or_default();
+        let is_first = self.checker.is_none();
+        if is_first {
+            if rest.len() < IndexHeader::SIZE {
+                return Ok(News::None);
+            }
+            let layout = Layout::of(rest).map_err(error)?;
+            self.checker = Some((layout, Checker::new(layout)));
+            rest = rest.get(IndexHeader::SIZE..).unwrap_or_default();
+        }
+        let Some((layout, checker)) = &mut self.checker else {
+            return Ok(News::None);
+        };
+        let mut entries = Vec::new();
+        // After a bad entry nothing has been taken, so that it is found again the next time.
+        let mut ahead = checker.clone();
+        while let Some(entry) = ahead.take(rest).map_err(error)? {
+            entries.push(entry);
+            rest = rest.get(layout.stride..).unwrap_or_default();
+        }
+        *checker = ahead;
+        if !entries.is_empty() {
+            self.beacon = None;
+            return Ok(News::Entries(entries));
+        }
+        let until = Beacon::at_front(rest).map(|beacon| beacon.until);
+        if until.is_none() || until == self.beacon {
+            return Ok(News::None);
+        }
+        self.beacon = until;
+        Ok(until.map_or(News::None, News::Beacon))
+    }
+
+    /// Whether the path no longer leads to the file.
+    fn is_gone(&self) -> Result<bool, FollowError> {
+        let ours = self.file.metadata().map_err(io_error(&self.path))?;
+        match std::fs::metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) != (ours.dev(), ours.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(io_error(&self.path)(error)),
+        }
+    }
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FollowError + use<> {
+    let path = path.to_owned();
+    move |source| FollowError::Io { path, source }
+}
+
+/// Whether the relay still writes this data stream file: it holds an exclusive lock on it for as
+/// long as it does. If not, the entries that its index file has are all there will be.
+///
+/// # Errors
+/// If the file cannot be opened or locked.
+pub fn is_being_written(data: &Path) -> io::Result<bool> {
+    let file = File::open(data)?;
+    match file.try_lock_shared() {
+        // Closing lets go of it.
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::format::tests::{entry, file};
+    use super::super::format::{IndexFormat, MOST_ENTRY_BYTES};
+    use super::*;
+
+    struct Growing {
+        directory: tempfile::TempDir,
+        file: File,
+    }
+
+    impl Growing {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let file = File::create_new(directory.path().join("x.idx")).unwrap();
+            Self { directory, file }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.directory.path().join("x.idx")
+        }
+
+        fn entry(&mut self, number: u64) {
+            let mut bytes = [0; MOST_ENTRY_BYTES];
+            let bytes = IndexFormat::V1_1.encode(&entry(number), &mut bytes);
+            let at = IndexFormat::V1_1.position(number);
+            self.file.write_all_at(bytes, at).unwrap();
+        }
+    }
+
+    #[test]
+    fn entries_and_beacons_are_given_once_as_they_come() {
+        let mut growing = Growing::new();
+        let mut follower = Follower::open(&growing.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::None);
+        let header = IndexFormat::V1_1.header_bytes();
+        growing.file.write_all(&header[..9]).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::None);
+        growing.file.write_all(&header[9..]).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::None);
+        growing.entry(0);
+        growing.entry(1);
+        let beacon = |until| Beacon::new(Timestamp(until)).to_bytes();
+        let end = IndexFormat::V1_1.position(2);
+        growing.file.write_all_at(&beacon(5), end).unwrap();
+        let both = News::Entries(vec![entry(0), entry(1)]);
+        assert_eq!(follower.poll().unwrap(), both);
+        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(5)));
+        assert_eq!(follower.poll().unwrap(), News::None);
+        growing.file.write_all_at(&beacon(6), end).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(6)));
+        growing.entry(2);
+        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(2)]));
+    }
+
+    #[test]
+    fn more_entries_than_one_read_holds_all_come() {
+        let growing = Growing::new();
+        let entries: Vec<Entry> = (0..2000).map(entry).collect();
+        std::fs::write(growing.path(), file(IndexFormat::V1_1, &entries)).unwrap();
+        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut got = Vec::new();
+        while let News::Entries(some) = follower.poll().unwrap() {
+            got.extend(some);
+        }
+        assert_eq!(got, entries);
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_read_to_its_end_first() {
+        let mut growing = Growing::new();
+        growing
+            .file
+            .write_all(&IndexFormat::V1_1.header_bytes())
+            .unwrap();
+        let mut follower = Follower::open(&growing.path()).unwrap();
+        growing.entry(0);
+        std::fs::remove_file(growing.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
+        assert_eq!(follower.poll().unwrap(), News::Gone);
+        std::fs::write(growing.path(), b"another").unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Gone);
+    }
+
+    #[test]
+    fn nothing_is_read_while_the_writer_holds_the_lock() {
+        let mut growing = Growing::new();
+        growing
+            .file
+            .write_all(&IndexFormat::V1_1.header_bytes())
+            .unwrap();
+        growing.entry(0);
+        let mut follower = Follower::open(&growing.path()).unwrap();
+        growing.file.lock().unwrap();
+        assert_eq!(follower.poll().unwrap(), News::None);
+        growing.file.unlock().unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
+        growing.file.try_lock().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_or_lies_is_given_up() {
+        let mut growing = Growing::new();
+        let bytes = file(IndexFormat::V1_1, &[entry(0)]);
+        growing.file.write_all(&bytes).unwrap();
+        let mut follower = Follower::open(&growing.path()).unwrap();
+        assert!(matches!(follower.poll().unwrap(), News::Entries(_)));
+        growing.file.set_len(20).unwrap();
+        assert!(matches!(follower.poll(), Err(FollowError::Shorter { .. })));
+        let bytes = file(IndexFormat::V1_1, &[entry(0), entry(0)]);
+        growing.file.write_all_at(&bytes, 0).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(follower.poll(), Err(FollowError::Index { .. })));
+        }
+    }
+
+    #[test]
+    fn a_data_file_is_being_written_while_its_writer_holds_the_lock() {
+        let growing = Growing::new();
+        assert!(!is_being_written(&growing.path()).unwrap());
+        growing.file.lock().unwrap();
+        assert!(is_being_written(&growing.path()).unwrap());
+    }
+}

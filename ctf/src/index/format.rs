@@ -1,0 +1,233 @@
+//! The bytes of an index file. The only place that knows them; files are somebody else's.
+
+use wire::{Bytes, DecodeError, Field, PacketIndex, PacketIndexV1_0, Timestamp, wire_struct};
+
+wire_struct! {
+    /// Stands at the beginning. (`struct ctf_packet_index_file_hdr`)
+    #[derive(Copy)]
+    pub IndexHeader [16 bytes] {
+        /// [`IndexHeader::MAGIC`].
+        magic: u32,
+        /// 1.
+        major: u32,
+        /// 0 or 1.
+        minor: u32,
+        /// Bytes of an entry. A reader goes by this.
+        entry_len: u32,
+    }
+
+    /// The last word of a stream that has none of its packets left to say. Shorter than any entry,
+    /// so that readers who do not know it see an index file that was torn off.
+    #[derive(Copy)]
+    pub Beacon [16 bytes] {
+        /// [`Beacon::MAGIC`].
+        magic: u64,
+        /// No event from before this will come.
+        until: Timestamp,
+    }
+}
+
+impl IndexHeader {
+    /// What every index file begins with.
+    pub const MAGIC: u32 = 0xc1f1_dcc1;
+}
+
+impl Beacon {
+    /// What a beacon begins with. No entry does: as an offset it would be beyond any file.
+    pub const MAGIC: u64 = 0xc1f1_0000_00be_ac01;
+
+    /// The word that no event from before `until` will come.
+    #[must_use]
+    pub const fn new(until: Timestamp) -> Self {
+        Self {
+            magic: Self::MAGIC,
+            until,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::SIZE);
+        self.write(&mut bytes);
+        bytes
+    }
+
+    /// The beacon that `bytes` begin with, if they do.
+    #[must_use]
+    pub fn at_front(mut bytes: &[u8]) -> Option<Self> {
+        Self::read(&mut bytes)
+            .ok()
+            .filter(|beacon| beacon.magic == Self::MAGIC)
+    }
+}
+
+/// One packet in an index file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Where in the data stream file it begins.
+    pub offset: Bytes,
+    /// The rest.
+    pub packet: PacketIndex,
+}
+
+/// Which index format a stream's producer can fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexFormat {
+    /// From producers before LTTng 2.8.
+    V1_0,
+    /// With the instance of the stream and the tracer's number of the packet.
+    V1_1,
+}
+
+/// Bytes of the longest entry that is written.
+pub const MOST_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
+
+impl IndexFormat {
+    /// Bytes of an entry.
+    #[must_use]
+    pub const fn entry_len(self) -> usize {
+        Bytes::SIZE
+            + match self {
+                Self::V1_0 => PacketIndexV1_0::SIZE,
+                Self::V1_1 => PacketIndex::SIZE,
+            }
+    }
+
+    /// Where in the file the entry of this number begins, counted from 0.
+    #[must_use]
+    pub const fn position(self, number: u64) -> u64 {
+        IndexHeader::SIZE as u64 + number * self.entry_len() as u64
+    }
+
+    /// What the file begins with.
+    ///
+    /// # Panics
+    /// Never: an entry's length fits.
+    #[must_use]
+    pub fn header(self) -> IndexHeader {
+        IndexHeader {
+            magic: IndexHeader::MAGIC,
+            major: 1,
+            minor: match self {
+                Self::V1_0 => 0,
+                Self::V1_1 => 1,
+            },
+            entry_len: u32::try_from(self.entry_len()).expect("an entry is short"),
+        }
+    }
+
+    /// The bytes of [`header`](Self::header).
+    #[must_use]
+    pub fn header_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(IndexHeader::SIZE);
+        self.header().write(&mut bytes);
+        bytes
+    }
+
+    /// Writes an entry to the front of `bytes` and gives that part.
+    pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MOST_ENTRY_BYTES]) -> &'a [u8] {
+        let (place, _) = bytes.split_at_mut(self.entry_len());
+        let mut to = &mut *place;
+        entry.offset.write(&mut to);
+        match self {
+            Self::V1_0 => PacketIndexV1_0::from(entry.packet).write(&mut to),
+            Self::V1_1 => entry.packet.write(&mut to),
+        }
+        place
+    }
+
+    /// Reads the entry that `bytes` begin with.
+    ///
+    /// # Errors
+    /// If they are fewer than [`entry_len`](Self::entry_len).
+    pub fn decode(self, mut bytes: &[u8]) -> Result<Entry, DecodeError> {
+        let offset = Bytes::read(&mut bytes)?;
+        let packet = match self {
+            Self::V1_0 => PacketIndexV1_0::read(&mut bytes)?.into(),
+            Self::V1_1 => PacketIndex::read(&mut bytes)?,
+        };
+        Ok(Entry { offset, packet })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+    use wire::{Bits, ClassId, InstanceId, PacketSeqNum};
+
+    use super::*;
+
+    /// The first entry of a recording by lttng-relayd 2.13.9, channel `chan0`, CPU 1.
+    pub(crate) const RECORDED: &str = "
+        c1f1dcc1 00000001 00000001 00000048
+        0000000000000000 0000000000008000 0000000000007fe0
+        000002ba7333c036 000002ba748323c1 0000000000000000
+        0000000000000000 0000000000000001 0000000000000000";
+
+    /// That entry, were it the packet of this number.
+    pub(crate) fn entry(number: u64) -> Entry {
+        Entry {
+            offset: Bytes(4096 * number),
+            packet: PacketIndex {
+                packet_size: Bits(32768),
+                content_size: Bits(32736),
+                begin: Timestamp(0x02ba_7333_c036),
+                end: Timestamp(0x02ba_7483_23c1),
+                events_discarded: 0,
+                class: ClassId(0),
+                instance: Some(InstanceId(1)),
+                packet_seq: Some(PacketSeqNum(number)),
+            },
+        }
+    }
+
+    /// A whole file.
+    pub(crate) fn file(format: IndexFormat, entries: &[Entry]) -> Vec<u8> {
+        let mut bytes = format.header_bytes();
+        for entry in entries {
+            bytes.extend(format.encode(entry, &mut [0; MOST_ENTRY_BYTES]));
+        }
+        bytes
+    }
+
+    #[test]
+    fn header_and_entry_are_what_lttng_relayd_writes() {
+        let recorded = wire::hex::parse(RECORDED).unwrap();
+        assert_eq!(file(IndexFormat::V1_1, &[entry(0)]), recorded);
+        assert_eq!(IndexFormat::V1_1.decode(&recorded[16..]), Ok(entry(0)));
+    }
+
+    #[test]
+    fn an_old_entry_knows_neither_instance_nor_packet() {
+        let bytes = file(IndexFormat::V1_0, &[entry(0)]);
+        assert_eq!(bytes.len(), 16 + 56);
+        assert_eq!(
+            bytes[..16],
+            [0xc1, 0xf1, 0xdc, 0xc1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 56]
+        );
+        let read = IndexFormat::V1_0.decode(&bytes[16..]).unwrap();
+        assert_eq!((read.packet.instance, read.packet.packet_seq), (None, None));
+    }
+
+    #[test]
+    fn a_beacon_is_known_by_its_magic_and_never_from_a_part_of_it() {
+        let bytes = Beacon::new(Timestamp(7)).to_bytes();
+        let want = wire::hex::parse("c1f1000000beac01 0000000000000007").unwrap();
+        assert_eq!(bytes, want);
+        assert_eq!(Beacon::at_front(&bytes).unwrap().until, Timestamp(7));
+        for length in 0..bytes.len() {
+            assert_eq!(Beacon::at_front(&bytes[..length]), None);
+        }
+        assert_eq!(Beacon::at_front(&[0; 16]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(bytes: [u8; MOST_ENTRY_BYTES]) {
+            let entry = IndexFormat::V1_1.decode(&bytes).unwrap();
+            let mut written = [0; MOST_ENTRY_BYTES];
+            prop_assert_eq!(IndexFormat::V1_1.encode(&entry, &mut written), &bytes);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The Common Trace Format, read and written: CTF 1.8 and CTF 2, as LTTng, barectf and others record
+//! them and Babeltrace and Trace Compass read them.
+//!
+//! # What it does, and what it does not
+//!
+//! | | reads | writes |
+//! |---|---|---|
+//! | metadata | text of CTF 1.8 and JSON of CTF 2, in packets or not, in pieces as they come | text of CTF 1.8, which grows; in packets if wanted |
+//! | packets and events | every field class of both versions, any alignment, both byte orders | one shape of packet, that of LTTng's user space tracer; fields from a short list |
+//! | index files | LTTng's 1.0 and 1.1, whole or while they grow | the same |
+//! | directories | traces at any depth, pieces of one trace joined | no: the caller owns the files |
+//!
+//! Not read: metadata packets with a checksum, compressed or encrypted; numbers of more than 64 bits;
+//! floating point numbers of other than 32 and 64 bits. Not written: CTF 2. Not here at all: sockets,
+//! threads, clocks, the order of events of several streams.
+//!
+//! The crate opens files in two places only: [`directory`], and [`index::Follower`].
+//!
+//! # Four ways in
+//!
+//! ## Read a directory
+//!
+//! [`directory::open`] finds the traces; each stream is read by a
+//! [`StreamReader`](directory::StreamReader) and decoded by a [`StreamDecoder`](decode::StreamDecoder),
+//! and a [`Visitor`](decode::Visitor) is told the fields of an event.
+//!
+//! ```
+//! use std::fmt::Write;
+//!
+//! use ctf::decode::{NumberFormat, StreamDecoder, Visitor};
+//! use ctf::directory::{self, StreamReader};
+//!
+//! /// The fields of an event as text.
+//! #[derive(Default)]
+//! struct Fields(String);
+//!
+//! impl Visitor for Fields {
+//!     fn member(&mut self, name: &str) {
+//!         let _ = write!(self.0, " {name}=");
+//!     }
+//!     fn unsigned(&mut self, value: u64, _: NumberFormat<'_>) {
+//!         let _ = write!(self.0, "{value}");
+//!     }
+//!     fn text(&mut self, bytes: &[u8]) {
+//!         self.0.push_str(&String::from_utf8_lossy(bytes));
+//!     }
+//!     // Of the other kinds of field this one does not want to know.
+//! }
+//!
+//! # let temporary = tempfile::tempdir()?;
+//! # let path = temporary.path();
+//! # std::fs::write(path.join("metadata"), "/* CTF 1.8 */
+//! #     trace { major = 1; minor = 8; byte_order = le; };
+//! #     clock { name = c; freq = 1000; };
+//! #     stream { event.header := struct {
+//! #         integer { size = 8; } id;
+//! #         integer { size = 32; align = 8; map = clock.c.value; } timestamp;
+//! #     }; };
+//! #     event { id = 1; name = tick; fields := struct { integer { size = 8; } n; string s; }; };")?;
+//! # std::fs::write(path.join("channel"), b"\x01\x05\0\0\0\x07seven\0\x01\x09\0\0\0\x08eight\0")?;
+//! let mut lines = Vec::new();
+//! for trace in directory::open(&[path])? {
+//!     let declared = trace.metadata.trace();
+//!     for stream in &trace.streams {
+//!         let mut packets = StreamReader::new(stream);
+//!         let mut decoder = StreamDecoder::new();
+//!         let mut packet = Vec::new();
+//!         while packets.next(&mut packet)? {
+//!             decoder.begin_packet(declared, &packet)?;
+//!             while decoder.advance(declared, &packet)? {
+//!                 let Some(event) = decoder.event(declared, &packet) else { break };
+//!                 let mut fields = Fields::default();
+//!                 event.visit(&mut fields)?;
+//!                 let name = event.class().name().unwrap_or("<unknown>");
+//!                 let nanoseconds = event.time().unwrap_or_default();
+//!                 lines.push(format!("{nanoseconds} {name}:{}", fields.0));
+//!             }
+//!         }
+//!     }
+//! }
+//! assert_eq!(lines, ["5000000 tick: n=7 s=seven", "9000000 tick: n=8 s=eight"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## Decode packets that come from elsewhere
+//!
+//! Over a network, say, and with metadata that grows meanwhile. [`Metadata::extend`] takes bytes cut
+//! anywhere; the decoder takes whole packets, of one stream each, and keeps none. What an event needs
+//! must be declared before the packet that has it is decoded.
+//!
+//! ```
+//! use ctf::Metadata;
+//! use ctf::decode::StreamDecoder;
+//!
+//! let mut metadata = Metadata::new();
+//! let mut decoder = StreamDecoder::new();
+//! let mut names = Vec::new();
+//! let mut decode = |metadata: &Metadata, packet: &[u8]| {
+//!     let trace = metadata.trace();
+//!     decoder.begin_packet(trace, packet)?;
+//!     while decoder.advance(trace, packet)? {
+//!         let event = decoder.event(trace, packet);
+//!         names.extend(event.and_then(|event| event.class().name()).map(str::to_owned));
+//!     }
+//!     Ok::<(), ctf::decode::DecodeError>(())
+//! };
+//!
+//! metadata.extend(b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+//!     stream { event.header := struct { integer { size = 8; } id; }; };
+//!     event { id = 1; name = begin; }; event { id = 2; na")?;
+//! decode(&metadata, &[1, 1])?;
+//! assert!(decode(&metadata, &[2]).is_err(), "not declared yet");
+//!
+//! metadata.extend(b"me = end; };")?;
+//! decode(&metadata, &[1, 2])?;
+//! assert_eq!(names, ["begin", "begin", "begin", "end"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## Read and follow index files
+//!
+//! An index file says where each packet lies and which time it covers, without opening the data.
+//! [`index::read`] takes a whole one, [`index::Follower`] one that is being written.
+//!
+//! ```
+//! use ctf::index::{Beacon, Entry, Follower, IndexFormat, MOST_ENTRY_BYTES, News, Tail};
+//! # use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum};
+//! use wire::{Bytes, Timestamp};
+//!
+//! # let temporary = tempfile::tempdir()?;
+//! # let path = temporary.path().join("channel_0.idx");
+//! # let packet = PacketIndex {
+//! #     packet_size: Bits(4096 * 8), content_size: Bits(800), begin: Timestamp(1000), end: Timestamp(2000),
+//! #     events_discarded: 0, class: ClassId(0), instance: Some(InstanceId(0)), packet_seq: Some(PacketSeqNum(0)),
+//! # };
+//! let entry = Entry { offset: Bytes(0), packet };
+//! let mut file = IndexFormat::V1_1.header_bytes();
+//! std::fs::write(&path, &file)?;
+//! let mut follower = Follower::open(&path)?;
+//! assert_eq!(follower.poll()?, News::None);
+//!
+//! file.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MOST_ENTRY_BYTES]));
+//! file.extend(Beacon::new(Timestamp(2500)).to_bytes());
+//! std::fs::write(&path, &file)?;
+//! assert_eq!(follower.poll()?, News::Entries(vec![entry]));
+//! assert_eq!(follower.poll()?, News::Beacon(Timestamp(2500)));
+//!
+//! let whole = ctf::index::read(&std::fs::read(&path)?)?;
+//! assert_eq!((whole.entries.len(), whole.tail), (1, Tail::Beacon(Timestamp(2500))));
+//! assert!(whole.cover(Bytes(4096)), "a data file of one packet has no more");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ## Write a trace
+//!
+//! [`write`](mod@write) makes bytes; the caller puts them where they belong: metadata first, then the packet
+//! that needs it, then its index entry, if there is an index.
+//!
+//! ```
+//! use ctf::model::Uuid;
+//! use ctf::write::{
+//!     Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
+//!     Value,
+//! };
+//! use wire::Timestamp;
+//!
+//! let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "my-program"));
+//! let stream = metadata.stream(0)?;
+//! let said = EventDeclaration {
+//!     fields: vec![("what".into(), FieldType::Text)],
+//!     ..EventDeclaration::new(1, "said")
+//! };
+//! let said = metadata.event(&stream, &said)?;
+//!
+//! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 1 << 20));
+//! writer.open(Timestamp(1000))?; // nanoseconds since 1970, unless the trace says otherwise
+//! let values = &[Value::Text("hello")];
+//! let event = Event { time: Timestamp(1500), process: 1, thread: 1, values };
+//! assert_eq!(writer.append(&said, &event)?, Appended::Written);
+//!
+//! # let temporary = tempfile::tempdir()?;
+//! # let path = temporary.path();
+//! std::fs::write(path.join("metadata"), metadata.take_new())?;
+//! std::fs::write(path.join("stream_0"), writer.close(Timestamp(2000))?.bytes)?;
+//!
+//! let traces = ctf::directory::open(&[path])?;
+//! assert_eq!(traces[0].streams[0].span(), Some((1000, 2000)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Units
+//!
+//! | what | unit |
+//! |---|---|
+//! | positions and sizes in a packet | bits, counted from the packet's first |
+//! | offsets in files, lengths of texts and blobs, whole packets | bytes |
+//! | times in packets and index files | cycles of the stream's clock |
+//! | times by [`Event::time`](decode::Event::time) and [`Timescale`] | nanoseconds since the clock's origin, usually 1970: within 292 years of it |
+//!
+//! # Who owns what
+//!
+//! The caller owns the bytes of a packet and lends them to each call; a decoder keeps numbers only. An
+//! [`Event`](decode::Event) borrows packet, metadata and decoder, and copies nothing: texts and blobs
+//! are slices of the packet. [`Metadata`] owns what it has parsed, and may grow between two calls.
+//!
+//! # Errors
+//!
+//! | type | after it |
+//! |---|---|
+//! | [`MetadataError`] | what was declared before stays; no more is read |
+//! | [`decode::DecodeError`] | the packet is not decoded further; the next one may be good |
+//! | [`directory::DirectoryError`] | that stream, or the opening, has failed; other streams go on |
+//! | [`index::IndexError`] | the index is not to be used; the packets say the same |
+//! | [`index::FollowError`] | the same the next time |
+//! | [`write::DeclareError`], [`write::PacketError`] | nothing of what was refused is in the output |
+//!
+//! What is odd but harmless is no error: see [`Metadata::take_warnings`]. What the tracer lost is none
+//! either: see [`decode::Losses`]. No input makes the crate panic.
+//!
+//! # Limits
+//!
+//! Traces come from anywhere: no length is believed before it is checked. All that is counted below is
+//! far more than any tracer has been seen to need.
+//!
+//! | | at most |
+//! |---|---|
+//! | metadata of a trace | 64 MiB |
+//! | stream classes; event classes of one of them | 65 536 each |
+//! | fields of all classes of a trace, each use of a named type counted | 2^20 |
+//! | fields within fields | 96 (CTF 1.8), 64 (CTF 2) |
+//! | members of a structure, options of a variant | 65 536 |
+//! | one fragment of CTF 2 | 4 MiB |
+//! | one word or text of CTF 1.8; labels of one enumeration there | 1 MiB; 2^20 |
+//! | fields of one event class that lengths and selections refer to | 65 536 |
+//! | elements that take no bits, of an event | 65 536 |
+//! | nesting of directories that are searched | 64 |
+//! | a packet that is read | what its file or its sender has |
+//! | a packet that is written; event classes that are declared of a stream | 256 MiB; 4096 |
+//! | one entry of an index file that is read | 4096 bytes |
+//!
+//! # Where to read on
+//!
+//! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from packets
+//! to events), [`directory`], [`index`], [`write`](mod@write).
+
+mod bits;
+mod clock;
+pub mod decode;
+pub mod directory;
+mod error;
+pub mod index;
+pub mod metadata;
+pub mod model;
+pub mod write;
+
+pub use clock::Timescale;
+pub use error::MetadataError;
+pub use metadata::Metadata;

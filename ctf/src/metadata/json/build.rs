@@ -1,0 +1,327 @@
+//! Field classes, from what was written to what the model has.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::class::{ClassOrAlias, Location, Ranges, RawClass};
+use super::limits::{MOST_CLASSES, MOST_DEPTH, MOST_MEMBERS};
+use super::scalar::{
+    alignment, encoding, fixed_length, integer, media_type, needed, static_length, unsupported,
+    uuid_role, variable_integer,
+};
+use crate::model::{
+    FieldClass, Length, Member, Origin, Position, Reference, Scope, Selection, Structure, Variant,
+    VariantOption,
+};
+
+/// What is wrong with a fragment, and where, if that is known.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) at: Option<Position>,
+    pub(super) what: String,
+}
+
+impl Problem {
+    pub(super) fn new(what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { at: None, what }
+    }
+
+    /// Says in which member or option it is.
+    fn within(mut self, name: &str) -> Self {
+        self.what = format!("{name:?}: {}", self.what);
+        self
+    }
+}
+
+/// Builds field classes, and keeps those that have a name.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    aliases: HashMap<Arc<str>, ClassOrAlias>,
+    /// Of the limit on all field classes.
+    spent: usize,
+    /// Where the fragment begins.
+    at: Position,
+}
+
+/// Where a field class is used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// `None` where an alias is declared: any may use it.
+    pub(super) scope: Option<Scope>,
+    /// The stream class' default.
+    pub(super) clock: Option<&'a Arc<str>>,
+    depth: usize,
+}
+
+pub(super) type Built = Result<FieldClass<Reference>, Problem>;
+
+impl Builder {
+    /// The field classes of another fragment follow.
+    pub(super) fn begin(&mut self, at: Position) {
+        self.at = at;
+    }
+
+    /// Gives a class a name. It is built once for nothing: what is wrong with it is wrong here, and
+    /// it can name only what was there before.
+    pub(super) fn alias(&mut self, name: Arc<str>, class: ClassOrAlias) -> Result<(), Problem> {
+        let place = Place {
+            scope: None,
+            clock: None,
+            depth: 0,
+        };
+        self.class(&class, place)?;
+        if self.aliases.contains_key(&name) {
+            return Err(Problem::new(format!("a second field class {name:?}")));
+        }
+        self.aliases.insert(name, class);
+        Ok(())
+    }
+
+    /// Builds a class to be used as a root.
+    pub(super) fn build(
+        &mut self,
+        class: &ClassOrAlias,
+        scope: Scope,
+        clock: Option<&Arc<str>>,
+    ) -> Built {
+        let place = Place {
+            scope: Some(scope),
+            clock,
+            depth: 0,
+        };
+        self.class(class, place)
+    }
+
+    fn class(&mut self, class: &ClassOrAlias, mut place: Place<'_>) -> Built {
+        place.depth += 1;
+        if place.depth > MOST_DEPTH {
+            return Err(Problem::new(format!(
+                "field classes within field classes, more than {MOST_DEPTH} deep"
+            )));
+        }
+        self.spend(1)?;
+        match class {
+            ClassOrAlias::Class(raw) => self.raw(raw, place),
+            ClassOrAlias::Alias(name) => match self.aliases.get(name).cloned() {
+                Some(class) => self.class(&class, place),
+                None => Err(Problem::new(format!("no field class {name:?} before it"))),
+            },
+        }
+    }
+
+    fn spend(&mut self, count: usize) -> Result<(), Problem> {
+        self.spent = self.spent.saturating_add(count);
+        if self.spent > MOST_CLASSES {
+            return Err(Problem::new(format!(
+                "more than {MOST_CLASSES} field classes"
+            )));
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+        raw.extensions.must_be_known()?;
+        let length = |bits| fixed_length(raw, bits);
+        Ok(match &*raw.kind {
+            "fixed-length-bit-array" => FieldClass::BitArray(length(1..=64)?),
+            "fixed-length-bit-map" => {
+                let flags = needed(raw.flags.as_ref(), "flags")?;
+                FieldClass::BitMap(length(1..=64)?, Arc::clone(&flags.0))
+            }
+            "fixed-length-boolean" => FieldClass::Boolean(length(1..=64)?),
+            "fixed-length-unsigned-integer" => integer(raw, false, place)?,
+            "fixed-length-signed-integer" => integer(raw, true, place)?,
+            "fixed-length-floating-point-number" => {
+                let bits = length(1..=u64::MAX)?;
+                match bits.bits {
+                    32 | 64 => FieldClass::Float(bits),
+                    _ => return Err(unsupported(raw)),
+                }
+            }
+            "variable-length-unsigned-integer" => variable_integer(raw, false, place)?,
+            "variable-length-signed-integer" => variable_integer(raw, true, place)?,
+            "null-terminated-string" => FieldClass::String(encoding(raw)?),
+            "static-length-string" => FieldClass::Text {
+                length: static_length(raw)?,
+                encoding: encoding(raw)?,
+            },
+            "dynamic-length-string" => FieldClass::Text {
+                length: self.dynamic_length(raw)?,
+                encoding: encoding(raw)?,
+            },
+            "static-length-blob" => FieldClass::Blob {
+                length: static_length(raw)?,
+                media_type: media_type(raw),
+                role: uuid_role(raw, place, raw.length == Some(16))?,
+            },
+            "dynamic-length-blob" => FieldClass::Blob {
+                length: self.dynamic_length(raw)?,
+                media_type: media_type(raw),
+                role: None,
+            },
+            "structure" => self.structure(raw, place)?,
+            "static-length-array" => self.array(raw, static_length(raw)?, place)?,
+            "dynamic-length-array" => {
+                let length = self.dynamic_length(raw)?;
+                self.array(raw, length, place)?
+            }
+            "optional" => self.optional(raw, place)?,
+            "variant" => self.variant(raw, place)?,
+            unknown => return Err(Problem::new(format!("unknown field class {unknown:?}"))),
+        })
+    }
+
+    fn structure(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+        at_most(raw.member_classes.len())?;
+        let mut names = HashSet::new();
+        let mut members = Vec::with_capacity(raw.member_classes.len());
+        for member in &raw.member_classes {
+            let name = &member.name.0;
+            if !names.insert(name) {
+                return Err(Problem::new(format!("a second member {name:?}")));
+            }
+            member.extensions.must_be_known()?;
+            let class = self.class(&member.field_class, place);
+            members.push(Member {
+                name: Arc::clone(name),
+                written: Arc::clone(name),
+                class: class.map_err(|problem| problem.within(name))?,
+                hidden: false,
+            });
+        }
+        Ok(FieldClass::Structure(Arc::new(Structure {
+            members,
+            alignment: alignment(raw.minimum_alignment)?,
+        })))
+    }
+
+    fn array(&mut self, raw: &RawClass, length: Length<Reference>, place: Place<'_>) -> Built {
+        let element = needed(raw.element_field_class.as_ref(), "element-field-class")?;
+        let element = self.class(element, place)?;
+        let is_byte = matches!(&element, FieldClass::Integer(of) if of.bits == 8 && !of.signed);
+        Ok(FieldClass::Array {
+            role: uuid_role(raw, place, length == Length::Static(16) && is_byte)?,
+            element: Arc::new(element),
+            length,
+            alignment: alignment(raw.minimum_alignment)?,
+        })
+    }
+
+    fn optional(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+        let class = needed(raw.field_class.as_ref(), "field-class")?;
+        let ranges = raw.selector_field_ranges.clone();
+        let ranges = ranges.map_or_else(Vec::new, |ranges| ranges.0);
+        self.spend(ranges.len())?;
+        Ok(FieldClass::Optional {
+            selector: self.selector(raw)?,
+            ranges,
+            class: Arc::new(self.class(class, place)?),
+            signed: false,
+        })
+    }
+
+    fn variant(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+        at_most(raw.options.len())?;
+        if raw.options.is_empty() {
+            return Err(Problem::new("a variant without options"));
+        }
+        let mut names = HashSet::new();
+        let mut options = Vec::with_capacity(raw.options.len());
+        for option in &raw.options {
+            option.extensions.must_be_known()?;
+            let name = option.name.as_ref().map(|name| Arc::clone(&name.0));
+            if let Some(name) = &name
+                && !names.insert(Arc::clone(name))
+            {
+                return Err(Problem::new(format!("a second option {name:?}")));
+            }
+            let Ranges(ranges) = option.selector_field_ranges.clone();
+            self.spend(ranges.len())?;
+            let class = self.class(&option.field_class, place);
+            options.push(VariantOption {
+                class: class.map_err(|problem| match &name {
+                    Some(name) => problem.within(name),
+                    None => problem,
+                })?,
+                name,
+                ranges: Selection::Ranges(ranges),
+            });
+        }
+        do_not_overlap(&options)?;
+        Ok(FieldClass::Variant(Arc::new(Variant {
+            selector: self.selector(raw)?,
+            options,
+            signed: false,
+        })))
+    }
+
+    fn dynamic_length(&mut self, raw: &RawClass) -> Result<Length<Reference>, Problem> {
+        let location = needed(raw.length_field_location.as_ref(), "length-field-location")?;
+        self.reference(location).map(Length::Dynamic)
+    }
+
+    fn selector(&mut self, raw: &RawClass) -> Result<Reference, Problem> {
+        let location = raw.selector_field_location.as_ref();
+        self.reference(needed(location, "selector-field-location")?)
+    }
+
+    fn reference(&mut self, location: &Location) -> Result<Reference, Problem> {
+        self.spend(location.path.len())?;
+        if !matches!(location.path.last(), Some(Some(_))) {
+            return Err(Problem::new(
+                "a field location that does not end with a name",
+            ));
+        }
+        let origin = match location.origin.as_deref() {
+            None => Origin::Enclosing,
+            Some("packet-header") => Origin::Root(Scope::PacketHeader),
+            Some("packet-context") => Origin::Root(Scope::PacketContext),
+            Some("event-record-header") => Origin::Root(Scope::EventHeader),
+            Some("event-record-common-context") => Origin::Root(Scope::CommonContext),
+            Some("event-record-specific-context") => Origin::Root(Scope::SpecificContext),
+            Some("event-record-payload") => Origin::Root(Scope::Payload),
+            Some(unknown) => {
+                return Err(Problem::new(format!("unknown origin {unknown:?}")));
+            }
+        };
+        let name =
+            |name: &Option<super::fragment::Name>| name.as_ref().map(|name| Arc::clone(&name.0));
+        Ok(Reference {
+            origin,
+            path: location.path.iter().map(name).collect(),
+            at: self.at,
+        })
+    }
+}
+
+fn at_most(count: usize) -> Result<(), Problem> {
+    if count > MOST_MEMBERS {
+        return Err(Problem::new(format!("more than {MOST_MEMBERS} members")));
+    }
+    Ok(())
+}
+
+fn do_not_overlap(options: &[VariantOption<Reference>]) -> Result<(), Problem> {
+    let mut ranges: Vec<(i128, i128, usize)> = Vec::new();
+    for (number, option) in options.iter().enumerate() {
+        if let Selection::Ranges(of) = &option.ranges {
+            ranges.extend(of.iter().map(|&(low, high)| (low, high, number)));
+        }
+    }
+    ranges.sort_unstable();
+    // Ranges of one option may overlap, and hide one of another from its neighbour.
+    let mut reach: Option<(i128, usize)> = None;
+    for (low, high, number) in ranges {
+        if let Some((end, other)) = reach
+            && low <= end
+            && other != number
+        {
+            return Err(Problem::new(format!("two options for the value {low}")));
+        }
+        if reach.is_none_or(|(end, _)| end < high) {
+            reach = Some((high, number));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! Where fragments begin and end. (RFC 7464: JSON text sequences)
+
+use super::limits::{MOST_BYTES, MOST_FRAGMENT_BYTES};
+use crate::error::MetadataError;
+use crate::model::Position;
+
+/// Stands before each fragment.
+const RECORD_SEPARATOR: u8 = 0x1e;
+
+/// Cuts text that arrives in pieces into fragments. One is whole when its object is, or when the
+/// next begins: then it is for the JSON parser to say what is wrong with it.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    state: State,
+    /// Of the fragment that is not whole yet, from its separator on, without it.
+    text: Vec<u8>,
+    /// Where that fragment begins.
+    begin: Position,
+    /// Of the next byte.
+    at: Position,
+    /// Bytes so far.
+    total: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before the first fragment, or behind one that is whole.
+    Between,
+    /// In a fragment, with so many braces and brackets open.
+    Within { depth: usize },
+    /// In a string in a fragment.
+    String { depth: usize, escaped: bool },
+}
+
+/// The text of one fragment.
+#[derive(Debug)]
+pub(super) struct Fragment {
+    pub(super) text: Vec<u8>,
+    /// Where it begins.
+    pub(super) at: Position,
+}
+
+impl Default for Sequence {
+    fn default() -> Self {
+        let start = Position { line: 1, column: 1 };
+        Self {
+            state: State::Between,
+            text: Vec::new(),
+            begin: start,
+            at: start,
+            total: 0,
+        }
+    }
+}
+
+impl Sequence {
+    /// Takes bytes off the front of `piece` until a fragment is whole.
+    ///
+    /// # Errors
+    /// If there is something between fragments, or too much in one or in all.
+    pub(super) fn next(&mut self, piece: &mut &[u8]) -> Result<Option<Fragment>, MetadataError> {
+        while let Some((&byte, rest)) = piece.split_first() {
+            if byte == RECORD_SEPARATOR && self.state != State::Between {
+                // Not taken yet: it begins the next fragment.
+                return Ok(Some(self.cut()));
+            }
+            *piece = rest;
+            let at = self.advance(byte)?;
+            let is_whole = match self.state {
+                State::Between => {
+                    self.between(byte, at)?;
+                    false
+                }
+                State::Within { depth } => self.within(byte, depth),
+                State::String { depth, escaped } => {
+                    self.state = match byte {
+                        b'"' if !escaped => State::Within { depth },
+                        _ => State::String {
+                            depth,
+                            escaped: byte == b'\\' && !escaped,
+                        },
+                    };
+                    self.text.push(byte);
+                    false
+                }
+            };
+            if is_whole {
+                return Ok(Some(self.cut()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the fragment begins that is not whole, if there is one.
+    pub(super) fn unfinished(&self) -> Option<Position> {
+        (self.state != State::Between).then_some(self.begin)
+    }
+
+    fn between(&mut self, byte: u8, at: Position) -> Result<(), MetadataError> {
+        match byte {
+            RECORD_SEPARATOR => {
+                self.state = State::Within { depth: 0 };
+                self.begin = self.at;
+                Ok(())
+            }
+            b' ' | b'\t' | b'\r' | b'\n' => Ok(()),
+            _ => Err(MetadataError::text(at, "a fragment must begin here")),
+        }
+    }
+
+    /// Whether the object is whole with this byte.
+    fn within(&mut self, byte: u8, depth: usize) -> bool {
+        self.text.push(byte);
+        let depth = match byte {
+            b'"' => {
+                let escaped = false;
+                self.state = State::String { depth, escaped };
+                return false;
+            }
+            b'{' | b'[' => depth + 1,
+            b'}' | b']' => {
+                if depth <= 1 {
+                    return true;
+                }
+                depth - 1
+            }
+            _ => depth,
+        };
+        self.state = State::Within { depth };
+        false
+    }
+
+    fn cut(&mut self) -> Fragment {
+        self.state = State::Between;
+        Fragment {
+            text: std::mem::take(&mut self.text),
+            at: self.begin,
+        }
+    }
+
+    /// Counts a byte, and gives where it stands.
+    fn advance(&mut self, byte: u8) -> Result<Position, MetadataError> {
+        let at = self.at;
+        self.total += 1;
+        if self.total > MOST_BYTES {
+            return Err(MetadataError::text(
+                at,
+                format!("metadata of more than {MOST_BYTES} bytes"),
+            ));
+        }
+        if self.text.len() >= MOST_FRAGMENT_BYTES {
+            return Err(MetadataError::text(
+                self.begin,
+                format!("a fragment of more than {MOST_FRAGMENT_BYTES} bytes"),
+            ));
+        }
+        self.at = behind(at, byte);
+        Ok(at)
+    }
+}
+
+impl Fragment {
+    /// Where the byte stands that a JSON parser found at this line and column (in bytes) of the
+    /// fragment, both from 1.
+    pub(super) fn position(&self, line: usize, column: usize) -> Position {
+        let mut at = self.at;
+        let before = self
+            .text
+            .split_inclusive(|&byte| byte == b'\n')
+            .take(line)
+            .enumerate()
+            .flat_map(|(number, text)| {
+                let is_last = number + 1 == line;
+                let length = if is_last {
+                    column.saturating_sub(1)
+                } else {
+                    text.len()
+                };
+                text.iter().take(length)
+            });
+        for &byte in before {
+            at = behind(at, byte);
+        }
+        at
+    }
+}
+
+/// The place behind a byte. Of the bytes of a character only the first counts.
+fn behind(at: Position, byte: u8) -> Position {
+    match byte {
+        b'\n' => Position {
+            line: at.line + 1,
+            column: 1,
+        },
+        0x80..=0xbf | RECORD_SEPARATOR => at,
+        _ => Position {
+            line: at.line,
+            column: at.column + 1,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragments(pieces: &[&[u8]]) -> Vec<(String, Position)> {
+        let mut sequence = Sequence::default();
+        let mut found = Vec::new();
+        for mut piece in pieces.iter().copied() {
+            while let Some(fragment) = sequence.next(&mut piece).unwrap() {
+                found.push((String::from_utf8(fragment.text).unwrap(), fragment.at));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_fragment_is_whole_with_its_object() {
+        let text = b"\x1e{\"a\":[{\"}\\\"]\":1}]}\n\x1e \xc3\xa4{}\x1e{}";
+        let want = [
+            (
+                "{\"a\":[{\"}\\\"]\":1}]}".to_owned(),
+                Position { line: 1, column: 1 },
+            ),
+            (" \u{e4}{}".to_owned(), Position { line: 2, column: 1 }),
+            ("{}".to_owned(), Position { line: 2, column: 5 }),
+        ];
+        assert_eq!(fragments(&[text]), want);
+        let bytes: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(fragments(&bytes), want);
+    }
+
+    #[test]
+    fn an_object_that_is_cut_by_the_next_is_a_fragment_too() {
+        let found = fragments(&[b"\x1e{\"a\x1e{}"]);
+        assert_eq!(found[0].0, "{\"a");
+        assert_eq!(found[1].0, "{}");
+    }
+
+    #[test]
+    fn a_fragment_that_does_not_end_is_given_up() {
+        let mut sequence = Sequence::default();
+        assert!(sequence.next(&mut &b"\x1e{\""[..]).unwrap().is_none());
+        let error = sequence.next(&mut &vec![b'x'; MOST_FRAGMENT_BYTES][..]);
+        let at = Position { line: 1, column: 1 };
+        let what = "a fragment of more than 4194304 bytes";
+        assert_eq!(error.unwrap_err(), MetadataError::text(at, what));
+    }
+
+    #[test]
+    fn nothing_but_blanks_stands_between_fragments() {
+        let mut sequence = Sequence::default();
+        let error = sequence.next(&mut &b"\n {}"[..]).unwrap_err();
+        let at = Position { line: 2, column: 2 };
+        assert_eq!(error, MetadataError::text(at, "a fragment must begin here"));
+    }
+}

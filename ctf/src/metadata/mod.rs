@@ -1,0 +1,271 @@
+//! Metadata: what a trace declares of itself, read from bytes that may arrive in any pieces.
+//!
+//! [`Metadata`] reads and owns it; [`Trace`] is what has been declared so far, with its
+//! [`StreamClass`]es and their [`EventClass`]es. What fields are made of is in [`model`](crate::model).
+//!
+//! Bytes are taken out of their packets (`packets`), parsed as text of CTF 1.8 (`tsdl`) or as JSON of
+//! CTF 2 (`json`), and what was parsed is made ready for decoding (`resolve`): references to lengths
+//! and selections become numbered places, and each class gets the plan by which it is decoded. Which
+//! of the two versions it is shows in the first byte, whether it lies in packets in the first four.
+//!
+//! A declaration counts as soon as it is complete, and never changes afterwards. Events that come
+//! before their stream class wait for it.
+
+mod json;
+mod packets;
+mod resolve;
+mod trace;
+mod tsdl;
+
+pub(crate) use resolve::STREAM_SLOTS_END;
+pub use trace::{EventClass, StreamClass, Trace};
+
+use std::collections::BTreeMap;
+
+use self::packets::Unpacker;
+use crate::error::MetadataError;
+use crate::model::{Declaration, EventDraft, Position};
+
+/// What JSON text sequences begin with, and only they.
+const RECORD_SEPARATOR: u8 = 0x1E;
+/// Most event classes that wait for their stream class.
+const MOST_WAITING: usize = 1 << 16;
+
+/// The metadata of one trace, as far as it has been read.
+///
+/// ```
+/// let mut metadata = ctf::Metadata::new();
+/// metadata.extend(b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };")?;
+/// metadata.extend(b"stream { id = 0; event.header := struct { integer { size = 8; } id; }; };")?;
+/// metadata.extend(b"event { id = 7; stream_id = 0; name = \"tick\"; };")?;
+/// let stream = metadata.trace().stream(0).unwrap();
+/// assert_eq!(stream.event(7).unwrap().name(), Some("tick"));
+/// # Ok::<(), ctf::MetadataError>(())
+/// ```
+pub struct Metadata {
+    unpacker: Unpacker,
+    form: Option<Form>,
+    trace: Trace,
+    /// Of stream classes that have not been declared; `None` is whichever comes first.
+    waiting: BTreeMap<Option<u64>, Vec<EventDraft>>,
+    waiting_count: usize,
+    text: Vec<u8>,
+}
+
+enum Form {
+    Tsdl(Box<tsdl::Parser>),
+    Json(Box<json::Parser>),
+}
+
+impl std::fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Metadata").field(&self.trace).finish()
+    }
+}
+
+impl Default for Metadata {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metadata {
+    /// Nothing has been read.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            unpacker: Unpacker::new(),
+            form: None,
+            trace: Trace::default(),
+            waiting: BTreeMap::new(),
+            waiting_count: 0,
+            text: Vec::new(),
+        }
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// If `bytes` are not metadata, or not all of it.
+    pub fn read(bytes: &[u8]) -> Result<Self, MetadataError> {
+        let mut metadata = Self::new();
+        metadata.extend(bytes)?;
+        metadata.finish()?;
+        Ok(metadata)
+    }
+
+    /// Reads more of it. `bytes` may begin and end anywhere; a declaration counts when it is complete.
+    ///
+    /// # Errors
+    /// If it cannot be metadata. What was declared before stays, nothing more can be read.
+    pub fn extend(&mut self, bytes: &[u8]) -> Result<(), MetadataError> {
+        self.text.clear();
+        self.unpacker.extend(bytes, &mut self.text)?;
+        let Some(first) = self.text.first() else {
+            return Ok(());
+        };
+        let form = self.form.get_or_insert_with(|| {
+            if *first == RECORD_SEPARATOR {
+                Form::Json(Box::new(json::Parser::new()))
+            } else {
+                Form::Tsdl(Box::new(tsdl::Parser::new(self.unpacker.is_packetised())))
+            }
+        });
+        let declarations = match form {
+            Form::Tsdl(parser) => parser.extend(&self.text)?,
+            Form::Json(parser) => parser.extend(&self.text)?,
+        };
+        self.declare(declarations)
+    }
+
+    /// Says that no more comes.
+    ///
+    /// # Errors
+    /// If it ends within a declaration, or if it lacks what others refer to.
+    pub fn finish(&mut self) -> Result<(), MetadataError> {
+        self.unpacker.finish()?;
+        match &mut self.form {
+            Some(Form::Tsdl(parser)) => parser.finish()?,
+            Some(Form::Json(parser)) => parser.finish()?,
+            None => {
+                return Err(MetadataError::text(
+                    Position::default(),
+                    "there is no metadata",
+                ));
+            }
+        }
+        for event in std::mem::take(&mut self.waiting).into_values().flatten() {
+            self.trace.declare(Declaration::Event(event))?;
+        }
+        Ok(())
+    }
+
+    /// The text of what was read last, out of its packets if it lies in some.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Whether its text lies in packets. False until that is known.
+    #[must_use]
+    pub fn is_packetised(&self) -> bool {
+        self.unpacker.is_packetised()
+    }
+
+    /// Says that a packet has come, which needs no more than what has been declared: if that is no
+    /// stream class, but event classes that do not say of which, there is one that nobody declares.
+    ///
+    /// # Errors
+    /// If one of the event classes cannot be.
+    pub fn imply_stream(&mut self) -> Result<(), MetadataError> {
+        if self.trace.streams().next().is_none() {
+            self.declare_waiting(None)?;
+        }
+        Ok(())
+    }
+
+    /// What has been declared so far.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What was odd and has been passed over, since this was asked last.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        match &mut self.form {
+            Some(Form::Tsdl(parser)) => parser.take_warnings(),
+            Some(Form::Json(_)) | None => Vec::new(),
+        }
+    }
+
+    fn declare(&mut self, declarations: Vec<Declaration>) -> Result<(), MetadataError> {
+        for declaration in declarations {
+            match declaration {
+                Declaration::Event(event) if !self.has_stream_of(&event) => self.wait(event)?,
+                Declaration::Stream(stream) => {
+                    let id = stream.id.unwrap_or(0);
+                    self.trace.declare(Declaration::Stream(stream))?;
+                    // At once, not behind what else came with it: how it came makes no difference.
+                    for id in [None, Some(id)] {
+                        self.declare_waiting(id)?;
+                    }
+                }
+                declaration => {
+                    let is_trace = matches!(declaration, Declaration::Trace(_));
+                    self.trace.declare(declaration)?;
+                    if is_trace {
+                        self.check_uuid()?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, event: EventDraft) -> Result<(), MetadataError> {
+        if self.waiting_count >= MOST_WAITING {
+            let what = format!("more than {MOST_WAITING} events without their stream");
+            return Err(MetadataError::text(event.at, what));
+        }
+        self.waiting_count += 1;
+        self.waiting.entry(event.stream_id).or_default().push(event);
+        Ok(())
+    }
+
+    fn declare_waiting(&mut self, stream_id: Option<u64>) -> Result<(), MetadataError> {
+        let events = self.waiting.remove(&stream_id).unwrap_or_default();
+        self.waiting_count -= events.len();
+        for event in events {
+            self.trace.declare(Declaration::Event(event))?;
+        }
+        Ok(())
+    }
+
+    fn has_stream_of(&self, event: &EventDraft) -> bool {
+        match event.stream_id {
+            Some(id) => self.trace.stream(id).is_some(),
+            None => self.trace.streams().next().is_some(),
+        }
+    }
+
+    /// The packets that the metadata lies in may name the trace too.
+    fn check_uuid(&mut self) -> Result<(), MetadataError> {
+        match (self.trace.uuid, self.unpacker.uuid()) {
+            (Some(declared), Some(carried)) if declared != carried => Err(MetadataError::text(
+                Position::default(),
+                format!("the trace is {declared}, but its metadata packets say {carried}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &[u8] = b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };";
+
+    #[test]
+    fn a_stream_class_that_nobody_declares_is_there_when_a_packet_is() {
+        let mut metadata = Metadata::new();
+        metadata.extend(TRACE).unwrap();
+        metadata.extend(b"event { name = tick; };").unwrap();
+        assert_eq!(metadata.trace().streams().count(), 0);
+        metadata.imply_stream().unwrap();
+        let stream = metadata.trace().stream(0).unwrap();
+        assert_eq!(stream.event(0).unwrap().name(), Some("tick"));
+    }
+
+    #[test]
+    fn an_event_class_whose_stream_class_may_come_waits_for_it() {
+        let mut metadata = Metadata::new();
+        metadata.extend(TRACE).unwrap();
+        let tick = b"event { id = 0; stream_id = 7; name = tick; };";
+        metadata.extend(tick).unwrap();
+        metadata.imply_stream().unwrap();
+        assert_eq!(metadata.trace().streams().count(), 0);
+        metadata.extend(b"stream { id = 7; };").unwrap();
+        assert!(metadata.trace().stream(7).unwrap().event(0).is_some());
+    }
+}

@@ -1,0 +1,371 @@
+//! Takes metadata out of its packets. Knows nothing of what the text says.
+//!
+//! Metadata that is not in packets passes through unchanged. Which of both it is shows in the first
+//! four bytes; the byte order of the packets says nothing about that of the trace.
+
+use crate::error::MetadataError;
+use crate::model::{ByteOrder, Uuid};
+
+/// All the metadata of a trace, packet headers included. The largest seen in use have a few MiB.
+const METADATA_BYTES: u64 = 64 << 20;
+
+const MAGIC: [u8; 4] = [0x75, 0xD1, 0x1D, 0x57];
+const MAGIC_LITTLE: [u8; 4] = [0x57, 0x1D, 0xD1, 0x75];
+const HEADER: usize = 37;
+const HEADER_BYTES: u64 = 37;
+
+/// Turns the bytes of a metadata stream, in pieces cut anywhere, into its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Unpacker {
+    state: State,
+    /// Where the current packet begins.
+    packet: u64,
+    /// Bytes taken so far.
+    taken: u64,
+    order: Option<ByteOrder>,
+    uuid: Option<Uuid>,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Too few bytes to tell whether there are packets.
+    Undecided(Vec<u8>),
+    Plain,
+    Header(Vec<u8>),
+    /// So many bytes of text, then so many of padding.
+    Content {
+        text: u64,
+        padding: u64,
+    },
+}
+
+impl Unpacker {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: State::Undecided(Vec::new()),
+            packet: 0,
+            taken: 0,
+            order: None,
+            uuid: None,
+        }
+    }
+
+    /// Appends to `text` what `bytes` hold of it.
+    ///
+    /// # Errors
+    ///
+    /// If a packet is malformed, or if there is more metadata than [`METADATA_BYTES`].
+    pub(crate) fn extend(
+        &mut self,
+        mut bytes: &[u8],
+        text: &mut Vec<u8>,
+    ) -> Result<(), MetadataError> {
+        while !bytes.is_empty() {
+            let used = self.take(bytes, text)?;
+            let (now, rest) = bytes.split_at_checked(used).unwrap_or((bytes, &[]));
+            self.taken += length(now);
+            if self.taken > METADATA_BYTES {
+                return Err(self.wrong(format!("more than {METADATA_BYTES} bytes of metadata")));
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Says that no more bytes come.
+    ///
+    /// # Errors
+    ///
+    /// If a packet has begun and not ended.
+    pub(crate) fn finish(&self) -> Result<(), MetadataError> {
+        let between = match &self.state {
+            State::Undecided(head) => head.is_empty(),
+            State::Plain => true,
+            State::Header(header) => header.is_empty(),
+            State::Content { .. } => false,
+        };
+        if between {
+            Ok(())
+        } else {
+            Err(self.wrong("the metadata ends within it".into()))
+        }
+    }
+
+    /// The identity that the packets give, once one has begun.
+    pub(crate) const fn uuid(&self) -> Option<Uuid> {
+        self.uuid
+    }
+
+    /// Whether the text lies in packets: then it needs no signature. False until that is known.
+    pub(crate) const fn is_packetised(&self) -> bool {
+        matches!(self.state, State::Header(_) | State::Content { .. })
+    }
+
+    /// Takes some of `bytes`, at least one, and says how many.
+    fn take(&mut self, bytes: &[u8], text: &mut Vec<u8>) -> Result<usize, MetadataError> {
+        match &mut self.state {
+            State::Plain => {
+                if self.taken.saturating_add(length(bytes)) <= METADATA_BYTES {
+                    text.extend_from_slice(bytes);
+                }
+                Ok(bytes.len())
+            }
+            State::Undecided(head) => {
+                head.extend(bytes.first());
+                if MAGIC == **head || MAGIC_LITTLE == **head {
+                    self.state = State::Header(std::mem::take(head));
+                } else if !MAGIC.starts_with(head) && !MAGIC_LITTLE.starts_with(head) {
+                    text.append(head);
+                    self.state = State::Plain;
+                }
+                Ok(1)
+            }
+            State::Header(header) => {
+                let missing = HEADER.saturating_sub(header.len());
+                let now = bytes.get(..missing).unwrap_or(bytes);
+                if header.is_empty() {
+                    self.packet = self.taken;
+                }
+                header.extend_from_slice(now);
+                if let Ok(header) = <[u8; HEADER]>::try_from(header.as_slice()) {
+                    self.state = self.begin(header)?;
+                }
+                Ok(now.len())
+            }
+            State::Content { text: left, .. } if *left > 0 => {
+                let now = at_most(bytes, *left);
+                text.extend_from_slice(now);
+                *left -= length(now);
+                self.end();
+                Ok(now.len())
+            }
+            State::Content { padding, .. } => {
+                let now = at_most(bytes, *padding);
+                *padding -= length(now);
+                self.end();
+                Ok(now.len())
+            }
+        }
+    }
+
+    fn begin(&mut self, header: [u8; HEADER]) -> Result<State, MetadataError> {
+        let mut at = Fields(&header);
+        let magic = at.bytes();
+        let order = match magic {
+            MAGIC => ByteOrder::Big,
+            MAGIC_LITTLE => ByteOrder::Little,
+            _ => return Err(self.wrong(format!("begins with {magic:02x?}, not with the magic"))),
+        };
+        if *self.order.get_or_insert(order) != order {
+            return Err(self.wrong("its byte order is not that of the first packet".into()));
+        }
+        let uuid = Uuid(at.bytes());
+        let first = *self.uuid.get_or_insert(uuid);
+        if first != uuid {
+            return Err(self.wrong(format!("its UUID is {uuid}, that of the first is {first}")));
+        }
+        at.bytes::<4>();
+        let content = at.size(order);
+        let packet = at.size(order);
+        let [compression, encryption, checksum, major, minor] = at.bytes();
+        for (what, scheme) in [
+            ("compression", compression),
+            ("encryption", encryption),
+            ("checksum", checksum),
+        ] {
+            if scheme != 0 {
+                return Err(self.wrong(format!("{what} scheme {scheme} is not known")));
+            }
+        }
+        if !matches!((major, minor), (1, 8) | (2, 0)) {
+            return Err(self.wrong(format!("version {major}.{minor} is neither 1.8 nor 2.0")));
+        }
+        if content % 8 != 0 || packet % 8 != 0 {
+            return Err(self.wrong(format!("{content} of {packet} bits are not whole bytes")));
+        }
+        let (content, packet) = (content / 8, packet / 8);
+        let Some(text) = content.checked_sub(HEADER_BYTES) else {
+            return Err(self.wrong(format!("{content} bytes cannot hold its header")));
+        };
+        let Some(padding) = packet.checked_sub(content) else {
+            return Err(self.wrong(format!("{content} bytes of content in {packet} bytes")));
+        };
+        Ok(after(text, padding))
+    }
+
+    /// Goes to the next packet if nothing is left of this one.
+    fn end(&mut self) {
+        if let State::Content { text, padding } = self.state {
+            self.state = after(text, padding);
+        }
+    }
+
+    const fn wrong(&self, what: String) -> MetadataError {
+        MetadataError::Packet {
+            at: self.packet,
+            what,
+        }
+    }
+}
+
+const fn after(text: u64, padding: u64) -> State {
+    if text == 0 && padding == 0 {
+        State::Header(Vec::new())
+    } else {
+        State::Content { text, padding }
+    }
+}
+
+/// The fields of a packet header, one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let Some((field, rest)) = self.0.split_first_chunk() else {
+            return [0; N];
+        };
+        self.0 = rest;
+        *field
+    }
+
+    fn size(&mut self, order: ByteOrder) -> u64 {
+        let bytes = self.bytes();
+        u64::from(match order {
+            ByteOrder::Little => u32::from_le_bytes(bytes),
+            ByteOrder::Big => u32::from_be_bytes(bytes),
+        })
+    }
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+fn at_most(bytes: &[u8], limit: u64) -> &[u8] {
+    usize::try_from(limit)
+        .ok()
+        .and_then(|limit| bytes.get(..limit))
+        .unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(order: ByteOrder, text: &[u8], padding: usize) -> Vec<u8> {
+        let bits = |bytes: usize| {
+            let bits = u32::try_from(bytes * 8).unwrap();
+            match order {
+                ByteOrder::Little => bits.to_le_bytes(),
+                ByteOrder::Big => bits.to_be_bytes(),
+            }
+        };
+        let mut packet = match order {
+            ByteOrder::Little => MAGIC_LITTLE,
+            ByteOrder::Big => MAGIC,
+        }
+        .to_vec();
+        packet.extend([7; 16]);
+        packet.extend([0; 4]);
+        packet.extend(bits(HEADER + text.len()));
+        packet.extend(bits(HEADER + text.len() + padding));
+        packet.extend([0, 0, 0, 1, 8]);
+        packet.extend(text);
+        packet.resize(packet.len() + padding, 0);
+        packet
+    }
+
+    fn unpacked(pieces: &[&[u8]]) -> Result<(Vec<u8>, Unpacker), MetadataError> {
+        let mut unpacker = Unpacker::new();
+        let mut text = Vec::new();
+        for piece in pieces {
+            unpacker.extend(piece, &mut text)?;
+        }
+        unpacker.finish()?;
+        Ok((text, unpacker))
+    }
+
+    #[test]
+    fn text_cut_between_packets_is_joined_in_either_byte_order_and_any_pieces() {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let mut bytes = packet(order, b"/* CTF 1.8 */ tra", 0);
+            bytes.extend(packet(order, b"", 0));
+            bytes.extend(packet(order, b"ce", 11));
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            for pieces in [vec![&bytes[..]], single] {
+                let (text, unpacker) = unpacked(&pieces).unwrap();
+                assert_eq!(text, b"/* CTF 1.8 */ trace");
+                assert_eq!(unpacker.uuid(), Some(Uuid([7; 16])));
+                assert!(unpacker.is_packetised());
+            }
+        }
+    }
+
+    #[test]
+    fn plain_text_passes_unchanged() {
+        for plain in [&b""[..], b"/", b"/* CTF 1.8 */", b"\x1e{}", b"\x75\xd1x"] {
+            let single: Vec<&[u8]> = plain.chunks(1).collect();
+            for pieces in [vec![plain], single] {
+                let (text, unpacker) = unpacked(&pieces).unwrap();
+                assert_eq!(text, plain);
+                assert_eq!(unpacker.uuid(), None);
+                assert!(!unpacker.is_packetised());
+            }
+        }
+    }
+
+    #[test]
+    fn each_shorter_prefix_of_a_packet_is_refused() {
+        let bytes = packet(ByteOrder::Little, b"text", 3);
+        for cut in 1..bytes.len() {
+            unpacked(&[&bytes[..cut]]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_malformed_packet_is_refused_by_what_is_wrong() {
+        let good = packet(ByteOrder::Big, b"text", 3);
+        for (place, byte, want) in [
+            (0, 0x76, "not with the magic"),
+            (4, 8, "its UUID is"),
+            (26, 0, "36 bytes cannot hold its header"),
+            (27, 1, "are not whole bytes"),
+            (30, 0, "41 bytes of content in"),
+            (32, 1, "compression scheme 1"),
+            (33, 1, "encryption scheme 1"),
+            (34, 1, "checksum scheme 1"),
+            (35, 3, "version 3.8"),
+            (36, 7, "version 1.7"),
+        ] {
+            let mut bad = good.clone();
+            bad[place] = byte;
+            if place == 26 {
+                bad[26..28].copy_from_slice(&[1, 32]);
+            }
+            let MetadataError::Packet { at, what } = unpacked(&[&good, &bad]).unwrap_err() else {
+                panic!("byte {place}");
+            };
+            assert_eq!(at, 44, "byte {place}");
+            assert!(what.contains(want), "byte {place}: {what}");
+        }
+    }
+
+    #[test]
+    fn packets_of_two_byte_orders_are_refused() {
+        let little = packet(ByteOrder::Little, b"a", 0);
+        let big = packet(ByteOrder::Big, b"b", 0);
+        unpacked(&[&little, &big]).unwrap_err();
+    }
+
+    #[test]
+    fn metadata_beyond_the_limit_is_refused_before_it_is_kept() {
+        let mut unpacker = Unpacker::new();
+        let mut text = Vec::new();
+        let piece = vec![b' '; 1 << 20];
+        for _ in 0..64 {
+            unpacker.extend(&piece, &mut text).unwrap();
+        }
+        unpacker.extend(b" ", &mut text).unwrap_err();
+        assert_eq!(text.len(), 64 << 20);
+    }
+}

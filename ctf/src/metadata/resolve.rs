@@ -1,0 +1,600 @@
+//! From what a parser read to what can be decoded: each reference finds its field, which from then
+//! on is kept in a [`Slot`], alignments are settled, and what is not to be shown is marked.
+
+use std::sync::Arc;
+
+use crate::error::MetadataError;
+use crate::model::{
+    BitField, FieldClass, Integer, Labels, Length, Member, Origin, Reference, Scope, Selection,
+    Slot, Structure, VariableInteger, Variant, VariantOption,
+};
+
+/// Deepest nesting of structures, arrays and choices: deeper than anything that is traced, and no
+/// danger to the stack.
+const MOST_DEPTH: u32 = 96;
+/// Most fields of all classes together. A type may be used many times, and each use is a field.
+const MOST_FIELDS: u32 = 1 << 20;
+/// Most names that are compared in all to find what references mean: some seconds.
+const MOST_COMPARISONS: u64 = 1 << 27;
+/// Most fields of one event class that others refer to.
+const MOST_EVENT_SLOTS: u32 = 1 << 16;
+/// Most fields of packet headers that others refer to: their slots come first.
+const HEADER_SLOTS: u32 = 16;
+/// Those of a stream class' packet context, event header and event context come next.
+const STREAM_SLOTS: u32 = 112;
+/// The first slot of an event class: behind those of packets and streams.
+pub(crate) const STREAM_SLOTS_END: u32 = HEADER_SLOTS + STREAM_SLOTS;
+
+/// How many slots have been given to the fields of a trace, of a stream class or of an event class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slots {
+    next: u32,
+    end: u32,
+}
+
+impl Slots {
+    pub(crate) const fn of_trace() -> Self {
+        Self {
+            next: 0,
+            end: HEADER_SLOTS,
+        }
+    }
+
+    pub(crate) const fn of_stream() -> Self {
+        Self {
+            next: HEADER_SLOTS,
+            end: STREAM_SLOTS_END,
+        }
+    }
+
+    pub(crate) const fn of_event() -> Self {
+        Self {
+            next: STREAM_SLOTS_END,
+            end: STREAM_SLOTS_END + MOST_EVENT_SLOTS,
+        }
+    }
+
+    /// How many slots a decoder must have so that all those given exist.
+    pub(crate) const fn needed(self) -> u32 {
+        self.next
+    }
+
+    fn give(&mut self) -> Option<Slot> {
+        let slot = Slot(self.next);
+        self.next += 1;
+        (slot.0 < self.end).then_some(slot)
+    }
+}
+
+/// The roots that a field may refer to, resolved so far, each with its slots.
+#[derive(Debug)]
+pub(crate) struct Roots<'a> {
+    pub(crate) packet_header: &'a mut Option<Arc<Structure>>,
+    pub(crate) packet_context: &'a mut Option<Arc<Structure>>,
+    pub(crate) event_header: &'a mut Option<Arc<Structure>>,
+    pub(crate) event_context: &'a mut Option<Arc<Structure>>,
+    pub(crate) specific_context: &'a mut Option<Arc<Structure>>,
+    pub(crate) trace_slots: &'a mut Slots,
+    pub(crate) stream_slots: &'a mut Slots,
+    pub(crate) event_slots: &'a mut Slots,
+    /// Fields that may still be declared.
+    pub(crate) fields_left: &'a mut FieldsLeft,
+}
+
+/// How many more fields a trace may declare, and how much more its references may be searched for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FieldsLeft {
+    fields: u32,
+    comparisons: u64,
+}
+
+impl Default for FieldsLeft {
+    fn default() -> Self {
+        Self {
+            fields: MOST_FIELDS,
+            comparisons: MOST_COMPARISONS,
+        }
+    }
+}
+
+impl FieldsLeft {
+    /// Before a name is searched among so many.
+    fn search(&mut self, names: usize) -> Result<(), &'static str> {
+        let left = self.comparisons.checked_sub(names as u64);
+        self.comparisons = left.ok_or("takes too long to find, with all that were before it")?;
+        Ok(())
+    }
+}
+
+/// Resolves the root structure of `scope`.
+///
+/// # Errors
+/// If a reference finds no field or an unfit one, or if the structure is too deep or too large.
+pub(crate) fn resolve(
+    scope: Scope,
+    draft: &Structure<Reference>,
+    roots: &mut Roots<'_>,
+) -> Result<Arc<Structure>, MetadataError> {
+    let mut resolver = Resolver {
+        scope,
+        roots,
+        frames: Vec::new(),
+        depth: 0,
+    };
+    let mut structure = resolver.structure(draft)?;
+    hide(&mut structure);
+    Ok(Arc::new(structure))
+}
+
+/// A structure under way: those of its members that are complete, and which is being resolved.
+struct Frame {
+    members: Vec<Member>,
+    current: Arc<str>,
+    /// The options within the current member that lead to the next frame.
+    options: Vec<Arc<str>>,
+}
+
+struct Resolver<'r, 'a> {
+    scope: Scope,
+    roots: &'r mut Roots<'a>,
+    frames: Vec<Frame>,
+    depth: u32,
+}
+
+/// What a reference has found.
+struct Found {
+    slot: Slot,
+    kind: Kind,
+    labels: Option<Arc<Labels>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Unsigned,
+    Signed,
+    Boolean,
+}
+
+impl Resolver<'_, '_> {
+    fn structure(&mut self, draft: &Structure<Reference>) -> Result<Structure, MetadataError> {
+        self.frames.push(Frame {
+            members: Vec::with_capacity(draft.members.len().min(1024)),
+            current: "".into(),
+            options: Vec::new(),
+        });
+        let mut alignment = draft.alignment.max(1);
+        for member in &draft.members {
+            if let Some(frame) = self.frames.last_mut() {
+                frame.current = Arc::clone(&member.written);
+                frame.options.clear();
+            }
+            let class = self.class(&member.class)?;
+            alignment = alignment.max(class.alignment());
+            if let Some(frame) = self.frames.last_mut() {
+                frame.members.push(Member {
+                    name: Arc::clone(&member.name),
+                    written: Arc::clone(&member.written),
+                    class,
+                    hidden: false,
+                });
+            }
+        }
+        let members = self.frames.pop().map(|frame| frame.members);
+        Ok(Structure {
+            members: members.unwrap_or_default(),
+            alignment,
+        })
+    }
+
+    fn class(&mut self, draft: &FieldClass<Reference>) -> Result<FieldClass, MetadataError> {
+        let Some(left) = self.roots.fields_left.fields.checked_sub(1) else {
+            return Err(too_large(format!("more than {MOST_FIELDS} fields")));
+        };
+        self.roots.fields_left.fields = left;
+        self.depth += 1;
+        if self.depth > MOST_DEPTH {
+            return Err(too_large(format!("fields nested deeper than {MOST_DEPTH}")));
+        }
+        let class = self.class_at_depth(draft);
+        self.depth -= 1;
+        class
+    }
+
+    fn class_at_depth(
+        &mut self,
+        draft: &FieldClass<Reference>,
+    ) -> Result<FieldClass, MetadataError> {
+        Ok(match draft {
+            FieldClass::Integer(integer) => FieldClass::Integer(integer.clone()),
+            FieldClass::VariableInteger(integer) => FieldClass::VariableInteger(integer.clone()),
+            FieldClass::Float(field) => FieldClass::Float(field.clone()),
+            FieldClass::Boolean(field) => FieldClass::Boolean(field.clone()),
+            FieldClass::BitArray(field) => FieldClass::BitArray(field.clone()),
+            FieldClass::BitMap(field, flags) => {
+                FieldClass::BitMap(field.clone(), Arc::clone(flags))
+            }
+            FieldClass::String(encoding) => FieldClass::String(*encoding),
+            FieldClass::Text { length, encoding } => FieldClass::Text {
+                length: self.length(length)?,
+                encoding: *encoding,
+            },
+            FieldClass::Blob {
+                length,
+                media_type,
+                role,
+            } => FieldClass::Blob {
+                length: self.length(length)?,
+                media_type: Arc::clone(media_type),
+                role: *role,
+            },
+            FieldClass::Structure(draft) => FieldClass::Structure(Arc::new(self.structure(draft)?)),
+            FieldClass::Array {
+                element,
+                length,
+                alignment,
+                role,
+            } => {
+                let length = self.length(length)?;
+                let element = self.class(element)?;
+                FieldClass::Array {
+                    alignment: (*alignment).max(element.alignment()),
+                    element: Arc::new(element),
+                    length,
+                    role: *role,
+                }
+            }
+            FieldClass::Optional {
+                selector,
+                ranges,
+                class,
+                ..
+            } => {
+                let found = self.find(selector)?;
+                if ranges.is_empty() && found.kind != Kind::Boolean {
+                    let what =
+                        format!("{} is no boolean, and no ranges are given", shown(selector));
+                    return Err(MetadataError::text(selector.at, what));
+                }
+                FieldClass::Optional {
+                    selector: found.slot,
+                    ranges: ranges.clone(),
+                    class: Arc::new(self.class(class)?),
+                    signed: found.kind == Kind::Signed,
+                }
+            }
+            FieldClass::Variant(variant) => FieldClass::Variant(Arc::new(self.variant(variant)?)),
+        })
+    }
+
+    fn length(&mut self, draft: &Length<Reference>) -> Result<Length, MetadataError> {
+        match draft {
+            Length::Static(length) => Ok(Length::Static(*length)),
+            Length::Dynamic(reference) => {
+                let found = self.find(reference)?;
+                if found.kind == Kind::Unsigned {
+                    Ok(Length::Dynamic(found.slot))
+                } else {
+                    let what = format!("{} is no unsigned number", shown(reference));
+                    Err(MetadataError::text(reference.at, what))
+                }
+            }
+        }
+    }
+
+    fn variant(&mut self, draft: &Variant<Reference>) -> Result<Variant, MetadataError> {
+        let found = self.find(&draft.selector)?;
+        let at = draft.selector.at;
+        let mut options = Vec::with_capacity(draft.options.len());
+        for option in &draft.options {
+            let ranges = match &option.ranges {
+                Selection::Ranges(ranges) => ranges.clone(),
+                Selection::Label(written) => {
+                    let Some(labels) = &found.labels else {
+                        let what = format!("{} is no enumeration", shown(&draft.selector));
+                        return Err(MetadataError::text(at, what));
+                    };
+                    if let Err(why) = self.roots.fields_left.search(labels.0.len()) {
+                        let what = format!("option {written} {why}");
+                        return Err(MetadataError::text(at, what));
+                    }
+                    let label = labels.0.iter().find(|label| label.name == *written);
+                    let Some(label) = label else {
+                        let tag = shown(&draft.selector);
+                        let what = format!("option {written} is no label of {tag}");
+                        return Err(MetadataError::text(at, what));
+                    };
+                    label.ranges.clone()
+                }
+            };
+            let name = match (&option.ranges, &option.name) {
+                (Selection::Label(written), _) => Some(written),
+                (Selection::Ranges(_), name) => name.as_ref(),
+            };
+            if let (Some(frame), Some(name)) = (self.frames.last_mut(), name) {
+                frame.options.push(Arc::clone(name));
+            }
+            let class = self.class(&option.class)?;
+            if let (Some(frame), Some(_)) = (self.frames.last_mut(), name) {
+                frame.options.pop();
+            }
+            options.push(VariantOption {
+                name: option.name.clone(),
+                ranges: Selection::Ranges(ranges),
+                class,
+            });
+        }
+        Ok(Variant {
+            selector: found.slot,
+            options,
+            signed: found.kind == Kind::Signed,
+        })
+    }
+
+    fn find(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
+        let missing = |why: &str| {
+            let what = format!("{} {why}", shown(reference));
+            Err(MetadataError::text(reference.at, what))
+        };
+        let names: Option<Vec<Arc<str>>>;
+        let mut frame = 0;
+        match reference.origin {
+            Origin::Root(scope) if scope != self.scope => {
+                names = reference.path.iter().cloned().collect();
+                let Some(names) = names else {
+                    return missing("leaves its root");
+                };
+                return match self.find_in_root(scope, &names) {
+                    Ok(Some(found)) => Ok(found),
+                    Ok(None) => missing("has not been declared before"),
+                    Err(why) => missing(why),
+                };
+            }
+            Origin::Root(_) => names = reference.path.iter().cloned().collect(),
+            Origin::Enclosing => {
+                frame = self.frames.len().saturating_sub(1);
+                let mut down = Vec::new();
+                for step in &reference.path {
+                    match step {
+                        Some(name) => down.push(Arc::clone(name)),
+                        None if !down.is_empty() => {
+                            down.pop();
+                        }
+                        None if frame > 0 => frame -= 1,
+                        None => return missing("leaves its root"),
+                    }
+                }
+                names = Some(down);
+            }
+            Origin::Innermost => {
+                names = reference.path.iter().cloned().collect();
+                let first = names.as_ref().and_then(|names| names.first());
+                let around = self.frames.iter().map(|frame| frame.members.len()).sum();
+                if let Err(why) = self.roots.fields_left.search(around) {
+                    return missing(why);
+                }
+                let declares = |frame: &Frame| {
+                    let mut members = frame.members.iter();
+                    members.any(|member| Some(&member.written) == first)
+                };
+                match self.frames.iter().rposition(declares) {
+                    Some(place) => frame = place,
+                    None => return missing("has not been declared before"),
+                }
+            }
+        }
+        let Some(names) = names else {
+            return missing("leaves its root");
+        };
+        match self.find_under_way(frame, &names) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => missing("has not been declared before"),
+            Err(why) => missing(why),
+        }
+    }
+
+    /// In the root that is being resolved, from the structure `frame` on.
+    fn find_under_way(
+        &mut self,
+        mut frame: usize,
+        mut names: &[Arc<str>],
+    ) -> Result<Option<Found>, &'static str> {
+        let slots = match self.scope {
+            Scope::PacketHeader => &mut *self.roots.trace_slots,
+            Scope::PacketContext | Scope::EventHeader | Scope::CommonContext => {
+                &mut *self.roots.stream_slots
+            }
+            Scope::SpecificContext | Scope::Payload => &mut *self.roots.event_slots,
+        };
+        let left = &mut *self.roots.fields_left;
+        loop {
+            let (Some(here), Some((name, rest))) =
+                (self.frames.get_mut(frame), names.split_first())
+            else {
+                return Ok(None);
+            };
+            left.search(here.members.len())?;
+            let mut members = here.members.iter_mut();
+            if let Some(member) = members.find(|member| member.written == *name) {
+                return mark(&mut member.class, rest, slots, left);
+            }
+            if here.current != *name {
+                return Ok(None);
+            }
+            // On the way to the field that refers: go on in the structure below.
+            names = rest;
+            for option in &here.options {
+                if let Some((_, rest)) = names.split_first().filter(|(name, _)| *name == option) {
+                    names = rest;
+                }
+            }
+            frame += 1;
+        }
+    }
+
+    fn find_in_root(
+        &mut self,
+        scope: Scope,
+        names: &[Arc<str>],
+    ) -> Result<Option<Found>, &'static str> {
+        let roots = &mut *self.roots;
+        let (root, slots) = match scope {
+            Scope::PacketHeader => (&mut *roots.packet_header, &mut *roots.trace_slots),
+            Scope::PacketContext => (&mut *roots.packet_context, &mut *roots.stream_slots),
+            Scope::EventHeader => (&mut *roots.event_header, &mut *roots.stream_slots),
+            Scope::CommonContext => (&mut *roots.event_context, &mut *roots.stream_slots),
+            Scope::SpecificContext => (&mut *roots.specific_context, &mut *roots.event_slots),
+            Scope::Payload => return Ok(None),
+        };
+        let Some(root) = root else {
+            return Ok(None);
+        };
+        let root = Arc::make_mut(root);
+        let Some((name, rest)) = names.split_first() else {
+            return Ok(None);
+        };
+        let left = &mut *roots.fields_left;
+        left.search(root.members.len())?;
+        let mut members = root.members.iter_mut();
+        let Some(member) = members.find(|member| member.written == *name) else {
+            return Ok(None);
+        };
+        let before = *slots;
+        let found = mark(&mut member.class, rest, slots, left);
+        // What others refer to is shown.
+        if *slots != before {
+            hide(root);
+        }
+        found
+    }
+}
+
+/// Gives the field at the end of the path a slot.
+fn mark(
+    class: &mut FieldClass,
+    names: &[Arc<str>],
+    slots: &mut Slots,
+    left: &mut FieldsLeft,
+) -> Result<Option<Found>, &'static str> {
+    let mut keep = |slot: &mut Option<Slot>, kind, labels: Option<&Arc<Labels>>| {
+        if !names.is_empty() {
+            return Ok(None);
+        }
+        if slot.is_none() {
+            *slot = slots.give();
+        }
+        let slot = slot.ok_or("is one of too many fields that others refer to")?;
+        Ok(Some(Found {
+            slot,
+            kind,
+            labels: labels.cloned(),
+        }))
+    };
+    let kind = |signed| {
+        if signed { Kind::Signed } else { Kind::Unsigned }
+    };
+    match class {
+        FieldClass::Integer(Integer {
+            slot,
+            signed,
+            labels,
+            ..
+        })
+        | FieldClass::VariableInteger(VariableInteger {
+            slot,
+            signed,
+            labels,
+            ..
+        }) => keep(slot, kind(*signed), labels.as_ref()),
+        FieldClass::Boolean(BitField { slot, .. }) => keep(slot, Kind::Boolean, None),
+        FieldClass::Structure(structure) => {
+            let Some((name, rest)) = names.split_first() else {
+                return Err("is a structure, no number");
+            };
+            left.search(structure.members.len())?;
+            let mut members = Arc::make_mut(structure).members.iter_mut();
+            match members.find(|member| member.written == *name) {
+                Some(member) => mark(&mut member.class, rest, slots, left),
+                None => Ok(None),
+            }
+        }
+        FieldClass::Variant(variant) => {
+            let Some((name, rest)) = names.split_first() else {
+                return Err("is a variant, no number");
+            };
+            left.search(variant.options.len())?;
+            let mut options = Arc::make_mut(variant).options.iter_mut();
+            match options.find(|option| is_option(option, name)) {
+                Some(option) => mark(&mut option.class, rest, slots, left),
+                None => Ok(None),
+            }
+        }
+        FieldClass::Optional { class, .. } => mark(Arc::make_mut(class), names, slots, left),
+        FieldClass::Array { .. } => Err("is an array, no number"),
+        FieldClass::Float(_) => Err("is a floating point number, no whole one"),
+        FieldClass::BitArray(_)
+        | FieldClass::BitMap(..)
+        | FieldClass::String(_)
+        | FieldClass::Text { .. }
+        | FieldClass::Blob { .. } => Err("is no number"),
+    }
+}
+
+/// Options are named as they are shown: the underscore in front may be there or not.
+fn is_option(option: &VariantOption, name: &str) -> bool {
+    let shown = option.name.as_deref();
+    shown == Some(name) || shown == name.strip_prefix('_')
+}
+
+/// Marks the members that only steer decoding. A structure all of whose members are hidden is
+/// hidden too, unless it has none.
+fn hide(structure: &mut Structure) {
+    for member in &mut structure.members {
+        member.hidden = hidden(&mut member.class);
+    }
+}
+
+fn hidden(class: &mut FieldClass) -> bool {
+    match class {
+        FieldClass::Integer(integer) => integer.is_hidden(),
+        FieldClass::VariableInteger(integer) => {
+            (integer.role.is_some() || integer.clock.is_some()) && integer.slot.is_none()
+        }
+        FieldClass::Structure(structure) => {
+            let structure = Arc::make_mut(structure);
+            hide(structure);
+            structure.is_hidden()
+        }
+        FieldClass::Array { element, role, .. } => hidden(Arc::make_mut(element)) || role.is_some(),
+        FieldClass::Optional { class, .. } => hidden(Arc::make_mut(class)),
+        FieldClass::Variant(variant) => {
+            for option in &mut Arc::make_mut(variant).options {
+                hidden(&mut option.class);
+            }
+            false
+        }
+        FieldClass::Blob { role, .. } => role.is_some(),
+        FieldClass::Float(_)
+        | FieldClass::Boolean(_)
+        | FieldClass::BitArray(_)
+        | FieldClass::BitMap(..)
+        | FieldClass::String(_)
+        | FieldClass::Text { .. } => false,
+    }
+}
+
+/// Whose root it is and the names, as metadata writes them.
+fn shown(reference: &Reference) -> String {
+    let root = match reference.origin {
+        Origin::Root(scope) => Some(scope.name()),
+        Origin::Enclosing | Origin::Innermost => None,
+    };
+    let names = reference
+        .path
+        .iter()
+        .map(|name| name.as_deref().unwrap_or("(up)"));
+    root.into_iter().chain(names).collect::<Vec<_>>().join(".")
+}
+
+fn too_large(what: String) -> MetadataError {
+    MetadataError::text(crate::model::Position::default(), what)
+}

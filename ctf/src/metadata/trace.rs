@@ -1,0 +1,705 @@
+//! What has been declared so far, ready for decoding.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::resolve::{FieldsLeft, Roots, Slots, resolve};
+use crate::clock::Timescale;
+use crate::decode::plan::{Known, Plan};
+use crate::error::MetadataError;
+use crate::model::{
+    Clock, Declaration, EnvironmentValue, EventDraft, FieldClass, LogLevel, Position, Role, Scope,
+    StreamDraft, Structure, TraceDraft, Uuid,
+};
+
+/// Event classes up to this id are found by their place in a list, others by search.
+const DENSE_IDS: u64 = 1 << 16;
+/// Most event classes of one stream class.
+const MOST_EVENT_CLASSES: usize = 1 << 16;
+/// Most clocks of a trace. Real ones have one or two.
+const MOST_CLOCKS: usize = 1 << 10;
+/// Most stream classes of a trace.
+const MOST_STREAM_CLASSES: usize = 1 << 16;
+
+static NEXT_ORDINAL: AtomicUsize = AtomicUsize::new(0);
+
+/// What a trace's metadata has declared. What was declared once never changes; more may come.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    pub(crate) uuid: Option<Uuid>,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) environment: Vec<(Arc<str>, EnvironmentValue)>,
+    /// Where in it each name is.
+    environment_places: HashMap<Arc<str>, usize>,
+    pub(crate) clocks: Vec<Clock>,
+    pub(crate) packet_header: Option<Arc<Structure>>,
+    pub(crate) header_plan: Plan,
+    pub(crate) streams: BTreeMap<u64, StreamClass>,
+    trace_slots: Slots,
+    fields_left: FieldsLeft,
+}
+
+/// A kind of streams: what their packets and events have in common.
+#[derive(Debug, Clone)]
+pub struct StreamClass {
+    pub(crate) id: u64,
+    pub(crate) name: Option<Arc<str>>,
+    /// As given, or as the fields say that have been declared so far.
+    pub(crate) clock: StreamClock,
+    pub(crate) timescale: Option<Timescale>,
+    /// It has times, and none of them names its clock.
+    unmapped: bool,
+    pub(crate) packet_context: Option<Arc<Structure>>,
+    pub(crate) event_header: Option<Arc<Structure>>,
+    pub(crate) event_context: Option<Arc<Structure>>,
+    pub(crate) context_plan: Plan,
+    pub(crate) header_plan: Plan,
+    pub(crate) events: Vec<EventClass>,
+    /// Places in `events`, one above; 0 for none.
+    dense: Vec<u32>,
+    sparse: BTreeMap<u64, u32>,
+    stream_slots: Slots,
+    /// The most that an event class of this stream class needs.
+    pub(crate) slots: u32,
+}
+
+/// Which clock the times of a stream are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamClock {
+    /// They have no time.
+    None,
+    /// The clock at this place.
+    Declared(usize),
+    /// One that nobody declared: 1 GHz, since 1970.
+    Implicit,
+}
+
+/// A kind of events.
+#[derive(Debug, Clone)]
+pub struct EventClass {
+    pub(crate) id: u64,
+    ordinal: usize,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) log_level: Option<LogLevel>,
+    pub(crate) emf_uri: Option<Arc<str>>,
+    pub(crate) context: Option<Arc<Structure>>,
+    pub(crate) payload: Option<Arc<Structure>>,
+    /// Over all that follows the event header.
+    pub(crate) plan: Plan,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self::of_trace()
+    }
+}
+
+impl Trace {
+    /// Its identity, if it has one.
+    #[must_use]
+    pub fn uuid(&self) -> Option<Uuid> {
+        self.uuid
+    }
+
+    /// Its name, which only CTF 2 gives.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The environment, in order of first declaration.
+    #[must_use]
+    pub fn environment(&self) -> &[(Arc<str>, EnvironmentValue)] {
+        &self.environment
+    }
+
+    /// The value of an entry of the environment.
+    #[must_use]
+    pub fn environment_value(&self, name: &str) -> Option<&EnvironmentValue> {
+        let place = self.environment_places.get(name)?;
+        self.environment.get(*place).map(|(_, value)| value)
+    }
+
+    /// The clocks, in order of declaration.
+    #[must_use]
+    pub fn clocks(&self) -> &[Clock] {
+        &self.clocks
+    }
+
+    /// The clock of a stream class of this trace; none if none was declared for it.
+    #[must_use]
+    pub fn clock_of(&self, stream: &StreamClass) -> Option<&Clock> {
+        match stream.clock {
+            StreamClock::Declared(place) => self.clocks.get(place),
+            StreamClock::None | StreamClock::Implicit => None,
+        }
+    }
+
+    /// The stream classes, by id.
+    pub fn streams(&self) -> impl Iterator<Item = &StreamClass> {
+        self.streams.values()
+    }
+
+    /// The stream class of this id.
+    #[must_use]
+    pub fn stream(&self, id: u64) -> Option<&StreamClass> {
+        self.streams.get(&id)
+    }
+
+    /// What each packet begins with.
+    #[must_use]
+    pub fn packet_header(&self) -> Option<&Structure> {
+        self.packet_header.as_deref()
+    }
+
+    /// How many fields of packets and event headers others refer to.
+    #[inline]
+    pub(crate) fn shared_slots(&self, stream: &StreamClass) -> u32 {
+        self.trace_slots.needed() + stream.stream_slots.needed()
+    }
+
+    /// Takes one more declaration.
+    pub(crate) fn declare(&mut self, declaration: Declaration) -> Result<(), MetadataError> {
+        match declaration {
+            Declaration::Trace(draft) => self.declare_trace(draft),
+            Declaration::Environment(name, value) => {
+                self.declare_environment(name, value);
+                Ok(())
+            }
+            Declaration::Clock(clock, at) => self.declare_clock(clock, at),
+            Declaration::Stream(draft) => self.declare_stream(draft),
+            Declaration::Event(draft) => self.declare_event(draft),
+        }
+    }
+
+    fn declare_trace(&mut self, draft: TraceDraft) -> Result<(), MetadataError> {
+        self.uuid = draft.uuid;
+        self.name = draft.name;
+        if let Some(header) = &draft.packet_header {
+            let header = resolve(
+                Scope::PacketHeader,
+                header,
+                &mut Roots {
+                    packet_header: &mut None,
+                    packet_context: &mut None,
+                    event_header: &mut None,
+                    event_context: &mut None,
+                    specific_context: &mut None,
+                    trace_slots: &mut self.trace_slots,
+                    stream_slots: &mut Slots::of_stream(),
+                    event_slots: &mut Slots::of_event(),
+                    fields_left: &mut self.fields_left,
+                },
+            )?;
+            self.packet_header = Some(header);
+            self.plan_header();
+        }
+        Ok(())
+    }
+
+    fn plan_header(&mut self) {
+        self.header_plan = Plan::over(Known::BEGIN, self.packet_header.as_deref());
+    }
+
+    fn declare_environment(&mut self, name: Arc<str>, value: EnvironmentValue) {
+        let end = self.environment.len();
+        let place = *self
+            .environment_places
+            .entry(Arc::clone(&name))
+            .or_insert(end);
+        match self.environment.get_mut(place) {
+            Some((_, before)) => *before = value,
+            None => self.environment.push((name, value)),
+        }
+    }
+
+    fn declare_clock(&mut self, clock: Clock, at: Position) -> Result<(), MetadataError> {
+        if self.clocks.iter().any(|known| known.name == clock.name) {
+            let what = format!("a second clock {}", clock.name);
+            return Err(MetadataError::text(at, what));
+        }
+        if clock.frequency == 0 {
+            let what = format!("clock {} has the frequency 0", clock.name);
+            return Err(MetadataError::text(at, what));
+        }
+        if self.clocks.len() >= MOST_CLOCKS {
+            let what = format!("more than {MOST_CLOCKS} clocks");
+            return Err(MetadataError::text(at, what));
+        }
+        self.clocks.push(clock);
+        self.clock_unmapped(at)
+    }
+
+    /// Times that name no clock are of the only clock there is, wherever in the metadata it stands.
+    fn clock_unmapped(&mut self, at: Position) -> Result<(), MetadataError> {
+        // From the second on they have none, and a third changes nothing.
+        let clock = match self.clocks.len() {
+            1 => StreamClock::Declared(0),
+            2 => StreamClock::None,
+            _ => return Ok(()),
+        };
+        let timescale = self.timescale(clock, at)?;
+        for stream in self.streams.values_mut().filter(|stream| stream.unmapped) {
+            stream.clock = clock;
+            stream.timescale = timescale;
+        }
+        Ok(())
+    }
+
+    fn declare_stream(&mut self, draft: StreamDraft) -> Result<(), MetadataError> {
+        let id = draft.id.unwrap_or(0);
+        let refuse = |what: String| Err(MetadataError::text(draft.at, what));
+        if self.streams.contains_key(&id) {
+            return refuse(format!("a second stream class {id}"));
+        }
+        if self.streams.len() >= MOST_STREAM_CLASSES {
+            return refuse(format!("more than {MOST_STREAM_CLASSES} stream classes"));
+        }
+        let header = self.packet_header.as_deref();
+        if !self.streams.is_empty()
+            && !header.is_some_and(|header| has(header, Role::StreamClassId))
+        {
+            return refuse("several stream classes, and no packet says of which it is".to_owned());
+        }
+        let mut stream_slots = Slots::of_stream();
+        let (mut context, mut event_header, mut event_context) = (None, None, None);
+        let before = self.trace_slots;
+        for (scope, root) in [
+            (Scope::PacketContext, &draft.packet_context),
+            (Scope::EventHeader, &draft.event_header),
+            (Scope::CommonContext, &draft.event_context),
+        ] {
+            let Some(root) = root else { continue };
+            let resolved = resolve(
+                scope,
+                root,
+                &mut Roots {
+                    packet_header: &mut self.packet_header,
+                    packet_context: &mut context,
+                    event_header: &mut event_header,
+                    event_context: &mut event_context,
+                    specific_context: &mut None,
+                    trace_slots: &mut self.trace_slots,
+                    stream_slots: &mut stream_slots,
+                    event_slots: &mut Slots::of_event(),
+                    fields_left: &mut self.fields_left,
+                },
+            )?;
+            match scope {
+                Scope::PacketContext => context = Some(resolved),
+                Scope::EventHeader => event_header = Some(resolved),
+                _ => event_context = Some(resolved),
+            }
+        }
+        if self.trace_slots != before {
+            self.plan_header();
+        }
+        let mut stream = StreamClass {
+            id,
+            name: draft.name,
+            clock: StreamClock::None,
+            timescale: None,
+            unmapped: false,
+            packet_context: context,
+            event_header,
+            event_context,
+            context_plan: Plan::default(),
+            header_plan: Plan::default(),
+            events: Vec::new(),
+            dense: Vec::new(),
+            sparse: BTreeMap::new(),
+            stream_slots,
+            slots: stream_slots.needed(),
+        };
+        stream.plan(self.header_plan.end);
+        (stream.clock, stream.unmapped) =
+            self.find_clock(&stream, draft.clock.as_ref(), draft.at)?;
+        stream.timescale = self.timescale(stream.clock, draft.at)?;
+        self.streams.insert(id, stream);
+        Ok(())
+    }
+
+    /// Which clock a stream class' times are of, and whether they do not say it themselves.
+    fn find_clock(
+        &self,
+        stream: &StreamClass,
+        given: Option<&Arc<str>>,
+        at: Position,
+    ) -> Result<(StreamClock, bool), MetadataError> {
+        let mut names: Vec<&Arc<str>> = given.into_iter().collect();
+        let mut timed = false;
+        let roots = [
+            &self.packet_header,
+            &stream.packet_context,
+            &stream.event_header,
+            &stream.event_context,
+        ];
+        for root in roots.into_iter().flatten() {
+            clocks_in_structure(root, &mut names, &mut timed);
+        }
+        names.dedup();
+        match (names.as_slice(), self.clocks.as_slice()) {
+            ([], _) if !timed => Ok((StreamClock::None, false)),
+            ([], []) => Ok((StreamClock::Implicit, true)),
+            ([], [_]) => Ok((StreamClock::Declared(0), true)),
+            ([], _) => Ok((StreamClock::None, true)),
+            ([name, others @ ..], clocks) => {
+                if let Some(other) = others.iter().find(|other| *other != name) {
+                    let what = format!("fields of one stream move the clocks {name} and {other}");
+                    return Err(MetadataError::text(at, what));
+                }
+                let place = clocks.iter().position(|clock| clock.name == **name);
+                let place = place.ok_or_else(|| {
+                    MetadataError::text(at, format!("the clock {name} is not declared"))
+                })?;
+                Ok((StreamClock::Declared(place), false))
+            }
+        }
+    }
+
+    fn timescale(
+        &self,
+        clock: StreamClock,
+        at: Position,
+    ) -> Result<Option<Timescale>, MetadataError> {
+        let clock = match clock {
+            StreamClock::None => return Ok(None),
+            StreamClock::Implicit => return Ok(Some(Timescale::UNIX)),
+            StreamClock::Declared(place) => self.clocks.get(place),
+        };
+        let Some(clock) = clock else { return Ok(None) };
+        match Timescale::new(clock) {
+            Some(scale) => Ok(Some(scale)),
+            None => {
+                let what = format!("the offset of clock {} is out of range", clock.name);
+                Err(MetadataError::text(at, what))
+            }
+        }
+    }
+
+    fn declare_event(&mut self, draft: EventDraft) -> Result<(), MetadataError> {
+        let refuse = |what: String| Err(MetadataError::text(draft.at, what));
+        let name = draft.name.as_deref().unwrap_or("(no name)");
+        let stream_id = match (draft.stream_id, self.streams.len()) {
+            (Some(id), _) => id,
+            (None, 0) => {
+                self.declare_stream(StreamDraft::default())?;
+                0
+            }
+            (None, 1) => self.streams.keys().next().copied().unwrap_or(0),
+            (None, _) => {
+                return refuse(format!(
+                    "event class {name} does not say of which stream class"
+                ));
+            }
+        };
+        let Some(mut stream) = self.streams.remove(&stream_id) else {
+            return refuse(format!(
+                "event class {name} is of stream class {stream_id}, which is not declared"
+            ));
+        };
+        let declared = self.declare_event_of(&mut stream, &draft, name);
+        self.streams.insert(stream_id, stream);
+        declared
+    }
+
+    fn declare_event_of(
+        &mut self,
+        stream: &mut StreamClass,
+        draft: &EventDraft,
+        name: &str,
+    ) -> Result<(), MetadataError> {
+        let refuse = |what: String| Err(MetadataError::text(draft.at, what));
+        let id = draft.id.unwrap_or(0);
+        if stream.place(id).is_some() {
+            return refuse(format!(
+                "event class {name} has the id {id}, which another of stream class {} has",
+                stream.id
+            ));
+        }
+        let header = stream.event_header.as_deref();
+        if !stream.events.is_empty()
+            && !header.is_some_and(|header| has(header, Role::EventClassId))
+        {
+            return refuse(format!(
+                "several event classes in stream class {}, and no event says of which it is",
+                stream.id
+            ));
+        }
+        if stream.events.len() >= MOST_EVENT_CLASSES {
+            return refuse(format!("more than {MOST_EVENT_CLASSES} event classes"));
+        }
+        let mut event_slots = Slots::of_event();
+        let before = (self.trace_slots, stream.stream_slots);
+        let (mut context, mut payload) = (None, None);
+        for (scope, root) in [
+            (Scope::SpecificContext, &draft.context),
+            (Scope::Payload, &draft.payload),
+        ] {
+            let Some(root) = root else { continue };
+            let resolved = resolve(
+                scope,
+                root,
+                &mut Roots {
+                    packet_header: &mut self.packet_header,
+                    packet_context: &mut stream.packet_context,
+                    event_header: &mut stream.event_header,
+                    event_context: &mut stream.event_context,
+                    specific_context: &mut context,
+                    trace_slots: &mut self.trace_slots,
+                    stream_slots: &mut stream.stream_slots,
+                    event_slots: &mut event_slots,
+                    fields_left: &mut self.fields_left,
+                },
+            )?;
+            match scope {
+                Scope::SpecificContext => context = Some(resolved),
+                _ => payload = Some(resolved),
+            }
+        }
+        if self.trace_slots != before.0 {
+            self.plan_header();
+        }
+        if stream.stream_slots != before.1 {
+            stream.plan(self.header_plan.end);
+            stream.plan_events();
+        }
+        let mut names = Vec::new();
+        for root in [&context, &payload].into_iter().flatten() {
+            clocks_in_structure(root, &mut names, &mut false);
+        }
+        for name in names {
+            let place = self.clocks.iter().position(|clock| clock.name == *name);
+            let Some(place) = place else {
+                return refuse(format!("the clock {name} is not declared"));
+            };
+            match stream.clock {
+                StreamClock::Declared(known) if known == place => {}
+                StreamClock::None => {
+                    stream.clock = StreamClock::Declared(place);
+                    stream.unmapped = false;
+                    stream.timescale = self.timescale(stream.clock, draft.at)?;
+                }
+                StreamClock::Declared(_) | StreamClock::Implicit => {
+                    return refuse(format!("{name} is not the clock of the stream class"));
+                }
+            }
+        }
+        stream.slots = stream.slots.max(event_slots.needed());
+        let plan = stream.event_plan(context.as_deref(), payload.as_deref());
+        stream.add(EventClass {
+            id,
+            ordinal: NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed),
+            name: draft.name.clone(),
+            log_level: draft.log_level,
+            emf_uri: draft.emf_uri.clone(),
+            context,
+            payload,
+            plan,
+        });
+        Ok(())
+    }
+}
+
+impl StreamClass {
+    /// Its number in the trace.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its name, which only CTF 2 gives.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Its event classes, in order of declaration.
+    #[must_use]
+    pub fn events(&self) -> &[EventClass] {
+        &self.events
+    }
+
+    /// The event class of this id.
+    #[must_use]
+    pub fn event(&self, id: u64) -> Option<&EventClass> {
+        self.place(id).and_then(|place| self.events.get(place))
+    }
+
+    /// From the cycles of its clock to time; none if its events have no time.
+    #[must_use]
+    pub fn timescale(&self) -> Option<Timescale> {
+        self.timescale
+    }
+
+    /// What each packet has behind its header.
+    #[must_use]
+    pub fn packet_context(&self) -> Option<&Structure> {
+        self.packet_context.as_deref()
+    }
+
+    /// What each event begins with.
+    #[must_use]
+    pub fn event_header(&self) -> Option<&Structure> {
+        self.event_header.as_deref()
+    }
+
+    /// What each event has behind its header.
+    #[must_use]
+    pub fn event_context(&self) -> Option<&Structure> {
+        self.event_context.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, id: u64) -> Option<usize> {
+        let place = if id < DENSE_IDS {
+            let dense = usize::try_from(id).ok();
+            dense.and_then(|id| self.dense.get(id)).copied()
+        } else {
+            self.sparse.get(&id).copied()
+        };
+        usize::try_from(place?).ok()?.checked_sub(1)
+    }
+
+    fn add(&mut self, event: EventClass) {
+        let id = event.id;
+        self.events.push(event);
+        let place = u32::try_from(self.events.len()).unwrap_or(0);
+        match usize::try_from(id) {
+            Ok(dense) if id < DENSE_IDS => {
+                if self.dense.len() <= dense {
+                    self.dense.resize(dense + 1, 0);
+                }
+                if let Some(cell) = self.dense.get_mut(dense) {
+                    *cell = place;
+                }
+            }
+            _ => {
+                self.sparse.insert(id, place);
+            }
+        }
+    }
+
+    fn plan(&mut self, begin: Known) {
+        self.context_plan = Plan::over(begin, self.packet_context.as_deref());
+        // Where an event begins depends on the one before.
+        self.header_plan = Plan::over(Known::default(), self.event_header.as_deref());
+    }
+
+    fn plan_events(&mut self) {
+        for place in 0..self.events.len() {
+            let Some(event) = self.events.get(place) else {
+                return;
+            };
+            let plan = self.event_plan(event.context.as_deref(), event.payload.as_deref());
+            if let Some(event) = self.events.get_mut(place) {
+                event.plan = plan;
+            }
+        }
+    }
+
+    fn event_plan(&self, context: Option<&Structure>, payload: Option<&Structure>) -> Plan {
+        let structures = [self.event_context.as_deref(), context, payload];
+        Plan::over(self.header_plan.end, structures.into_iter().flatten())
+    }
+}
+
+impl EventClass {
+    /// Its number in its stream class.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// A small number that no other event class of any trace in this process has: for lists of what
+    /// programs know of event classes.
+    #[inline]
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// How important it is.
+    #[must_use]
+    pub fn log_level(&self) -> Option<LogLevel> {
+        self.log_level
+    }
+
+    /// Where more is said about it. (`model.emf.uri`)
+    #[must_use]
+    pub fn emf_uri(&self) -> Option<&str> {
+        self.emf_uri.as_deref()
+    }
+
+    /// What each such event has before its payload.
+    #[must_use]
+    pub fn context(&self) -> Option<&Structure> {
+        self.context.as_deref()
+    }
+
+    /// What each such event says.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Structure> {
+        self.payload.as_deref()
+    }
+}
+
+/// Whether a field of this role is anywhere in `structure`.
+fn has(structure: &Structure, role: Role) -> bool {
+    let mut members = structure.members.iter();
+    members.any(|member| class_has(&member.class, role))
+}
+
+fn class_has(class: &FieldClass, role: Role) -> bool {
+    match class {
+        FieldClass::Integer(integer) => integer.role == Some(role),
+        FieldClass::VariableInteger(integer) => integer.role == Some(role),
+        FieldClass::Structure(structure) => has(structure, role),
+        FieldClass::Variant(variant) => {
+            let mut options = variant.options.iter();
+            options.any(|option| class_has(&option.class, role))
+        }
+        FieldClass::Optional { class, .. } => class_has(class, role),
+        _ => false,
+    }
+}
+
+/// Collects the clocks that fields move, and whether there is a time without one.
+fn clocks_in_structure<'a>(
+    structure: &'a Structure,
+    names: &mut Vec<&'a Arc<str>>,
+    timed: &mut bool,
+) {
+    for member in &structure.members {
+        clocks_in(&member.class, names, timed);
+    }
+}
+
+fn clocks_in<'a>(class: &'a FieldClass, names: &mut Vec<&'a Arc<str>>, timed: &mut bool) {
+    let mut number = |clock: &'a Option<Arc<str>>, role: Option<Role>| {
+        match clock {
+            Some(clock) => names.push(clock),
+            None => *timed |= matches!(role, Some(Role::Timestamp | Role::PacketEnd)),
+        };
+    };
+    match class {
+        FieldClass::Integer(integer) => number(&integer.clock, integer.role),
+        FieldClass::VariableInteger(integer) => number(&integer.clock, integer.role),
+        FieldClass::Structure(structure) => clocks_in_structure(structure, names, timed),
+        FieldClass::Variant(variant) => {
+            for option in &variant.options {
+                clocks_in(&option.class, names, timed);
+            }
+        }
+        FieldClass::Optional { class, .. } => clocks_in(class, names, timed),
+        FieldClass::Array { element, .. } => clocks_in(element, names, timed),
+        _ => {}
+    }
+}

@@ -1,0 +1,151 @@
+//! The attributes of a block or a type, and what their values must be.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::syntax::{Attribute, Value};
+use super::warnings::Warnings;
+use crate::error::MetadataError;
+use crate::model::{ByteOrder, Position, Uuid};
+
+/// Attributes that nobody has asked for yet, by name.
+pub(super) struct Attributes<'a> {
+    /// Of what they are.
+    owner: &'static str,
+    at: Position,
+    left: HashMap<String, &'a Attribute>,
+}
+
+impl<'a> Attributes<'a> {
+    /// # Errors
+    ///
+    /// If one is given twice.
+    pub(super) fn new(
+        owner: &'static str,
+        at: Position,
+        attributes: impl IntoIterator<Item = &'a Attribute>,
+    ) -> Result<Self, MetadataError> {
+        let mut left = HashMap::new();
+        for attribute in attributes {
+            let name = attribute.path.joined();
+            if left.insert(name, attribute).is_some() {
+                let name = attribute.path.joined();
+                let what = format!("`{name}` is given twice in one `{owner}`");
+                return Err(MetadataError::text(attribute.path.at, what));
+            }
+        }
+        Ok(Self { owner, at, left })
+    }
+
+    pub(super) fn take(&mut self, name: &str) -> Option<&'a Attribute> {
+        self.left.remove(name)
+    }
+
+    pub(super) fn demand(&mut self, name: &str) -> Result<&'a Attribute, MetadataError> {
+        self.take(name).ok_or_else(|| {
+            MetadataError::text(self.at, format!("`{}` has no `{name}`", self.owner))
+        })
+    }
+
+    /// Warns of those that nobody has asked for.
+    pub(super) fn finish(self, warnings: &mut Warnings) {
+        let mut left: Vec<_> = self.left.into_iter().collect();
+        left.sort_unstable_by_key(|(_, attribute)| attribute.path.at);
+        for (name, attribute) in left {
+            let what = format!("unknown attribute `{name}` in `{}`", self.owner);
+            warnings.add(attribute.path.at, &what);
+        }
+    }
+}
+
+impl Attribute {
+    /// # Errors
+    ///
+    /// Like all of these: if the value is of another kind.
+    pub(super) fn number(&self) -> Result<i128, MetadataError> {
+        match self.value {
+            Value::Number(number) => Ok(number),
+            _ => Err(self.expects("an integer")),
+        }
+    }
+
+    pub(super) fn unsigned(&self) -> Result<u64, MetadataError> {
+        u64::try_from(self.number()?).map_err(|_| self.expects("an integer of 0 or above"))
+    }
+
+    pub(super) fn signed(&self) -> Result<i64, MetadataError> {
+        i64::try_from(self.number()?).map_err(|_| self.expects("an integer of 64 bits"))
+    }
+
+    /// A number from 1 that is a power of two.
+    pub(super) fn alignment(&self) -> Result<u32, MetadataError> {
+        alignment(self.number()?).ok_or_else(|| self.expects("a power of two"))
+    }
+
+    pub(super) fn boolean(&self) -> Result<bool, MetadataError> {
+        match &self.value {
+            Value::Number(0) => Some(false),
+            Value::Number(1) => Some(true),
+            Value::Path(path) => match &*path.joined() {
+                "true" | "TRUE" => Some(true),
+                "false" | "FALSE" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        }
+        .ok_or_else(|| self.expects("`true` or `false`"))
+    }
+
+    /// Text, with quotes or as a plain name.
+    pub(super) fn word(&self) -> Result<Arc<str>, MetadataError> {
+        match &self.value {
+            Value::Text(text) => Ok(text.clone()),
+            Value::Path(path) => Ok(path.joined().into()),
+            _ => Err(self.expects("a text or a name")),
+        }
+    }
+
+    pub(super) fn uuid(&self) -> Result<Uuid, MetadataError> {
+        match &self.value {
+            Value::Text(text) => Uuid::parse(text),
+            _ => None,
+        }
+        .ok_or_else(|| self.expects("a UUID in quotes"))
+    }
+
+    /// `native` stands for the order that is given, if one is.
+    pub(super) fn byte_order(&self, native: Option<ByteOrder>) -> Result<ByteOrder, MetadataError> {
+        let order = match (&*self.word()?, native) {
+            ("le", _) => Some(ByteOrder::Little),
+            ("be" | "network", _) => Some(ByteOrder::Big),
+            ("native", native) => native,
+            _ => None,
+        };
+        order.ok_or_else(|| {
+            self.expects(if native.is_some() {
+                "`le`, `be`, `network` or `native`"
+            } else {
+                "`le`, `be` or `network`"
+            })
+        })
+    }
+
+    /// Says which value is expected instead.
+    pub(super) fn expects(&self, what: &str) -> MetadataError {
+        let name = self.path.joined();
+        let found = match &self.value {
+            Value::Number(number) => format!("{number}"),
+            Value::Text(text) => format!("{text:?}"),
+            Value::Path(path) => format!("`{}`", path.joined()),
+            Value::Type(_) => "another type".to_owned(),
+        };
+        MetadataError::text(self.at, format!("`{name}` must be {what}, not {found}"))
+    }
+}
+
+/// In bits, if it is a power of two.
+pub(super) fn alignment(number: i128) -> Option<u32> {
+    u32::try_from(number)
+        .ok()
+        .filter(|alignment| alignment.is_power_of_two())
+}

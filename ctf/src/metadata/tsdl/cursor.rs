@@ -1,0 +1,206 @@
+//! Goes through the tokens of one declaration.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::lexer::{Kind, Token};
+use super::limits::NESTING;
+use super::syntax::{Name, Need, Path};
+use crate::error::MetadataError;
+use crate::model::Position;
+
+/// Words that cannot name a field, a type or an option of a variant.
+const KEYWORDS: [&str; 28] = [
+    "_Bool",
+    "_Complex",
+    "_Imaginary",
+    "align",
+    "callsite",
+    "char",
+    "clock",
+    "const",
+    "double",
+    "enum",
+    "env",
+    "event",
+    "float",
+    "floating_point",
+    "int",
+    "integer",
+    "long",
+    "short",
+    "signed",
+    "stream",
+    "string",
+    "struct",
+    "trace",
+    "typealias",
+    "typedef",
+    "unsigned",
+    "variant",
+    "void",
+];
+
+pub(super) fn is_keyword(word: &str) -> bool {
+    KEYWORDS.binary_search(&word).is_ok()
+}
+
+/// Where the parser stands in a declaration.
+pub(super) struct Cursor<'a> {
+    tokens: &'a [Token],
+    /// Of the next token, or of the last one.
+    here: Position,
+    depth: u32,
+    pub(super) needs: VecDeque<Need>,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(tokens: &'a [Token]) -> Self {
+        let here = tokens.first().map(|token| token.at).unwrap_or_default();
+        Self {
+            tokens,
+            here,
+            depth: 0,
+            needs: VecDeque::new(),
+        }
+    }
+
+    pub(super) const fn at(&self) -> Position {
+        self.here
+    }
+
+    pub(super) fn peek(&self) -> Option<&'a Kind> {
+        self.peek_at(0)
+    }
+
+    pub(super) fn peek_at(&self, ahead: usize) -> Option<&'a Kind> {
+        self.tokens.get(ahead).map(|token| &token.kind)
+    }
+
+    /// The next token, if it is a word, be it a keyword or not.
+    pub(super) fn peek_word(&self) -> Option<&'a Arc<str>> {
+        match self.peek() {
+            Some(Kind::Word(word)) => Some(word),
+            _ => None,
+        }
+    }
+
+    pub(super) fn peek_mark(&self, mark: &str) -> bool {
+        matches!(self.peek(), Some(Kind::Mark(found)) if *found == mark)
+    }
+
+    pub(super) fn skip(&mut self) {
+        if let Some((_, rest)) = self.tokens.split_first() {
+            self.tokens = rest;
+            if let Some(next) = rest.first() {
+                self.here = next.at;
+            }
+        }
+    }
+
+    /// Takes this mark, if it comes next.
+    pub(super) fn take_mark(&mut self, mark: &str) -> bool {
+        let found = self.peek_mark(mark);
+        if found {
+            self.skip();
+        }
+        found
+    }
+
+    /// Takes this word, if it comes next.
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        let found = self.peek_word().is_some_and(|found| **found == *word);
+        if found {
+            self.skip();
+        }
+        found
+    }
+
+    /// Takes a name that is no keyword, if one comes next.
+    pub(super) fn take_name(&mut self) -> Option<Name> {
+        let at = self.here;
+        let text = self.peek_word().filter(|word| !is_keyword(word))?.clone();
+        self.skip();
+        Some(Name { text, at })
+    }
+
+    pub(super) fn demand_mark(&mut self, mark: &str) -> Result<(), MetadataError> {
+        if self.take_mark(mark) {
+            Ok(())
+        } else {
+            Err(self.expected(&format!("`{mark}`")))
+        }
+    }
+
+    /// Words with `.` or `->` between them; keywords may be among them.
+    pub(super) fn path(&mut self) -> Result<Path, MetadataError> {
+        let at = self.here;
+        let mut words = Vec::new();
+        loop {
+            let word = self.peek_word().ok_or_else(|| self.expected("a name"))?;
+            words.push(word.clone());
+            self.skip();
+            if !self.take_mark(".") && !self.take_mark("->") {
+                return Ok(Path { words, at });
+            }
+        }
+    }
+
+    /// A number that may have a sign, if one comes next.
+    pub(super) fn take_number(&mut self) -> Option<i128> {
+        let negative = self.peek_mark("-");
+        let signed = negative || self.peek_mark("+");
+        let Some(Kind::Number(number)) = self.peek_at(usize::from(signed)) else {
+            return None;
+        };
+        if signed {
+            self.skip();
+        }
+        self.skip();
+        let number = i128::from(*number);
+        Some(if negative { -number } else { number })
+    }
+
+    pub(super) fn demand_number(&mut self) -> Result<i128, MetadataError> {
+        self.take_number()
+            .ok_or_else(|| self.expected("an integer"))
+    }
+
+    pub(super) fn expected(&self, what: &str) -> MetadataError {
+        let found = match self.peek() {
+            Some(Kind::Word(word)) if is_keyword(word) => format!("the keyword `{word}`"),
+            Some(kind) => kind.to_string(),
+            None => "the end of the declaration".to_owned(),
+        };
+        self.wrong(format!("{what} is expected, not {found}"))
+    }
+
+    pub(super) fn wrong(&self, what: impl Into<String>) -> MetadataError {
+        MetadataError::text(self.here, what)
+    }
+
+    /// Goes one type deeper for as long as `inner` takes.
+    pub(super) fn nested<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, MetadataError>,
+    ) -> Result<T, MetadataError> {
+        if self.depth == NESTING {
+            return Err(self.wrong(format!("more than {NESTING} types within each other")));
+        }
+        self.depth += 1;
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_are_sorted_because_they_are_searched_by_halves() {
+        assert!(KEYWORDS.is_sorted());
+        assert!(is_keyword("variant") && is_keyword("_Bool") && !is_keyword("fields"));
+    }
+}

@@ -1,0 +1,355 @@
+//! Text into tokens, byte by byte, so that it does not matter where the text is cut.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::limits::TOKEN_BYTES;
+use super::literal;
+use crate::error::MetadataError;
+use crate::model::Position;
+
+/// The smallest piece of text that means something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) kind: Kind,
+    pub(super) at: Position,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An identifier or a keyword.
+    Word(Arc<str>),
+    /// Without its sign.
+    Number(u64),
+    /// Escapes are replaced.
+    Text(Arc<str>),
+    /// Punctuation.
+    Mark(&'static str),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => write!(f, "`{word}`"),
+            Self::Number(number) => write!(f, "`{number}`"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Mark(mark) => write!(f, "`{mark}`"),
+        }
+    }
+}
+
+/// Takes bytes, gives tokens.
+#[derive(Debug, Clone)]
+pub(super) struct Lexer {
+    state: State,
+    /// Bytes of the token that is being read, without quotes.
+    spelling: Vec<u8>,
+    /// Where that token, or that comment, begins.
+    start: Position,
+    /// Of the next byte.
+    here: Position,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Between,
+    Word,
+    Number,
+    Quoted { quote: u8, escaped: bool },
+    Slash,
+    LineComment,
+    BlockComment { star: bool },
+    Colon,
+    Minus,
+    OneDot,
+    TwoDots,
+}
+
+/// What a byte did to that which has begun.
+enum Step {
+    Taken,
+    /// Taken, and it was the last byte.
+    Ends(Kind),
+    /// Not taken: the byte before was the last one.
+    Ended(Kind),
+}
+
+impl Lexer {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: State::Between,
+            spelling: Vec::new(),
+            start: Position { line: 1, column: 1 },
+            here: Position { line: 1, column: 1 },
+        }
+    }
+
+    /// Takes one byte. The tokens that it completes, two at most, are appended to `out`.
+    ///
+    /// # Errors
+    ///
+    /// If no token has this byte at this place, or if a token is malformed.
+    pub(super) fn push(&mut self, byte: u8, out: &mut Vec<Token>) -> Result<(), MetadataError> {
+        let mut step = self.step(byte)?;
+        if let Step::Ended(kind) = step {
+            out.push(self.token(kind));
+            step = self.step(byte)?;
+        }
+        // A token that ended leaves nothing for the byte after it to end.
+        if let Step::Ends(kind) | Step::Ended(kind) = step {
+            out.push(self.token(kind));
+        }
+        self.advance(byte);
+        Ok(())
+    }
+
+    /// Of the next byte.
+    pub(super) const fn here(&self) -> Position {
+        self.here
+    }
+
+    /// Where a token or a comment begins that has not ended.
+    pub(super) fn unfinished(&self) -> Option<Position> {
+        (!matches!(self.state, State::Between | State::LineComment)).then_some(self.start)
+    }
+
+    fn step(&mut self, byte: u8) -> Result<Step, MetadataError> {
+        match self.state {
+            State::Between => self.begin(byte),
+            State::Word if is_word(byte) => self.spell(byte),
+            State::Word => literal::word(&self.spelling)
+                .map(|word| self.ended(Kind::Word(word)))
+                .map_err(|what| self.wrong(what)),
+            State::Number if byte.is_ascii_alphanumeric() || byte == b'_' => self.spell(byte),
+            State::Number => literal::number(&self.spelling)
+                .map(|number| self.ended(Kind::Number(number)))
+                .map_err(|what| self.wrong(what)),
+            State::Quoted { quote, escaped } => self.quoted(byte, quote, escaped),
+            State::Slash => match byte {
+                b'/' => self.goes_to(State::LineComment),
+                b'*' => self.goes_to(State::BlockComment { star: false }),
+                _ => Err(self.wrong("no token is `/`".into())),
+            },
+            State::LineComment if byte == b'\n' => self.goes_to(State::Between),
+            State::LineComment => Ok(Step::Taken),
+            State::BlockComment { star: true } if byte == b'/' => self.goes_to(State::Between),
+            State::BlockComment { .. } => self.goes_to(State::BlockComment { star: byte == b'*' }),
+            State::Colon if byte == b'=' => Ok(self.ends(":=")),
+            State::Colon => Ok(self.ended(Kind::Mark(":"))),
+            State::Minus if byte == b'>' => Ok(self.ends("->")),
+            State::Minus => Ok(self.ended(Kind::Mark("-"))),
+            State::OneDot if byte == b'.' => self.goes_to(State::TwoDots),
+            State::OneDot => Ok(self.ended(Kind::Mark("."))),
+            State::TwoDots if byte == b'.' => Ok(self.ends("...")),
+            State::TwoDots => Err(self.wrong("no token is `..`".into())),
+        }
+    }
+
+    fn begin(&mut self, byte: u8) -> Result<Step, MetadataError> {
+        self.start = self.here;
+        let state = match byte {
+            b' ' | b'\t' | b'\r' | b'\n' | 0x0B | 0x0C => State::Between,
+            b'/' => State::Slash,
+            b':' => State::Colon,
+            b'-' => State::Minus,
+            b'.' => State::OneDot,
+            b'"' | b'\'' => State::Quoted {
+                quote: byte,
+                escaped: false,
+            },
+            b'0'..=b'9' => {
+                self.state = State::Number;
+                return self.spell(byte);
+            }
+            _ if is_word(byte) => {
+                self.state = State::Word;
+                return self.spell(byte);
+            }
+            _ => {
+                let mark = mark(byte).ok_or_else(|| {
+                    self.wrong(format!("no token begins with {:?}", char::from(byte)))
+                })?;
+                return Ok(self.ends(mark));
+            }
+        };
+        self.goes_to(state)
+    }
+
+    fn quoted(&mut self, byte: u8, quote: u8, escaped: bool) -> Result<Step, MetadataError> {
+        match byte {
+            b'\n' => Err(self.wrong("the text has no closing quote in its line".into())),
+            0 => Err(self.wrong("a NUL within a text".into())),
+            _ if byte == quote && !escaped => {
+                let kind = if quote == b'"' {
+                    literal::text(&self.spelling).map(Kind::Text)
+                } else {
+                    literal::character(&self.spelling).map(Kind::Number)
+                };
+                let kind = kind.map_err(|what| self.wrong(what))?;
+                self.reset();
+                Ok(Step::Ends(kind))
+            }
+            _ => {
+                self.state = State::Quoted {
+                    quote,
+                    escaped: byte == b'\\' && !escaped,
+                };
+                self.spell(byte)
+            }
+        }
+    }
+
+    fn spell(&mut self, byte: u8) -> Result<Step, MetadataError> {
+        if self.spelling.len() == TOKEN_BYTES {
+            return Err(self.wrong(format!("a token of more than {TOKEN_BYTES} bytes")));
+        }
+        self.spelling.push(byte);
+        Ok(Step::Taken)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "an arm of `step`, which can fail")]
+    const fn goes_to(&mut self, state: State) -> Result<Step, MetadataError> {
+        self.state = state;
+        Ok(Step::Taken)
+    }
+
+    fn ends(&mut self, mark: &'static str) -> Step {
+        self.reset();
+        Step::Ends(Kind::Mark(mark))
+    }
+
+    fn ended(&mut self, kind: Kind) -> Step {
+        self.reset();
+        Step::Ended(kind)
+    }
+
+    fn reset(&mut self) {
+        self.state = State::Between;
+        self.spelling.clear();
+    }
+
+    const fn token(&self, kind: Kind) -> Token {
+        Token {
+            kind,
+            at: self.start,
+        }
+    }
+
+    const fn advance(&mut self, byte: u8) {
+        if byte == b'\n' {
+            self.here.line = self.here.line.saturating_add(1);
+            self.here.column = 1;
+        } else if byte & 0xC0 != 0x80 {
+            // The further bytes of a character in UTF-8 do not count.
+            self.here.column = self.here.column.saturating_add(1);
+        }
+    }
+
+    const fn wrong(&self, what: String) -> MetadataError {
+        MetadataError::Text {
+            at: self.start,
+            what,
+        }
+    }
+}
+
+const fn is_word(byte: u8) -> bool {
+    // A backslash begins the number of a character. (`\u00e9`)
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\\')
+}
+
+const fn mark(byte: u8) -> Option<&'static str> {
+    Some(match byte {
+        b'{' => "{",
+        b'}' => "}",
+        b'(' => "(",
+        b')' => ")",
+        b'[' => "[",
+        b']' => "]",
+        b'<' => "<",
+        b'>' => ">",
+        b';' => ";",
+        b',' => ",",
+        b'=' => "=",
+        b'*' => "*",
+        b'+' => "+",
+        b'@' => "@",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(text: &[u8]) -> Result<Vec<(String, u32)>, MetadataError> {
+        let mut lexer = Lexer::new();
+        let mut tokens = Vec::new();
+        for byte in text {
+            lexer.push(*byte, &mut tokens)?;
+        }
+        Ok(tokens
+            .into_iter()
+            .map(|token| (token.kind.to_string(), token.at.column))
+            .collect())
+    }
+
+    fn shown(text: &[u8]) -> String {
+        let tokens = tokens(text).unwrap();
+        let tokens: Vec<String> = tokens.into_iter().map(|(kind, _)| kind).collect();
+        tokens.join(" ")
+    }
+
+    #[test]
+    fn tokens_need_no_space_between_them() {
+        assert_eq!(
+            shown(b"a.b->c:=x:-1...+0x1FuLL;/*x**/y//z\n[010]"),
+            "`a` `.` `b` `->` `c` `:=` `x` `:` `-` `1` `...` `+` `31` `;` `y` `[` `8` `]`"
+        );
+    }
+
+    #[test]
+    fn escapes_are_replaced() {
+        assert_eq!(
+            shown(br#""a\"\\\n\x41\102\?" '\t' "#),
+            r#""a\"\\\nAB?" `9`"#
+        );
+        assert_eq!(shown(b"\\u00e9t\\U000000E9 "), "`\u{e9}t\u{e9}`");
+    }
+
+    #[test]
+    fn a_column_counts_characters() {
+        let tokens = tokens("\"é\" /* éé */ a;".as_bytes()).unwrap();
+        assert_eq!(tokens.last(), Some(&("`;`".to_owned(), 15)));
+    }
+
+    #[test]
+    fn malformed_tokens_are_refused() {
+        for (text, want) in [
+            (&b"/ "[..], "no token is `/`"),
+            (b"1 ..;", "no token is `..`"),
+            (b"#", "no token begins with '#'"),
+            (b"\xff", "no token begins with"),
+            (b"\"a\n", "no closing quote"),
+            (b"\"a\0", "a NUL"),
+            (br#""\o""#, "`\\o` is no escape"),
+            (br#""\400""#, "above 255"),
+            (b"'ab'", "one character"),
+            (b"0x;", "is no number"),
+            (b"08;", "is no number"),
+            (b"1uu;", "is no number"),
+            (b"18446744073709551616;", "above 64 bits"),
+            (b"\\u12;", "is no name"),
+        ] {
+            let MetadataError::Text { at, what } = tokens(text).unwrap_err() else {
+                panic!("{text:?}");
+            };
+            assert!(what.contains(want), "{text:?}: {at}: {what}");
+        }
+    }
+
+    #[test]
+    fn an_endless_token_is_refused() {
+        tokens(&vec![b'a'; TOKEN_BYTES + 1]).unwrap_err();
+    }
+}

@@ -1,0 +1,118 @@
+//! Integers, floating point numbers and strings, from their attributes.
+
+use super::attributes::Attributes;
+use super::block_syntax::mapped_clock;
+use super::syntax::{Attribute, Value};
+use super::warnings::Warnings;
+use crate::error::MetadataError;
+use crate::model::{Base, BitField, ByteOrder, Encoding, FieldClass, Integer, Position, Reference};
+
+pub(super) fn integer(
+    attributes: &[Attribute],
+    at: Position,
+    native: ByteOrder,
+    warnings: &mut Warnings,
+) -> Result<Integer, MetadataError> {
+    let mut attributes = Attributes::new("integer", at, attributes)?;
+    let size = attributes.demand("size")?;
+    let bits = u8::try_from(size.number()?)
+        .ok()
+        .filter(|bits| (1..=64).contains(bits))
+        .ok_or_else(|| size.expects("1 to 64 bits"))?;
+    let natural = if bits.is_multiple_of(8) { 8 } else { 1 };
+    let mut integer = Integer::unsigned(bits, natural, native);
+    if let Some(signed) = attributes.take("signed") {
+        integer.signed = signed.boolean()?;
+    }
+    if let Some(order) = attributes.take("byte_order") {
+        integer.order = order.byte_order(Some(native))?;
+    }
+    if let Some(align) = attributes.take("align") {
+        integer.alignment = align.alignment()?;
+    }
+    if let Some(given) = attributes.take("base") {
+        integer.base = base(given)?;
+    }
+    if let Some(encoding) = attributes.take("encoding") {
+        integer.text = is_text(encoding, true)?;
+    }
+    if let Some(map) = attributes.take("map") {
+        integer.clock = match &map.value {
+            Value::Path(path) => mapped_clock(path).map(|clock| clock.text),
+            _ => None,
+        };
+        if integer.clock.is_none() {
+            return Err(map.expects("`clock.NAME.value`"));
+        }
+    }
+    attributes.finish(warnings);
+    Ok(integer)
+}
+
+pub(super) fn float(
+    attributes: &[Attribute],
+    at: Position,
+    native: ByteOrder,
+    warnings: &mut Warnings,
+) -> Result<FieldClass<Reference>, MetadataError> {
+    let mut attributes = Attributes::new("floating_point", at, attributes)?;
+    let exponent = attributes.demand("exp_dig")?;
+    let mantissa = attributes.demand("mant_dig")?;
+    let bits = match (exponent.number()?, mantissa.number()?) {
+        (8, 24) => 32,
+        (11, 53) => 64,
+        (8, _) => return Err(mantissa.expects("24 where `exp_dig` is 8")),
+        (11, _) => return Err(mantissa.expects("53 where `exp_dig` is 11")),
+        _ => return Err(exponent.expects("8 or 11")),
+    };
+    let order = attributes.take("byte_order");
+    let align = attributes.take("align");
+    let float = BitField {
+        bits,
+        order: order.map_or(Ok(native), |order| order.byte_order(Some(native)))?,
+        alignment: align.map_or(Ok(1), Attribute::alignment)?,
+        slot: None,
+    };
+    attributes.finish(warnings);
+    Ok(FieldClass::Float(float))
+}
+
+pub(super) fn string(
+    attributes: &[Attribute],
+    at: Position,
+    warnings: &mut Warnings,
+) -> Result<FieldClass<Reference>, MetadataError> {
+    let mut attributes = Attributes::new("string", at, attributes)?;
+    if let Some(encoding) = attributes.take("encoding") {
+        is_text(encoding, false)?;
+    }
+    attributes.finish(warnings);
+    Ok(FieldClass::String(Encoding::Utf8))
+}
+
+fn base(given: &Attribute) -> Result<Base, MetadataError> {
+    let base = match &given.value {
+        Value::Number(2) => Some(Base::Binary),
+        Value::Number(8) => Some(Base::Octal),
+        Value::Number(10) => Some(Base::Decimal),
+        Value::Number(16) => Some(Base::Hexadecimal),
+        Value::Text(_) | Value::Path(_) => match &*given.word()? {
+            "b" | "bin" | "binary" => Some(Base::Binary),
+            "o" | "oct" | "octal" => Some(Base::Octal),
+            "d" | "dec" | "decimal" | "i" | "u" => Some(Base::Decimal),
+            "x" | "X" | "hex" | "hexadecimal" | "p" => Some(Base::Hexadecimal),
+            _ => None,
+        },
+        _ => None,
+    };
+    base.ok_or_else(|| given.expects("2, 8, 10 or 16"))
+}
+
+/// Whether there is an encoding. ASCII is UTF-8 to a reader.
+fn is_text(encoding: &Attribute, may_be_none: bool) -> Result<bool, MetadataError> {
+    match &*encoding.word()? {
+        "UTF8" | "utf8" | "UTF-8" | "utf-8" | "ASCII" | "ascii" => Ok(true),
+        "none" if may_be_none => Ok(false),
+        _ => Err(encoding.expects("`UTF8` or `ASCII`")),
+    }
+}

@@ -1,0 +1,184 @@
+//! Which types have which names, and where.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::limits::{FIELDS, NESTING, TYPES};
+use super::syntax::Name;
+use crate::error::MetadataError;
+use crate::model::{FieldClass, Position, Reference, Variant, VariantOption};
+
+/// A type, and what it costs to walk it.
+#[derive(Debug, Clone)]
+pub(super) struct Typed {
+    pub(super) class: FieldClass<Reference>,
+    pub(super) cost: Cost,
+}
+
+/// How deep and how large a type is. Named types share what they are made of, so that neither can
+/// be seen in the length of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// Types within each other.
+    depth: u32,
+    /// Fields, of an array one element.
+    pub(super) fields: u64,
+}
+
+impl Cost {
+    /// Of a type that holds no other.
+    pub(super) const ONE: Self = Self {
+        depth: 1,
+        fields: 1,
+    };
+
+    /// Of a type that holds types of `parts`.
+    pub(super) fn around(
+        parts: impl IntoIterator<Item = Self>,
+        at: Position,
+    ) -> Result<Self, MetadataError> {
+        let mut cost = Self::ONE;
+        for part in parts {
+            cost.depth = cost.depth.max(part.depth.saturating_add(1));
+            cost.fields = cost.fields.saturating_add(part.fields);
+        }
+        let what = if cost.depth > NESTING {
+            format!("more than {NESTING} types within each other")
+        } else if cost.fields > FIELDS {
+            format!("more than {FIELDS} fields within one type")
+        } else {
+            return Ok(cost);
+        };
+        Err(MetadataError::text(at, what))
+    }
+}
+
+/// A variant with a name, which may wait for its tag until it is used.
+#[derive(Debug, Clone)]
+pub(super) struct NamedVariant {
+    pub(super) options: Arc<Vec<VariantOption<Reference>>>,
+    /// With the tag of the definition.
+    pub(super) tagged: Option<Arc<Variant<Reference>>>,
+    pub(super) cost: Cost,
+}
+
+/// Four name spaces.
+#[derive(Debug, Clone, Default)]
+struct Scope {
+    aliases: HashMap<Arc<str>, Typed>,
+    structs: HashMap<Arc<str>, Typed>,
+    variants: HashMap<Arc<str>, NamedVariant>,
+    enums: HashMap<Arc<str>, Typed>,
+}
+
+/// Scopes within each other: the root, then a block, then structures and variants.
+#[derive(Debug, Clone)]
+pub(super) struct Scopes {
+    root: Scope,
+    /// How many the root has.
+    types: usize,
+    inner: Vec<Scope>,
+}
+
+impl Scopes {
+    pub(super) fn new() -> Self {
+        Self {
+            root: Scope::default(),
+            types: 0,
+            inner: Vec::new(),
+        }
+    }
+
+    pub(super) fn enter(&mut self) {
+        self.inner.push(Scope::default());
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.inner.pop();
+    }
+
+    pub(super) fn alias(&self, key: &str) -> Option<&Typed> {
+        self.find(|scope| scope.aliases.get(key))
+    }
+
+    pub(super) fn structure(&self, name: &Name) -> Result<&Typed, MetadataError> {
+        self.find(|scope| scope.structs.get(&name.text))
+            .ok_or_else(|| unknown("struct", name))
+    }
+
+    pub(super) fn variant(&self, name: &Name) -> Result<&NamedVariant, MetadataError> {
+        self.find(|scope| scope.variants.get(&name.text))
+            .ok_or_else(|| unknown("variant", name))
+    }
+
+    pub(super) fn enumeration(&self, name: &Name) -> Result<&Typed, MetadataError> {
+        self.find(|scope| scope.enums.get(&name.text))
+            .ok_or_else(|| unknown("enum", name))
+    }
+
+    pub(super) fn add_alias(&mut self, name: &Name, typed: Typed) -> Result<(), MetadataError> {
+        let before = self
+            .innermost(name)?
+            .aliases
+            .insert(name.text.clone(), typed);
+        once(before.is_none(), "type", name)
+    }
+
+    pub(super) fn add_structure(&mut self, name: &Name, typed: Typed) -> Result<(), MetadataError> {
+        let before = self
+            .innermost(name)?
+            .structs
+            .insert(name.text.clone(), typed);
+        once(before.is_none(), "struct", name)
+    }
+
+    pub(super) fn add_variant(
+        &mut self,
+        name: &Name,
+        variant: NamedVariant,
+    ) -> Result<(), MetadataError> {
+        let before = self
+            .innermost(name)?
+            .variants
+            .insert(name.text.clone(), variant);
+        once(before.is_none(), "variant", name)
+    }
+
+    pub(super) fn add_enumeration(
+        &mut self,
+        name: &Name,
+        typed: Typed,
+    ) -> Result<(), MetadataError> {
+        let before = self.innermost(name)?.enums.insert(name.text.clone(), typed);
+        once(before.is_none(), "enum", name)
+    }
+
+    fn find<'a, T>(&'a self, look: impl Fn(&'a Scope) -> Option<T>) -> Option<T> {
+        self.inner.iter().rev().chain([&self.root]).find_map(look)
+    }
+
+    /// The scope to which `name` is going to be added.
+    fn innermost(&mut self, name: &Name) -> Result<&mut Scope, MetadataError> {
+        if let Some(scope) = self.inner.last_mut() {
+            return Ok(scope);
+        }
+        self.types += 1;
+        if self.types > TYPES {
+            let what = format!("more than {TYPES} types");
+            return Err(MetadataError::text(name.at, what));
+        }
+        Ok(&mut self.root)
+    }
+}
+
+fn unknown(what: &str, name: &Name) -> MetadataError {
+    MetadataError::text(name.at, format!("there is no `{what} {}`", name.text))
+}
+
+fn once(first: bool, what: &str, name: &Name) -> Result<(), MetadataError> {
+    if first {
+        return Ok(());
+    }
+    let what = format!("the {what} `{}` is declared twice in one scope", name.text);
+    Err(MetadataError::text(name.at, what))
+}

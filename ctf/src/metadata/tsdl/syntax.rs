@@ -1,0 +1,191 @@
+//! What the text says, before anybody asks what it means: one declaration as a tree.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::model::Position;
+
+/// A word, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) text: Arc<str>,
+    pub(super) at: Position,
+}
+
+/// Words with dots between them. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Path {
+    pub(super) words: Vec<Arc<str>>,
+    pub(super) at: Position,
+}
+
+impl Path {
+    pub(super) fn joined(&self) -> String {
+        self.words.join(".")
+    }
+}
+
+/// A declaration of the outermost level.
+#[derive(Debug, Clone)]
+pub(super) struct Outermost {
+    pub(super) kind: OutermostKind,
+    /// What must be known before it can be evaluated, in order of appearance.
+    pub(super) needs: VecDeque<Need>,
+    /// How many tokens it has.
+    pub(super) tokens: usize,
+    pub(super) at: Position,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum OutermostKind {
+    Block(BlockKind, Vec<Entry>),
+    Type(TypeDeclaration),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockKind {
+    Trace,
+    Environment,
+    Clock,
+    Stream,
+    Event,
+    Callsite,
+}
+
+impl BlockKind {
+    pub(super) fn of(keyword: &str) -> Option<Self> {
+        Some(match keyword {
+            "trace" => Self::Trace,
+            "env" => Self::Environment,
+            "clock" => Self::Clock,
+            "stream" => Self::Stream,
+            "event" => Self::Event,
+            "callsite" => Self::Callsite,
+            _ => return None,
+        })
+    }
+
+    pub(super) const fn keyword(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Environment => "env",
+            Self::Clock => "clock",
+            Self::Stream => "stream",
+            Self::Event => "event",
+            Self::Callsite => "callsite",
+        }
+    }
+}
+
+/// Something that another block declares, which may come later in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Need {
+    /// A length is an entry of the environment.
+    Environment(Name),
+    /// An integer is mapped to a clock.
+    Clock(Name),
+}
+
+/// What a block holds.
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    Attribute(Attribute),
+    Type(TypeDeclaration),
+}
+
+/// `path = value` or `path := type`.
+#[derive(Debug, Clone)]
+pub(super) struct Attribute {
+    pub(super) path: Path,
+    pub(super) value: Value,
+    /// Of the value.
+    pub(super) at: Position,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Number(i128),
+    Text(Arc<str>),
+    Path(Path),
+    Type(TypeSyntax),
+}
+
+/// What gives a type a name, and no field.
+#[derive(Debug, Clone)]
+pub(super) enum TypeDeclaration {
+    /// `typedef class a, *b, c[2];`
+    Typedef(TypeSyntax, Vec<Declarator>),
+    /// `typealias class declarator := name;`
+    Typealias(TypeSyntax, Declarator, Name),
+    /// `struct name { ... };`
+    Definition(TypeSyntax),
+}
+
+/// A type, as it is written where a type may stand.
+#[derive(Debug, Clone)]
+pub(super) struct TypeSyntax {
+    pub(super) kind: TypeKind,
+    pub(super) at: Position,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum TypeKind {
+    /// An alias, which may consist of several words.
+    Alias(Arc<str>),
+    Integer(Vec<Attribute>),
+    Float(Vec<Attribute>),
+    String(Vec<Attribute>),
+    Struct {
+        name: Option<Name>,
+        body: Option<Vec<Item>>,
+        align: Option<(i128, Position)>,
+    },
+    Variant {
+        name: Option<Name>,
+        tag: Option<Path>,
+        body: Option<Vec<Item>>,
+    },
+    Enum {
+        name: Option<Name>,
+        container: Option<Box<TypeSyntax>>,
+        labels: Option<Vec<LabelSyntax>>,
+    },
+}
+
+/// What the body of a structure or a variant holds.
+#[derive(Debug, Clone)]
+pub(super) enum Item {
+    /// `class a, b[2];`
+    Fields(TypeSyntax, Vec<Declarator>),
+    Type(TypeDeclaration),
+}
+
+/// What stands after a type: pointers, a name, lengths.
+#[derive(Debug, Clone)]
+pub(super) struct Declarator {
+    /// How many `*`.
+    pub(super) pointers: u32,
+    pub(super) name: Option<Name>,
+    pub(super) lengths: Vec<LengthSyntax>,
+    pub(super) at: Position,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct LengthSyntax {
+    pub(super) kind: LengthKind,
+    pub(super) at: Position,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum LengthKind {
+    Number(i128),
+    Path(Path),
+}
+
+/// A label of an enumeration.
+#[derive(Debug, Clone)]
+pub(super) struct LabelSyntax {
+    pub(super) name: Name,
+    /// First and last value, if they were given.
+    pub(super) range: Option<(i128, i128)>,
+}

@@ -1,0 +1,365 @@
+//! Tokens into types.
+//!
+//! An identifier can be the name of a type or of a field, and nothing but its place tells: the
+//! first name where a type may stand is a type, even if a field of that name exists, and a name
+//! after a complete type is a field, even if a type of that name exists. So no scope is asked here,
+//! and an inner scope can use each name of an outer one anew.
+
+use std::sync::Arc;
+
+use super::block_syntax::attributes;
+use super::cursor::{Cursor, is_keyword};
+use super::lexer::Kind;
+use super::limits::{LABELS, MEMBERS};
+use super::syntax::{
+    Declarator, Item, LabelSyntax, LengthKind, LengthSyntax, Name, Need, TypeDeclaration, TypeKind,
+    TypeSyntax,
+};
+use crate::error::MetadataError;
+
+/// Keywords of which names of types consist, several in a row.
+const TYPE_WORDS: [&str; 13] = [
+    "_Bool",
+    "_Complex",
+    "_Imaginary",
+    "char",
+    "const",
+    "double",
+    "float",
+    "int",
+    "long",
+    "short",
+    "signed",
+    "unsigned",
+    "void",
+];
+
+/// Keywords that begin a type of their own.
+const CLASS_WORDS: [&str; 6] = [
+    "enum",
+    "floating_point",
+    "integer",
+    "string",
+    "struct",
+    "variant",
+];
+
+/// Whether a `typedef`, a `typealias` or a type comes next.
+pub(super) fn begins_declaration(cursor: &Cursor<'_>) -> bool {
+    cursor.peek_word().is_some_and(|word| {
+        matches!(&**word, "typedef" | "typealias")
+            || CLASS_WORDS.contains(&&**word)
+            || TYPE_WORDS.contains(&&**word)
+            || !is_keyword(word)
+    })
+}
+
+/// `typedef`, `typealias` or the definition of a named type, with its `;`.
+pub(super) fn declaration(cursor: &mut Cursor<'_>) -> Result<TypeDeclaration, MetadataError> {
+    if let Some(declaration) = naming(cursor)? {
+        return Ok(declaration);
+    }
+    let class = class(cursor)?;
+    if !cursor.take_mark(";") {
+        return Err(cursor.expected("`;` after the definition of a type"));
+    }
+    definition(class)
+}
+
+fn naming(cursor: &mut Cursor<'_>) -> Result<Option<TypeDeclaration>, MetadataError> {
+    let declaration = if cursor.take_word("typedef") {
+        let class = class(cursor)?;
+        TypeDeclaration::Typedef(class, declarators(cursor)?)
+    } else if cursor.take_word("typealias") {
+        let class = class(cursor)?;
+        let declarator = declarator(cursor)?;
+        cursor.demand_mark(":=")?;
+        TypeDeclaration::Typealias(class, declarator, alias_name(cursor)?)
+    } else {
+        return Ok(None);
+    };
+    cursor.demand_mark(";")?;
+    Ok(Some(declaration))
+}
+
+fn definition(class: TypeSyntax) -> Result<TypeDeclaration, MetadataError> {
+    match &class.kind {
+        TypeKind::Struct { body: Some(_), .. }
+        | TypeKind::Variant { body: Some(_), .. }
+        | TypeKind::Enum {
+            labels: Some(_), ..
+        } => Ok(TypeDeclaration::Definition(class)),
+        _ => Err(MetadataError::text(
+            class.at,
+            "a name is expected after this type",
+        )),
+    }
+}
+
+/// A type where one may stand.
+pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError> {
+    cursor.nested(|cursor| {
+        let at = cursor.at();
+        let ahead =
+            usize::from(matches!(cursor.peek(), Some(Kind::Word(word)) if **word == *"const"));
+        let kind = match cursor.peek_at(ahead) {
+            Some(Kind::Word(word)) if CLASS_WORDS.contains(&&**word) => {
+                cursor.take_word("const");
+                cursor.skip();
+                match &**word {
+                    "struct" => structure(cursor)?,
+                    "variant" => variant(cursor)?,
+                    "enum" => enumeration(cursor)?,
+                    "integer" => TypeKind::Integer(attributes(cursor)?),
+                    "floating_point" => TypeKind::Float(attributes(cursor)?),
+                    _ if cursor.peek_mark("{") => TypeKind::String(attributes(cursor)?),
+                    _ => TypeKind::String(Vec::new()),
+                }
+            }
+            _ => TypeKind::Alias(alias_use(cursor)?),
+        };
+        Ok(TypeSyntax { kind, at })
+    })
+}
+
+/// The words of an alias, before a declarator. A name ends them, unless it is the first word or
+/// another name follows.
+fn alias_use(cursor: &mut Cursor<'_>) -> Result<Arc<str>, MetadataError> {
+    let mut words: Vec<&str> = Vec::new();
+    while let Some(word) = cursor.peek_word() {
+        let first = words.iter().all(|word| *word == "const");
+        let followed = matches!(cursor.peek_at(1), Some(Kind::Word(next)) if !is_keyword(next));
+        let belongs = if is_keyword(word) {
+            TYPE_WORDS.contains(&&**word)
+        } else {
+            first || followed
+        };
+        if !belongs {
+            break;
+        }
+        words.push(word);
+        cursor.skip();
+    }
+    if words.is_empty() {
+        return Err(cursor.expected("a type"));
+    }
+    Ok(key(words).into())
+}
+
+/// What a typealias binds: words, then pointers.
+fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
+    let at = cursor.at();
+    let mut words: Vec<&str> = Vec::new();
+    while let Some(word) = cursor.peek_word() {
+        words.push(word);
+        cursor.skip();
+    }
+    if words.iter().any(|word| CLASS_WORDS.contains(word)) {
+        words.retain(|word| *word != "const");
+    }
+    if words.is_empty() {
+        return Err(cursor.expected("the name of a type"));
+    }
+    let pointers = pointers(cursor);
+    let text = pointer_to(&key(words), pointers).into();
+    Ok(Name { text, at })
+}
+
+/// By which a type of several words is known: `long unsigned` is `unsigned long`.
+fn key(mut words: Vec<&str>) -> String {
+    if words.iter().all(|word| TYPE_WORDS.contains(word)) {
+        words.sort_unstable();
+    }
+    words.join(" ")
+}
+
+/// By which the type of so many pointers to another is known.
+pub(super) fn pointer_to(key: &str, pointers: u32) -> String {
+    let mut key = key.to_owned();
+    for _ in 0..pointers {
+        key.push_str(" *");
+    }
+    key
+}
+
+fn pointers(cursor: &mut Cursor<'_>) -> u32 {
+    let mut pointers = 0;
+    while cursor.take_mark("*") {
+        pointers += 1;
+        while cursor.take_word("const") {}
+    }
+    pointers
+}
+
+fn structure(cursor: &mut Cursor<'_>) -> Result<TypeKind, MetadataError> {
+    let name = cursor.take_name();
+    let body = body(cursor)?;
+    if name.is_none() && body.is_none() {
+        return Err(cursor.expected("a name or `{` after `struct`"));
+    }
+    let mut align = None;
+    if body.is_some() && cursor.take_word("align") {
+        cursor.demand_mark("(")?;
+        let at = cursor.at();
+        align = Some((cursor.demand_number()?, at));
+        cursor.demand_mark(")")?;
+    }
+    Ok(TypeKind::Struct { name, body, align })
+}
+
+fn variant(cursor: &mut Cursor<'_>) -> Result<TypeKind, MetadataError> {
+    let name = cursor.take_name();
+    let mut tag = None;
+    if cursor.take_mark("<") {
+        tag = Some(cursor.path()?);
+        cursor.demand_mark(">")?;
+    }
+    let body = body(cursor)?;
+    if name.is_none() && body.is_none() {
+        return Err(cursor.expected("a name or `{` after `variant`"));
+    }
+    Ok(TypeKind::Variant { name, tag, body })
+}
+
+fn enumeration(cursor: &mut Cursor<'_>) -> Result<TypeKind, MetadataError> {
+    let name = cursor.take_name();
+    let mut container = None;
+    if cursor.take_mark(":") {
+        container = Some(Box::new(class(cursor)?));
+    }
+    let labels = cursor.peek_mark("{").then(|| labels(cursor)).transpose()?;
+    if labels.is_none() && (name.is_none() || container.is_some()) {
+        return Err(cursor.expected("`{` and labels"));
+    }
+    Ok(TypeKind::Enum {
+        name,
+        container,
+        labels,
+    })
+}
+
+fn labels(cursor: &mut Cursor<'_>) -> Result<Vec<LabelSyntax>, MetadataError> {
+    let mut labels = Vec::new();
+    cursor.demand_mark("{")?;
+    loop {
+        if labels.len() == LABELS {
+            return Err(cursor.wrong(format!("more than {LABELS} labels in an enumeration")));
+        }
+        let at = cursor.at();
+        let text = match cursor.peek() {
+            Some(Kind::Word(text) | Kind::Text(text)) => text.clone(),
+            _ => return Err(cursor.expected("a label")),
+        };
+        cursor.skip();
+        let mut range = None;
+        if cursor.take_mark("=") {
+            let low = cursor.demand_number()?;
+            let high = if cursor.take_mark("...") {
+                cursor.demand_number()?
+            } else {
+                low
+            };
+            range = Some((low, high));
+        }
+        let name = Name { text, at };
+        labels.push(LabelSyntax { name, range });
+        let more = cursor.take_mark(",");
+        if cursor.take_mark("}") {
+            return Ok(labels);
+        }
+        if !more {
+            return Err(cursor.expected("`,` or `}`"));
+        }
+    }
+}
+
+fn body(cursor: &mut Cursor<'_>) -> Result<Option<Vec<Item>>, MetadataError> {
+    if !cursor.take_mark("{") {
+        return Ok(None);
+    }
+    let mut items = Vec::new();
+    let mut fields = 0;
+    while !cursor.take_mark("}") {
+        let item = item(cursor)?;
+        fields += match &item {
+            Item::Fields(_, declarators) => declarators.len(),
+            Item::Type(_) => 1,
+        };
+        if fields > MEMBERS {
+            return Err(cursor.wrong(format!("more than {MEMBERS} members in a type")));
+        }
+        items.push(item);
+    }
+    Ok(Some(items))
+}
+
+fn item(cursor: &mut Cursor<'_>) -> Result<Item, MetadataError> {
+    if let Some(declaration) = naming(cursor)? {
+        return Ok(Item::Type(declaration));
+    }
+    let class = class(cursor)?;
+    if cursor.take_mark(";") {
+        return Ok(Item::Type(definition(class)?));
+    }
+    let declarators = declarators(cursor)?;
+    cursor.demand_mark(";")?;
+    Ok(Item::Fields(class, declarators))
+}
+
+fn declarators(cursor: &mut Cursor<'_>) -> Result<Vec<Declarator>, MetadataError> {
+    let mut declarators = Vec::new();
+    loop {
+        let declarator = declarator(cursor)?;
+        if declarator.name.is_none() {
+            return Err(cursor.expected("a name that is no keyword"));
+        }
+        declarators.push(declarator);
+        if cursor.peek_mark(":") {
+            return Err(cursor.wrong("bit fields of C are not allowed"));
+        }
+        if declarators.len() > MEMBERS {
+            return Err(cursor.wrong(format!("more than {MEMBERS} names for a type")));
+        }
+        if !cursor.take_mark(",") {
+            return Ok(declarators);
+        }
+    }
+}
+
+fn declarator(cursor: &mut Cursor<'_>) -> Result<Declarator, MetadataError> {
+    let at = cursor.at();
+    let pointers = pointers(cursor);
+    let name = cursor.take_name();
+    let mut lengths = Vec::new();
+    while cursor.take_mark("[") {
+        let at = cursor.at();
+        let kind = if let Some(number) = cursor.take_number() {
+            LengthKind::Number(number)
+        } else if cursor.peek_word().is_some() {
+            let path = cursor.path()?;
+            if let Some(name) = environment_entry(&path.words) {
+                cursor.needs.push_back(Need::Environment(Name {
+                    text: name.into(),
+                    at,
+                }));
+            }
+            LengthKind::Path(path)
+        } else {
+            return Err(cursor.expected("a length, which is an integer or a field,"));
+        };
+        cursor.demand_mark("]")?;
+        lengths.push(LengthSyntax { kind, at });
+    }
+    Ok(Declarator {
+        pointers,
+        name,
+        lengths,
+        at,
+    })
+}
+
+/// The entry that `env.name` means.
+pub(super) fn environment_entry(words: &[Arc<str>]) -> Option<String> {
+    let (environment, entry) = words.split_first()?;
+    (**environment == *"env" && !entry.is_empty()).then(|| entry.join("."))
+}

@@ -1,0 +1,23 @@
+//! What is odd in metadata, and yet no reason to refuse it.
+
+use super::limits::WARNINGS;
+use crate::model::Position;
+
+/// Warnings that nobody has taken yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Warnings(Vec<String>);
+
+impl Warnings {
+    pub(super) fn add(&mut self, at: Position, what: &str) {
+        if self.0.len() < WARNINGS {
+            self.0.push(format!(
+                "metadata, line {}, column {}: {what}",
+                at.line, at.column
+            ));
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.0)
+    }
+}

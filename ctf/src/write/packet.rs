@@ -1,0 +1,340 @@
+//! Events into packets, by the rules that readers rely on: times never go back, no event is cut,
+//! sizes and losses are right at the moment of closing.
+
+use bytes::BufMut;
+use thiserror::Error;
+use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
+
+use super::declare::{EventClass, StreamClass};
+use super::value::{Misfit, Room, Value};
+
+/// Packets are a multiple of so many bytes.
+const PAGE: usize = 4096;
+
+/// No packet is longer: viewers refuse them.
+const MOST_PACKET: usize = 256 << 20;
+
+/// Header and context.
+const HEAD_BYTES: usize = 84;
+
+// Where in the head that is written which is known only at closing.
+const END_AT: usize = 40;
+const CONTENT_SIZE_AT: usize = 48;
+const PACKET_SIZE_AT: usize = 56;
+const DISCARDED_AT: usize = 72;
+
+/// Highest event id of the compact header.
+const MOST_COMPACT_ID: u16 = 65_534;
+/// In its place in the extended header.
+const EXTENDED: u16 = 65_535;
+
+/// How long packets may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketSize {
+    usual: usize,
+    most: usize,
+}
+
+impl PacketSize {
+    /// In bytes, rounded up to whole pages. A packet is longer than `usual` only for one event that
+    /// is, and never longer than `most`.
+    #[must_use]
+    pub fn new(usual: usize, most: usize) -> Self {
+        let pages = |bytes: usize| bytes.clamp(PAGE, MOST_PACKET).next_multiple_of(PAGE);
+        let usual = pages(usual);
+        Self {
+            usual,
+            most: pages(most).max(usual),
+        }
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Event<'a> {
+    /// When.
+    pub time: Timestamp,
+    /// Number of the process. (`vpid`)
+    pub process: i32,
+    /// Number of the thread. (`vtid`)
+    pub thread: i32,
+    /// One for each field of its class, in order.
+    pub values: &'a [Value<'a>],
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "an event that found no room is not in the packet"]
+pub enum Appended {
+    /// It is in the packet.
+    Written,
+    /// It is not: close the packet, open the next, and append it there.
+    Full,
+}
+
+/// A closed packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// All of it, padding included.
+    pub bytes: &'a [u8],
+    /// What an index says of it.
+    pub index: PacketIndex,
+}
+
+/// Why a packet cannot be as it should. Nothing of what was refused is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PacketError {
+    /// There is no packet to append to or to close.
+    #[error("no packet is open")]
+    NotOpen,
+    /// The last packet has not been closed.
+    #[error("a packet is open")]
+    Open,
+    /// Times may be the same, but not go back.
+    #[error("{got} is before {last}")]
+    TimeWentBack {
+        /// Time of the packet or event.
+        got: Timestamp,
+        /// Time of what came before.
+        last: Timestamp,
+    },
+    /// The event's class is of another stream class.
+    #[error("event class {0} is of another stream class")]
+    OtherStream(u32),
+    /// Too many values, or too few.
+    #[error("{got} values for {want} fields")]
+    Values {
+        /// That the event has.
+        got: usize,
+        /// That its class has.
+        want: usize,
+    },
+    /// A value that its field cannot hold.
+    #[error("value {0} is not what its field holds")]
+    Value(usize),
+    /// It does not fit into the longest packet. Shorten it, or count it as discarded.
+    #[error("an event that does not fit into a packet of {0} bytes")]
+    TooLong(usize),
+}
+
+/// Writes the packets of one stream: of one thread, or of one buffer.
+///
+/// To count what is lost is as important as what is not: whoever drops an event calls
+/// [`discard`](Self::discard); whoever drops a closed packet lets its number show as a gap.
+#[derive(Debug)]
+pub struct StreamWriter {
+    class: StreamClass,
+    instance: u64,
+    cpu: u32,
+    size: PacketSize,
+    /// The open packet, or the one closed last.
+    bytes: Vec<u8>,
+    open: Option<Open>,
+    /// Number of the next packet to be opened.
+    sequence: u64,
+    discarded: u64,
+    /// Time of what was written last.
+    last: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    begin: Timestamp,
+    is_empty: bool,
+}
+
+impl StreamWriter {
+    /// Begins with packet 0 of this stream. `instance` is unique among the streams of its class;
+    /// `cpu` is shown with every event: the same number, if there is no better.
+    #[must_use]
+    pub fn new(class: &StreamClass, instance: u64, cpu: u32, size: PacketSize) -> Self {
+        Self {
+            class: class.clone(),
+            instance,
+            cpu,
+            size,
+            bytes: Vec::new(),
+            open: None,
+            sequence: 0,
+            discarded: 0,
+            last: Timestamp(0),
+        }
+    }
+
+    /// Whether a packet is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether there is an event in the packet that is open.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        self.open.is_some_and(|open| !open.is_empty)
+    }
+
+    /// Opens the next packet.
+    ///
+    /// # Errors
+    /// If one is open, or `begin` is before the end of the last.
+    pub fn open(&mut self, begin: Timestamp) -> Result<(), PacketError> {
+        if self.is_open() {
+            return Err(PacketError::Open);
+        }
+        self.advance(begin)?;
+        self.bytes.clear();
+        // One long packet does not take its memory for ever.
+        self.bytes.shrink_to(self.size.usual);
+        self.bytes.reserve(self.size.usual);
+        let to = &mut self.bytes;
+        to.put_u32_le(0xc1fc_1fc1);
+        to.put_slice(&self.class.uuid.0);
+        to.put_u32_le(self.class.id);
+        to.put_u64_le(self.instance);
+        to.put_u64_le(begin.0);
+        to.put_u64_le(0); // end
+        to.put_u64_le(0); // content size
+        to.put_u64_le(0); // packet size
+        to.put_u64_le(self.sequence);
+        to.put_u64_le(0); // events discarded
+        to.put_u32_le(self.cpu);
+        debug_assert_eq!(to.len(), HEAD_BYTES);
+        let is_empty = true;
+        self.open = Some(Open { begin, is_empty });
+        Ok(())
+    }
+
+    /// Appends an event to the open packet.
+    ///
+    /// # Errors
+    /// If no packet is open, the event's time is before that of the last one, or it is not what its
+    /// class says.
+    pub fn append(
+        &mut self,
+        class: &EventClass,
+        event: &Event<'_>,
+    ) -> Result<Appended, PacketError> {
+        let Some(open) = self.open else {
+            return Err(PacketError::NotOpen);
+        };
+        if class.stream != self.class {
+            return Err(PacketError::OtherStream(class.id));
+        }
+        let (got, want) = (event.values.len(), class.fields.len());
+        if got != want {
+            return Err(PacketError::Values { got, want });
+        }
+        let before = self.last;
+        self.advance(event.time)?;
+        let begin = self.bytes.len();
+        let most = if open.is_empty {
+            self.size.most
+        } else {
+            self.size.usual
+        };
+        let bytes = &mut self.bytes;
+        let refused = match write(&mut Room { bytes, most }, class, event, before) {
+            Ok(()) => {
+                let is_empty = false;
+                self.open = Some(Open { is_empty, ..open });
+                return Ok(Appended::Written);
+            }
+            Err((_, Misfit::Room)) if !open.is_empty => Ok(Appended::Full),
+            Err((_, Misfit::Room)) => Err(PacketError::TooLong(most)),
+            Err((field, Misfit::Type)) => Err(PacketError::Value(field)),
+        };
+        self.bytes.truncate(begin);
+        self.last = before;
+        refused
+    }
+
+    /// So many events have been lost since this was last said.
+    pub fn discard(&mut self, events: u64) {
+        self.discarded = self.discarded.saturating_add(events);
+    }
+
+    /// Closes the packet. `end` is now, not the time of the last event: a viewer then need not wait
+    /// for this stream up to there. A packet without events is good for just that.
+    ///
+    /// # Errors
+    /// If none is open, or `end` is before its last event.
+    pub fn close(&mut self, end: Timestamp) -> Result<Packet<'_>, PacketError> {
+        let Some(open) = self.open else {
+            return Err(PacketError::NotOpen);
+        };
+        self.advance(end)?;
+        self.open = None;
+        let content_size = Bits(self.bytes.len() as u64 * 8);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(PAGE), 0);
+        let packet_size = Bits(self.bytes.len() as u64 * 8);
+        self.patch(END_AT, end.0);
+        self.patch(CONTENT_SIZE_AT, content_size.0);
+        self.patch(PACKET_SIZE_AT, packet_size.0);
+        self.patch(DISCARDED_AT, self.discarded);
+        let index = PacketIndex {
+            packet_size,
+            content_size,
+            begin: open.begin,
+            end,
+            events_discarded: self.discarded,
+            class: ClassId(self.class.id.into()),
+            instance: Some(InstanceId(self.instance)),
+            packet_seq: Some(PacketSeqNum(self.sequence)),
+        };
+        self.sequence += 1;
+        let bytes = &self.bytes;
+        Ok(Packet { bytes, index })
+    }
+
+    fn advance(&mut self, to: Timestamp) -> Result<(), PacketError> {
+        let last = self.last;
+        if to < last {
+            return Err(PacketError::TimeWentBack { got: to, last });
+        }
+        self.last = to;
+        Ok(())
+    }
+
+    fn patch(&mut self, at: usize, number: u64) {
+        if let Some(place) = self.bytes.get_mut(at..at + 8) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+}
+
+/// Writes an event that comes after `before`. Fails with the number of the field that misfits.
+fn write(
+    to: &mut Room<'_>,
+    class: &EventClass,
+    event: &Event<'_>,
+    before: Timestamp,
+) -> Result<(), (usize, Misfit)> {
+    let head = |misfit| (0, misfit);
+    // The compact time has 32 bits, and readers take it to be the next that ends so.
+    let compact_id = u16::try_from(class.id)
+        .ok()
+        .filter(|id| *id <= MOST_COMPACT_ID);
+    let is_near = event.time.0 - before.0 <= u64::from(u32::MAX);
+    let [a, b, c, d, ..] = event.time.0.to_le_bytes();
+    if let Some(id) = compact_id
+        && is_near
+    {
+        to.put(&id.to_le_bytes()).map_err(head)?;
+        to.put(&[a, b, c, d]).map_err(head)?;
+    } else {
+        to.put(&EXTENDED.to_le_bytes()).map_err(head)?;
+        to.put(&class.id.to_le_bytes()).map_err(head)?;
+        to.put(&event.time.0.to_le_bytes()).map_err(head)?;
+    }
+    to.put(&event.process.to_le_bytes()).map_err(head)?;
+    to.put(&event.thread.to_le_bytes()).map_err(head)?;
+    let fields = class.fields.iter().zip(event.values).enumerate();
+    for (number, (of, value)) in fields {
+        to.field(of, *value).map_err(|misfit| (number, misfit))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Names and strings, as the text of CTF 1.8 can hold them.
+
+use std::fmt::Write;
+
+/// A string with its quotation marks.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            // It would end the string for most readers.
+            '\0' => out.push(char::REPLACEMENT_CHARACTER),
+            '\u{1}'..='\u{1f}' | '\u{7f}' => {
+                // Three digits, so that none that follows is taken for one.
+                let _ = write!(out, "\\{:03o}", u32::from(character));
+            }
+            _ => out.push(character),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A name of which only letters, digits and underscores are left. May begin with a digit.
+pub(super) fn identifier(name: &str) -> String {
+    let kept = |character: char| {
+        if character.is_ascii_alphanumeric() {
+            character
+        } else {
+            '_'
+        }
+    };
+    name.chars().map(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_or_change_a_string_is_escaped() {
+        assert_eq!(
+            quoted("a\"b\\c\n\t\x1b7\x7f\0é"),
+            r#""a\"b\\c\n\t\0337\177�é""#
+        );
+    }
+
+    #[test]
+    fn a_name_keeps_letters_and_digits() {
+        assert_eq!(identifier("http.status-2é"), "http_status_2_");
+    }
+}

@@ -1,0 +1,253 @@
+//! What events say, as bytes.
+
+use super::declare::{FieldType, Width};
+
+/// What a field of an event says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value<'a> {
+    /// For [`FieldType::Unsigned`], [`FieldType::Hexadecimal`], [`FieldType::Enumeration`].
+    Unsigned(u64),
+    /// For [`FieldType::Signed`].
+    Signed(i64),
+    /// For [`FieldType::Float`].
+    Float(f64),
+    /// For [`FieldType::Boolean`].
+    Boolean(bool),
+    /// For [`FieldType::Text`].
+    Text(&'a str),
+    /// For [`FieldType::Arguments`]. Of more than 255 the first 254 are kept, and one that says how
+    /// many are not.
+    Arguments(&'a [Argument<'a>]),
+}
+
+/// One that carries its own key and kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Argument<'a> {
+    /// What it is called.
+    pub key: &'a str,
+    /// What it says.
+    pub value: ArgumentValue<'a>,
+}
+
+/// What an argument says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ArgumentValue<'a> {
+    /// Nothing.
+    Nil,
+    /// True or false.
+    Flag(bool),
+    /// A number with sign.
+    Signed(i64),
+    /// A number without sign.
+    Unsigned(u64),
+    /// A floating point number.
+    Real(f64),
+    /// A text.
+    Text(&'a str),
+}
+
+/// Why a value is not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Misfit {
+    /// It is not what the field holds.
+    Type,
+    /// There is no room for it.
+    Room,
+}
+
+/// Bytes to which others are added as long as there is room.
+#[derive(Debug)]
+pub(super) struct Room<'a> {
+    pub(super) bytes: &'a mut Vec<u8>,
+    /// Bytes in all.
+    pub(super) most: usize,
+}
+
+impl Room<'_> {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Misfit> {
+        if self.bytes.len().saturating_add(bytes.len()) > self.most {
+            return Err(Misfit::Room);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes a value as a field of this type.
+    pub(super) fn field(&mut self, of: &FieldType, value: Value<'_>) -> Result<(), Misfit> {
+        match (of, value) {
+            (
+                FieldType::Unsigned(width) | FieldType::Hexadecimal(width),
+                Value::Unsigned(number),
+            ) => self.unsigned(*width, number),
+            (FieldType::Enumeration(of), Value::Unsigned(number)) => {
+                self.unsigned(of.width, number)
+            }
+            (FieldType::Signed(width), Value::Signed(number)) => self.signed(*width, number),
+            (FieldType::Float, Value::Float(number)) => self.put(&number.to_le_bytes()),
+            (FieldType::Boolean, Value::Boolean(flag)) => self.put(&[u8::from(flag)]),
+            (FieldType::Text, Value::Text(text)) => self.text(text),
+            (FieldType::Arguments, Value::Arguments(arguments)) => self.arguments(arguments),
+            _ => Err(Misfit::Type),
+        }
+    }
+
+    fn unsigned(&mut self, width: Width, number: u64) -> Result<(), Misfit> {
+        if number > width.highest() {
+            return Err(Misfit::Type);
+        }
+        self.low_bytes(width, number.to_le_bytes())
+    }
+
+    fn signed(&mut self, width: Width, number: i64) -> Result<(), Misfit> {
+        let unused = 64 - width.bits();
+        if (number << unused) >> unused != number {
+            return Err(Misfit::Type);
+        }
+        self.low_bytes(width, number.to_le_bytes())
+    }
+
+    fn low_bytes(&mut self, width: Width, bytes: [u8; 8]) -> Result<(), Misfit> {
+        let [a, b, c, d, ..] = bytes;
+        match width {
+            Width::Bits8 => self.put(&[a]),
+            Width::Bits16 => self.put(&[a, b]),
+            Width::Bits32 => self.put(&[a, b, c, d]),
+            Width::Bits64 => self.put(&bytes),
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), Misfit> {
+        for (place, part) in text.split('\0').enumerate() {
+            if place > 0 {
+                self.put("\u{fffd}".as_bytes())?;
+            }
+            self.put(part.as_bytes())?;
+        }
+        self.put(&[0])
+    }
+
+    fn arguments(&mut self, arguments: &[Argument<'_>]) -> Result<(), Misfit> {
+        if let Ok(count) = u8::try_from(arguments.len()) {
+            self.put(&[count])?;
+            return arguments.iter().try_for_each(|one| self.argument(one));
+        }
+        let kept = usize::from(u8::MAX) - 1;
+        self.put(&[u8::MAX])?;
+        for argument in arguments.iter().take(kept) {
+            self.argument(argument)?;
+        }
+        self.argument(&Argument {
+            key: &format!("{} more", arguments.len() - kept),
+            value: ArgumentValue::Nil,
+        })
+    }
+
+    fn argument(&mut self, argument: &Argument<'_>) -> Result<(), Misfit> {
+        self.text(argument.key)?;
+        match argument.value {
+            ArgumentValue::Nil => self.put(&[0, 0]),
+            ArgumentValue::Flag(flag) => self.put(&[1, u8::from(flag)]),
+            ArgumentValue::Signed(number) => {
+                self.put(&[2])?;
+                self.put(&number.to_le_bytes())
+            }
+            ArgumentValue::Unsigned(number) => {
+                self.put(&[3])?;
+                self.put(&number.to_le_bytes())
+            }
+            ArgumentValue::Real(number) => {
+                self.put(&[4])?;
+                self.put(&number.to_le_bytes())
+            }
+            ArgumentValue::Text(text) => {
+                self.put(&[5])?;
+                self.text(text)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(of: &FieldType, value: Value<'_>) -> Result<Vec<u8>, Misfit> {
+        let mut bytes = Vec::new();
+        let mut room = Room {
+            bytes: &mut bytes,
+            most: 4096,
+        };
+        room.field(of, value)?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn numbers_are_little_endian_and_must_fit() {
+        let (u16, i16) = (
+            FieldType::Unsigned(Width::Bits16),
+            FieldType::Signed(Width::Bits16),
+        );
+        assert_eq!(bytes(&u16, Value::Unsigned(0x1234)), Ok(vec![0x34, 0x12]));
+        assert_eq!(bytes(&u16, Value::Unsigned(0x1_0000)), Err(Misfit::Type));
+        assert_eq!(bytes(&i16, Value::Signed(-2)), Ok(vec![0xfe, 0xff]));
+        assert_eq!(bytes(&i16, Value::Signed(-0x8001)), Err(Misfit::Type));
+        assert_eq!(bytes(&i16, Value::Signed(0x8000)), Err(Misfit::Type));
+        let i64 = FieldType::Signed(Width::Bits64);
+        assert_eq!(bytes(&i64, Value::Signed(i64::MIN)).unwrap()[7], 0x80);
+        assert_eq!(bytes(&u16, Value::Signed(1)), Err(Misfit::Type));
+        assert_eq!(
+            bytes(&FieldType::Text, Value::Boolean(true)),
+            Err(Misfit::Type)
+        );
+    }
+
+    #[test]
+    fn a_nul_does_not_end_a_text() {
+        let text = bytes(&FieldType::Text, Value::Text("a\0b")).unwrap();
+        assert_eq!(text, "a\u{fffd}b\0".as_bytes());
+    }
+
+    #[test]
+    fn an_argument_is_key_kind_and_value() {
+        let arguments = [
+            Argument {
+                key: "a",
+                value: ArgumentValue::Flag(true),
+            },
+            Argument {
+                key: "",
+                value: ArgumentValue::Text("x"),
+            },
+        ];
+        let written = bytes(&FieldType::Arguments, Value::Arguments(&arguments));
+        assert_eq!(written.unwrap(), b"\x02a\0\x01\x01\0\x05x\0");
+    }
+
+    #[test]
+    fn too_many_arguments_are_cut_and_the_rest_is_counted() {
+        let one = Argument {
+            key: "k",
+            value: ArgumentValue::Nil,
+        };
+        let written = bytes(&FieldType::Arguments, Value::Arguments(&[one; 255])).unwrap();
+        assert_eq!(written.len(), 1 + 255 * 4);
+        let written = bytes(&FieldType::Arguments, Value::Arguments(&[one; 300])).unwrap();
+        assert_eq!(written[0], 255);
+        assert!(written.ends_with(b"46 more\0\0\0"));
+        assert_eq!(written.len(), 1 + 254 * 4 + 10);
+    }
+
+    #[test]
+    fn nothing_goes_beyond_the_room_there_is() {
+        let mut bytes = vec![1, 2, 3];
+        let mut room = Room {
+            bytes: &mut bytes,
+            most: 5,
+        };
+        assert_eq!(
+            room.field(&FieldType::Text, Value::Text("ab")),
+            Err(Misfit::Room)
+        );
+        assert!(bytes.len() <= 5);
+    }
+}

@@ -1,0 +1,158 @@
+//! Inputs that once took too long, made a reader panic, or made it say two things. Each is as small
+//! as it could be made.
+
+use ctf::decode::{DecodeError, FieldError, PacketHead, StreamDecoder};
+use ctf::model::EnvironmentValue;
+use ctf::{Metadata, MetadataError};
+
+use crate::must;
+
+fn read(declarations: &str) -> Result<Metadata, MetadataError> {
+    let trace = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+        typealias integer { size = 8; align = 8; } := u8;";
+    Metadata::read(format!("{trace}{declarations}").as_bytes())
+}
+
+fn metadata(declarations: &str) -> Metadata {
+    read(declarations).unwrap()
+}
+
+fn assert_refused(declarations: &str, why: &str) {
+    let error = read(declarations).unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
+}
+
+/// Events have the number of their class in a byte.
+const STREAM: &str = "stream { event.header := struct { u8 id; }; };";
+
+#[test]
+fn elements_that_take_no_bits_are_counted_wherever_they_are() {
+    for payload in [
+        "struct {} a[0x7fffffff];",
+        "struct {} a[65536][65536];",
+        "struct { struct {} a[65536]; } b[65536];",
+        "u8 n; struct {} a[65000][n];",
+        "u8 n; struct { struct {} a[65000]; } b[n];",
+    ] {
+        let mut metadata = metadata(&format!(
+            "{STREAM} event {{ name = e; fields := struct {{ {payload} }}; }};"
+        ));
+        let packet = [0, 100, 0, 0, 0, 0, 0, 0];
+        let mut decoder = StreamDecoder::new();
+        decoder.begin_packet(metadata.trace(), &packet).unwrap();
+        let refused = decoder.advance(metadata.trace(), &packet);
+        let Err(DecodeError::Field {
+            what: FieldError::TooMany { .. },
+            ..
+        }) = refused
+        else {
+            panic!("{payload}: {refused:?}");
+        };
+        must::decode(&mut metadata, None, &packet);
+    }
+}
+
+#[test]
+fn events_of_few_bits_do_not_show_many_elements_each() {
+    let fields = "event { name = e; fields := struct { struct {} a[60000]; }; };";
+    let work = must::decode(
+        &mut metadata(&format!("{STREAM}{fields}")),
+        None,
+        &[0; 4096],
+    );
+    assert_eq!(work.events, 1);
+    // But what an event of the usual length may have, all may have.
+    let fields = "event { name = e; fields := struct { struct {} a[7]; }; };";
+    let work = must::decode(
+        &mut metadata(&format!("{STREAM}{fields}")),
+        None,
+        &[0; 40_000],
+    );
+    assert_eq!(work.events, 40_000);
+}
+
+#[test]
+fn a_length_that_metadata_names_only_after_its_packet_began_is_known() {
+    let stream = "stream {
+        packet.context := struct { u8 n; }; event.header := struct { u8 id; };
+    };";
+    let first = "event { name = e; id = 0; };";
+    let second =
+        "event { name = e; id = 1; fields := struct { u8 a[stream.packet.context.n]; }; };";
+    let packet = [3, 0, 1, b'a', b'b', b'c', 0];
+    let mut metadata = metadata(&format!("{stream}{first}"));
+    let work = must::decode(&mut metadata, Some(second.as_bytes()), &packet);
+    assert_eq!((work.packets, work.events), (1, 3));
+}
+
+#[test]
+fn many_entries_of_an_environment_are_little_work() {
+    // Sixteen seconds once.
+    let entries: String = (0..64_000)
+        .map(|number| format!("e{number} = 1;"))
+        .collect();
+    let metadata = metadata(&format!("env {{ {entries} }}; env {{ e1 = 2; }};"));
+    let trace = metadata.trace();
+    assert_eq!(trace.environment().len(), 64_000);
+    let value = |name| trace.environment_value(name);
+    assert_eq!(value("e1"), Some(&EnvironmentValue::Integer(2)));
+    assert_eq!(value("e63999"), Some(&EnvironmentValue::Integer(1)));
+    assert_eq!(value("e64000"), None);
+}
+
+#[test]
+fn thousands_of_clocks_are_refused() {
+    let clocks = |count: usize| -> String {
+        let clock = |number| format!("clock {{ name = c{number}; freq = 1; }};");
+        (0..count).map(clock).collect()
+    };
+    assert_eq!(metadata(&clocks(1024)).trace().clocks().len(), 1024);
+    assert_refused(&clocks(1025), "more than 1024 clocks");
+}
+
+#[test]
+fn references_that_take_long_to_find_are_refused() {
+    let labels: String = (0..12_000)
+        .map(|number| format!("l{number} = {number},"))
+        .collect();
+    let options: String = (0..12_000).map(|number| format!("u8 l{number};")).collect();
+    let fields = format!(
+        "struct {{ enum : integer {{ size = 16; }} {{ {labels} }} t; variant <t> {{ {options} }} v; }}"
+    );
+    let event = format!("{STREAM} event {{ name = e; fields := {fields}; }};");
+    assert_refused(&event, "takes too long to find");
+}
+
+#[test]
+fn positions_near_the_largest_number_are_no_overflow() {
+    let stream = "stream {
+        packet.context := struct {
+            integer { size = 8; } far[0x1fffffffffffffff];
+            struct { u8 a; } align(4096) aligned;
+        };
+    };";
+    let metadata = metadata(stream);
+    for available in [8, 1 << 60, u64::MAX / 8, u64::MAX] {
+        let head = PacketHead::read(metadata.trace(), &[0; 8], available);
+        assert!(head.is_err_and(|error| error.is_cut()), "{available}");
+    }
+}
+
+#[test]
+fn what_depends_on_order_does_not_depend_on_the_pieces() {
+    let trace = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le;
+        packet.header := struct { integer { size = 8; } stream_id; }; };";
+    let timed = "event.header := struct { integer { size = 8; } timestamp; };";
+    for rest in [
+        // An event of the only stream class there is, so far.
+        "stream { id = 1; }; event { name = e; }; stream { id = 2; };".to_owned(),
+        "event { name = e; }; stream { id = 1; }; stream { id = 2; };".to_owned(),
+        // Times of the only clock there is, so far.
+        format!("stream {{ {timed} }}; clock {{ name = c; freq = 7; }};"),
+        format!("clock {{ name = a; freq = 7; }}; stream {{ {timed} }}; clock {{ name = b; }};"),
+    ] {
+        let text = format!("{trace}{rest}");
+        Metadata::read(text.as_bytes()).unwrap();
+        must::read_metadata_alike_in(text.as_bytes().chunks(1));
+    }
+}
