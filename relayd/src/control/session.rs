@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ctf::index::IndexFormat;
 use relay_proto::Minor;
 use relay_proto::ReturnCode;
 use relay_proto::relay::{Refusal, SessionCreated};
@@ -14,7 +15,6 @@ use super::{MetadataStream, SessionChunks};
 use crate::registry::Registry;
 use crate::registry::session::{Identity, Session};
 use crate::store::chunk::Chunk;
-use crate::store::index_file::IndexFormat;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;
 

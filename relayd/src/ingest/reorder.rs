@@ -207,8 +207,8 @@ mod tests {
     fn an_early_packet_waits_for_those_before_it() {
         let mut order = Reorder::new(Window::default());
         assert_eq!(arrive(&mut order, 0).0, [0]);
-        assert_eq!(arrive(&mut order, 3).0, []);
-        assert_eq!(arrive(&mut order, 2).0, []);
+        assert!(arrive(&mut order, 3).0.is_empty());
+        assert!(arrive(&mut order, 2).0.is_empty());
         assert_eq!(arrive(&mut order, 1).0, [1, 2, 3]);
     }
 

@@ -1,118 +1,17 @@
 //! Index files: where each packet of a tracefile lies and which time it covers, and at the tail a
 //! beacon, as long as the last word of the stream is one.
 //!
-//! Everything is big-endian. The format is LTTng's CTF index 1.0 or 1.1 (`struct ctf_packet_index`);
-//! the beacon is ours and described in `doc/store.md`.
+//! The bytes are [`ctf::index`]'s. `doc/store.md` describes them, and who may hold the lock.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use wire::{Bytes, DecodeError, Field, PacketIndex, PacketIndexV1_0, Timestamp, wire_struct};
+use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
+use wire::Timestamp;
 
 use crate::limits::{LOCK_PAUSE, LOCK_TRIES};
-
-wire_struct! {
-    /// Stands at the beginning. (`struct ctf_packet_index_file_hdr`)
-    #[derive(Copy)]
-    pub IndexHeader [16 bytes] {
-        /// [`IndexHeader::MAGIC`].
-        magic: u32,
-        /// 1.
-        major: u32,
-        /// 0 or 1.
-        minor: u32,
-        /// Bytes of an entry. A reader goes by this.
-        entry_len: u32,
-    }
-
-    /// The last word of a stream that has none of its packets left to say. Shorter than any entry,
-    /// so that readers who do not know it see an index file that was torn off.
-    #[derive(Copy)]
-    pub Beacon [16 bytes] {
-        /// [`Beacon::MAGIC`].
-        magic: u64,
-        /// No event from before this will come.
-        until: Timestamp,
-    }
-}
-
-impl IndexHeader {
-    /// What every index file begins with.
-    pub const MAGIC: u32 = 0xc1f1_dcc1;
-}
-
-impl Beacon {
-    /// What a beacon begins with.
-    pub const MAGIC: u64 = 0xc1f1_0000_00be_ac01;
-}
-
-/// Which index format a stream's producer can fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IndexFormat {
-    /// From producers before LTTng 2.8.
-    V1_0,
-    /// With the instance of the stream and the tracer's number of the packet.
-    V1_1,
-}
-
-/// Bytes of the longest entry.
-const MOST_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
-
-impl IndexFormat {
-    /// Bytes of an entry.
-    #[must_use]
-    pub fn entry_len(self) -> usize {
-        Bytes::SIZE
-            + match self {
-                Self::V1_0 => PacketIndexV1_0::SIZE,
-                Self::V1_1 => PacketIndex::SIZE,
-            }
-    }
-
-    fn header(self) -> IndexHeader {
-        IndexHeader {
-            magic: IndexHeader::MAGIC,
-            major: 1,
-            minor: match self {
-                Self::V1_0 => 0,
-                Self::V1_1 => 1,
-            },
-            entry_len: u32::try_from(self.entry_len()).expect("an entry is short"),
-        }
-    }
-
-    /// Writes an entry to the front of `bytes` and gives that part.
-    fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MOST_ENTRY_BYTES]) -> &'a [u8] {
-        let (place, _) = bytes.split_at_mut(self.entry_len());
-        let mut to = &mut *place;
-        entry.offset.write(&mut to);
-        match self {
-            Self::V1_0 => PacketIndexV1_0::from(entry.packet).write(&mut to),
-            Self::V1_1 => entry.packet.write(&mut to),
-        }
-        place
-    }
-
-    fn decode(self, mut bytes: &[u8]) -> Result<Entry, DecodeError> {
-        let offset = Bytes::read(&mut bytes)?;
-        let packet = match self {
-            Self::V1_0 => PacketIndexV1_0::read(&mut bytes)?.into(),
-            Self::V1_1 => PacketIndex::read(&mut bytes)?,
-        };
-        Ok(Entry { offset, packet })
-    }
-}
-
-/// One packet in an index file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// Where in the tracefile it begins.
-    pub offset: Bytes,
-    /// The rest.
-    pub packet: PacketIndex,
-}
 
 /// An index file being written.
 #[derive(Debug)]
@@ -132,9 +31,7 @@ impl IndexFile {
     /// # Errors
     /// As the system says.
     pub fn begin(file: File, format: IndexFormat) -> io::Result<Self> {
-        let mut header = Vec::with_capacity(IndexHeader::SIZE);
-        format.header().write(&mut header);
-        file.write_all_at(&header, 0)?;
+        file.write_all_at(&format.header_bytes(), 0)?;
         let (file, has_beacon) = (Arc::new(file), false);
         Ok(Self {
             file,
@@ -182,12 +79,7 @@ impl IndexFile {
     /// # Errors
     /// As the system says.
     pub fn beacon(&mut self, until: Timestamp) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(Beacon::SIZE);
-        Beacon {
-            magic: Beacon::MAGIC,
-            until,
-        }
-        .write(&mut bytes);
+        let bytes = Beacon::new(until).to_bytes();
         self.locked(|file, end| file.write_all_at(&bytes, end))?;
         self.has_beacon = true;
         Ok(())
@@ -212,7 +104,7 @@ impl IndexFile {
 
     /// Calls `write` with the end of the entries while no reader holds the lock.
     fn locked(&mut self, write: impl FnOnce(&File, u64) -> io::Result<()>) -> io::Result<()> {
-        let end = IndexHeader::SIZE as u64 + self.entries * self.format.entry_len() as u64;
+        let end = self.format.position(self.entries);
         let locked = self.lock();
         let written = write(&self.file, end);
         if locked {
@@ -240,14 +132,14 @@ impl IndexFile {
 pub fn read_entry(file: &File, format: IndexFormat, number: u64) -> io::Result<Entry> {
     let mut bytes = [0; MOST_ENTRY_BYTES];
     let (entry, _) = bytes.split_at_mut(format.entry_len());
-    let at = IndexHeader::SIZE as u64 + number * format.entry_len() as u64;
-    file.read_exact_at(entry, at)?;
+    file.read_exact_at(entry, format.position(number))?;
     format.decode(entry).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
-    use wire::{Bits, ClassId, InstanceId, PacketSeqNum};
+    use ctf::index::{Follower, News};
+    use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 
     use super::*;
 
@@ -315,13 +207,9 @@ mod tests {
             index.beacon(Timestamp(until)).unwrap();
             let bytes = contents(&index);
             assert_eq!(bytes[..before.len()], before);
-            let beacon = Beacon::read(&mut &bytes[before.len()..]).unwrap();
             assert_eq!(
-                beacon,
-                Beacon {
-                    magic: Beacon::MAGIC,
-                    until: Timestamp(until)
-                }
+                bytes[before.len()..],
+                Beacon::new(Timestamp(until)).to_bytes()
             );
         }
         index.append(&entry(1)).unwrap();
@@ -329,6 +217,24 @@ mod tests {
         index.beacon(Timestamp(9)).unwrap();
         index.end().unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
+    }
+
+    #[test]
+    fn a_follower_is_given_what_is_written_in_order() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let mut follower = Follower::open(named.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::None);
+        let mut index = IndexFile::begin(named.reopen().unwrap(), IndexFormat::V1_1).unwrap();
+        for number in 0..3 {
+            index.beacon(Timestamp(number)).unwrap();
+            assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
+            index.append(&entry(number)).unwrap();
+            assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
+        }
+        index.end().unwrap();
+        named.close().unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert!(!index.is_held_up);
     }
 
     #[test]

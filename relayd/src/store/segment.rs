@@ -6,8 +6,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
+use ctf::index::{Entry, IndexFormat};
+
 use super::chunk::Chunk;
-use super::index_file::{Entry, IndexFormat, read_entry};
+use super::index_file::read_entry;
 
 /// A tracefile that has at least one packet, and its index file.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ctf::index::{Entry, IndexFormat};
 use tracing::warn;
-
 use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
-use super::index_file::{Entry, IndexFile, IndexFormat};
+use super::index_file::IndexFile;
 use super::segment::Segment;
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
