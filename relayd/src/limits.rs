@@ -79,6 +79,22 @@ pub const SENT_BYTES: usize = 256 << 10;
 /// Most metadata in one answer. The viewer asks again at once.
 pub const METADATA_BYTES: u64 = 256 << 10;
 
+/// What is to be pushed and is collected before it is sent; no more is until the viewer has taken it.
+pub const PUSHED_BYTES: usize = 16 << 10;
+
+/// What the system keeps of it until the viewer has taken it. It would keep megabytes, all of them
+/// out of date by then.
+pub const PUSHED_BUFFER: usize = 64 << 10;
+
+/// Something is pushed to a viewer at once, but the next thing not before this time, with all that has
+/// come meanwhile: the beacons of many idle streams come together, and one by one each would cost as
+/// much as all of them.
+pub const PUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// While a recording goes over to another chunk nothing is pushed of it. The end of that is looked
+/// for this often: it takes the producer a few milliseconds.
+pub const ROTATION_PAUSE: Duration = Duration::from_millis(10);
+
 /// After so much silence, and then every so often, the system asks whether the peer still is there.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// See [`KEEP_ALIVE_IDLE`].

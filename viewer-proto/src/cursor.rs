@@ -6,7 +6,7 @@ use wire::{ClassId, Field, Timestamp};
 use crate::index::{IndexStatus, NextIndex};
 use crate::metadata::{MetadataHead, MetadataStatus};
 use crate::packet::{GetPacket, PacketHead, PacketStatus};
-use crate::relay::{Metadata, Next, Stream};
+use crate::relay::{Ahead, Metadata, Next, Stream};
 
 /// A stream of packets.
 pub(crate) struct PacketCursor<S> {
@@ -88,6 +88,27 @@ impl<S: Stream> PacketCursor<S> {
         }
     }
 
+    /// What there is, without moving.
+    pub(crate) fn ahead(&self) -> Ahead {
+        self.stream.ahead()
+    }
+
+    /// Whether a beacon says more than the viewer has been told.
+    pub(crate) fn is_beyond_promise(&self, until: Timestamp) -> bool {
+        until > self.promised
+    }
+
+    /// The viewer is told unasked that no event from before `until` will come.
+    pub(crate) fn promise(&mut self, until: Timestamp) {
+        self.promised = until;
+        self.is_inactive = true;
+    }
+
+    /// Whether changes of the stream are to be reported.
+    pub(crate) fn listen(&mut self, on: bool) {
+        self.stream.listen(on);
+    }
+
     /// Bytes of a packet.
     pub(crate) fn packet(&self, ask: &GetPacket) -> (PacketHead, Option<S::Packet>) {
         // No bytes at all would be an answer that viewers do not survive.
@@ -138,8 +159,13 @@ impl<M: Metadata> MetadataCursor<M> {
         self.metadata.has_unread()
     }
 
-    /// Appends the answer to `GET_METADATA`.
-    pub(crate) fn next(&mut self, replies: &mut BytesMut) {
+    /// Whether changes of the stream are to be reported.
+    pub(crate) fn listen(&mut self, on: bool) {
+        self.metadata.listen(on);
+    }
+
+    /// Appends the answer to `GET_METADATA`, and gives its status.
+    pub(crate) fn next(&mut self, replies: &mut BytesMut) -> MetadataStatus {
         // Asked before looking for metadata: none comes after the end.
         let is_over = self.metadata.is_over();
         if !self.metadata.has_unread() {
@@ -151,7 +177,8 @@ impl<M: Metadata> MetadataCursor<M> {
             } else {
                 MetadataStatus::NoNew
             };
-            return MetadataHead { len: 0, status }.write(replies);
+            MetadataHead { len: 0, status }.write(replies);
+            return status;
         }
         // The length is announced after the bytes have been read: a promise that cannot be kept
         // would cost the connection its rhythm.
@@ -172,6 +199,7 @@ impl<M: Metadata> MetadataCursor<M> {
         if let Some(mut place) = replies.get_mut(start..body) {
             head.write(&mut place);
         }
+        head.status
     }
 }
 

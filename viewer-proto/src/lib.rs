@@ -11,7 +11,7 @@
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`packet`], [`metadata`]); then the two ends: [`client`],
 //! and [`server`] with what it asks of a [`relay`] and what ends it
-//! ([`error`]).
+//! ([`error`]). [`push`] is about the second connection, on which the relay says that there is more.
 
 pub mod client;
 pub mod command;
@@ -20,6 +20,7 @@ pub mod error;
 pub mod index;
 pub mod metadata;
 pub mod packet;
+pub mod push;
 pub mod relay;
 pub mod server;
 pub mod session;

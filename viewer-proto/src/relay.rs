@@ -21,8 +21,12 @@ pub trait Relay {
     /// Attaches. `None` if the session has gone since it was found.
     fn attach(&self, session: SessionId, seek: Seek) -> Option<Self::Session>;
 
-    /// A number for a new connection.
+    /// A number for a new connection, which nobody else can guess.
     fn next_viewer(&self) -> ViewerId;
+
+    /// Whether sessions that come and go are to be reported, as
+    /// [`Sessions`](crate::server::Change::Sessions).
+    fn listen(&self, on: bool);
 }
 
 /// What attaching to a session depends on.
@@ -54,6 +58,10 @@ pub trait Session {
 
     /// Whether the producer is gone, so that no streams will be added.
     fn is_over(&self) -> bool;
+
+    /// Whether new streams and the end are to be reported, as
+    /// [`Session`](crate::server::Change::Session). At first they are not.
+    fn listen(&mut self, on: bool);
 }
 
 /// A stream and this viewer's position in it.
@@ -82,6 +90,13 @@ pub trait Stream {
     /// The next packet, which the position then moves past, or why there is none.
     fn next(&mut self) -> Next;
 
+    /// What [`next`](Self::next) would find, without moving.
+    fn ahead(&self) -> Ahead;
+
+    /// Whether changes of what is [`ahead`](Self::ahead) are to be reported, as
+    /// [`Stream`](crate::server::Change::Stream). At first they are not.
+    fn listen(&mut self, on: bool);
+
     /// The class of the stream, once any index or beacon has told it.
     fn class(&self) -> Option<ClassId>;
 
@@ -109,6 +124,25 @@ pub enum Next {
     Over,
 }
 
+/// What there is from a position on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// Packets, counted from 0 as long as the stream lives.
+    Packets {
+        /// The next one.
+        position: u64,
+        /// The first that has not come; more than `position`.
+        end: u64,
+    },
+    /// As [`Next::Quiet`].
+    Quiet {
+        /// Time of the beacon.
+        until: Option<Timestamp>,
+    },
+    /// None ever.
+    Over,
+}
+
 /// A viewer's position in a metadata stream.
 pub trait Metadata {
     /// Whether [`read`](Self::read) would give anything.
@@ -123,4 +157,8 @@ pub trait Metadata {
 
     /// Whether no more will come.
     fn is_over(&self) -> bool;
+
+    /// Whether new metadata is to be reported, as [`Stream`](crate::server::Change::Stream). At
+    /// first it is not.
+    fn listen(&mut self, on: bool);
 }

@@ -4,10 +4,12 @@
 //! attached to, time in a stream never goes back, a new stream is announced before time moves past
 //! its beginning, an end comes once and after everything else.
 
+mod push;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::{BufMut, BytesMut};
-use wire::{Field, SessionId, StreamId, TraceId};
+use wire::{Field, SessionId, StreamId, TraceId, ViewerId};
 
 use crate::command::CommandHeader;
 use crate::cursor::{MetadataCursor, PacketCursor, Time, Told, no_metadata};
@@ -22,6 +24,7 @@ use crate::session::{
 use crate::stream::{NewStreams, NewStreamsStatus, StreamRecord};
 use crate::version::{Connect, ConnectionKind, MAJOR};
 use crate::{Command, CommandCode, Minor};
+use push::{Push, Pushed, PushedSession};
 
 /// Most bytes that a command may announce beyond what is known of it. They are ignored.
 const MOST_IGNORED: u64 = 4096;
@@ -31,6 +34,8 @@ const MOST_ATTACHED: usize = 64;
 
 /// What a command that is not known is answered before the connection ends.
 const UNKNOWN_COMMAND: u32 = 11;
+
+pub use push::Change;
 
 type StreamOf<R> = <<R as Relay>::Session as Session>::Stream;
 type MetadataOf<R> = <<R as Relay>::Session as Session>::Metadata;
@@ -43,6 +48,10 @@ pub enum Progress<P> {
     Advanced,
     /// The replies so far end in the head of a packet: send these bytes of it before anything else.
     Packet(P),
+    /// This is a push connection, and has had its only command. If there is a command connection of
+    /// this number, which is nothing to be guessed, it [`listen`](Connection::listen)s from now on;
+    /// if not, the viewer is hung up on.
+    Push(ViewerId),
     /// More bytes must come first.
     NeedsMore,
 }
@@ -50,6 +59,8 @@ pub enum Progress<P> {
 /// One viewer's connection, from `CONNECT` on.
 pub struct Connection<R: Relay> {
     minor: Option<Minor>,
+    /// The number that it was given last.
+    viewer: Option<ViewerId>,
     /// Whether `CREATE_VIEWER_SESSION` came before the first `LIST_SESSIONS`, if either came.
     creates_first: Option<bool>,
     created: bool,
@@ -61,18 +72,22 @@ pub struct Connection<R: Relay> {
     records: VecDeque<Record>,
     /// Bytes at the end of a command that are not known here.
     ignored: u64,
+    /// What is new, if there is a push connection.
+    push: Option<Push>,
 }
 
 struct Attachment<S> {
     session: S,
     /// Whether the viewer has been given a hint to the streams that are new now.
     hinted: bool,
+    pushed: PushedSession,
 }
 
 struct Cursor<R: Relay> {
     session: SessionId,
     trace: TraceId,
     at: At<R>,
+    pushed: Pushed,
 }
 
 enum At<R: Relay> {
@@ -85,10 +100,19 @@ enum Record {
     Stream(StreamRecord),
 }
 
+/// What becomes of a connection.
+enum Welcome {
+    /// It is answered, and commands follow.
+    Commands(Connect),
+    /// It is another connection's.
+    Push(ViewerId),
+}
+
 impl<R: Relay> Default for Connection<R> {
     fn default() -> Self {
         Self {
             minor: None,
+            viewer: None,
             creates_first: None,
             created: false,
             attached: BTreeMap::new(),
@@ -96,6 +120,7 @@ impl<R: Relay> Default for Connection<R> {
             metadata_of: HashMap::new(),
             records: VecDeque::new(),
             ignored: 0,
+            push: None,
         }
     }
 }
@@ -105,6 +130,12 @@ impl<R: Relay> Connection<R> {
     #[must_use]
     pub fn is_greeted(&self) -> bool {
         self.minor.is_some()
+    }
+
+    /// The number that the viewer has been given, by which a push connection may name it.
+    #[must_use]
+    pub fn viewer(&self) -> Option<ViewerId> {
+        self.viewer
     }
 
     /// Whether a command has begun and not ended, given what is left of the input.
@@ -202,7 +233,10 @@ impl<R: Relay> Connection<R> {
         replies: &mut BytesMut,
     ) -> Result<Progress<PacketOf<R>>, ViewerError> {
         match command {
-            Command::Connect(hello) => self.connect(&hello, relay)?.write(replies),
+            Command::Connect(hello) => match self.connect(&hello, relay)? {
+                Welcome::Commands(ours) => ours.write(replies),
+                Welcome::Push(viewer) => return Ok(Progress::Push(viewer)),
+            },
             Command::ListSessions => {
                 self.creates_first.get_or_insert(false);
                 self.list(relay).write(replies);
@@ -214,8 +248,14 @@ impl<R: Relay> Connection<R> {
             }
             Command::AttachSession(attach) => self.attach(&attach, relay).write(replies),
             Command::GetNewStreams(session) => self.new_streams(session).write(replies),
-            Command::GetMetadata(stream) => self.metadata(stream, replies),
-            Command::GetNextIndex(stream) => self.next_index(stream).write(replies),
+            Command::GetMetadata(stream) => {
+                self.metadata(stream, replies);
+                self.look_at(stream);
+            }
+            Command::GetNextIndex(stream) => {
+                self.next_index(stream).write(replies);
+                self.look_at(stream);
+            }
             Command::GetPacket(ask) => {
                 let (head, packet) = self.packet(&ask);
                 head.write(replies);
@@ -228,7 +268,7 @@ impl<R: Relay> Connection<R> {
         Ok(Progress::Advanced)
     }
 
-    fn connect(&mut self, hello: &Connect, relay: &R) -> Result<Connect, ViewerError> {
+    fn connect(&mut self, hello: &Connect, relay: &R) -> Result<Welcome, ViewerError> {
         let command = CommandCode::Connect;
         if hello.major != MAJOR {
             return Err(ViewerError::Incompatible { major: hello.major });
@@ -236,18 +276,20 @@ impl<R: Relay> Connection<R> {
         let kind = ConnectionKind::from_code(hello.kind)
             .map_err(|source| ViewerError::Malformed { command, source })?;
         if kind == ConnectionKind::Notification {
-            return Err(ViewerError::OutOfPlace {
-                command,
-                why: "nothing is notified",
-            });
+            let why = "a push connection names a command connection, and is none";
+            return match hello.viewer {
+                Some(viewer) if self.minor.is_none() => Ok(Welcome::Push(viewer)),
+                _ => Err(ViewerError::OutOfPlace { command, why }),
+            };
         }
         self.minor = Some(Minor(hello.minor).common(Minor::OURS));
-        Ok(Connect {
-            viewer: Some(relay.next_viewer()),
+        self.viewer = Some(relay.next_viewer());
+        Ok(Welcome::Commands(Connect {
+            viewer: self.viewer,
             major: MAJOR,
             minor: Minor::OURS.0,
             kind: 0,
-        })
+        }))
     }
 
     fn list(&mut self, relay: &R) -> SessionList {
@@ -285,14 +327,18 @@ impl<R: Relay> Connection<R> {
         if self.attached.len() >= MOST_ATTACHED {
             return refused(AttachStatus::Unknown);
         }
-        let Some(session) = relay.attach(attach.session, seek) else {
+        let Some(mut session) = relay.attach(attach.session, seek) else {
             return refused(AttachStatus::Unknown);
         };
+        if self.push.is_some() {
+            session.listen(true);
+        }
         self.attached.insert(
             attach.session,
             Attachment {
                 session,
                 hinted: false,
+                pushed: PushedSession::default(),
             },
         );
         Attached {
@@ -317,7 +363,7 @@ impl<R: Relay> Connection<R> {
             !self
                 .cursors
                 .values()
-                .any(|cursor| cursor.session == session && matches!(cursor.at, At::Packets(_)))
+                .any(|cursor| cursor.session == session && cursor.has_more())
         };
         if count == 0 && is_over && drained() {
             return reply(NewStreamsStatus::HungUp, 0);
@@ -334,36 +380,44 @@ impl<R: Relay> Connection<R> {
             return 0;
         }
         attachment.hinted = false;
+        attachment.pushed.streams = false;
         let new = attachment.session.new_streams();
         let count = count(new.len());
         for NewStream { record, position } in new {
             let (stream, trace) = (record.stream, record.trace);
-            let at = match position {
+            let mut at = match position {
                 Position::Packets(stream) => At::Packets(PacketCursor::new(stream)),
                 Position::Metadata(metadata) => {
                     self.metadata_of.insert(trace, stream);
                     At::Metadata(MetadataCursor::new(metadata))
                 }
             };
+            if self.push.is_some() {
+                at.listen(true);
+            }
             self.cursors.insert(
                 stream,
                 Cursor {
                     session: id,
                     trace,
                     at,
+                    pushed: Pushed::default(),
                 },
             );
             self.records.push_back(Record::Stream(record));
+            self.look_at(stream);
         }
         count
     }
 
     fn metadata(&mut self, stream: StreamId, replies: &mut BytesMut) {
         match self.cursors.get_mut(&stream) {
-            Some(Cursor {
-                at: At::Metadata(metadata),
-                ..
-            }) => metadata.next(replies),
+            Some(
+                cursor @ Cursor {
+                    at: At::Metadata(_),
+                    ..
+                },
+            ) => cursor.next_metadata(replies),
             _ => no_metadata().write(replies),
         }
     }

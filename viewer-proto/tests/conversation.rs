@@ -112,6 +112,7 @@ impl Viewer {
             match self.connection.advance(&mut input, &relay, &mut replies)? {
                 Progress::Advanced => {}
                 Progress::Packet((_, len)) => replies.extend_from_slice(&vec![0xaa; len as usize]),
+                Progress::Push(_) => panic!("not a command connection"),
                 Progress::NeedsMore => return Ok(replies),
             }
         }

@@ -2,25 +2,25 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 use viewer_proto::relay::Metadata;
 use wire::Bytes;
 
+use super::listening::Heard;
 use crate::limits::METADATA_BYTES;
 use crate::registry::published::PublishedMetadata;
 
 /// A viewer's position in a metadata stream.
 #[derive(Debug)]
 pub struct MetadataReader {
-    published: Arc<PublishedMetadata>,
+    published: Heard<PublishedMetadata>,
     /// So much has been read. When the metadata of a chunk starts anew, it repeats what was read.
     sent: Bytes,
 }
 
 impl MetadataReader {
-    pub(super) fn new(published: Arc<PublishedMetadata>) -> Self {
+    pub(super) fn new(published: Heard<PublishedMetadata>) -> Self {
         Self {
             published,
             sent: Bytes(0),
@@ -48,5 +48,9 @@ impl Metadata for MetadataReader {
 
     fn is_over(&self) -> bool {
         self.published.is_over()
+    }
+
+    fn listen(&mut self, on: bool) {
+        self.published.listen(on);
     }
 }

@@ -1,6 +1,7 @@
 //! What a viewer may see: answers `viewer-proto`'s questions from the registry. Every viewer has
 //! its own position in every stream; readers share the page cache.
 
+mod listening;
 mod metadata;
 mod packets;
 
@@ -8,25 +9,61 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use relay_proto::session::TraceFormat as ProducerFormat;
+use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::info;
 use viewer_proto::relay::{NewStream, Position, Relay, Session as _, SessionFacts};
+use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use wire::{SessionId, ViewerId};
 
 use crate::registry::Registry;
 use crate::registry::announced::Content;
+use crate::registry::news::{Ear, Inbox};
 use crate::registry::session::Session;
+use listening::Heard;
 pub use metadata::MetadataReader;
 pub use packets::{Packet, PacketReader};
 
-/// The relay, as viewers see it.
-#[derive(Debug, Clone)]
-pub struct View(pub Arc<Registry>);
+/// The relay, as one viewer sees it.
+#[derive(Debug)]
+pub struct View {
+    registry: Arc<Registry>,
+    inbox: Arc<Inbox>,
+    /// For sessions that come and go.
+    ear: Arc<Ear>,
+}
+
+impl View {
+    /// For a viewer that does not listen yet.
+    #[must_use]
+    pub fn new(registry: Arc<Registry>) -> Self {
+        let inbox = Arc::default();
+        let ear = Ear::new(&inbox, Change::Sessions);
+        Self {
+            registry,
+            inbox,
+            ear,
+        }
+    }
+
+    /// Where it is noted what has changed, if the viewer listens.
+    #[must_use]
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.registry.deafen(&self.ear);
+    }
+}
 
 /// A viewer attached to a session.
 #[derive(Debug)]
 pub struct Attachment {
-    session: Arc<Session>,
+    session: Heard<Session>,
+    inbox: Arc<Inbox>,
     /// Number of the next stream that it is to be told of.
     next: u64,
     /// Streams before this are read from where they were when it attached.
@@ -37,7 +74,7 @@ impl Relay for View {
     type Session = Attachment;
 
     fn sessions(&self) -> Vec<ListedSession> {
-        self.0
+        self.registry
             .sessions()
             .iter()
             .map(|session| listed(session))
@@ -45,7 +82,7 @@ impl Relay for View {
     }
 
     fn find(&self, session: SessionId) -> Option<SessionFacts> {
-        let session = self.0.session(session)?;
+        let session = self.registry.session(session)?;
         Some(SessionFacts {
             is_live: session.identity().live_timer.period().is_some(),
             trace_format: trace_format(&session),
@@ -53,22 +90,36 @@ impl Relay for View {
     }
 
     fn attach(&self, session: SessionId, seek: Seek) -> Option<Attachment> {
-        let session = self.0.session(session)?;
+        let session = self.registry.session(session)?;
         session.viewers().fetch_add(1, Ordering::Relaxed);
         info!(%session, ?seek, "viewer attached");
         let seek_last = match seek {
             Seek::Beginning => 0,
             Seek::Last => session.announced_next(),
         };
+        let about = Change::Session(session.id());
         Some(Attachment {
-            session,
+            session: Heard::new(session, about, &self.inbox),
+            inbox: Arc::clone(&self.inbox),
             next: 0,
             seek_last,
         })
     }
 
     fn next_viewer(&self) -> ViewerId {
-        self.0.next_viewer()
+        let mut bytes = [0; 8];
+        // With it a push connection follows what this viewer does: nobody else is to find it out.
+        // The system's source does not fail once it is there; whoever is given 0 cannot be named.
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+        let number = u64::from_be_bytes(bytes) >> 1;
+        ViewerId(if filled == Ok(bytes.len()) { number } else { 0 })
+    }
+
+    fn listen(&self, on: bool) {
+        self.registry.deafen(&self.ear);
+        if on {
+            self.registry.listen(&self.ear);
+        }
     }
 }
 
@@ -105,6 +156,7 @@ impl viewer_proto::relay::Session for Attachment {
         for (number, listed) in self.session.announced_from(self.next) {
             self.next = number + 1;
             let was_there = number < self.seek_last;
+            let about = Change::Stream(listed.record.stream);
             let position = match &listed.content {
                 // It has nothing to come.
                 Content::Packets(published) if was_there && published.is_over() => continue,
@@ -114,10 +166,12 @@ impl viewer_proto::relay::Session for Attachment {
                     } else {
                         0
                     };
-                    Position::Packets(PacketReader::new(Arc::clone(published), next))
+                    let published = Heard::new(Arc::clone(published), about, &self.inbox);
+                    Position::Packets(PacketReader::new(published, next))
                 }
                 Content::Metadata(published) => {
-                    Position::Metadata(MetadataReader::new(Arc::clone(published)))
+                    let published = Heard::new(Arc::clone(published), about, &self.inbox);
+                    Position::Metadata(MetadataReader::new(published))
                 }
             };
             new.push(NewStream {
@@ -135,11 +189,15 @@ impl viewer_proto::relay::Session for Attachment {
     fn is_over(&self) -> bool {
         self.session.is_over()
     }
+
+    fn listen(&mut self, on: bool) {
+        self.session.listen(on);
+    }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.session.viewers().fetch_sub(1, Ordering::Relaxed);
-        info!(session = %self.session, unread_streams = self.has_new_streams(), "viewer detached");
+        info!(session = %**self.session, unread_streams = self.has_new_streams(), "viewer detached");
     }
 }

@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use tracing::warn;
-use viewer_proto::relay::{Next, Stream};
+use viewer_proto::relay::{Ahead, Next, Stream};
 use wire::{Bytes, ClassId};
 
+use super::listening::Heard;
 use crate::registry::published::{Found, Published, Run};
 use crate::store::segment::{OpenSegment, Segment};
 
 /// A viewer's position in a stream of packets.
 #[derive(Debug)]
 pub struct PacketReader {
-    published: Arc<Published>,
+    published: Heard<Published>,
     /// Number of the next packet.
     next: u64,
     open: Option<Open>,
@@ -40,7 +41,7 @@ pub struct Packet {
 }
 
 impl PacketReader {
-    pub(super) fn new(published: Arc<Published>, next: u64) -> Self {
+    pub(super) fn new(published: Heard<Published>, next: u64) -> Self {
         Self {
             published,
             next,
@@ -101,6 +102,14 @@ impl Stream for PacketReader {
                 }
             }
         }
+    }
+
+    fn ahead(&self) -> Ahead {
+        self.published.ahead(self.next)
+    }
+
+    fn listen(&mut self, on: bool) {
+        self.published.listen(on);
     }
 
     fn class(&self) -> Option<ClassId> {

@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use viewer_proto::error::ViewerError;
 use viewer_proto::server::{Connection, Progress};
+use wire::ViewerId;
 
+use super::push::{Push, Viewers};
 use super::receive::{ReceiveError, Received};
 use super::send::send;
 use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES, STALLED_VIEWER};
@@ -33,14 +35,34 @@ enum Closed {
     Send(#[from] std::io::Error),
 }
 
-pub(super) async fn serve(mut socket: TcpStream, peer: SocketAddr, registry: Arc<Registry>) {
-    match converse(&mut socket, &View(registry)).await {
-        Ok(()) => debug!(%peer, "viewer's connection ended"),
+pub(super) async fn serve(
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    registry: Arc<Registry>,
+    viewers: Arc<Viewers>,
+) {
+    let mut push = Push::new(Arc::clone(&viewers));
+    match converse(&mut socket, &View::new(registry), &mut push).await {
+        Ok(End::HungUp) => debug!(%peer, "viewer's connection ended"),
+        Ok(End::Push(viewer)) => {
+            drop(push);
+            debug!(%peer, "push connection");
+            if !viewers.hand_over(socket, viewer).await {
+                info!(%peer, "push connection closed: there is no such viewer");
+            }
+        }
         Err(error) => info!(%peer, %error, "viewer's connection closed"),
     }
 }
 
-async fn converse(socket: &mut TcpStream, view: &View) -> Result<(), Closed> {
+/// How a connection ends that nothing is wrong with.
+enum End {
+    HungUp,
+    /// It is the push connection of this viewer.
+    Push(ViewerId),
+}
+
+async fn converse(socket: &mut TcpStream, view: &View, push: &mut Push) -> Result<End, Closed> {
     let mut connection = Connection::default();
     let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
@@ -53,12 +75,14 @@ async fn converse(socket: &mut TcpStream, view: &View) -> Result<(), Closed> {
             match connection.advance(&mut input, view, &mut replies) {
                 Ok(Progress::Advanced) => {}
                 Ok(Progress::Packet(packet)) => outcome = Ok(Some(packet)),
+                Ok(Progress::Push(viewer)) => return Ok(End::Push(viewer)),
                 Ok(Progress::NeedsMore) => needs_more = true,
                 Err(error) => outcome = Err(error),
             }
         }
         let left = input.len();
         received.keep(left);
+        push.set_viewer(connection.viewer());
         if let Ok(Some(packet)) = &mut outcome {
             send_packet(socket, packet, &mut replies).await?;
         }
@@ -74,8 +98,13 @@ async fn converse(socket: &mut TcpStream, view: &View) -> Result<(), Closed> {
                 .in_command(received.bytes())
                 .then_some(STALLED_VIEWER)
         };
-        if !received.more(socket, patience, &never).await? {
-            return Ok(());
+        let has_more = tokio::select! {
+            biased;
+            never = push.serve(&mut connection, view) => match never {},
+            has_more = received.more(socket, patience, &never) => has_more?,
+        };
+        if !has_more {
+            return Ok(End::HungUp);
         }
     }
 }

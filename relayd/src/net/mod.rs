@@ -2,12 +2,13 @@
 //! is decided is decided elsewhere; here bytes are moved.
 //!
 //! Read in this order: [`Server`] here, `listen` (accepting), `receive` and `send` (what all
-//! connections do), then one file for each port: `control`, `data`, `live`.
+//! connections do), then one file for each port: `control`, `data`, `live` with `push`.
 
 mod control;
 mod data;
 mod listen;
 mod live;
+mod push;
 mod receive;
 mod send;
 
@@ -26,6 +27,7 @@ use crate::config::{Config, Endpoint, EndpointError};
 use crate::limits::DRAIN;
 use crate::registry::{Registry, Settings};
 use listen::Listener;
+use push::Viewers;
 
 /// How often what waits for time to pass is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -193,10 +195,12 @@ impl Server {
             }),
         );
         let serve_registry = registry();
+        let viewers = Arc::<Viewers>::default();
         // Viewers are not waited for when the relay stops.
         self.viewers.spawn(
             live.accept(stop(), TaskTracker::new(), move |socket, peer| {
-                live::serve(socket, peer, Arc::clone(&serve_registry))
+                let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
+                live::serve(socket, peer, registry, viewers)
             }),
         );
         self.producers.spawn(tick(registry()));

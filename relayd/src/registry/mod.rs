@@ -3,9 +3,10 @@
 //!
 //! Read in this order: [`session`] (one producer's recording), [`recording`] (what the sessions of
 //! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each).
+//! they may see of each), [`news`] (who is to hear that any of this has changed).
 
 pub mod announced;
+pub mod news;
 pub mod published;
 pub mod recording;
 pub mod session;
@@ -19,12 +20,13 @@ use std::time::Instant;
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
 use tracing::{info, warn};
-use wire::{SessionId, StreamId, TraceId, ViewerId};
+use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::DataStream;
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
 use crate::limits::LINGER;
+use news::{Ear, Ears};
 use recording::Recordings;
 use session::Session;
 
@@ -50,6 +52,8 @@ pub struct Registry {
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
     data_streams: RwLock<HashMap<StreamId, OfSession>>,
+    /// Who is to hear of sessions that come and go.
+    ears: Mutex<Ears>,
     next: Counters,
 }
 
@@ -62,7 +66,6 @@ struct Counters {
     session: AtomicU64,
     stream: AtomicU64,
     trace: AtomicU64,
-    viewer: AtomicU64,
     connection: AtomicU64,
 }
 
@@ -76,6 +79,7 @@ impl Registry {
             sessions: RwLock::default(),
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
+            ears: Mutex::default(),
             next: Counters::default(),
         })
     }
@@ -110,12 +114,6 @@ impl Registry {
         TraceId(next(&self.next.trace))
     }
 
-    /// A number for a new viewer.
-    #[must_use]
-    pub fn next_viewer(&self) -> ViewerId {
-        ViewerId(next(&self.next.viewer))
-    }
-
     /// A number for a new data connection.
     #[must_use]
     pub fn next_connection(&self) -> ConnectionId {
@@ -125,6 +123,17 @@ impl Registry {
     /// A producer has opened a session.
     pub fn add_session(&self, session: Arc<Session>) {
         self.sessions.write().insert(session.id(), session);
+        self.ears.lock().ring();
+    }
+
+    /// From now on, this one hears of sessions that come and go.
+    pub fn listen(&self, ear: &Arc<Ear>) {
+        self.ears.lock().add(ear);
+    }
+
+    /// From now on, it does not.
+    pub fn deafen(&self, ear: &Arc<Ear>) {
+        self.ears.lock().remove(ear);
     }
 
     /// A session takes packets of a stream.
@@ -155,6 +164,7 @@ impl Registry {
     /// waited for, unless the connection failed.
     pub fn producer_gone(&self, session: &Arc<Session>, failed: bool, now: Instant) {
         self.sessions.write().remove(&session.id());
+        self.ears.lock().ring();
         session.control_ended(failed);
         self.forget_closed(session);
         if session.is_empty() {

@@ -6,8 +6,10 @@ use std::fs::File;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
+use super::news::{Ear, Ears};
 use crate::limits::MOST_TRACEFILES;
 use crate::store::chunk::Chunk;
 use crate::store::segment::Segment;
@@ -27,6 +29,7 @@ struct State {
     beacon: Option<Timestamp>,
     class: Option<ClassId>,
     is_over: bool,
+    ears: Ears,
 }
 
 /// Packets that lie in one tracefile.
@@ -85,6 +88,7 @@ impl Published {
         state.packets += 1;
         state.beacon = None;
         state.class.get_or_insert(class);
+        state.ears.ring();
     }
 
     /// An index has come, of which the packet may not have: what a beacon said before is void.
@@ -96,8 +100,9 @@ impl Published {
     pub fn beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.class.get_or_insert(class);
-        if until.is_some() {
+        if until.is_some() && until != state.beacon {
             state.beacon = until;
+            state.ears.ring();
         }
     }
 
@@ -117,7 +122,19 @@ impl Published {
 
     /// No more will come.
     pub fn end(&self) {
-        self.state.lock().is_over = true;
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.ears.ring();
+    }
+
+    /// From now on, this one hears of packets, beacons and the end.
+    pub fn listen(&self, ear: &Arc<Ear>) {
+        self.state.lock().ears.add(ear);
+    }
+
+    /// From now on, it does not.
+    pub fn deafen(&self, ear: &Arc<Ear>) {
+        self.state.lock().ears.remove(ear);
     }
 
     /// Whether no more will come.
@@ -138,17 +155,28 @@ impl Published {
         self.state.lock().class
     }
 
+    /// What there is from this position on.
+    #[must_use]
+    pub fn ahead(&self, packet: u64) -> Ahead {
+        let mut state = self.state.lock();
+        state.drop_deleted();
+        match state.runs.back() {
+            Some(last) if last.end() > packet => Ahead::Packets {
+                position: packet.max(state.runs.front().map_or(0, |run| run.first)),
+                end: last.end(),
+            },
+            _ if state.is_over => Ahead::Over,
+            _ => Ahead::Quiet {
+                until: state.beacon,
+            },
+        }
+    }
+
     /// What there is at this position.
     #[must_use]
     pub fn find(&self, packet: u64) -> Found {
         let mut state = self.state.lock();
-        while state
-            .runs
-            .front()
-            .is_some_and(|run| run.segment.is_deleted())
-        {
-            state.runs.pop_front();
-        }
+        state.drop_deleted();
         let at = state.runs.partition_point(|run| run.end() <= packet);
         match state.runs.get(at) {
             Some(run) => Found::Packet {
@@ -172,6 +200,16 @@ impl Published {
     }
 }
 
+impl State {
+    /// Forgets the tracefiles that were deleted with their chunk.
+    fn drop_deleted(&mut self) {
+        let is_deleted = |run: &Run| run.segment.is_deleted();
+        while self.runs.front().is_some_and(is_deleted) {
+            self.runs.pop_front();
+        }
+    }
+}
+
 /// What viewers may see of a metadata stream.
 #[derive(Debug, Default)]
 pub struct PublishedMetadata {
@@ -184,6 +222,7 @@ struct MetadataState {
     /// So much of the file came in whole pieces.
     received: Bytes,
     is_over: bool,
+    ears: Ears,
 }
 
 impl PublishedMetadata {
@@ -192,6 +231,7 @@ impl PublishedMetadata {
         let mut state = self.state.lock();
         state.file = Some(Arc::clone(file));
         state.received = received;
+        state.ears.ring();
     }
 
     /// The stream has left its chunk: the same metadata will come again.
@@ -203,7 +243,19 @@ impl PublishedMetadata {
 
     /// No more will come.
     pub fn end(&self) {
-        self.state.lock().is_over = true;
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.ears.ring();
+    }
+
+    /// From now on, this one hears of packets, beacons and the end.
+    pub fn listen(&self, ear: &Arc<Ear>) {
+        self.state.lock().ears.add(ear);
+    }
+
+    /// From now on, it does not.
+    pub fn deafen(&self, ear: &Arc<Ear>) {
+        self.state.lock().ears.remove(ear);
     }
 
     /// Whether no more will come.

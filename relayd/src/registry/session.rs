@@ -12,6 +12,7 @@ use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::announced::{Announced, Content, Listed};
+use super::news::{Ear, Ears};
 use super::recording::Recording;
 use crate::ingest::{DataStream, MetadataStream};
 use crate::limits::{BEACONS_ON_DISK, MOST_STREAMS};
@@ -42,6 +43,7 @@ pub struct Session {
     announced_next: AtomicU64,
     viewers: AtomicU32,
     producer_gone: AtomicBool,
+    ears: Mutex<Ears>,
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
 }
@@ -135,6 +137,7 @@ impl Session {
             announced_next: AtomicU64::new(0),
             viewers: AtomicU32::new(0),
             producer_gone: AtomicBool::new(false),
+            ears: Mutex::default(),
             next_beacon: Mutex::default(),
         }
     }
@@ -325,6 +328,17 @@ impl Session {
         });
         self.announced_next
             .store(announced.next(), Ordering::Release);
+        self.ears.lock().ring();
+    }
+
+    /// From now on, this one hears of new streams and of the end.
+    pub fn listen(&self, ear: &Arc<Ear>) {
+        self.ears.lock().add(ear);
+    }
+
+    /// From now on, it does not.
+    pub fn deafen(&self, ear: &Arc<Ear>) {
+        self.ears.lock().remove(ear);
     }
 
     /// Number of the next stream that viewers will be told of.
@@ -379,6 +393,7 @@ impl Session {
     /// index has come may still be under way, unless the connection has failed.
     pub fn control_ended(&self, failed: bool) {
         self.producer_gone.store(true, Ordering::Release);
+        self.ears.lock().ring();
         if failed {
             return self.abort();
         }

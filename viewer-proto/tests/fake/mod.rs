@@ -1,12 +1,14 @@
 //! A relay made up in memory: its state is whatever a test sets.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use bytes::BytesMut;
 use viewer_proto::relay::{
-    Metadata, NewStream, Next, Position, Relay, Session, SessionFacts, Stream,
+    Ahead, Metadata, NewStream, Next, Position, Relay, Session, SessionFacts, Stream,
 };
+use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use viewer_proto::stream::StreamRecord;
 use wire::{
@@ -44,9 +46,20 @@ pub(crate) struct World {
     pub(crate) rotating: Cell<bool>,
     pub(crate) viewers: Cell<u32>,
     pub(crate) published: RefCell<Vec<Published>>,
+    /// What somebody listens to.
+    pub(crate) heard: RefCell<HashSet<Change>>,
 }
 
 impl World {
+    fn listen(&self, to: Change, on: bool) {
+        let mut heard = self.heard.borrow_mut();
+        if on {
+            heard.insert(to);
+        } else {
+            heard.remove(&to);
+        }
+    }
+
     pub(crate) fn stream(&self) -> Rc<Data> {
         let id = self.published.borrow().len() as u64 + 1;
         let data = Rc::new(Data {
@@ -91,11 +104,13 @@ impl Drop for Attached {
 }
 
 pub(crate) struct At {
+    world: Rc<World>,
     data: Rc<Data>,
     next: usize,
 }
 
 pub(crate) struct TextAt {
+    world: Rc<World>,
     text: Rc<Letters>,
     sent: usize,
 }
@@ -148,6 +163,10 @@ impl Relay for Fake {
     fn next_viewer(&self) -> ViewerId {
         ViewerId(1)
     }
+
+    fn listen(&self, on: bool) {
+        self.0.listen(Change::Sessions, on);
+    }
 }
 
 impl Session for Attached {
@@ -169,6 +188,7 @@ impl Session for Attached {
                         0
                     };
                     let at = At {
+                        world: Rc::clone(&self.world),
                         data: Rc::clone(data),
                         next,
                     };
@@ -176,6 +196,7 @@ impl Session for Attached {
                 }
                 Published::Metadata(text) => {
                     let at = TextAt {
+                        world: Rc::clone(&self.world),
                         text: Rc::clone(text),
                         sent: 0,
                     };
@@ -203,6 +224,10 @@ impl Session for Attached {
     fn is_over(&self) -> bool {
         self.world.gone.get()
     }
+
+    fn listen(&mut self, on: bool) {
+        self.world.listen(Change::Session(SESSION), on);
+    }
 }
 
 impl Stream for At {
@@ -222,6 +247,25 @@ impl Stream for At {
         Next::Quiet {
             until: self.data.beacon.get().map(Timestamp),
         }
+    }
+
+    fn ahead(&self) -> Ahead {
+        let end = self.data.packets.borrow().len();
+        if self.next < end {
+            let (position, end) = (self.next as u64, end as u64);
+            return Ahead::Packets { position, end };
+        }
+        if self.data.over.get() {
+            return Ahead::Over;
+        }
+        Ahead::Quiet {
+            until: self.data.beacon.get().map(Timestamp),
+        }
+    }
+
+    fn listen(&mut self, on: bool) {
+        self.world
+            .listen(Change::Stream(StreamId(self.data.id)), on);
     }
 
     fn class(&self) -> Option<ClassId> {
@@ -249,5 +293,10 @@ impl Metadata for TextAt {
 
     fn is_over(&self) -> bool {
         self.text.over.get()
+    }
+
+    fn listen(&mut self, on: bool) {
+        self.world
+            .listen(Change::Stream(StreamId(self.text.id)), on);
     }
 }

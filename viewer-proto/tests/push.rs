@@ -1,0 +1,519 @@
+//! The push connection: its bytes, its client, and what a relay has to say to whom, when.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod fake;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use fake::{Data, Fake, SESSION, World};
+use proptest::prelude::*;
+use viewer_proto::Command;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::push::{
+    Hello, Listener, MetadataWaits, Notification, NotificationCode, PacketsWait, PushError, Quiet,
+    welcome,
+};
+use viewer_proto::server::{Change, Connection, Progress};
+use viewer_proto::session::{AttachSession, Seek};
+use viewer_proto::version::{Connect, ConnectionKind};
+use wire::{
+    Bits, ClassId, Field, PacketIndex, SessionId, StreamId, Timestamp, TraceId, ViewerId, hex,
+};
+
+const PUSH: &str = include_str!("data/push.hex");
+
+const PACKETS: Notification = Notification::Packets(PacketsWait {
+    stream: StreamId(4),
+    unread: 2,
+});
+
+fn section(name: &str) -> Vec<u8> {
+    hex::section(PUSH, name).unwrap()
+}
+
+fn every_notification() -> [(&'static str, Notification); 7] {
+    let quiet = Quiet {
+        stream: StreamId(4),
+        until: Timestamp(0x013a_bf60_4348),
+    };
+    let metadata = MetadataWaits {
+        stream: StreamId(6),
+        trace: TraceId(2),
+    };
+    [
+        ("packets", PACKETS),
+        ("quiet", Notification::Quiet(quiet)),
+        ("stream-over", Notification::StreamOver(StreamId(4))),
+        ("metadata", Notification::Metadata(metadata)),
+        ("new-streams", Notification::NewStreams(SessionId(2))),
+        ("session-over", Notification::SessionOver(SessionId(2))),
+        ("sessions", Notification::Sessions),
+    ]
+}
+
+fn written(notification: &Notification) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    notification.encode(&mut bytes);
+    bytes
+}
+
+/// A client to which the relay has introduced itself.
+fn welcomed() -> Listener {
+    let mut listener = Listener::default();
+    let hello: Vec<_> = listener.extend(&section("welcome")).collect();
+    assert_eq!(hello, [Ok(Notification::Hello(Hello { version: 1 }))]);
+    listener
+}
+
+#[test]
+fn the_beginning_is_as_written_down() {
+    let mut bytes = Vec::new();
+    Listener::hello(ViewerId(3)).encode(&mut bytes);
+    assert_eq!(bytes, section("connect"));
+    let mut bytes = Vec::new();
+    welcome(&mut bytes);
+    assert_eq!(bytes, section("welcome"));
+}
+
+#[test]
+fn every_notification_reads_and_writes_back_and_shorter_ones_wait() {
+    let mut codes = vec![NotificationCode::Hello];
+    for (name, notification) in every_notification() {
+        let bytes = section(name);
+        assert_eq!(written(&notification), bytes, "{name}");
+        codes.push(notification.code());
+        for cut in 0..bytes.len() {
+            let mut listener = welcomed();
+            assert_eq!(listener.extend(&bytes[..cut]).next(), None, "{name}");
+            let rest: Vec<_> = listener.extend(&bytes[cut..]).collect();
+            assert_eq!(rest, [Ok(notification)], "{name} cut at {cut}");
+        }
+        let code = notification.code();
+        for short in 0..code.size() {
+            assert!(Notification::decode(code, &bytes[8..8 + short]).is_err());
+        }
+    }
+    assert_eq!(codes, NotificationCode::ALL);
+}
+
+#[test]
+fn a_relay_that_accepts_and_says_nothing_does_not_push() {
+    let mut listener = Listener::default();
+    let welcome = section("welcome");
+    assert_eq!(listener.extend(&welcome[..19]).next(), None);
+    assert!(!listener.is_connected());
+    assert_eq!(listener.extend(&welcome[19..20]).next(), None);
+    assert!(listener.is_connected() && !listener.is_offered());
+    assert!(listener.extend(&welcome[20..]).next().is_some());
+    assert!(listener.is_connected() && listener.is_offered());
+}
+
+#[test]
+fn what_a_later_version_adds_is_passed_over() {
+    let mut bytes = hex::parse("00000063 00000003 aabbcc").unwrap();
+    // Two bytes more than are known of it.
+    bytes.extend(hex::parse("00000008 00000002 aabb").unwrap());
+    bytes.extend(written(&PACKETS));
+    let got: Vec<_> = welcomed().extend(&bytes).collect();
+    assert_eq!(got, [Ok(Notification::Sessions), Ok(PACKETS)]);
+}
+
+#[test]
+fn a_relay_that_does_not_keep_to_it_is_given_up() {
+    let connect = || section("welcome")[..20].to_vec();
+    let mut other_major = connect();
+    other_major[11] = 3;
+    let mut early = connect();
+    early.extend(section("sessions"));
+    let mut version = connect();
+    version.extend(hex::parse("00000001 00000004 00000002").unwrap());
+    let mut long = section("welcome");
+    long.extend(hex::parse("00000009 00001001").unwrap());
+    let mut short = section("welcome");
+    short.extend(hex::parse("00000002 00000004 00000000").unwrap());
+    for (case, bytes, good) in [
+        ("another major", other_major, 0),
+        ("no hello", early, 0),
+        ("another version", version, 0),
+        ("too long", long, 1),
+        ("too short", short, 1),
+    ] {
+        let mut listener = Listener::default();
+        let got: Vec<Result<_, PushError>> = listener.extend(&bytes).collect();
+        assert_eq!(got.len(), good + 1, "{case}: {got:?}");
+        assert!(got[good].is_err(), "{case}: {got:?}");
+        let more: Vec<_> = listener.extend(&section("sessions")).collect();
+        assert_eq!(more, [], "{case}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_pushed_is_heard_however_it_is_cut(
+        which in prop::collection::vec(0..7usize, 0..20),
+        cuts in prop::collection::vec(0..600usize, 0..20),
+    ) {
+        let all = every_notification();
+        let said: Vec<_> = which.iter().map(|&which| all[which].1).collect();
+        let mut bytes = section("welcome");
+        said.iter().for_each(|notification| notification.encode(&mut bytes));
+        let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let mut listener = Listener::default();
+        let mut heard = Vec::new();
+        for piece in cuts.windows(2) {
+            // Not all are taken at once.
+            heard.extend(listener.extend(&bytes[piece[0]..piece[1]]).take(2).map(Result::unwrap));
+        }
+        heard.extend(listener.extend(&[]).map(Result::unwrap));
+        prop_assert_eq!(&heard[1..], said);
+    }
+
+    #[test]
+    fn nothing_a_relay_pushes_does_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut listener = welcomed();
+        prop_assert!(listener.extend(&bytes).count() <= 25);
+    }
+}
+
+// The relay's end.
+
+/// A viewer's command connection, attached to the session, with its push connection.
+struct Ears {
+    world: Rc<World>,
+    connection: Connection<Fake>,
+    listener: Listener,
+}
+
+impl Ears {
+    fn of(world: &Rc<World>) -> Self {
+        let mut ears = Self {
+            world: Rc::clone(world),
+            connection: Connection::default(),
+            listener: welcomed(),
+        };
+        ears.ask(&Command::Connect(Connect {
+            viewer: None,
+            major: 2,
+            minor: 15,
+            kind: ConnectionKind::Command.code(),
+        }));
+        ears.ask(&Command::CreateViewerSession);
+        ears.ask(&Command::AttachSession(AttachSession {
+            session: SESSION,
+            offset: 0,
+            seek: Seek::Beginning.code(),
+        }));
+        ears.connection.listen(&Fake(Rc::clone(world)));
+        ears
+    }
+
+    /// The reply to a command.
+    fn ask(&mut self, command: &Command) -> BytesMut {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let mut input = &bytes[..];
+        let mut replies = BytesMut::new();
+        let relay = Fake(Rc::clone(&self.world));
+        loop {
+            let progress = self.connection.advance(&mut input, &relay, &mut replies);
+            match progress.unwrap() {
+                Progress::Advanced => {}
+                Progress::NeedsMore => return replies,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn next(&mut self, stream: &Data) -> IndexStatus {
+        let reply = self.ask(&Command::GetNextIndex(StreamId(stream.id)));
+        IndexStatus::read(&mut &reply[56..]).unwrap()
+    }
+
+    /// What is pushed, of what may have changed.
+    fn hear(&mut self, changes: &[Change]) -> Vec<Notification> {
+        for change in changes {
+            assert!(
+                self.world.heard.borrow().contains(change),
+                "{change:?} would not be reported"
+            );
+            self.connection.changed(*change);
+        }
+        let mut said = BytesMut::new();
+        self.connection.notify(1 << 20, &mut said);
+        self.listener.extend(&said).map(Result::unwrap).collect()
+    }
+}
+
+fn world() -> Rc<World> {
+    Rc::new(World {
+        live: Cell::new(true),
+        ..World::default()
+    })
+}
+
+fn packet(begin: u64, end: u64) -> PacketIndex {
+    PacketIndex {
+        packet_size: Bits(32768),
+        content_size: Bits(672),
+        begin: Timestamp(begin),
+        end: Timestamp(end),
+        events_discarded: 0,
+        class: ClassId(0),
+        instance: None,
+        packet_seq: None,
+    }
+}
+
+fn packets(stream: &Data, unread: u64) -> Notification {
+    let stream = StreamId(stream.id);
+    Notification::Packets(PacketsWait { stream, unread })
+}
+
+fn quiet(stream: &Data, until: u64) -> Notification {
+    let (stream, until) = (StreamId(stream.id), Timestamp(until));
+    Notification::Quiet(Quiet { stream, until })
+}
+
+fn change(stream: &Data) -> [Change; 1] {
+    [Change::Stream(StreamId(stream.id))]
+}
+
+#[test]
+fn everything_there_is_is_said_at_first_and_nothing_twice() {
+    let world = world();
+    let stream = world.stream();
+    stream.packets.borrow_mut().push(packet(10, 20));
+    let metadata = world.metadata(b"text");
+    let waits = MetadataWaits {
+        stream: StreamId(metadata.id),
+        trace: TraceId(1),
+    };
+    let mut ears = Ears::of(&world);
+    let heard = ears.hear(&[]);
+    assert_eq!(heard[0], Notification::Sessions);
+    assert!(heard.contains(&packets(&stream, 1)), "{heard:?}");
+    assert!(heard.contains(&Notification::Metadata(waits)), "{heard:?}");
+    assert_eq!(heard.len(), 3);
+    assert_eq!(ears.hear(&change(&stream)), []);
+    assert_eq!(ears.hear(&[Change::Sessions]), [Notification::Sessions]);
+}
+
+#[test]
+fn a_viewer_that_does_not_fetch_is_told_once_and_again_when_it_has() {
+    let world = world();
+    let stream = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    for end in 1..100 {
+        stream.packets.borrow_mut().push(packet(end, end + 1));
+        let heard = ears.hear(&change(&stream));
+        assert_eq!(heard.len(), usize::from(end == 1), "{heard:?}");
+    }
+    // It was told of one.
+    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    assert_eq!(ears.hear(&[]), [packets(&stream, 98)]);
+    for _ in 0..98 {
+        assert_eq!(ears.hear(&[]), []);
+        assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    }
+    assert_eq!(ears.hear(&change(&stream)), []);
+    stream.packets.borrow_mut().push(packet(100, 101));
+    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+}
+
+#[test]
+fn beacons_are_pushed_behind_the_packets_and_never_go_back() {
+    let world = world();
+    let stream = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    stream.beacon.set(Some(10));
+    assert_eq!(ears.hear(&change(&stream)), [quiet(&stream, 10)]);
+    for back in [10, 9] {
+        stream.beacon.set(Some(back));
+        assert_eq!(ears.hear(&change(&stream)), []);
+    }
+    stream.packets.borrow_mut().push(packet(12, 20));
+    stream.beacon.set(Some(30));
+    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    assert_eq!(ears.hear(&[]), [quiet(&stream, 30)]);
+    // What has been pushed is what an answer goes by as well.
+    stream.beacon.set(Some(25));
+    assert_eq!(ears.next(&stream), IndexStatus::Retry);
+    stream.beacon.set(Some(30));
+    assert_eq!(ears.next(&stream), IndexStatus::Inactive);
+    // What was told as an answer is not pushed.
+    stream.beacon.set(Some(40));
+    assert_eq!(ears.next(&stream), IndexStatus::Inactive);
+    assert_eq!(ears.hear(&change(&stream)), []);
+}
+
+#[test]
+fn time_stands_until_new_streams_are_fetched() {
+    let world = world();
+    let old = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    let new = world.stream();
+    old.beacon.set(Some(50));
+    let session = Change::Session(SESSION);
+    assert_eq!(
+        ears.hear(&[session, change(&old)[0]]),
+        [Notification::NewStreams(SESSION)]
+    );
+    assert_eq!(ears.hear(&[session, change(&old)[0]]), []);
+    ears.ask(&Command::GetNewStreams(SESSION));
+    new.packets.borrow_mut().push(packet(40, 60));
+    let heard = ears.hear(&[]);
+    assert!(heard.contains(&quiet(&old, 50)), "{heard:?}");
+    assert!(heard.contains(&packets(&new, 1)), "{heard:?}");
+    assert_eq!(heard.len(), 2);
+    world.stream();
+    assert_eq!(ears.hear(&[session]), [Notification::NewStreams(SESSION)]);
+}
+
+#[test]
+fn metadata_is_pushed_again_once_the_viewer_had_it_all() {
+    let world = world();
+    let metadata = world.metadata(b"01234567");
+    let mut ears = Ears::of(&world);
+    assert_eq!(ears.hear(&[]).len(), 2);
+    let id = StreamId(metadata.id);
+    let changed = [Change::Stream(id)];
+    // In pieces of four bytes.
+    ears.ask(&Command::GetMetadata(id));
+    assert_eq!(ears.hear(&changed), []);
+    ears.ask(&Command::GetMetadata(id));
+    metadata.bytes.borrow_mut().extend(b"89");
+    // It will ask again, as it has not been told that this is all.
+    assert_eq!(ears.hear(&changed), []);
+    ears.ask(&Command::GetMetadata(id));
+    ears.ask(&Command::GetMetadata(id));
+    assert_eq!(ears.hear(&changed), []);
+    metadata.bytes.borrow_mut().extend(b"ab");
+    assert_eq!(ears.hear(&changed).len(), 1);
+    assert_eq!(ears.hear(&changed), []);
+}
+
+#[test]
+fn the_end_comes_once_and_after_everything() {
+    let world = world();
+    let stream = world.stream();
+    stream.packets.borrow_mut().push(packet(10, 20));
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    world.gone.set(true);
+    stream.over.set(true);
+    let all = [Change::Session(SESSION), change(&stream)[0]];
+    assert_eq!(ears.hear(&all), [Notification::SessionOver(SESSION)]);
+    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    let over = Notification::StreamOver(StreamId(stream.id));
+    assert_eq!(ears.hear(&[]), [over]);
+    assert_eq!(ears.hear(&all), []);
+    // There was no need to ask the stream; it may be asked all the same.
+    let reply = ears.ask(&Command::GetNewStreams(SESSION));
+    assert_eq!(reply[..4], [0, 0, 0, 4]);
+    assert_eq!(ears.next(&stream), IndexStatus::HungUp);
+    assert_eq!(ears.hear(&[]), []);
+}
+
+#[test]
+fn a_rotation_is_waited_for() {
+    let world = world();
+    let stream = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    assert!(!ears.connection.awaits_rotation());
+    world.rotating.set(true);
+    stream.packets.borrow_mut().push(packet(10, 20));
+    assert_eq!(ears.hear(&change(&stream)), []);
+    assert!(ears.connection.awaits_rotation());
+    world.rotating.set(false);
+    assert_eq!(ears.hear(&[]), [packets(&stream, 1)]);
+    assert!(!ears.connection.awaits_rotation());
+}
+
+#[test]
+fn what_does_not_fit_is_said_later() {
+    let world = world();
+    let streams: Vec<_> = (0..10).map(|_| world.stream()).collect();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    for stream in &streams {
+        stream.beacon.set(Some(10));
+        ears.connection.changed(change(stream)[0]);
+    }
+    let mut heard = 0;
+    for _ in 0..5 {
+        let mut said = BytesMut::new();
+        // Room for two.
+        ears.connection.notify(30, &mut said);
+        assert_eq!(said.len(), 48);
+        heard += ears.listener.extend(&said).count();
+    }
+    assert_eq!(heard, 10);
+    assert_eq!(ears.hear(&[]), []);
+}
+
+#[test]
+fn nothing_is_reported_that_nobody_listens_to() {
+    let world = world();
+    world.stream();
+    world.metadata(b"text");
+    let mut ears = Ears::of(&world);
+    world.stream();
+    ears.ask(&Command::GetNewStreams(SESSION));
+    assert_eq!(world.heard.borrow().len(), 5);
+    ears.connection.deafen(&Fake(Rc::clone(&world)));
+    assert_eq!(world.heard.borrow().len(), 0);
+    assert_eq!(ears.hear(&[]), []);
+}
+
+#[test]
+fn a_push_connection_names_another_one_and_nothing_else() {
+    let hello = |viewer, first: bool| {
+        let mut connection = Connection::<Fake>::default();
+        let mut bytes = Vec::new();
+        if !first {
+            Command::Connect(Connect {
+                viewer: None,
+                major: 2,
+                minor: 15,
+                kind: 1,
+            })
+            .encode(&mut bytes);
+        }
+        Command::Connect(Connect {
+            viewer,
+            major: 2,
+            minor: 15,
+            kind: 2,
+        })
+        .encode(&mut bytes);
+        let mut input = &bytes[..];
+        let relay = Fake(world());
+        let mut replies = BytesMut::new();
+        if !first {
+            let greeted = connection.advance(&mut input, &relay, &mut replies);
+            assert!(matches!(greeted, Ok(Progress::Advanced)));
+        }
+        connection.advance(&mut input, &relay, &mut replies)
+    };
+    assert!(matches!(
+        hello(Some(ViewerId(7)), true),
+        Ok(Progress::Push(ViewerId(7)))
+    ));
+    assert!(hello(None, true).is_err());
+    assert!(hello(Some(ViewerId(7)), false).is_err());
+}
