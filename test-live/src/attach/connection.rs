@@ -1,0 +1,301 @@
+//! A connection to a relay: asks, and collects the replies. What they mean is decided elsewhere.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use viewer_proto::client::{Client, Head, Part};
+use viewer_proto::index::NextIndex;
+use viewer_proto::metadata::MetadataStatus;
+use viewer_proto::packet::{GetPacket, PacketHead};
+use viewer_proto::session::{AttachSession, AttachStatus, CreateStatus, ListedSession, Seek};
+use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
+use viewer_proto::{Command, Minor};
+use wire::{SessionId, StreamId, ViewerId};
+
+use super::error::AttachError;
+use super::target::{Family, RelayTarget};
+
+/// How long a relay may say nothing while it owes a reply. Old ones serve all viewers in turn.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// After so long without a sign of life, the system asks whether the relay is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Bytes read at once.
+const READ_SIZE: usize = 128 << 10;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: TcpStream,
+    relay: SocketAddr,
+    client: Client,
+    minor: Minor,
+    viewer: Option<ViewerId>,
+    /// The rest of a command.
+    unsent: BytesMut,
+    received: BytesMut,
+    is_under_way: bool,
+}
+
+/// A whole reply.
+#[derive(Default)]
+struct Reply {
+    head: Option<Head>,
+    sessions: Vec<ListedSession>,
+    streams: Vec<StreamRecord>,
+}
+
+/// Connects to whichever address of the relay answers.
+async fn reach(target: &RelayTarget) -> Result<(TcpStream, SocketAddr), AttachError> {
+    let relay = || format!("{}:{}", target.host, target.port);
+    let failed = |source| AttachError::Connect {
+        relay: relay(),
+        source,
+    };
+    let addresses = lookup_host((target.host.as_str(), target.port))
+        .await
+        .map_err(|source| AttachError::Resolve {
+            host: target.host.clone(),
+            source,
+        })?;
+    let (family, fits): (_, fn(&SocketAddr) -> bool) = match target.family {
+        Family::Any => (4, |_| true),
+        Family::V4 => (4, SocketAddr::is_ipv4),
+        Family::V6 => (6, SocketAddr::is_ipv6),
+    };
+    let mut last = None;
+    for address in addresses.filter(fits) {
+        match TcpStream::connect(address).await {
+            Ok(socket) => return Ok((socket, address)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(match last {
+        Some(source) => failed(source),
+        None => AttachError::NoAddress {
+            host: target.host.clone(),
+            family,
+        },
+    })
+}
+
+impl Connection {
+    /// Connects, and the relay introduces itself.
+    pub(super) async fn open(
+        target: &RelayTarget,
+        patience: Duration,
+    ) -> Result<Self, AttachError> {
+        let opened = timeout(patience, Self::open_slowly(target)).await;
+        opened.unwrap_or_else(|_| {
+            Err(AttachError::Connect {
+                relay: format!("{}:{}", target.host, target.port),
+                source: io::ErrorKind::TimedOut.into(),
+            })
+        })
+    }
+
+    async fn open_slowly(target: &RelayTarget) -> Result<Self, AttachError> {
+        let (socket, relay) = reach(target).await?;
+        socket.set_nodelay(true).map_err(AttachError::Lost)?;
+        // Without it, a relay that vanishes is noticed later.
+        let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
+        let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
+        let client = Client::new(Minor::OURS);
+        let hello = client.hello();
+        let mut connection = Self {
+            socket,
+            relay,
+            client,
+            minor: Minor(0),
+            viewer: None,
+            unsent: BytesMut::new(),
+            received: BytesMut::new(),
+            is_under_way: false,
+        };
+        let greeted = connection.ask(&hello).await.map_err(|error| match error {
+            AttachError::HungUp => AttachError::Refused,
+            other => other,
+        });
+        let Some(Head::Connected { viewer, minor }) = greeted?.head else {
+            return Err(AttachError::OtherReply);
+        };
+        connection.minor = minor;
+        connection.viewer = viewer;
+        Ok(connection)
+    }
+
+    /// Where the relay is, and its number for this connection.
+    pub(super) fn identity(&self) -> (SocketAddr, Option<ViewerId>) {
+        (self.relay, self.viewer)
+    }
+
+    /// Whether the relay knows `DETACH_SESSION`; an older one hangs up on it.
+    pub(super) fn can_detach(&self) -> bool {
+        self.minor >= Minor(8)
+    }
+
+    pub(super) async fn sessions(&mut self) -> Result<Vec<ListedSession>, AttachError> {
+        Ok(self.ask(&Command::ListSessions).await?.sessions)
+    }
+
+    pub(super) async fn create(&mut self) -> Result<(), AttachError> {
+        match self.ask(&Command::CreateViewerSession).await?.head {
+            Some(Head::Created(CreateStatus::Ok)) => Ok(()),
+            Some(Head::Created(CreateStatus::Failed)) => Err(AttachError::NoViewerSession),
+            _ => Err(AttachError::OtherReply),
+        }
+    }
+
+    pub(super) async fn attach(
+        &mut self,
+        session: SessionId,
+        seek: Seek,
+    ) -> Result<(AttachStatus, Vec<StreamRecord>), AttachError> {
+        let attach = AttachSession {
+            session,
+            offset: 0,
+            seek: seek.code(),
+        };
+        let reply = self.ask(&Command::AttachSession(attach)).await?;
+        match reply.head {
+            Some(Head::Attached(attached)) => Ok((attached.status, reply.streams)),
+            _ => Err(AttachError::OtherReply),
+        }
+    }
+
+    pub(super) async fn new_streams(
+        &mut self,
+        session: SessionId,
+    ) -> Result<(NewStreamsStatus, Vec<StreamRecord>), AttachError> {
+        let reply = self.ask(&Command::GetNewStreams(session)).await?;
+        match reply.head {
+            Some(Head::NewStreams(new)) => Ok((new.status, reply.streams)),
+            _ => Err(AttachError::OtherReply),
+        }
+    }
+
+    pub(super) async fn next_index(&mut self, stream: StreamId) -> Result<NextIndex, AttachError> {
+        match self.ask(&Command::GetNextIndex(stream)).await?.head {
+            Some(Head::Index(index)) => Ok(index),
+            _ => Err(AttachError::OtherReply),
+        }
+    }
+
+    /// Appends the bytes that come.
+    pub(super) async fn packet(
+        &mut self,
+        ask: GetPacket,
+        to: &mut Vec<u8>,
+    ) -> Result<PacketHead, AttachError> {
+        match self.ask_bytes(&Command::GetPacket(ask), to).await? {
+            Some(Head::Packet(head)) => Ok(head),
+            _ => Err(AttachError::OtherReply),
+        }
+    }
+
+    pub(super) async fn metadata(
+        &mut self,
+        stream: StreamId,
+    ) -> Result<(MetadataStatus, Vec<u8>), AttachError> {
+        let mut bytes = Vec::new();
+        let head = self
+            .ask_bytes(&Command::GetMetadata(stream), &mut bytes)
+            .await?;
+        match head {
+            Some(Head::Metadata(head)) => Ok((head.status, bytes)),
+            _ => Err(AttachError::OtherReply),
+        }
+    }
+
+    /// However the relay takes it, it has been left.
+    pub(super) async fn detach(&mut self, session: SessionId) -> Result<(), AttachError> {
+        self.ask(&Command::DetachSession(session)).await.map(drop)
+    }
+
+    /// Completes a command whose reply nobody has waited for, so that another can be sent.
+    pub(super) async fn settle(&mut self) -> Result<(), AttachError> {
+        if self.is_under_way {
+            self.finish(|_| ()).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, command: &Command) -> Result<Reply, AttachError> {
+        let mut reply = Reply::default();
+        self.begin(command)?;
+        self.finish(|part| match part {
+            Part::Head(head) => reply.head = Some(head),
+            Part::Session(session) => reply.sessions.push(session),
+            Part::Stream(stream) => reply.streams.push(*stream),
+            Part::Bytes(_) | Part::Done => {}
+        })
+        .await?;
+        Ok(reply)
+    }
+
+    async fn ask_bytes(
+        &mut self,
+        command: &Command,
+        to: &mut Vec<u8>,
+    ) -> Result<Option<Head>, AttachError> {
+        let mut reply = None;
+        self.begin(command)?;
+        self.finish(|part| match part {
+            Part::Head(head) => reply = Some(head),
+            Part::Bytes(bytes) => to.extend_from_slice(bytes),
+            Part::Session(_) | Part::Stream(_) | Part::Done => {}
+        })
+        .await?;
+        Ok(reply)
+    }
+
+    fn begin(&mut self, command: &Command) -> Result<(), AttachError> {
+        self.client.send(command, &mut self.unsent)?;
+        self.is_under_way = true;
+        Ok(())
+    }
+
+    /// Sends what is unsent and takes the reply to its end. Nothing is lost if it is dropped
+    /// before, but what was taken.
+    async fn finish(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
+        while self.unsent.has_remaining() {
+            in_time(self.socket.write_buf(&mut self.unsent)).await?;
+        }
+        loop {
+            let mut input = &self.received[..];
+            while let Some(part) = self.client.receive(&mut input)? {
+                self.is_under_way = part != Part::Done;
+                take(part);
+                if !self.is_under_way {
+                    break;
+                }
+            }
+            let taken = self.received.len() - input.len();
+            self.received.advance(taken);
+            if !self.is_under_way {
+                return Ok(());
+            }
+            self.received.reserve(READ_SIZE);
+            if in_time(self.socket.read_buf(&mut self.received)).await? == 0 {
+                return Err(AttachError::HungUp);
+            }
+        }
+    }
+}
+
+async fn in_time(moved: impl Future<Output = io::Result<usize>>) -> Result<usize, AttachError> {
+    match timeout(SILENCE, moved).await {
+        Ok(moved) => moved.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AttachError::HungUp,
+            _ => AttachError::Lost(error),
+        }),
+        Err(_) => Err(AttachError::Silent(SILENCE)),
+    }
+}

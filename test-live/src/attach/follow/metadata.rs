@@ -1,0 +1,198 @@
+//! The metadata of a trace: one file that grows, and after a rotation another that begins with all
+//! of it again.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+
+use ctf::Metadata;
+use ctf::write::metadata_packets;
+
+use super::piece::{YOUNG, is_locked};
+
+/// Most that is read of a metadata file at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// A metadata file that grows.
+#[derive(Debug)]
+pub(super) struct GrowingFile {
+    file: File,
+    read: u64,
+    found: Instant,
+    pub(super) metadata: Metadata,
+    /// All of it so far, as it lies in the file.
+    pub(super) bytes: Vec<u8>,
+    /// All of it so far, out of its packets.
+    pub(super) text: Vec<u8>,
+    /// Why it cannot be read further.
+    pub(super) broken: Option<String>,
+}
+
+impl GrowingFile {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            file: File::open(path)?,
+            read: 0,
+            found: Instant::now(),
+            metadata: Metadata::new(),
+            bytes: Vec::new(),
+            text: Vec::new(),
+            broken: None,
+        })
+    }
+
+    /// Reads what is new of it. Whether anything is.
+    pub(super) fn grow(&mut self) -> bool {
+        let before = self.read;
+        let mut buffer = vec![0; READ_BYTES];
+        while self.broken.is_none() {
+            let have = match self.file.read_at(&mut buffer, self.read) {
+                Ok(0) => break,
+                Ok(have) => have,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.broken = Some(error.to_string());
+                    break;
+                }
+            };
+            let new = buffer.get(..have).unwrap_or_default();
+            self.read += have as u64;
+            self.bytes.extend_from_slice(new);
+            match self.metadata.extend(new) {
+                Ok(()) => self.text.extend_from_slice(self.metadata.text()),
+                Err(error) => self.broken = Some(crate::with_sources(&error)),
+            }
+        }
+        self.read > before
+    }
+
+    /// Whether it declares a stream: before it does, no packet can be read.
+    pub(super) fn is_usable(&self) -> bool {
+        self.metadata.trace().streams().next().is_some()
+    }
+
+    /// Whether the relay holds its lock on it, or may not have taken it yet.
+    pub(super) fn is_being_written(&self) -> bool {
+        self.is_new() || is_locked(&self.file)
+    }
+
+    /// Whether the relay holds its lock on it.
+    pub(super) fn is_locked(&self) -> bool {
+        !self.is_new() && is_locked(&self.file)
+    }
+
+    /// The lock is taken before anything is written.
+    fn is_new(&self) -> bool {
+        self.read == 0 && self.found.elapsed() < YOUNG
+    }
+}
+
+/// What has been told of a trace's metadata.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    text: Vec<u8>,
+    /// Of the file that it was told from; those of later chunks have their packets cut elsewhere.
+    bytes: usize,
+}
+
+impl Told {
+    /// What is to be told of the file that the trace was found by.
+    pub(super) fn first(&mut self, file: &GrowingFile) -> Vec<u8> {
+        let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();
+        self.bytes = file.bytes.len();
+        self.text.clone_from(&file.text);
+        new
+    }
+
+    /// What is to be told of the file of another chunk: what it has more than all before.
+    pub(super) fn more(&mut self, file: &GrowingFile) -> Vec<u8> {
+        let Some(new) = file.text.strip_prefix(&*self.text) else {
+            return Vec::new();
+        };
+        let uuid = file.metadata.trace().uuid();
+        let packed = match (std::str::from_utf8(new), uuid) {
+            (Ok(text), Some(uuid)) if file.metadata.is_packetised() => metadata_packets(uuid, text),
+            // Half a character: the rest of it comes.
+            (Err(_), _) => return Vec::new(),
+            _ => new.to_vec(),
+        };
+        self.text.clone_from(&file.text);
+        packed
+    }
+
+    /// Whether the file can be of another chunk of the same trace.
+    pub(super) fn agrees_with(&self, file: &GrowingFile) -> bool {
+        self.text.starts_with(&file.text) || file.text.starts_with(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use ctf::model::Uuid;
+    use ctf::write::{EventDeclaration, MetadataText, Trace};
+
+    use super::*;
+
+    const UUID: Uuid = Uuid([5; 16]);
+
+    #[test]
+    fn a_later_chunk_adds_only_what_it_has_more() {
+        let mut text = MetadataText::new(&Trace::new(UUID, "test"));
+        let stream = text.stream(0).unwrap();
+        let event = |text: &mut MetadataText, id, name| {
+            text.event(&stream, &EventDeclaration::new(id, name))
+                .unwrap();
+            metadata_packets(UUID, text.take_new())
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        let mut first = File::create(path("first")).unwrap();
+        first.write_all(&event(&mut text, 0, "a")).unwrap();
+        let mut growing = GrowingFile::open(&path("first")).unwrap();
+        let (mut told, mut shown) = (Told::default(), Metadata::new());
+        assert!(growing.grow() && growing.is_usable());
+        shown.extend(&told.first(&growing)).unwrap();
+        // Half of a packet is no reason to wait: the reader takes it as it comes.
+        let more = event(&mut text, 1, "b");
+        for part in more.chunks(50) {
+            first.write_all(part).unwrap();
+            assert!(growing.grow());
+            shown.extend(&told.first(&growing)).unwrap();
+        }
+        assert!(!growing.grow());
+        event(&mut text, 2, "c");
+        std::fs::write(path("second"), metadata_packets(UUID, text.as_str())).unwrap();
+        let mut other = GrowingFile::open(&path("second")).unwrap();
+        other.grow();
+        assert!(told.agrees_with(&other));
+        shown.extend(&told.more(&other)).unwrap();
+        assert_eq!(told.more(&other), b"");
+        let names: Vec<_> = (0..3)
+            .map(|id| {
+                shown
+                    .trace()
+                    .stream(0)
+                    .unwrap()
+                    .event(id)
+                    .unwrap()
+                    .name()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn what_is_no_metadata_is_said_to_be_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metadata");
+        std::fs::write(&path, "trace { major = 1; minor = ; };").unwrap();
+        let mut file = GrowingFile::open(&path).unwrap();
+        file.grow();
+        assert!(file.broken.is_some() && !file.is_usable());
+    }
+}

@@ -1,0 +1,131 @@
+//! A directory that a relay is writing: its packets as they come, by the index files beside them.
+//!
+//! Only packets that an index file names are read, under the shared lock that `doc/store.md` asks
+//! for. A beacon behind the entries lets the other streams go on. What tells the end is the relay's
+//! lock on the tracefiles: when it is gone and all entries have been read, nothing more comes,
+//! whether the session was ended or the relay was killed.
+//!
+//! `lttng-relayd` takes no such locks and writes no beacons. A stream of a trace without locks that
+//! has not grown for [`FollowOptions::idle`] is taken to have nothing from before what the others
+//! had shown by then: with a live timer shorter than that, this is so. Such a trace ends when nothing
+//! of it has grown for [`FollowOptions::silence`]. So does one that ended before anybody looked.
+//!
+//! Files are known by what they are and not by their paths: a rotation moves them, and a ring of
+//! tracefiles makes new ones in place of the oldest. What was replaced before it could be read shows
+//! as discarded packets, by the numbers of those that follow.
+//!
+//! Read in this order: `run` (the loop), `scan` (what is there), `join` (which file is of which
+//! stream), `stream` and `piece` (reading), `metadata`, `end` (when streams and traces have ended),
+//! `watch` (waiting).
+
+mod end;
+mod join;
+mod metadata;
+mod piece;
+mod run;
+mod scan;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::mpsc::Sender;
+
+use self::run::Follow;
+use self::watch::{Waker, Watch};
+use super::News;
+
+/// How a directory is followed.
+#[derive(Debug, Clone)]
+pub struct FollowOptions {
+    /// Whether to wait for further traces when all have ended.
+    pub wait: bool,
+    /// Packets of a stream that may wait to be decoded.
+    pub backlog: usize,
+    /// How long a stream of a relay without beacons has nothing new before the others go on.
+    pub idle: Duration,
+    /// How long a trace of a relay without locks has nothing new before it has ended. None: it
+    /// never does.
+    pub silence: Option<Duration>,
+}
+
+impl Default for FollowOptions {
+    fn default() -> Self {
+        Self {
+            wait: false,
+            backlog: 16,
+            idle: Duration::from_secs(2),
+            silence: Some(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// A directory that is being followed. To let go of it ends that.
+#[derive(Debug)]
+pub struct Handle {
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Begins to follow all traces at or below `directory`. Ends when it has said [`News::Done`] or
+/// [`News::Failed`], or when nobody listens.
+///
+/// # Errors
+/// If there are no file descriptors or threads left.
+pub fn spawn(directory: PathBuf, options: FollowOptions, news: Sender<News>) -> io::Result<Handle> {
+    let watch = Watch::new()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let waker = watch.waker();
+    let mut follow = Follow::new(directory, options, news, watch, Arc::clone(&stop));
+    let thread = std::thread::Builder::new()
+        .name("follow".to_owned())
+        .spawn(move || follow.run())?;
+    Ok(Handle {
+        stop,
+        waker,
+        thread: Some(thread),
+    })
+}
+
+impl Handle {
+    /// Says that no more is wanted. What is on its way may still come.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Waits until it has ended. Whoever calls this has let go of the receiver, or takes what comes.
+    pub fn join(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported on its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Whether our relay is writing a trace at or below `directory`. That of LTTng does not say.
+///
+/// # Errors
+/// If `directory` cannot be read.
+pub fn is_live(directory: &Path) -> io::Result<bool> {
+    let is_written = |path: &Path| File::open(path).is_ok_and(|file| piece::is_locked(&file));
+    Ok(scan::scan(directory)?.traces.iter().any(|trace| {
+        is_written(&trace.directory.join("metadata"))
+            || trace.files.iter().any(|file| is_written(&file.path))
+    }))
+}

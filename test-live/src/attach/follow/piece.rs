@@ -1,0 +1,252 @@
+//! One tracefile and its index file.
+
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use ctf::decode::PacketHead;
+use ctf::index::{Entry, FollowError, Follower, News};
+use ctf::metadata::Trace;
+
+use super::scan::{FileId, FoundFile};
+
+/// A file is not asked for its lock before it is that old: a writer that finds a reader's lock on
+/// the file that it has just made goes on without its own.
+pub(super) const YOUNG: Duration = Duration::from_millis(100);
+/// Most bytes of one packet, as the relay has it.
+const MOST_PACKET_BYTES: u64 = 1 << 30;
+/// What is read of a packet to learn what it is: no header and context is longer.
+const HEAD_BYTES: u64 = 4096;
+
+/// A tracefile, of which all packets are of one stream.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) path: PathBuf,
+    pub(super) id: FileId,
+    /// Of its trace, in all chunks.
+    pub(super) home: PathBuf,
+    /// The directory that it was found in.
+    pub(super) place: FileId,
+    /// Where its first packet begins, in cycles. None: no packet is known yet.
+    pub(super) begin: Option<u64>,
+    /// The last scan that has found it.
+    pub(super) seen: u64,
+    found: Instant,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    data: File,
+    /// Also what its path led to before it was opened.
+    index: Option<(Follower, Option<FileId>)>,
+}
+
+/// Why there is nothing to be had of a piece.
+#[derive(Debug)]
+pub(super) enum PieceError {
+    /// It is not where it was.
+    Away,
+    /// It cannot be read.
+    Bad(String),
+}
+
+impl Piece {
+    pub(super) fn new(found: &FoundFile, home: &Path, place: FileId, scan: u64) -> Self {
+        Self {
+            path: found.path.clone(),
+            id: found.id,
+            home: home.to_owned(),
+            place,
+            begin: None,
+            seen: scan,
+            found: Instant::now(),
+            open: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> OsString {
+        self.path.file_name().unwrap_or_default().to_owned()
+    }
+
+    /// Its name without the number that tells it from other pieces of the stream, if it has one.
+    pub(super) fn stem(&self) -> String {
+        let name = self.name().to_string_lossy().into_owned();
+        match name.rsplit_once('_') {
+            Some((stem, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                stem.to_owned()
+            }
+            _ => name,
+        }
+    }
+
+    pub(super) fn index_path(&self) -> PathBuf {
+        let mut name = self.name();
+        name.push(".idx");
+        self.path.with_file_name("index").join(name)
+    }
+
+    /// Whether it has been known for so short a time that much may still be missing.
+    pub(super) fn is_young(&self) -> bool {
+        self.found.elapsed() < YOUNG
+    }
+
+    /// Closes its files; they can be opened again.
+    pub(super) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Whether the relay holds its lock on it.
+    pub(super) fn is_locked(&mut self) -> Result<bool, PieceError> {
+        Ok(is_locked(&self.open()?.data))
+    }
+
+    /// When it was written last.
+    pub(super) fn modified(&mut self) -> SystemTime {
+        let about = self.open().ok().and_then(|open| open.data.metadata().ok());
+        let modified = about.and_then(|about| about.modified().ok());
+        modified.unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Looks into the index once.
+    pub(super) fn poll(&mut self) -> Result<News, PieceError> {
+        if self.open()?.index.is_none() {
+            let index = self.open_index()?;
+            self.open()?.index = index;
+        }
+        let open = self.open()?;
+        let Some((index, _)) = &mut open.index else {
+            return Ok(News::None);
+        };
+        let news = index.poll();
+        let news = news.map_err(|error| PieceError::Bad(crate::with_sources(&error)))?;
+        if let (None, News::Entries(entries)) = (self.begin, &news)
+            && let Some(first) = entries.first()
+        {
+            if !self.is_ours(first)? {
+                self.open()?.index = None;
+                return Ok(News::None);
+            }
+            self.begin = Some(first.packet.begin.0);
+        }
+        Ok(news)
+    }
+
+    /// Whether the index file is this one's, and not of a tracefile that it has just replaced: the relay
+    /// removes that before it writes to this one.
+    fn is_ours(&mut self, first: &Entry) -> Result<bool, PieceError> {
+        let path = self.index_path();
+        let open = self.open()?;
+        let end = first.offset.0 + first.packet.packet_size.0 / 8;
+        let has_packet = open.data.metadata().is_ok_and(|about| about.len() >= end);
+        let opened = open.index.as_ref().and_then(|(_, id)| *id);
+        Ok(has_packet && opened.is_some() && FileId::at(&path) == opened)
+    }
+
+    /// Looks whether it has got a first packet meanwhile. Its packets are read from the first then.
+    pub(super) fn learn_begin(&mut self) {
+        if self.begin.is_none() {
+            // What is wrong with it is found when its turn comes.
+            let _ = self.poll();
+            self.close();
+        }
+    }
+
+    /// Reads a whole packet.
+    pub(super) fn packet(&mut self, entry: &Entry) -> Result<Vec<u8>, PieceError> {
+        self.read(entry, MOST_PACKET_BYTES)
+    }
+
+    /// What a packet says of itself.
+    pub(super) fn head(&mut self, entry: &Entry, trace: &Trace) -> Option<PacketHead> {
+        let bytes = self.read(entry, HEAD_BYTES).ok()?;
+        PacketHead::read(trace, &bytes, entry.packet.packet_size.0 / 8).ok()
+    }
+
+    fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, PieceError> {
+        let path = self.path.clone();
+        let wrong = |what: &str| {
+            let at = entry.offset.0;
+            PieceError::Bad(format!("{}, packet at byte {at}: {what}", path.display()))
+        };
+        let size = entry.packet.packet_size.0 / 8;
+        if size > MOST_PACKET_BYTES {
+            return Err(wrong("it is too large"));
+        }
+        let data = &self.open()?.data;
+        let about = data.metadata().map_err(|error| wrong(&error.to_string()))?;
+        // Before memory is taken for it.
+        if entry.offset.0.saturating_add(size) > about.len() {
+            return Err(wrong("it is not all there"));
+        }
+        let mut bytes = vec![0; usize::try_from(size.min(most)).unwrap_or(usize::MAX)];
+        data.read_exact_at(&mut bytes, entry.offset.0)
+            .map_err(|error| wrong(&error.to_string()))?;
+        Ok(bytes)
+    }
+
+    fn open(&mut self) -> Result<&mut Open, PieceError> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => Open {
+                data: self.open_data()?,
+                index: None,
+            },
+        };
+        Ok(self.open.insert(open))
+    }
+
+    /// None: there is no index file yet.
+    fn open_index(&mut self) -> Result<Option<(Follower, Option<FileId>)>, PieceError> {
+        let path = self.index_path();
+        let id = FileId::at(&path);
+        match Follower::open(&path) {
+            // A tracefile is replaced before its index file is: this one is not of the next.
+            Ok(index) if FileId::at(&self.path) == Some(self.id) => Ok(Some((index, id))),
+            Ok(_) => {
+                self.close();
+                Err(PieceError::Away)
+            }
+            Err(FollowError::Io { source, .. }) if is_missing(&source) => Ok(None),
+            Err(error) => Err(PieceError::Bad(crate::with_sources(&error))),
+        }
+    }
+
+    fn open_data(&self) -> Result<File, PieceError> {
+        let bad = |error: io::Error| {
+            if is_missing(&error) {
+                return PieceError::Away;
+            }
+            PieceError::Bad(format!("cannot read {}: {error}", self.path.display()))
+        };
+        let data = File::open(&self.path).map_err(bad)?;
+        let about = data.metadata().map_err(bad)?;
+        if FileId::of(&about) == self.id {
+            Ok(data)
+        } else {
+            Err(PieceError::Away)
+        }
+    }
+}
+
+/// Whether somebody writes the file and says so. A file system without locks has nobody who does.
+pub(super) fn is_locked(file: &File) -> bool {
+    match file.try_lock_shared() {
+        Ok(()) => {
+            let _ = file.unlock();
+            false
+        }
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(_)) => false,
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}

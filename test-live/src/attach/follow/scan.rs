@@ -1,0 +1,196 @@
+//! What lies below a directory now: traces and their files. Files and directories move, vanish and
+//! are replaced while this looks, so that only what they are tells whether one is known.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+/// Deepest nesting that is searched, as [`ctf::directory::traces_below`] does.
+const MOST_DEPTH: usize = 64;
+/// Where chunks wait while they are being moved.
+const MOVING: [&str; 2] = [".tmp_old_chunk", ".tmp_new_chunk"];
+/// Where completed chunks lie.
+const ARCHIVES: &str = "archives";
+
+/// Which file or directory it is, wherever it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+    /// The number may be used again as soon as a file is gone.
+    born: Option<SystemTime>,
+}
+
+impl FileId {
+    pub(super) fn of(about: &Metadata) -> Self {
+        Self {
+            device: about.dev(),
+            inode: about.ino(),
+            born: about.created().ok(),
+        }
+    }
+
+    /// What a path leads to.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|about| Self::of(&about))
+    }
+}
+
+/// A file that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FoundFile {
+    pub(super) path: PathBuf,
+    pub(super) id: FileId,
+    pub(super) modified: SystemTime,
+}
+
+impl FoundFile {
+    fn new(path: PathBuf, about: &Metadata) -> Self {
+        Self {
+            path,
+            id: FileId::of(about),
+            modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        }
+    }
+}
+
+/// A directory that is a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FoundTrace {
+    pub(super) directory: PathBuf,
+    pub(super) id: FileId,
+    /// Below where the search began, without what a chunk adds: the same in all chunks.
+    pub(super) home: PathBuf,
+    /// When its metadata file was written last.
+    pub(super) modified: SystemTime,
+    /// Its tracefiles, empty ones too, in byte order.
+    pub(super) files: Vec<FoundFile>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// In byte order.
+    pub(super) traces: Vec<FoundTrace>,
+    /// All directories: something may appear in any of them.
+    pub(super) directories: Vec<PathBuf>,
+}
+
+/// Looks.
+///
+/// # Errors
+/// If `root` itself cannot be read.
+pub(super) fn scan(root: &Path) -> io::Result<Scan> {
+    fs::read_dir(root)?;
+    let mut scan = Scan::default();
+    let mut left = vec![(root.to_owned(), 0)];
+    while let Some((directory, depth)) = left.pop() {
+        if let Some(trace) = trace_at(root, &directory) {
+            scan.traces.push(trace);
+        } else if depth < MOST_DEPTH {
+            let below = entries(&directory).filter(|(_, about)| about.is_dir());
+            left.extend(below.map(|(path, _)| (path, depth + 1)));
+        }
+        scan.directories.push(directory);
+    }
+    scan.traces
+        .sort_by(|one, other| one.directory.cmp(&other.directory));
+    Ok(scan)
+}
+
+fn trace_at(root: &Path, directory: &Path) -> Option<FoundTrace> {
+    let metadata = fs::metadata(directory.join("metadata")).ok()?;
+    if !metadata.is_file() {
+        return None;
+    }
+    let id = FileId::of(&fs::metadata(directory).ok()?);
+    let is_data = |path: &Path| {
+        let name = path.file_name().unwrap_or_default();
+        name != "metadata" && !name.as_encoded_bytes().starts_with(b".")
+    };
+    let mut files: Vec<FoundFile> = entries(directory)
+        .filter(|(path, about)| about.is_file() && is_data(path))
+        .map(|(path, about)| FoundFile::new(path, &about))
+        .collect();
+    files.sort_by(|one, other| one.path.as_os_str().cmp(other.path.as_os_str()));
+    Some(FoundTrace {
+        directory: directory.to_owned(),
+        id,
+        home: home(directory.strip_prefix(root).unwrap_or(directory)),
+        modified: FoundFile::new(PathBuf::new(), &metadata).modified,
+        files,
+    })
+}
+
+/// What is in a directory, as far as it is still there. Links are not followed: they may lead back.
+fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)))
+}
+
+/// A path without the directories of chunks.
+fn home(path: &Path) -> PathBuf {
+    let is_chunk = |part: &Component<'_>| {
+        let name = part.as_os_str().to_string_lossy();
+        name == ARCHIVES || MOVING.contains(&&*name) || is_chunk_name(&name)
+    };
+    path.components().filter(|part| !is_chunk(part)).collect()
+}
+
+/// Whether it is `YYYYmmddTHHMMSS+hhmm-…`.
+fn is_chunk_name(name: &str) -> bool {
+    let form = b"00000000T000000+0000-";
+    let fits = |(byte, like): (u8, &u8)| match like {
+        b'0' => byte.is_ascii_digit(),
+        b'+' => byte == b'+' || byte == b'-',
+        like => byte == *like,
+    };
+    name.len() > form.len() && name.bytes().zip(form).all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_has_one_home_in_all_chunks() {
+        let chunk = "20261120T213831+0000-20261120T213901+0000-0";
+        for path in [
+            "host/s-1/ust/64-bit".to_owned(),
+            "host/s-1/20261120T213831-0300-1/ust/64-bit".to_owned(),
+            "host/s-1/.tmp_new_chunk/ust/64-bit".to_owned(),
+            format!("host/s-1/archives/{chunk}/ust/64-bit"),
+        ] {
+            assert_eq!(
+                home(Path::new(&path)),
+                Path::new("host/s-1/ust/64-bit"),
+                "{path}"
+            );
+        }
+        for name in [
+            "s-20261120-213831",
+            "20261120T213831",
+            "20261120T213831x0000-1",
+        ] {
+            assert!(!is_chunk_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn empty_tracefiles_count_and_indexes_do_not() {
+        let root = tempfile::tempdir().unwrap();
+        let trace = root.path().join("host/s/ust");
+        fs::create_dir_all(trace.join("index")).unwrap();
+        for name in ["metadata", "a_1", "a_0", ".hidden", "index/a_0.idx"] {
+            fs::write(trace.join(name), "").unwrap();
+        }
+        let scan = scan(root.path()).unwrap();
+        assert_eq!(scan.traces.len(), 1);
+        let files = scan.traces[0].files.iter();
+        let names: Vec<_> = files.map(|file| file.path.file_name().unwrap()).collect();
+        assert_eq!(names, ["a_0", "a_1"]);
+        assert_eq!(scan.directories.len(), 4);
+    }
+}

@@ -1,0 +1,177 @@
+//! Which sessions a relay has.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use viewer_proto::session::{ListedSession, TraceFormat};
+
+use super::connection::Connection;
+use super::error::AttachError;
+use super::target::RelayTarget;
+
+/// The sessions of a relay, each once, in the relay's order. Shows as lines, one for each; as JSON
+/// it is an array.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Listing {
+    /// The sessions.
+    pub sessions: Vec<Listed>,
+}
+
+/// All that a relay has under one name. A recording of the kernel and of programs is several
+/// sessions for the relay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Listed {
+    /// By which it can be followed.
+    pub url: String,
+    /// The traced host.
+    pub target_hostname: String,
+    /// Its name.
+    pub session_name: String,
+    /// Microseconds from one flush to the next. 0: it cannot be followed.
+    pub timer_us: u32,
+    /// Streams, metadata streams included.
+    pub stream_count: u64,
+    /// Viewers that follow it.
+    pub client_count: u32,
+    /// What its traces are written in: `ctf-1.8` or `ctf-2.0`.
+    pub trace_format: &'static str,
+}
+
+impl Listing {
+    /// Puts together what a relay lists: of each name one, with all of its streams.
+    #[must_use]
+    pub fn new(target: &RelayTarget, listed: &[ListedSession]) -> Self {
+        let mut sessions: Vec<Listed> = Vec::new();
+        for session in listed {
+            if !target.names(session) {
+                continue;
+            }
+            let (host, name) = (session.host.to_string(), session.name.to_string());
+            let same = |listed: &&mut Listed| {
+                listed.target_hostname == host && listed.session_name == name
+            };
+            if let Some(listed) = sessions.iter_mut().find(same) {
+                listed.stream_count += u64::from(session.streams);
+                listed.client_count = listed.client_count.max(session.viewers);
+                continue;
+            }
+            sessions.push(Listed {
+                url: format!("{}/host/{host}/{name}", target.url),
+                target_hostname: host,
+                session_name: name,
+                timer_us: session.live_timer.0,
+                stream_count: u64::from(session.streams),
+                client_count: session.viewers,
+                trace_format: match session.trace_format {
+                    TraceFormat::Ctf1 => "ctf-1.8",
+                    TraceFormat::Ctf2 => "ctf-2.0",
+                },
+            });
+        }
+        Self { sessions }
+    }
+}
+
+impl RelayTarget {
+    /// Whether this session is meant, or any.
+    #[must_use]
+    pub fn names(&self, listed: &ListedSession) -> bool {
+        self.session.as_ref().is_none_or(|session| {
+            session.host.as_bytes() == listed.host.as_bytes()
+                && session.name.as_bytes() == listed.name.as_bytes()
+        })
+    }
+}
+
+impl fmt::Display for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sessions
+            .iter()
+            .try_for_each(|session| writeln!(f, "{session}"))
+    }
+}
+
+impl fmt::Display for Listed {
+    /// As `babeltrace2` does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            url,
+            timer_us,
+            stream_count,
+            client_count,
+            ..
+        } = self;
+        write!(
+            f,
+            "{url} (timer = {timer_us}, {stream_count} stream(s), {client_count} client(s) connected)"
+        )
+    }
+}
+
+/// Asks a relay for its sessions.
+///
+/// # Errors
+/// If it cannot be reached within `patience`, or does not keep to the protocol.
+pub fn list(target: &RelayTarget, patience: Duration) -> Result<Listing, AttachError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| AttachError::Connect {
+            relay: target.to_string(),
+            source,
+        })?;
+    let sessions = runtime.block_on(async {
+        let mut connection = Connection::open(target, patience).await?;
+        connection.sessions().await
+    })?;
+    Ok(Listing::new(target, &sessions))
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::{Micros, SessionId, Text};
+
+    use super::*;
+    use crate::attach::target::Target;
+
+    fn listed(name: &str, streams: u32, viewers: u32) -> ListedSession {
+        ListedSession {
+            session: SessionId(1),
+            live_timer: Micros(1_000_000),
+            viewers,
+            streams,
+            host: Text::from("vm"),
+            name: Text::from(name),
+            trace_format: TraceFormat::Ctf1,
+        }
+    }
+
+    fn listing(target: &str) -> Listing {
+        let Ok(Target::Relay(target)) = target.parse() else {
+            panic!("{target} is a relay")
+        };
+        let sessions = [listed("a", 5, 0), listed("b\n", 1, 2), listed("a", 5, 1)];
+        Listing::new(&target, &sessions)
+    }
+
+    #[test]
+    fn sessions_of_one_name_are_one_line() {
+        assert_eq!(
+            listing("net://localhost:1").to_string(),
+            "net://localhost:1/host/vm/a (timer = 1000000, 10 stream(s), 1 client(s) connected)\n\
+             net://localhost:1/host/vm/b\\n (timer = 1000000, 1 stream(s), 2 client(s) connected)\n"
+        );
+    }
+
+    #[test]
+    fn a_list_of_one_session_is_json_too() {
+        let json = serde_json::to_string(&listing("net://h/host/vm/a")).unwrap();
+        assert_eq!(
+            json,
+            r#"[{"url":"net://h/host/vm/a","target-hostname":"vm","session-name":"a","timer-us":1000000,"stream-count":10,"client-count":1,"trace-format":"ctf-1.8"}]"#
+        );
+    }
+}

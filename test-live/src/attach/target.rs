@@ -1,0 +1,352 @@
+//! What users name: a session of a relay, a whole relay, or a directory.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Where relays listen for viewers.
+pub const DEFAULT_PORT: u16 = 5344;
+
+/// What to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Live sessions.
+    Relay(RelayTarget),
+    /// A trace on disk.
+    Directory(PathBuf),
+}
+
+/// A relay, and perhaps a session of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayTarget {
+    /// Its URL without a session, as it was typed.
+    pub url: String,
+    /// Which addresses of the host may be used.
+    pub family: Family,
+    /// Name or address.
+    pub host: String,
+    /// Its live port.
+    pub port: u16,
+    /// None: all of its sessions.
+    pub session: Option<SessionName>,
+}
+
+/// What a session is called at a relay. Several may be called the same: they belong together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionName {
+    /// The traced host.
+    pub host: String,
+    /// The session's own name.
+    pub name: String,
+}
+
+/// Which addresses may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `net://`
+    Any,
+    /// `net4://`
+    V4,
+    /// `net6://`
+    V6,
+}
+
+/// Why a target names nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{target}: {fault}")]
+pub struct TargetError {
+    /// As it was typed.
+    pub target: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What can be wrong with a target.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// Nothing at all.
+    #[error("a relay or a directory must be named")]
+    Empty,
+    /// Another scheme.
+    #[error("{0}:// is not known; a relay is net://HOST[:PORT][/host/TRACED-HOST/SESSION]")]
+    Scheme(String),
+    /// No host.
+    #[error("the relay's host is missing")]
+    NoHost,
+    /// White space or a control character.
+    #[error("{0:?} cannot be in a host's name")]
+    Character(char),
+    /// `[` without `]`.
+    #[error("the ] after an IPv6 address is missing")]
+    Bracket,
+    /// Something between `]` and `:`.
+    #[error("{0:?} does not belong behind an IPv6 address")]
+    BehindBracket(String),
+    /// An IPv6 address without brackets.
+    #[error("an IPv6 address must be in brackets: [ADDRESS]:PORT")]
+    BareV6,
+    /// No number, or too high.
+    #[error("{0:?} is not a port: 0 to 65535")]
+    Port(String),
+    /// Something else behind the relay.
+    #[error("only /host/TRACED-HOST/SESSION may follow the relay, not {0:?}")]
+    Path(String),
+    /// `/host` without a host.
+    #[error("the traced host is missing: /host/TRACED-HOST/SESSION")]
+    NoTracedHost,
+    /// `/host/H` without a session.
+    #[error("the session is missing: /host/TRACED-HOST/SESSION")]
+    NoSession,
+    /// `/` at the end, or something behind it.
+    #[error("{0:?} does not belong behind the session")]
+    BehindSession(String),
+    /// A path where nothing is.
+    #[error("there is no such directory; a relay's URL begins with net://")]
+    NoDirectory,
+    /// A path where something else is.
+    #[error("not a directory")]
+    NotADirectory,
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    /// An existing directory wins over a relay of the same name.
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        parse(text).map_err(|fault| TargetError {
+            target: text.escape_debug().to_string(),
+            fault,
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relay(relay) => relay.fmt(f),
+            Self::Directory(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RelayTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)?;
+        match &self.session {
+            Some(session) => write!(f, "/host/{session}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SessionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.name)
+    }
+}
+
+fn parse(text: &str) -> Result<Target, Fault> {
+    if text.is_empty() {
+        return Err(Fault::Empty);
+    }
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let family = match scheme {
+            "net" => Family::Any,
+            "net4" => Family::V4,
+            "net6" => Family::V6,
+            other => return Err(Fault::Scheme(other.to_owned())),
+        };
+        return relay(scheme, family, rest).map(Target::Relay);
+    }
+    let path = Path::new(text);
+    if path.is_dir() {
+        return Ok(Target::Directory(path.to_owned()));
+    }
+    if text.contains('/') || text.starts_with('.') {
+        return Err(if path.exists() {
+            Fault::NotADirectory
+        } else {
+            Fault::NoDirectory
+        });
+    }
+    relay("net", Family::Any, text).map(Target::Relay)
+}
+
+fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault> {
+    let (authority, path) = match text.find('/') {
+        Some(at) => text.split_at(at),
+        None => (text, ""),
+    };
+    let (host, port) = authority_parts(authority)?;
+    if host.is_empty() {
+        return Err(Fault::NoHost);
+    }
+    if let Some(odd) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        return Err(Fault::Character(odd));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        // Which `parse` would take with a sign.
+        Some(digits) if !digits.starts_with('+') => {
+            digits.parse().map_err(|_| Fault::Port(digits.to_owned()))?
+        }
+        Some(other) => return Err(Fault::Port(other.to_owned())),
+    };
+    Ok(RelayTarget {
+        url: format!("{scheme}://{authority}"),
+        family,
+        host: host.to_owned(),
+        port,
+        session: session(path)?,
+    })
+}
+
+/// Host and port.
+fn authority_parts(text: &str) -> Result<(&str, Option<&str>), Fault> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, behind) = rest.split_once(']').ok_or(Fault::Bracket)?;
+        return match behind.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if behind.is_empty() => Ok((host, None)),
+            None => Err(Fault::BehindBracket(behind.to_owned())),
+        };
+    }
+    match text.split_once(':') {
+        Some((_, port)) if port.contains(':') => Err(Fault::BareV6),
+        Some((host, port)) => Ok((host, Some(port))),
+        None => Ok((text, None)),
+    }
+}
+
+/// `/host/TRACED-HOST/SESSION`, or nothing.
+fn session(path: &str) -> Result<Option<SessionName>, Fault> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let names = match path.strip_prefix("/host") {
+        Some("") => return Err(Fault::NoTracedHost),
+        Some(rest) => rest.strip_prefix('/'),
+        None => None,
+    };
+    let names = names.ok_or_else(|| Fault::Path(path.to_owned()))?;
+    let (host, name) = names.split_once('/').unwrap_or((names, ""));
+    if host.is_empty() {
+        return Err(Fault::NoTracedHost);
+    }
+    let (name, behind) = match name.find('/') {
+        Some(at) => name.split_at(at),
+        None => (name, ""),
+    };
+    if name.is_empty() {
+        return Err(Fault::NoSession);
+    }
+    if !behind.is_empty() {
+        return Err(Fault::BehindSession(behind.to_owned()));
+    }
+    Ok(Some(SessionName {
+        host: host.to_owned(),
+        name: name.to_owned(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relay_of(text: &str) -> RelayTarget {
+        match text.parse() {
+            Ok(Target::Relay(relay)) => relay,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_names_a_relay() {
+        for (text, host, port, family, session) in [
+            ("localhost", "localhost", 5344, Family::Any, None),
+            ("localhost:1", "localhost", 1, Family::Any, None),
+            ("[::1]:77", "::1", 77, Family::Any, None),
+            ("[::1]", "::1", 5344, Family::Any, None),
+            ("net://h", "h", 5344, Family::Any, None),
+            ("net4://10.0.0.1:65535", "10.0.0.1", 65535, Family::V4, None),
+            ("net6://[fe80::1]:9", "fe80::1", 9, Family::V6, None),
+            (
+                "net://h/host/vm/s",
+                "h",
+                5344,
+                Family::Any,
+                Some(("vm", "s")),
+            ),
+            (
+                "net://h:1/host/v.m/a session",
+                "h",
+                1,
+                Family::Any,
+                Some(("v.m", "a session")),
+            ),
+        ] {
+            let relay = relay_of(text);
+            let names = relay
+                .session
+                .as_ref()
+                .map(|session| (session.host.as_str(), session.name.as_str()));
+            assert_eq!(
+                (relay.host.as_str(), relay.port, relay.family, names),
+                (host, port, family, session),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_told_why() {
+        let owned = |text: &str| text.to_owned();
+        for (text, fault) in [
+            ("", Fault::Empty),
+            ("http://h", Fault::Scheme(owned("http"))),
+            ("net://", Fault::NoHost),
+            ("net://:5344", Fault::NoHost),
+            ("net:///host/a/b", Fault::NoHost),
+            ("a b", Fault::Character(' ')),
+            ("net://[::1", Fault::Bracket),
+            ("net://[::1]x", Fault::BehindBracket(owned("x"))),
+            ("::1", Fault::BareV6),
+            ("h:", Fault::Port(owned(""))),
+            ("h:65536", Fault::Port(owned("65536"))),
+            ("h:+1", Fault::Port(owned("+1"))),
+            ("h:1x", Fault::Port(owned("1x"))),
+            ("net://h/", Fault::Path(owned("/"))),
+            ("net://h/hosts/a/b", Fault::Path(owned("/hosts/a/b"))),
+            ("net://h/host", Fault::NoTracedHost),
+            ("net://h/host/", Fault::NoTracedHost),
+            ("net://h/host//s", Fault::NoTracedHost),
+            ("net://h/host/a", Fault::NoSession),
+            ("net://h/host/a/", Fault::NoSession),
+            ("net://h/host/a/b/", Fault::BehindSession(owned("/"))),
+            ("net://h/host/a/b/c", Fault::BehindSession(owned("/c"))),
+            ("./no-such-directory", Fault::NoDirectory),
+            ("h/host/a/b", Fault::NoDirectory),
+            ("/dev/null", Fault::NotADirectory),
+        ] {
+            let error = text.parse::<Target>().unwrap_err();
+            assert_eq!(error.fault, fault, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_there_wins_over_a_host_of_that_name() {
+        // Tests run in the directory of their package.
+        assert_eq!("src".parse(), Ok(Target::Directory(PathBuf::from("src"))));
+        assert_eq!(".".parse(), Ok(Target::Directory(PathBuf::from("."))));
+    }
+
+    #[test]
+    fn a_target_shows_as_it_was_typed() {
+        for text in ["net4://h", "net://h:5344/host/a/b", "net6://[::1]:1", "."] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        assert_eq!(relay_of("h:1").to_string(), "net://h:1");
+    }
+}

@@ -1,0 +1,100 @@
+//! Metadata: fetched until there is none, before anything that may need it is passed on.
+
+use viewer_proto::metadata::MetadataStatus;
+
+use super::{TraceOf, Visit};
+use crate::attach::News;
+use crate::attach::error::AttachError;
+use crate::attach::resume::Memory;
+
+/// Replies without a byte in them that are taken to mean "ask again" at once. After that it is
+/// asked again when everything is.
+const MOST_EMPTY: u32 = 4;
+
+impl Visit {
+    /// Fetches metadata where there may be any. Gives whether there was.
+    pub(super) async fn look_for_metadata(
+        &mut self,
+        memory: &mut Memory,
+    ) -> Result<bool, AttachError> {
+        let asked: Vec<TraceOf> = self
+            .traces
+            .iter()
+            .filter_map(|(id, trace)| trace.may_have_metadata.then_some(*id))
+            .collect();
+        self.is_metadata_pushed = false;
+        let mut is_progress = false;
+        for trace in asked {
+            is_progress |= self.fetch_metadata(trace, memory).await?;
+        }
+        Ok(is_progress)
+    }
+
+    /// Fetches what there is of a trace's metadata. Gives whether there was any, or it is complete.
+    pub(super) async fn fetch_metadata(
+        &mut self,
+        id: TraceOf,
+        memory: &mut Memory,
+    ) -> Result<bool, AttachError> {
+        let mut is_progress = false;
+        let mut empty = 0;
+        loop {
+            let Some(trace) = self.traces.get_mut(&id) else {
+                return Ok(is_progress);
+            };
+            trace.may_have_metadata = false;
+            let Some(stream) = trace.metadata.filter(|_| !trace.is_complete) else {
+                return Ok(is_progress);
+            };
+            let (status, bytes) = self.connection.metadata(stream).await?;
+            match status {
+                MetadataStatus::Ok if bytes.is_empty() => {
+                    empty += 1;
+                    if empty == MOST_EMPTY {
+                        trace.may_have_metadata = true;
+                        return Ok(is_progress);
+                    }
+                }
+                MetadataStatus::Ok => {
+                    is_progress = true;
+                    self.pass_on_metadata(id, bytes, memory).await?;
+                }
+                MetadataStatus::NoNew => {
+                    // Some relays say so for ever, of what has never come.
+                    let session = self.sessions.get(&id.0);
+                    let is_over = session.is_none_or(|session| session.is_over);
+                    trace.is_complete |= is_over && !trace.has_metadata;
+                    return Ok(is_progress);
+                }
+                MetadataStatus::Failed => {
+                    trace.is_complete = true;
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    async fn pass_on_metadata(
+        &mut self,
+        id: TraceOf,
+        bytes: Vec<u8>,
+        memory: &mut Memory,
+    ) -> Result<(), AttachError> {
+        let Some(trace) = self.traces.get_mut(&id) else {
+            return Ok(());
+        };
+        if !std::mem::replace(&mut trace.has_metadata, true) {
+            trace.is_known = memory.recognise(id, &bytes);
+            let streams = self.streams.iter_mut();
+            for (stream, own) in streams.filter(|(_, stream)| stream.trace == id) {
+                // A packet may have waited for this.
+                own.may_have_packets = true;
+                if !trace.is_known {
+                    memory.forget(*stream);
+                }
+            }
+        }
+        let trace = trace.key;
+        self.say(News::Metadata { trace, bytes }).await
+    }
+}

@@ -1,0 +1,229 @@
+//! One connection's life: attaches to the sessions that are meant, and passes on what their streams
+//! have, until they have all ended or the connection fails.
+//!
+//! It goes in rounds. In each, every stream that may have something and whose backlog has room is
+//! asked once; then it waits until there may be more.
+
+mod metadata;
+mod packets;
+mod sessions;
+mod wait;
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use viewer_proto::push::Notification;
+use viewer_proto::session::Seek;
+use wire::{SessionId, StreamId, TraceId};
+
+use super::backlog::{Backlog, Room};
+use super::connection::Connection;
+use super::error::AttachError;
+use super::push;
+use super::relay::{Missing, Options};
+use super::resume::Memory;
+use super::target::RelayTarget;
+use super::{News, StreamKey, TraceKey};
+use packets::Fetch;
+use wait::Pace;
+
+/// Packets of one stream that may wait to be decoded: enough to go on while the reader is busy.
+const STREAM_PACKETS: usize = 8;
+
+/// Bytes of all streams that may wait to be decoded. Beyond it, a stream of which nothing waits may
+/// still have one packet: the reader may need that to go on with the others.
+const ALL_BYTES: usize = 64 << 20;
+
+/// One connection and what it brings.
+pub(super) struct Visit {
+    target: RelayTarget,
+    options: Options,
+    news: mpsc::Sender<News>,
+    connection: Connection,
+    /// What the relay pushes, or may yet.
+    push: Option<mpsc::Receiver<Notification>>,
+    pace: Pace,
+    room: Room,
+    /// When to ask next which sessions there are.
+    list_due: Instant,
+    /// Whether that has been asked before.
+    has_listed: bool,
+    /// Whether sessions can be attached to.
+    is_created: bool,
+    sessions: BTreeMap<SessionId, Session>,
+    /// Sessions that are listed and not attached to again: they have ended, or cannot be followed.
+    passed_over: HashSet<SessionId>,
+    traces: BTreeMap<TraceOf, Trace>,
+    streams: BTreeMap<StreamId, Stream>,
+    /// The relay has pushed that a trace has metadata.
+    is_metadata_pushed: bool,
+    /// Any session has been attached to.
+    has_followed: bool,
+    /// Nothing further is to be followed.
+    is_finished: bool,
+}
+
+/// A trace of a session.
+type TraceOf = (SessionId, TraceId);
+
+struct Session {
+    /// As users know it.
+    name: String,
+    live_timer: Option<Duration>,
+    /// No stream will be added.
+    is_over: bool,
+    /// Whether to ask for new streams.
+    may_have_streams: bool,
+}
+
+struct Trace {
+    key: TraceKey,
+    metadata: Option<StreamId>,
+    /// Any of its metadata has been passed on.
+    has_metadata: bool,
+    /// No metadata will be added.
+    is_complete: bool,
+    /// Whether to ask for metadata.
+    may_have_metadata: bool,
+    /// It was read on an earlier connection.
+    is_known: bool,
+    /// Any stream of packets has been announced.
+    has_had_streams: bool,
+    /// Of packets.
+    streams: usize,
+}
+
+struct Stream {
+    key: StreamKey,
+    /// As users know it.
+    name: String,
+    trace: TraceOf,
+    backlog: Backlog,
+    /// Whether to ask for the next packet.
+    may_have_packets: bool,
+    /// The packet that is being fetched.
+    fetch: Option<Fetch>,
+    /// Quiet time that has been passed on.
+    quiet: Option<u64>,
+    /// It makes no sense: nothing more of it is passed on, only its end awaited.
+    is_broken: bool,
+}
+
+impl Visit {
+    /// Connects.
+    pub(super) async fn begin(
+        target: &RelayTarget,
+        options: &Options,
+        news: mpsc::Sender<News>,
+    ) -> Result<Self, AttachError> {
+        let connection = Connection::open(target, options.connect_patience).await?;
+        let push = match connection.identity() {
+            // 0 is nobody.
+            (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
+                Some(push::open(relay, viewer))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            target: target.clone(),
+            options: options.clone(),
+            news,
+            connection,
+            push,
+            pace: Pace::new(Instant::now()),
+            room: Room::default(),
+            list_due: Instant::now(),
+            has_listed: false,
+            is_created: false,
+            sessions: BTreeMap::new(),
+            passed_over: HashSet::new(),
+            traces: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            is_metadata_pushed: false,
+            has_followed: false,
+            is_finished: false,
+        })
+    }
+
+    /// Follows until nothing is left to be followed.
+    pub(super) async fn run(&mut self, memory: &mut Memory) -> Result<(), AttachError> {
+        loop {
+            let is_polling = self.poll_if_due();
+            if Instant::now() >= self.list_due {
+                self.look_for_sessions().await?;
+            }
+            let mut is_progress = self.look_for_streams().await?;
+            is_progress |= self.look_for_metadata(memory).await?;
+            for stream in self.ready_streams() {
+                is_progress |= self.advance(stream, memory).await?;
+            }
+            self.end_what_is_over().await?;
+            if self.is_finished {
+                return Ok(());
+            }
+            self.pace.note(is_polling, is_progress, Instant::now());
+            self.wait_for_news(memory).await?;
+        }
+    }
+
+    /// Tells the relay that this viewer leaves.
+    pub(super) async fn leave(&mut self) -> Result<(), AttachError> {
+        self.connection.settle().await?;
+        while let Some((session, _)) = self.sessions.pop_first() {
+            self.connection.detach(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything that was announced has ended.
+    pub(super) async fn end_everything(&mut self) -> Result<(), AttachError> {
+        while let Some((_, stream)) = self.streams.pop_first() {
+            self.say(News::StreamEnd { stream: stream.key }).await?;
+        }
+        while let Some((_, trace)) = self.traces.pop_first() {
+            self.say(News::TraceEnd { trace: trace.key }).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes on what has happened, once there is room for it.
+    pub(super) async fn say(&self, news: News) -> Result<(), AttachError> {
+        let said = self.news.send(news).await;
+        said.map_err(|_| AttachError::Unheard)
+    }
+
+    async fn notice(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
+        let text = format!("{}: {text}", self.target);
+        self.say(News::Notice(text)).await
+    }
+
+    /// Whether so much waits to be decoded that nothing is to be added.
+    fn is_full(&self, backlog: &Backlog) -> bool {
+        match backlog.len() {
+            0 => false,
+            packets => packets >= STREAM_PACKETS || self.room.bytes() >= ALL_BYTES,
+        }
+    }
+
+    fn ready_streams(&self) -> Vec<StreamId> {
+        let is_ready = |(id, stream): (&StreamId, &Stream)| {
+            (stream.may_have_packets && !self.is_full(&stream.backlog)).then_some(*id)
+        };
+        self.streams.iter().filter_map(is_ready).collect()
+    }
+
+    /// Where to begin in a session that has just been found.
+    fn seek(&self) -> Seek {
+        if self.has_listed {
+            Seek::Beginning
+        } else {
+            self.options.seek
+        }
+    }
+
+    fn waits_for_sessions(&self) -> bool {
+        self.options.follow || (self.options.missing == Missing::Wait && !self.has_followed)
+    }
+}

@@ -1,0 +1,281 @@
+//! Sessions that appear and end, and the streams that they announce.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use viewer_proto::session::{AttachStatus, ListedSession};
+use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
+use wire::SessionId;
+
+use super::{Session, Stream, Trace, TraceOf, Visit};
+use crate::attach::error::AttachError;
+use crate::attach::relay::Missing;
+use crate::attach::{News, StreamKey, TraceKey};
+
+/// How often it is asked for new sessions, and for new streams whether or not the relay says that
+/// there are any: some say it only while others have packets.
+const LIST_PERIOD: Duration = Duration::from_secs(1);
+
+/// The same while there is nothing else to do.
+const LIST_WAITING: Duration = Duration::from_millis(200);
+
+impl Visit {
+    /// Attaches to the sessions that are meant and not attached to.
+    pub(super) async fn look_for_sessions(&mut self) -> Result<(), AttachError> {
+        let listed = self.connection.sessions().await?;
+        let wanted = |session: &ListedSession| {
+            self.target.names(session)
+                && !self.sessions.contains_key(&session.session)
+                && !self.passed_over.contains(&session.session)
+        };
+        let wanted: Vec<ListedSession> = listed.into_iter().filter(wanted).collect();
+        for session in wanted {
+            self.join(&session).await?;
+        }
+        if self.sessions.is_empty() {
+            self.miss_sessions().await?;
+        }
+        for session in self.sessions.values_mut() {
+            session.may_have_streams = true;
+        }
+        let period = if self.sessions.is_empty() {
+            LIST_WAITING
+        } else {
+            LIST_PERIOD
+        };
+        self.list_due = Instant::now() + period;
+        self.has_listed = true;
+        Ok(())
+    }
+
+    /// There is no session: waits, fails or ends.
+    async fn miss_sessions(&mut self) -> Result<(), AttachError> {
+        if self.waits_for_sessions() {
+            if !self.has_listed {
+                self.notice("waiting for a live session").await?;
+            }
+            return Ok(());
+        }
+        if !self.has_followed && self.options.missing == Missing::Fail {
+            return Err(AttachError::NoSession(self.target.to_string()));
+        }
+        self.is_finished = true;
+        Ok(())
+    }
+
+    async fn join(&mut self, listed: &ListedSession) -> Result<(), AttachError> {
+        let id = listed.session;
+        let name = format!("{}/{}", listed.host, listed.name);
+        let live_timer = listed.live_timer.period();
+        if live_timer.is_none() {
+            self.passed_over.insert(id);
+            let text = format_args!("session {name} is not live and cannot be followed");
+            return self.notice(text).await;
+        }
+        if !self.is_created {
+            self.connection.create().await?;
+            self.is_created = true;
+        }
+        let (status, streams) = self.connection.attach(id, self.seek()).await?;
+        match status {
+            AttachStatus::Ok => {}
+            // It has ended since it was listed.
+            AttachStatus::Unknown => return Ok(()),
+            AttachStatus::NotLive => {
+                self.passed_over.insert(id);
+                return Ok(());
+            }
+            // Old relays allow one viewer.
+            AttachStatus::Already if self.options.missing == Missing::Wait => {
+                let text = format_args!("session {name} is taken by another viewer; waiting");
+                if !self.has_listed {
+                    self.notice(text).await?;
+                }
+                return Ok(());
+            }
+            other => {
+                let status = format!("{other:?}");
+                return Err(AttachError::Attach {
+                    session: name,
+                    status,
+                });
+            }
+        }
+        self.notice(format_args!("following session {name}"))
+            .await?;
+        let session = Session {
+            name,
+            live_timer,
+            is_over: false,
+            may_have_streams: streams.is_empty(),
+        };
+        self.sessions.insert(id, session);
+        self.has_followed = true;
+        self.pace.set_live_timers(self.sessions.values());
+        self.announce(id, streams).await
+    }
+
+    /// Asks sessions for new streams where there may be any. Gives whether there were.
+    pub(super) async fn look_for_streams(&mut self) -> Result<bool, AttachError> {
+        let asked: Vec<SessionId> = self
+            .sessions
+            .iter_mut()
+            .filter_map(|(id, session)| {
+                let may_have = std::mem::take(&mut session.may_have_streams);
+                (may_have && !session.is_over).then_some(*id)
+            })
+            .collect();
+        let mut is_progress = false;
+        for id in asked {
+            let (status, streams) = self.connection.new_streams(id).await?;
+            is_progress |= !streams.is_empty();
+            self.announce(id, streams).await?;
+            // A relay that knows nothing of the session adds nothing to it either.
+            if matches!(status, NewStreamsStatus::HungUp | NewStreamsStatus::Failed)
+                && let Some(session) = self.sessions.get_mut(&id)
+            {
+                session.is_over = true;
+                is_progress = true;
+            }
+        }
+        Ok(is_progress)
+    }
+
+    async fn announce(
+        &mut self,
+        session: SessionId,
+        records: Vec<StreamRecord>,
+    ) -> Result<(), AttachError> {
+        for record in records {
+            let id = record.stream;
+            let metadata_twice = |trace: &Trace| trace.metadata == Some(id);
+            if self.streams.contains_key(&id) || self.traces.values().any(metadata_twice) {
+                return Err(AttachError::StreamTwice { stream: id });
+            }
+            self.announce_one(session, &record).await?;
+        }
+        Ok(())
+    }
+
+    async fn announce_one(
+        &mut self,
+        session: SessionId,
+        record: &StreamRecord,
+    ) -> Result<(), AttachError> {
+        let id: TraceOf = (session, record.trace);
+        if !self.traces.contains_key(&id) {
+            let trace = self.new_trace(session, record).await?;
+            self.traces.insert(id, trace);
+        }
+        let Some(trace) = self.traces.get_mut(&id) else {
+            return Ok(());
+        };
+        if record.is_metadata != 0 {
+            if trace.metadata.replace(record.stream).is_some() {
+                let trace = record.trace;
+                return Err(AttachError::MetadataTwice { trace });
+            }
+            trace.may_have_metadata = true;
+            return Ok(());
+        }
+        trace.streams += 1;
+        trace.has_had_streams = true;
+        let stream = Stream {
+            key: StreamKey::fresh(),
+            name: joined(record.path.0.to_string(), &record.channel.0.to_string()),
+            trace: id,
+            backlog: self.room.backlog(),
+            may_have_packets: true,
+            fetch: None,
+            quiet: None,
+            is_broken: false,
+        };
+        let news = News::Stream {
+            stream: stream.key,
+            trace: trace.key,
+            name: stream.name.clone(),
+            backlog: stream.backlog.clone(),
+        };
+        self.streams.insert(record.stream, stream);
+        self.say(news).await
+    }
+
+    async fn new_trace(
+        &self,
+        session: SessionId,
+        record: &StreamRecord,
+    ) -> Result<Trace, AttachError> {
+        let session = self.sessions.get(&session);
+        let name = session.map(|session| session.name.clone());
+        let trace = Trace {
+            key: TraceKey::fresh(),
+            metadata: None,
+            has_metadata: false,
+            is_complete: false,
+            may_have_metadata: false,
+            is_known: false,
+            has_had_streams: false,
+            streams: 0,
+        };
+        let name = joined(name.unwrap_or_default(), &record.path.0.to_string());
+        let news = News::Trace {
+            trace: trace.key,
+            name,
+        };
+        self.say(news).await?;
+        Ok(trace)
+    }
+
+    /// Ends the traces and sessions of which nothing further comes.
+    pub(super) async fn end_what_is_over(&mut self) -> Result<(), AttachError> {
+        let sessions = &self.sessions;
+        let is_over = |(id, trace): (&TraceOf, &Trace)| {
+            let session_is_over = sessions.get(&id.0).is_none_or(|session| session.is_over);
+            let is_over = session_is_over || (trace.is_complete && trace.has_had_streams);
+            (trace.streams == 0 && is_over).then_some(*id)
+        };
+        let over: Vec<TraceOf> = self.traces.iter().filter_map(is_over).collect();
+        for id in over {
+            if let Some(trace) = self.traces.remove(&id) {
+                self.say(News::TraceEnd { trace: trace.key }).await?;
+            }
+        }
+        let has_traces = |id: SessionId| self.traces.keys().any(|trace| trace.0 == id);
+        let is_over = |(id, session): (&SessionId, &Session)| {
+            (session.is_over && !has_traces(*id)).then_some(*id)
+        };
+        let over: Vec<SessionId> = self.sessions.iter().filter_map(is_over).collect();
+        for id in over {
+            self.end_session(id).await?;
+        }
+        Ok(())
+    }
+
+    async fn end_session(&mut self, id: SessionId) -> Result<(), AttachError> {
+        let Some(session) = self.sessions.remove(&id) else {
+            return Ok(());
+        };
+        self.passed_over.insert(id);
+        if self.connection.can_detach() {
+            self.connection.detach(id).await?;
+        }
+        self.pace.set_live_timers(self.sessions.values());
+        // Another may have taken its place; if none has, that was all.
+        self.list_due = Instant::now();
+        let text = format_args!("session {} has ended", session.name);
+        self.notice(text).await
+    }
+}
+
+/// A name and a name below it.
+fn joined(above: String, below: &str) -> String {
+    if above.is_empty() || below.is_empty() {
+        return above + below;
+    }
+    let slash = if above.ends_with('/') || below.starts_with('/') {
+        ""
+    } else {
+        "/"
+    };
+    format!("{above}{slash}{below}")
+}

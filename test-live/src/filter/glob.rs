@@ -1,0 +1,133 @@
+//! Texts with wildcards: `*` stands for any text, `?` for any one character.
+
+/// A text that is compared with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Without wildcards.
+    Plain(Vec<u8>),
+    /// With some.
+    Glob(Vec<Piece>),
+}
+
+/// One step of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// This byte.
+    Byte(u8),
+    /// Any one character.
+    One,
+    /// Any text, also none.
+    Any,
+}
+
+impl Pattern {
+    /// Of pieces in a row.
+    pub(crate) fn new(pieces: Vec<Piece>) -> Self {
+        let byte = |piece: &Piece| match piece {
+            Piece::Byte(byte) => Some(*byte),
+            Piece::One | Piece::Any => None,
+        };
+        match pieces.iter().map(byte).collect() {
+            Some(bytes) => Self::Plain(bytes),
+            None => Self::Glob(pieces),
+        }
+    }
+
+    /// Whether all of `text` is what the pattern says.
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Plain(bytes) => bytes == text,
+            Self::Glob(pieces) => matches(pieces, text),
+        }
+    }
+}
+
+/// In time of at most the product of both lengths: only the last `*` is ever tried again, because
+/// what an earlier one took can only be less than what suffices.
+fn matches(pieces: &[Piece], text: &[u8]) -> bool {
+    let (mut pieces, mut text) = (pieces, text);
+    let mut again: Option<(&[Piece], &[u8])> = None;
+    loop {
+        let stepped = match pieces.split_first() {
+            Some((Piece::Any, rest)) => {
+                again = Some((rest, text));
+                pieces = rest;
+                continue;
+            }
+            Some((Piece::Byte(byte), rest)) => match text.split_first() {
+                Some((first, behind)) if first == byte => Some((rest, behind)),
+                _ => None,
+            },
+            Some((Piece::One, rest)) => after_character(text).map(|behind| (rest, behind)),
+            None if text.is_empty() => return true,
+            None => None,
+        };
+        (pieces, text) = match (stepped, again) {
+            (Some(stepped), _) => stepped,
+            (None, Some((after_any, from))) => {
+                let Some((_, from)) = from.split_first() else {
+                    return false;
+                };
+                again = Some((after_any, from));
+                (after_any, from)
+            }
+            (None, None) => return false,
+        };
+    }
+}
+
+/// What follows the first character; a byte that is no UTF-8 counts as one.
+fn after_character(text: &[u8]) -> Option<&[u8]> {
+    let (_, mut rest) = text.split_first()?;
+    while let Some((0x80..=0xBF, behind)) = rest.split_first() {
+        rest = behind;
+    }
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        let piece = |byte| match byte {
+            b'*' => Piece::Any,
+            b'?' => Piece::One,
+            byte => Piece::Byte(byte),
+        };
+        Pattern::new(text.bytes().map(piece).collect())
+    }
+
+    #[test]
+    fn wildcards_stand_for_texts_and_characters() {
+        for (glob, text, want) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("sched_*", "sched_switch", true),
+            ("sched_*", "xsched_switch", false),
+            ("*_exit", "a_exit_exit", true),
+            ("a*b*c", "a-b-b-c-c", true),
+            ("a*b*c", "a-b-b-c-d", false),
+            ("?", "é", true),
+            ("??", "é", false),
+            ("a?c", "ac", false),
+            ("a**", "a", true),
+            ("plain", "plain", true),
+            ("plain", "plainer", false),
+        ] {
+            assert_eq!(
+                pattern(glob).matches(text.as_bytes()),
+                want,
+                "{glob} {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_wildcards_take_no_exponential_time() {
+        let glob = pattern(&"*a".repeat(200));
+        assert!(!glob.matches("a".repeat(199).as_bytes()));
+        assert!(!glob.matches(format!("{}b", "a".repeat(10_000)).as_bytes()));
+    }
+}

@@ -1,0 +1,164 @@
+//! Which events are shown: `--filter EXPRESSION`. The language is described in `doc/filter.md`.
+//!
+//! Read in this order: `expression` (what an expression is), `parse` (from its text to that),
+//! `collect` (from the fields of an event to the comparisons that they decide).
+//!
+//! What an expression says about names of events and traces is decided once for each event class;
+//! fields are decoded only where that leaves something open.
+
+mod collect;
+mod expression;
+mod glob;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use std::collections::HashMap;
+
+use ctf::decode::{Event, FieldError};
+
+pub use parse::FilterError;
+
+use crate::attach::TraceKey;
+use crate::sink::Origin;
+use collect::Collect;
+use expression::{Expression, Leaf, Property};
+
+/// Event classes whose decision is remembered. More are forgotten together.
+const MOST_CLASSES: usize = 1 << 16;
+
+/// Tells which events are wanted.
+#[derive(Debug)]
+pub struct Filter {
+    expression: Expression,
+    leaves: Vec<Leaf>,
+    collect: Collect,
+    /// What is known of each leaf, of the event at hand.
+    known: Vec<Option<bool>>,
+    classes: HashMap<Class, Option<bool>>,
+    last: Option<(Class, Option<bool>)>,
+}
+
+/// Trace, stream class and event class.
+type Class = (TraceKey, u64, u64);
+
+/// What is known of an event before its fields are decoded.
+#[derive(Debug, Clone, Copy)]
+struct Facts<'a> {
+    class: Class,
+    name: Option<&'a str>,
+    log_level: Option<u8>,
+    trace: &'a str,
+    stream: &'a str,
+    time: Option<i64>,
+}
+
+impl Filter {
+    /// Understands `text`.
+    ///
+    /// # Errors
+    /// If it is not in the language of `doc/filter.md`.
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        let (expression, leaves) = parse::parse(text)?;
+        Ok(Self {
+            collect: Collect::new(&leaves),
+            known: vec![None; leaves.len()],
+            expression,
+            leaves,
+            classes: HashMap::new(),
+            last: None,
+        })
+    }
+
+    /// Whether `event` is wanted. One whose fields cannot be decoded is, so that its failure is seen.
+    pub fn matches(&mut self, event: &Event<'_>, origin: Origin<'_>) -> bool {
+        let class = event.class();
+        let facts = Facts {
+            class: (origin.trace.key, event.stream_class().id(), class.id()),
+            name: class.name(),
+            log_level: class.log_level().map(|level| level.0),
+            trace: &origin.trace.name,
+            stream: &origin.stream.name,
+            time: event.time(),
+        };
+        let (packet, fields) = (self.collect.needs_packet(), self.collect.needs_event());
+        self.decide(facts, |collect| {
+            if packet {
+                event.visit_packet_context(collect)?;
+            }
+            if fields {
+                event.visit_fields(collect)?;
+            }
+            Ok(())
+        })
+        .unwrap_or(true)
+    }
+
+    fn decide(
+        &mut self,
+        facts: Facts<'_>,
+        visit: impl FnOnce(&mut Visit<'_>) -> Result<(), FieldError>,
+    ) -> Result<bool, FieldError> {
+        if let Some(decided) = self.class_decision(facts) {
+            return Ok(decided);
+        }
+        for (leaf, known) in self.leaves.iter().zip(&mut self.known) {
+            *known = leaf
+                .of_class(facts.name, facts.log_level, facts.trace)
+                .or_else(|| match leaf {
+                    Leaf::Property(Property::Stream, test) => {
+                        Some(test.text(facts.stream.as_bytes()))
+                    }
+                    Leaf::Property(Property::Time, test) => Some(
+                        facts
+                            .time
+                            .is_some_and(|time| test.integer(i128::from(time))),
+                    ),
+                    _ => None,
+                });
+        }
+        if let Some(decided) = self.expression.evaluate(&self.known) {
+            return Ok(decided);
+        }
+        self.collect.begin();
+        visit(&mut Visit {
+            collect: &mut self.collect,
+            leaves: &self.leaves,
+            known: &mut self.known,
+        })?;
+        for known in &mut self.known {
+            // A field that is not there compares as nothing.
+            known.get_or_insert(false);
+        }
+        Ok(self.expression.evaluate(&self.known) == Some(true))
+    }
+
+    /// What holds for all events of the class; none if that depends on the event.
+    fn class_decision(&mut self, facts: Facts<'_>) -> Option<bool> {
+        if let Some((class, decided)) = self.last
+            && class == facts.class
+        {
+            return decided;
+        }
+        if self.classes.len() >= MOST_CLASSES {
+            self.classes.clear();
+        }
+        let (leaves, known, expression) = (&self.leaves, &mut self.known, &self.expression);
+        let decided = *self.classes.entry(facts.class).or_insert_with(|| {
+            for (leaf, known) in leaves.iter().zip(known.iter_mut()) {
+                *known = leaf.of_class(facts.name, facts.log_level, facts.trace);
+            }
+            expression.evaluate(known)
+        });
+        self.last = Some((facts.class, decided));
+        decided
+    }
+}
+
+/// Decides comparisons while the fields of one event pass.
+struct Visit<'f> {
+    collect: &'f mut Collect,
+    leaves: &'f [Leaf],
+    known: &'f mut [Option<bool>],
+}

@@ -1,0 +1,367 @@
+//! From the words of a filter to what it says.
+
+use std::fmt;
+
+use super::expression::{Comparison, Expression, Leaf, Literal, Part, Path, Place, Property, Test};
+use super::glob::Pattern;
+use super::token::{Token, tokens};
+
+/// Parentheses and negations within each other: more than anybody writes, few enough for the stack.
+const DEEPEST: usize = 64;
+/// Comparisons in one filter.
+const MOST_LEAVES: usize = 1024;
+/// Bytes of a filter.
+const LONGEST: usize = 64 << 10;
+/// Characters that are shown on each side of a mistake.
+const SHOWN: usize = 60;
+
+/// A filter that cannot be understood. Its `Display` shows where, with a mark below the place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilterError {
+    /// Where, in characters from 1.
+    pub column: usize,
+    /// What is wrong there.
+    pub what: String,
+    /// The text around.
+    excerpt: String,
+    /// Characters of it before the place.
+    before: usize,
+}
+
+impl FilterError {
+    /// `column` counts from 0.
+    pub(crate) fn new(text: &str, column: usize, what: impl Into<String>) -> Self {
+        let begin = column.saturating_sub(SHOWN);
+        let shown = text.chars().skip(begin).take(2 * SHOWN);
+        Self {
+            column: column + 1,
+            what: what.into(),
+            excerpt: shown
+                .map(|char| if char.is_control() { ' ' } else { char })
+                .collect(),
+            before: column - begin,
+        }
+    }
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (column, what, excerpt, before) = (self.column, &self.what, &self.excerpt, self.before);
+        write!(
+            f,
+            "column {column} of the filter: {what}\n  {excerpt}\n  {:before$}^",
+            ""
+        )
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+/// What `text` says, and the comparisons in it.
+pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> {
+    if text.len() > LONGEST {
+        return Err(FilterError::new(
+            text,
+            0,
+            format!("it has more than {LONGEST} bytes"),
+        ));
+    }
+    let tokens = tokens(text)?;
+    let mut parser = Parser {
+        tokens: &tokens,
+        end: text.chars().count(),
+        leaves: Vec::new(),
+        depth: 0,
+    };
+    let parsed = parser.any().and_then(|expression| match parser.tokens {
+        [] => Ok(expression),
+        _ => parser.fail("expected && or || or the end"),
+    });
+    match parsed {
+        Ok(expression) => Ok((expression, parser.leaves)),
+        Err((column, what)) => Err(FilterError::new(text, column, what)),
+    }
+}
+
+type Failed = (usize, String);
+
+struct Parser<'t> {
+    tokens: &'t [(usize, Token)],
+    /// Column behind the last character.
+    end: usize,
+    leaves: Vec<Leaf>,
+    depth: usize,
+}
+
+/// One side of a comparison.
+enum Operand {
+    Property(Property),
+    Path(Path),
+    Literal(Literal),
+}
+
+impl<'t> Parser<'t> {
+    fn column(&self) -> usize {
+        self.tokens.first().map_or(self.end, |(column, _)| *column)
+    }
+
+    fn fail<T>(&self, what: impl Into<String>) -> Result<T, Failed> {
+        Err((self.column(), what.into()))
+    }
+
+    fn next(&mut self) -> Option<&'t Token> {
+        let ((_, token), rest) = self.tokens.split_first()?;
+        self.tokens = rest;
+        Some(token)
+    }
+
+    fn is(&self, symbol: &str) -> bool {
+        matches!(self.tokens.first(), Some((_, Token::Symbol(known))) if *known == symbol)
+    }
+
+    fn take(&mut self, symbol: &str) -> bool {
+        let is = self.is(symbol);
+        if is {
+            self.next();
+        }
+        is
+    }
+
+    fn expect(&mut self, symbol: &str) -> Result<(), Failed> {
+        if self.take(symbol) {
+            Ok(())
+        } else {
+            self.fail(format!("expected {symbol}"))
+        }
+    }
+
+    fn any(&mut self) -> Result<Expression, Failed> {
+        let first = self.all()?;
+        if !self.is("||") {
+            return Ok(first);
+        }
+        let mut parts = vec![first];
+        while self.take("||") {
+            parts.push(self.all()?);
+        }
+        Ok(Expression::Any(parts))
+    }
+
+    fn all(&mut self) -> Result<Expression, Failed> {
+        let first = self.term()?;
+        if !self.is("&&") {
+            return Ok(first);
+        }
+        let mut parts = vec![first];
+        while self.take("&&") {
+            parts.push(self.term()?);
+        }
+        Ok(Expression::All(parts))
+    }
+
+    fn term(&mut self) -> Result<Expression, Failed> {
+        if self.depth >= DEEPEST {
+            return self.fail(format!("more than {DEEPEST} levels of parentheses"));
+        }
+        self.depth += 1;
+        let term = if self.take("!") {
+            self.term().map(|inner| Expression::Not(Box::new(inner)))
+        } else if self.take("(") {
+            let inner = self.any()?;
+            self.expect(")")?;
+            Ok(inner)
+        } else {
+            self.leaf()
+        };
+        self.depth -= 1;
+        term
+    }
+
+    fn leaf(&mut self) -> Result<Expression, Failed> {
+        let column = self.column();
+        let leaf = if self.begins_exists() {
+            self.exists()?
+        } else {
+            self.comparison()?
+        };
+        if self.leaves.len() >= MOST_LEAVES {
+            return Err((column, format!("more than {MOST_LEAVES} comparisons")));
+        }
+        self.leaves.push(leaf);
+        Ok(Expression::Leaf(self.leaves.len() - 1))
+    }
+
+    fn begins_exists(&self) -> bool {
+        let [
+            (
+                _,
+                Token::Name {
+                    text,
+                    quoted: false,
+                },
+            ),
+            (_, Token::Symbol("(")),
+            ..,
+        ] = self.tokens
+        else {
+            return false;
+        };
+        text == "exists"
+    }
+
+    fn exists(&mut self) -> Result<Leaf, Failed> {
+        self.next();
+        self.expect("(")?;
+        let column = self.column();
+        let Operand::Path(path) = self.operand()? else {
+            return Err((column, "expected the name of a field".to_owned()));
+        };
+        self.expect(")")?;
+        Ok(Leaf::Exists(path))
+    }
+
+    fn comparison(&mut self) -> Result<Leaf, Failed> {
+        let left_at = self.column();
+        let left = self.operand()?;
+        let Some(how) = self.how() else {
+            return self.fail("expected a comparison: == != < <= > >=");
+        };
+        let how_at = self.column();
+        self.next();
+        let right = self.operand()?;
+        let (what, how, with) = match (left, right) {
+            (Operand::Literal(_), Operand::Literal(_)) => {
+                return Err((
+                    left_at,
+                    "expected the name of a field on one side".to_owned(),
+                ));
+            }
+            (Operand::Literal(with), what) => (what, how.mirrored(), with),
+            (what, Operand::Literal(with)) => (what, how, with),
+            _ => {
+                let what = "expected a number, a text, true or false on one side";
+                return Err((how_at, what.to_owned()));
+            }
+        };
+        let unordered = matches!(with, Literal::Text(Pattern::Glob(_)) | Literal::Boolean(_));
+        if unordered && how.is_order() {
+            let what = "wildcards, true and false have no order: only == and !=";
+            return Err((how_at, what.to_owned()));
+        }
+        let textual = matches!(with, Literal::Text(_));
+        let test = Test { how, with };
+        match what {
+            Operand::Property(property) => {
+                let fits = match property {
+                    Property::Name | Property::Trace | Property::Stream => textual,
+                    Property::Time => matches!(test.with, Literal::Integer(_) | Literal::Float(_)),
+                    Property::LogLevel => true,
+                };
+                if !fits {
+                    let kind = if textual {
+                        "a number, in nanoseconds"
+                    } else {
+                        "a text"
+                    };
+                    return Err((left_at, format!("this is only compared with {kind}")));
+                }
+                Ok(Leaf::Property(property, test))
+            }
+            Operand::Path(path) => Ok(Leaf::Field(path, test)),
+            Operand::Literal(_) => Err((left_at, "expected the name of a field".to_owned())),
+        }
+    }
+
+    fn how(&self) -> Option<Comparison> {
+        let (_, Token::Symbol(symbol)) = self.tokens.first()? else {
+            return None;
+        };
+        Some(match *symbol {
+            "==" => Comparison::Equal,
+            "!=" => Comparison::Unequal,
+            "<" => Comparison::Less,
+            "<=" => Comparison::LessOrEqual,
+            ">" => Comparison::Greater,
+            ">=" => Comparison::GreaterOrEqual,
+            _ => return None,
+        })
+    }
+
+    fn operand(&mut self) -> Result<Operand, Failed> {
+        let column = self.column();
+        let literal = |literal| Ok(Operand::Literal(literal));
+        match self.next() {
+            Some(Token::Integer(value)) => literal(Literal::Integer(*value)),
+            Some(Token::Float(value)) => literal(Literal::Float(*value)),
+            Some(Token::Text(pattern)) => literal(Literal::Text(pattern.clone())),
+            Some(Token::Name {
+                text,
+                quoted: false,
+            }) if text == "true" => literal(Literal::Boolean(true)),
+            Some(Token::Name {
+                text,
+                quoted: false,
+            }) if text == "false" => literal(Literal::Boolean(false)),
+            Some(Token::Name {
+                text,
+                quoted: false,
+            }) if text == "ctx" && self.is(".") => self.path_in(Place::Contexts),
+            Some(Token::Name { text, .. }) => self.path(Place::Anywhere, text.clone()),
+            Some(Token::Property(name)) => self.property(name, column),
+            Some(Token::Symbol(_)) | None => {
+                Err((column, "expected a field, a number or a text".to_owned()))
+            }
+        }
+    }
+
+    fn property(&mut self, name: &str, column: usize) -> Result<Operand, Failed> {
+        Ok(Operand::Property(match name {
+            "name" => Property::Name,
+            "trace" => Property::Trace,
+            "stream" => Property::Stream,
+            "time" => Property::Time,
+            "loglevel" => Property::LogLevel,
+            "ctx" => return self.path_in(Place::Contexts),
+            "packet" => return self.path_in(Place::Packet),
+            "payload" => return self.path_in(Place::Payload),
+            _ => {
+                let known = "$name $trace $stream $time $loglevel $ctx. $packet. $payload.";
+                return Err((column, format!("${name} is none of {known}")));
+            }
+        }))
+    }
+
+    fn path_in(&mut self, place: Place) -> Result<Operand, Failed> {
+        self.expect(".")?;
+        let first = self.member()?;
+        self.path(place, first)
+    }
+
+    fn member(&mut self) -> Result<String, Failed> {
+        let column = self.column();
+        match self.next() {
+            Some(Token::Name { text, .. }) => Ok(text.clone()),
+            _ => Err((column, "expected the name of a field".to_owned())),
+        }
+    }
+
+    fn path(&mut self, place: Place, first: String) -> Result<Operand, Failed> {
+        let mut parts = vec![Part::Member(first)];
+        loop {
+            if self.take(".") {
+                parts.push(Part::Member(self.member()?));
+            } else if self.take("[") {
+                let column = self.column();
+                let index = match self.next() {
+                    Some(Token::Integer(index)) => u64::try_from(*index).ok(),
+                    _ => None,
+                };
+                let index = index.ok_or_else(|| (column, "expected a place, from 0".to_owned()))?;
+                parts.push(Part::Element(index));
+                self.expect("]")?;
+            } else {
+                return Ok(Operand::Path(Path { place, parts }));
+            }
+        }
+    }
+}

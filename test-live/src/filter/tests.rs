@@ -1,0 +1,311 @@
+//! Filters against events that are told field by field.
+
+use ctf::decode::{NumberFormat, Visitor};
+use ctf::model::Scope;
+
+use super::*;
+use crate::sink::tests_support::{labels, plain};
+
+fn facts(class: u64, name: &str) -> Facts<'_> {
+    Facts {
+        class: (TraceKey(0), 0, class),
+        name: Some(name),
+        log_level: Some(4),
+        trace: "host/kernel",
+        stream: "channel0_1",
+        time: Some(1_500),
+    }
+}
+
+/// An event with a bit of everything.
+fn walk(to: &mut Visit<'_>) -> Result<(), FieldError> {
+    let number = NumberFormat {
+        bits: 32,
+        ..plain()
+    };
+    let labels = labels(&[("READ", 1, 1), ("ANY", 0, 9), ("true", 1, 1)]);
+    let labelled = NumberFormat {
+        labels: Some(&labels),
+        ..number
+    };
+    to.begin_scope(Scope::PacketContext);
+    to.begin_structure();
+    to.member("cpu_id");
+    to.unsigned(3, number);
+    to.end_structure();
+    to.end_scope();
+    to.begin_scope(Scope::CommonContext);
+    to.begin_structure();
+    to.member("vpid");
+    to.signed(5, number);
+    to.member("size");
+    to.unsigned(1, number);
+    to.end_structure();
+    to.end_scope();
+    to.begin_scope(Scope::Payload);
+    to.begin_structure();
+    to.member("prev_tid");
+    to.signed(-7, number);
+    to.member("size");
+    to.unsigned(u64::MAX, number);
+    to.member("comm");
+    to.text(b"bash*");
+    to.member("ratio");
+    to.float(0.5, 64);
+    to.member("mode");
+    to.unsigned(1, labelled);
+    to.member("on");
+    to.boolean(true);
+    to.member("a");
+    to.begin_structure();
+    to.member("b");
+    to.begin_structure();
+    to.member("c");
+    to.unsigned(11, number);
+    to.end_structure();
+    to.member("list");
+    to.begin_array(3);
+    for index in 0..3 {
+        to.element(index);
+        to.begin_structure();
+        to.member("x");
+        to.unsigned(index * 10, number);
+        to.end_structure();
+    }
+    to.end_array();
+    to.end_structure();
+    to.member("numbers");
+    to.begin_array(2);
+    to.element(0);
+    to.unsigned(100, number);
+    to.element(1);
+    to.unsigned(101, number);
+    to.end_array();
+    to.member("choice");
+    to.begin_variant(Some("text"));
+    to.text(b"chosen");
+    to.end_variant();
+    to.member("absent");
+    to.begin_optional(false);
+    to.end_optional();
+    to.member("odd name");
+    to.unsigned(1, number);
+    to.member("ctx");
+    to.begin_structure();
+    to.member("x");
+    to.unsigned(77, number);
+    to.end_structure();
+    to.end_structure();
+    to.end_scope();
+    Ok(())
+}
+
+fn holds(text: &str) -> bool {
+    let mut filter = Filter::parse(text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    let facts = facts(0, "sched_switch");
+    let holds = filter.decide(facts, walk).unwrap();
+    // The decision of the class and what was known of the first event change nothing.
+    assert_eq!(filter.decide(facts, walk).unwrap(), holds, "{text}");
+    holds
+}
+
+#[test]
+fn comparisons_say_what_the_fields_are() {
+    for text in [
+        r#"$name == "sched_switch""#,
+        r#"$name == "sched_*""#,
+        r#"$name != "sched_*_x""#,
+        r#""sched_?witch" == $name"#,
+        r#"$trace == "host/*" && $stream == "channel0_1""#,
+        "$time >= 1500 && $time < 1501 && $time > 1499.5",
+        r#"$loglevel == 4 && $loglevel == "WARNING" && $loglevel == "TRACE_WARNING""#,
+        "$loglevel <= 4",
+        "prev_tid == -7 && prev_tid < 0 && prev_tid <= -7 && prev_tid != 7",
+        "0 > prev_tid && -0x7 == prev_tid",
+        "size == 18446744073709551615 && size == 0xFFFFFFFFFFFFFFFF",
+        "size > 18446744073709551614 && size > 1e3",
+        "ctx.size == 1 && $payload.size > 1",
+        "vpid == 5 && ctx.vpid == 5 && $ctx.vpid == 5",
+        "cpu_id == 3 && ctx.cpu_id == 3 && $packet.cpu_id == 3",
+        r#"comm == "bash\*" && comm == "b*" && comm != "c*" && comm > "bas" && comm < "bat""#,
+        "ratio == 0.5 && ratio < 1 && ratio > 0 && ratio == 5e-1 && ratio == 50e-2",
+        r#"mode == "READ" && mode == "A*" && mode == 1 && mode != "WRITE" && mode > 0"#,
+        "mode == true && mode != false && on == true && on == 1 && on != false",
+        "a.b.c == 11 && a.list[2].x == 20 && numbers[1] == 101",
+        r#"choice == "chosen""#,
+        "exists(prev_tid) && exists(a) && exists(a.b) && exists(numbers) && exists(numbers[1])",
+        "!exists(nothing) && !exists(absent) && !exists(numbers[2]) && !exists(a.c)",
+        "exists(choice) && !exists($packet.vpid) && !exists(ctx.prev_tid)",
+        "`odd name` == 1 && `ctx`.x == 77 && $payload.ctx.x == 77",
+        "!(prev_tid > 0) && !!(prev_tid < 0)",
+        "prev_tid > 0 || size > 0 && ratio > 0",
+        "(prev_tid > 0 || size > 0) && ratio > 0",
+    ] {
+        assert!(holds(text), "{text}");
+        assert!(!holds(&format!("!({text})")), "not: {text}");
+    }
+}
+
+#[test]
+fn a_field_that_is_missing_or_of_another_kind_compares_as_false() {
+    for text in [
+        "nothing == 1",
+        "nothing != 1",
+        "nothing < 1",
+        "absent != 1",
+        "numbers[2] != 1",
+        r#"prev_tid != "x""#,
+        "comm != 1",
+        "a == 1",
+        "a != 1",
+        "numbers != 1",
+        "ctx.prev_tid != 1",
+        "$packet.vpid == 5",
+        r#"mode < "X""#,
+    ] {
+        assert!(!holds(text), "{text}");
+    }
+}
+
+#[test]
+fn names_are_decided_before_any_field_is_decoded() {
+    for (text, want) in [
+        (r#"$name == "sched_*""#, true),
+        (r#"$name == "x" && prev_tid > 0"#, false),
+        (r#"$loglevel > 2 || prev_tid > 0"#, true),
+        (r#"$stream == "other" && prev_tid > 0"#, false),
+        ("prev_tid > 0 && $time < 0", false),
+    ] {
+        let mut filter = Filter::parse(text).unwrap();
+        let decided = filter.decide(facts(0, "sched_switch"), |_| panic!("decoded for {text}"));
+        assert_eq!(decided, Ok(want), "{text}");
+    }
+}
+
+#[test]
+fn each_class_is_decided_by_itself_and_each_event_anew() {
+    let mut filter = Filter::parse(r#"$name == "a" || x == 1"#).unwrap();
+    let with = |value: u64| {
+        move |to: &mut Visit<'_>| {
+            to.begin_scope(Scope::Payload);
+            to.begin_structure();
+            to.member("x");
+            to.unsigned(value, plain());
+            to.end_structure();
+            to.end_scope();
+            Ok(())
+        }
+    };
+    for (class, name, value, want) in [
+        (0, "a", 0, true),
+        (1, "b", 0, false),
+        (1, "b", 1, true),
+        (1, "b", 2, false),
+        (0, "a", 2, true),
+    ] {
+        assert_eq!(filter.decide(facts(class, name), with(value)), Ok(want));
+    }
+}
+
+#[test]
+fn an_event_without_name_time_or_level_has_none_of_them() {
+    let bare = Facts {
+        name: None,
+        log_level: None,
+        time: None,
+        ..facts(0, "")
+    };
+    for text in [r#"$name != "x""#, "$time != 1", "$loglevel != 1"] {
+        let mut filter = Filter::parse(text).unwrap();
+        assert_eq!(filter.decide(bare, walk), Ok(false), "{text}");
+    }
+}
+
+#[test]
+fn a_mistake_is_shown_with_its_place() {
+    for (text, column, what) in [
+        ("", 1, "expected a field"),
+        ("prev_tid", 9, "expected a comparison"),
+        ("prev_tid >", 11, "expected a field, a number or a text"),
+        ("prev_tid = 1", 10, "equality is written =="),
+        ("a == 1 & b == 2", 8, "both is written &&"),
+        ("a == 'x'", 6, "texts stand between"),
+        ("a == b", 3, "expected a number, a text, true or false"),
+        ("1 == 2", 1, "the name of a field on one side"),
+        (r#"é == "x"#, 6, "no closing"),
+        (r#"a == "\x""#, 7, r"\x means nothing"),
+        ("a == 1 b == 2", 8, "expected && or ||"),
+        ("(a == 1", 8, "expected )"),
+        ("$nam == 1", 1, "$nam is none of"),
+        ("$ == 1", 1, "is none of"),
+        ("$name == 1", 1, "only compared with a text"),
+        (r#"$time == "x""#, 1, "only compared with a number"),
+        (r#"a < "x*""#, 3, "have no order"),
+        ("a < true", 3, "have no order"),
+        ("a == 18446744073709551616", 6, "64 bits"),
+        ("a == 0x", 6, "no number"),
+        ("a == 0x-1", 6, "no number"),
+        ("a == --1", 6, "no number"),
+        ("a == 1.2.3", 6, "no number"),
+        ("a == 12ab", 6, "no number"),
+        ("a[-1] == 1", 3, "expected a place"),
+        ("a[1 == 1", 5, "expected ]"),
+        ("a. == 1", 4, "expected the name of a field"),
+        ("exists($name)", 8, "expected the name of a field"),
+        ("exists(1)", 8, "expected the name of a field"),
+        ("`a == 1", 1, "no closing `"),
+        ("a == 1 ; b", 8, "means nothing here"),
+    ] {
+        let error = Filter::parse(text).unwrap_err();
+        assert_eq!(error.column, column, "{text}: {error}");
+        assert!(error.to_string().contains(what), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_mark_stands_below_the_mistake() {
+    let error = Filter::parse("(é\t= 1)").unwrap_err();
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1..], ["  (é = 1)", "     ^"]);
+    let far = format!("{} ]", "a == 1 && ".repeat(100));
+    let shown = Filter::parse(&far).unwrap_err().to_string();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[1].chars().nth(lines[2].len() - 1), Some(']'));
+    assert!(lines[1].len() < 130);
+}
+
+#[test]
+fn hostile_depth_and_length_are_refused() {
+    for text in ["(".repeat(60_000), "!".repeat(60_000), "!(".repeat(30_000)] {
+        let error = Filter::parse(&text).unwrap_err();
+        assert!(error.what.contains("levels"), "{error}");
+    }
+    assert!(Filter::parse(&format!("{}a == 1{}", "(".repeat(63), ")".repeat(63))).is_ok());
+    let many = vec!["a==1"; 2000].join("||");
+    assert!(
+        Filter::parse(&many)
+            .unwrap_err()
+            .what
+            .contains("comparisons")
+    );
+    assert!(
+        Filter::parse(&" ".repeat(70_000))
+            .unwrap_err()
+            .what
+            .contains("bytes")
+    );
+}
+
+#[test]
+fn no_prefix_of_a_filter_is_taken_for_something_it_cannot_be() {
+    let text =
+        r#"!($name == "s\*?*" || ctx.a[2].`b c` >= -0x1F) && exists(x.y) && 1.5e3 < $packet.z"#;
+    assert!(Filter::parse(text).is_ok());
+    for end in 0..text.len() {
+        // Only that it ends, and says where.
+        if let Err(error) = Filter::parse(&text[..end]) {
+            assert!(error.column <= end + 1, "{error}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The command line of the live viewer.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use clap::Parser;
+use test_live::cli::Arguments;
+use test_live::run::{Outcome, Stop, Usage, run};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log(arguments.verbose);
+    let stop = Stop::default();
+    if let Err(error) = stop_on_signals(stop.clone()) {
+        eprintln!("test-live: error: cannot wait for signals: {error}");
+        return ExitCode::FAILURE;
+    }
+    match run(&arguments, &stop) {
+        Ok(Outcome::Whole) => ExitCode::SUCCESS,
+        Ok(Outcome::Partial) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("test-live: error: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// The first SIGINT or SIGTERM ends well, with all that is certain; the second ends at once.
+fn stop_on_signals(stop: Stop) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
+    };
+    let wait = async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.is_said() {
+                std::process::exit(130);
+            }
+            stop.say();
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || runtime.block_on(wait))?;
+    Ok(())
+}
+
+/// Logs to standard error, as `RUST_LOG` says, else as often as `-v` was given.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let targets = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    tracing_subscriber::registry()
+        .with(to_stderr)
+        .with(targets.unwrap_or_else(|| Targets::new().with_default(level)))
+        .init();
+}

@@ -1,0 +1,466 @@
+//! Puts the events of all streams in order of time, and never shows one before it is certain that
+//! no other stream has an earlier one.
+
+mod clocks;
+mod input;
+mod order;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+
+use ctf::decode::Event;
+use ctf::directory::{StreamReader, TraceDirectory};
+use ctf::{Metadata, MetadataError};
+
+use self::clocks::Clocks;
+use self::input::{Feed, Input, Step};
+use self::order::Rank;
+use crate::attach::{Backlog, StreamInfo, StreamKey, TraceInfo, TraceKey};
+use crate::sink::{Loss, Origin, SinkError};
+
+/// Is shown what has been put in order.
+pub trait Stage {
+    /// One event. False: no more is wanted.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError>;
+
+    /// A whole packet, before its events.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError>;
+
+    /// More metadata, before the packets that need it.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError>;
+
+    /// What was lost.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError>;
+
+    /// Something could not be read: a stream or a trace ends early, or a packet is passed over.
+    fn failed(&mut self, what: &str);
+
+    /// Something is odd, and nothing is lost by it.
+    fn odd(&mut self, what: &str);
+}
+
+/// Whether there is more to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// A stream has nothing for now, and may yet have something earlier than all others.
+    Waiting,
+    /// All streams have ended.
+    Ended,
+    /// No more is wanted.
+    Enough,
+}
+
+/// All traces and streams that are being read.
+#[derive(Default)]
+pub struct Mux {
+    traces: Vec<TraceState>,
+    trace_places: HashMap<TraceKey, usize>,
+    streams: Vec<Input>,
+    stream_places: HashMap<StreamKey, usize>,
+    /// Which stream comes first at equal times: a number for each, smaller first.
+    ranks: BTreeMap<Rank, usize>,
+    rank_numbers: Vec<Option<u32>>,
+    /// The streams that have an event, the earliest first.
+    ready: BinaryHeap<Reverse<(i64, u32, usize)>>,
+    /// The streams that have none for now.
+    waiting: Vec<usize>,
+    /// What they promise: no event will come on any of them that has its place before this.
+    safe: (i64, u32),
+    clocks: Clocks,
+}
+
+/// After all that may come.
+const ALL: (i64, u32) = (i64::MAX, u32::MAX);
+
+struct TraceState {
+    info: TraceInfo,
+    metadata: Metadata,
+    /// Its metadata cannot be understood.
+    broken: bool,
+}
+
+impl TraceState {
+    fn fail(&mut self, error: &MetadataError, stage: &mut impl Stage) {
+        self.broken = true;
+        let name = &self.info.name;
+        stage.failed(&format!("trace {name}: {error}; no more of it is shown"));
+    }
+}
+
+impl Mux {
+    /// With no streams.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a trace on disk with all its streams.
+    ///
+    /// # Errors
+    /// If its metadata cannot be shown.
+    pub fn add_directory(
+        &mut self,
+        key: TraceKey,
+        trace: TraceDirectory,
+        stage: &mut impl Stage,
+    ) -> Result<(), SinkError> {
+        let info = TraceInfo {
+            key,
+            name: trace.name,
+            uuid: trace.metadata.trace().uuid(),
+        };
+        stage.metadata(&trace.metadata_bytes, &info)?;
+        let place = self.traces.len();
+        self.traces.push(TraceState {
+            info,
+            metadata: trace.metadata,
+            broken: false,
+        });
+        for stream in &trace.streams {
+            let first = stream.files.first();
+            let info = StreamInfo {
+                key: StreamKey::fresh(),
+                name: first.map_or_else(String::new, |file| file.display().to_string()),
+                class: stream.class,
+                id: Some(stream.id),
+            };
+            self.add_input(Input::new(
+                place,
+                info,
+                Feed::Files(StreamReader::new(stream)),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds a trace that a source has announced.
+    pub fn add_trace(&mut self, key: TraceKey, name: String) {
+        self.trace_places.insert(key, self.traces.len());
+        self.traces.push(TraceState {
+            info: TraceInfo {
+                key,
+                name,
+                uuid: None,
+            },
+            metadata: Metadata::new(),
+            broken: false,
+        });
+    }
+
+    /// More metadata of a trace.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    pub fn extend_metadata(
+        &mut self,
+        key: TraceKey,
+        bytes: &[u8],
+        stage: &mut impl Stage,
+    ) -> Result<(), SinkError> {
+        let place = self.trace_places.get(&key);
+        let Some(trace) = place.and_then(|place| self.traces.get_mut(*place)) else {
+            return Ok(());
+        };
+        if trace.broken {
+            return Ok(());
+        }
+        stage.metadata(bytes, &trace.info)?;
+        if let Err(error) = trace.metadata.extend(bytes) {
+            trace.fail(&error, stage);
+        }
+        for warning in trace.metadata.take_warnings() {
+            stage.odd(&format!("trace {}: {warning}", trace.info.name));
+        }
+        trace.info.uuid = trace.metadata.trace().uuid();
+        Ok(())
+    }
+
+    /// Adds a stream that a source has announced.
+    pub fn add_stream(&mut self, key: StreamKey, trace: TraceKey, name: String, backlog: Backlog) {
+        let Some(place) = self.trace_places.get(&trace) else {
+            return;
+        };
+        let info = StreamInfo {
+            key,
+            name,
+            class: 0,
+            id: None,
+        };
+        let feed = Feed::Queue {
+            packets: VecDeque::new(),
+            backlog,
+            ended: false,
+        };
+        self.stream_places.insert(key, self.streams.len());
+        self.add_input(Input::new(*place, info, feed));
+    }
+
+    /// A packet of a stream.
+    pub fn push(&mut self, key: StreamKey, packet: Vec<u8>, stage: &mut impl Stage) {
+        let Some(input) = self.input(key) else {
+            return;
+        };
+        input.push(packet);
+        let place = input.trace;
+        if let Some(trace) = self.traces.get_mut(place)
+            && let Err(error) = trace.metadata.imply_stream()
+        {
+            trace.fail(&error, stage);
+        }
+    }
+
+    /// Nothing before `cycles` will come on a stream.
+    pub fn promise(&mut self, key: StreamKey, cycles: u64) {
+        let place = self.stream_places.get(&key);
+        if let Some(input) = place.and_then(|place| self.streams.get_mut(*place))
+            && let Some(trace) = self.traces.get(input.trace)
+        {
+            input.promise(trace.metadata.trace(), cycles);
+        }
+    }
+
+    /// Nothing further will come on a stream.
+    pub fn end(&mut self, key: StreamKey) {
+        if let Some(input) = self.input(key) {
+            input.end();
+        }
+        self.stream_places.remove(&key);
+    }
+
+    /// No further stream will come of a trace. What its streams still have is shown.
+    pub fn end_trace(&mut self, key: TraceKey) {
+        self.trace_places.remove(&key);
+    }
+
+    /// Shows all events that are certain to be next, until `stop` says so.
+    ///
+    /// # Errors
+    /// If they cannot be shown.
+    pub fn run(
+        &mut self,
+        stage: &mut impl Stage,
+        stop: &impl Fn() -> bool,
+    ) -> Result<Progress, SinkError> {
+        for place in std::mem::take(&mut self.waiting) {
+            self.advance(place, stage)?;
+        }
+        self.settle_safe();
+        while let Some(Reverse((time, rank, place))) = self.ready.peek().copied() {
+            // What has no time has no place in it either.
+            if time > i64::MIN && (time, rank) >= self.safe {
+                return Ok(Progress::Waiting);
+            }
+            if !self.show_first(place, time, stage, stop)? {
+                return Ok(Progress::Enough);
+            }
+        }
+        Ok(if self.waiting.is_empty() {
+            Progress::Ended
+        } else {
+            Progress::Waiting
+        })
+    }
+
+    /// Shows the event of the stream that is first of those ready, and those after it while they come
+    /// before all others. False: no more is wanted.
+    fn show_first(
+        &mut self,
+        place: usize,
+        mut time: i64,
+        stage: &mut impl Stage,
+        stop: &impl Fn() -> bool,
+    ) -> Result<bool, SinkError> {
+        // Below the first of a heap are two, and one of them is the next.
+        let second = self.ready.as_slice().get(1..).unwrap_or_default();
+        let second = second.iter().take(2);
+        let second = second.map(|Reverse((time, rank, _))| (*time, *rank)).min();
+        let limit = second.unwrap_or(ALL).min(self.safe);
+        let rank = self.rank_of(place);
+        let input = self.streams.get_mut(place);
+        let trace = input
+            .as_ref()
+            .and_then(|input| self.traces.get(input.trace));
+        let (Some(input), Some(trace)) = (input, trace) else {
+            self.ready.pop();
+            return Ok(true);
+        };
+        let declared = trace.metadata.trace();
+        while !stop() {
+            if let Some(event) = input.event(declared) {
+                let origin = Origin {
+                    trace: &trace.info,
+                    stream: &input.info,
+                };
+                if !stage.event(&event, time, origin)? {
+                    return Ok(false);
+                }
+                if input.goes_back(time) {
+                    stage.odd(&format!("stream {}: time goes back", input.info.name));
+                }
+            } else {
+                let losses = input.take_losses();
+                let origin = Origin {
+                    trace: &trace.info,
+                    stream: &input.info,
+                };
+                for loss in &losses {
+                    stage.lost(loss, origin)?;
+                }
+            }
+            match input.advance(declared) {
+                Step::Event(next) if (next, rank) < limit => time = next,
+                Step::Event(next) => {
+                    if let Some(mut first) = self.ready.peek_mut() {
+                        *first = Reverse((next, rank, place));
+                    }
+                    return Ok(true);
+                }
+                step => {
+                    self.ready.pop();
+                    return self.take(place, step, stage).map(|()| true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes on to the next event of one stream.
+    fn advance(&mut self, place: usize, stage: &mut impl Stage) -> Result<(), SinkError> {
+        let Some(input) = self.streams.get_mut(place) else {
+            return Ok(());
+        };
+        let Some(trace) = self.traces.get(input.trace) else {
+            return Ok(());
+        };
+        if trace.broken {
+            return Ok(());
+        }
+        let step = input.advance(trace.metadata.trace());
+        self.take(place, step, stage)
+    }
+
+    /// Takes what a stream has come to, on to its next event.
+    fn take(
+        &mut self,
+        place: usize,
+        mut step: Step,
+        stage: &mut impl Stage,
+    ) -> Result<(), SinkError> {
+        loop {
+            let Some(input) = self.streams.get_mut(place) else {
+                return Ok(());
+            };
+            let Some(trace) = self.traces.get(input.trace) else {
+                return Ok(());
+            };
+            match step {
+                Step::Event(time) => {
+                    let rank = self.rank_of(place);
+                    self.ready.push(Reverse((time, rank, place)));
+                    return Ok(());
+                }
+                Step::Waiting => {
+                    self.waiting.push(place);
+                    self.safe = self.safe.min(self.promised(place));
+                    return Ok(());
+                }
+                Step::Ended(problem) => {
+                    if let Some(problem) = problem {
+                        stage.failed(&problem);
+                    }
+                    return Ok(());
+                }
+                Step::Passed(problem) => stage.failed(&problem),
+                Step::Packet => {
+                    let origin = Origin {
+                        trace: &trace.info,
+                        stream: &input.info,
+                    };
+                    stage.packet(input.packet(), origin)?;
+                    let lost = input.losses().first().map(|loss| loss.begin);
+                    let declared = trace.metadata.trace();
+                    let class = declared.stream(input.info.class);
+                    if class.is_some_and(|class| self.clocks.differ(declared, class)) {
+                        stage.odd("the streams have clocks that cannot be compared: their order means nothing");
+                    }
+                    if self.rank_numbers.get(place).copied().flatten().is_none() {
+                        let rank = Rank::new(&trace.info, &input.info);
+                        self.rank(rank, place);
+                    }
+                    if let Some(begin) = lost {
+                        // Losses have their place in time too.
+                        let rank = self.rank_of(place);
+                        let time = begin.unwrap_or(i64::MIN);
+                        self.ready.push(Reverse((time, rank, place)));
+                        return Ok(());
+                    }
+                }
+            }
+            let Some(input) = self.streams.get_mut(place) else {
+                return Ok(());
+            };
+            let Some(trace) = self.traces.get(input.trace) else {
+                return Ok(());
+            };
+            step = input.advance(trace.metadata.trace());
+        }
+    }
+
+    /// Gives the stream at `place` its place among those of equal time.
+    fn rank(&mut self, rank: Rank, place: usize) {
+        self.ranks.insert(rank, place);
+        self.rank_numbers.resize(self.streams.len(), None);
+        for (number, place) in (0..).zip(self.ranks.values()) {
+            if let Some(rank) = self.rank_numbers.get_mut(*place) {
+                *rank = Some(number);
+            }
+        }
+        let ready = std::mem::take(&mut self.ready);
+        let renumbered = |Reverse((time, _, place))| Reverse((time, self.rank_of(place), place));
+        self.ready = ready.into_iter().map(renumbered).collect();
+        self.settle_safe();
+    }
+
+    fn settle_safe(&mut self) {
+        let promised = self.waiting.iter().map(|place| self.promised(*place));
+        self.safe = promised.min().unwrap_or(ALL);
+    }
+
+    /// What a stream that is waiting may yet bring has its place here at the earliest. As long as
+    /// nothing is known of it but its promise, it may come first of what happens at that time.
+    fn promised(&self, place: usize) -> (i64, u32) {
+        let promise = self.streams.get(place).map_or(i64::MIN, Input::promised);
+        (promise, self.rank_of(place))
+    }
+
+    fn rank_of(&self, place: usize) -> u32 {
+        self.rank_numbers.get(place).copied().flatten().unwrap_or(0)
+    }
+
+    fn add_input(&mut self, input: Input) {
+        self.waiting.push(self.streams.len());
+        self.streams.push(input);
+    }
+
+    fn input(&mut self, key: StreamKey) -> Option<&mut Input> {
+        let place = self.stream_places.get(&key)?;
+        self.streams.get_mut(*place)
+    }
+}

@@ -1,0 +1,376 @@
+//! Joins sources, mux and sink, and ends with a status.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, bail};
+use thiserror::Error;
+use tokio::sync::mpsc::{self, Receiver, WeakSender};
+use viewer_proto::session::Seek;
+
+use crate::attach::follow::{self, FollowOptions};
+use crate::attach::target::{RelayTarget, Target};
+use crate::attach::{News, TraceKey, list, relay};
+use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
+use crate::filter::Filter;
+use crate::mux::{Mux, Progress, Stage};
+use crate::progress;
+use crate::select::{Select, Selection, Tally};
+use crate::sink::counter::{Counter, Screen};
+use crate::sink::ctf::Recorder;
+use crate::sink::details::Details;
+use crate::sink::dummy::Dummy;
+use crate::sink::json::Json;
+use crate::sink::tef::{self, Tef};
+use crate::sink::text::{TextSink, Times};
+use crate::sink::{Sink, SinkError};
+
+/// News that a source may be ahead of the mux. Packets are bounded by the source itself.
+const NEWS_AHEAD: usize = 256;
+
+/// The command line asks for what cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// How a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All was shown.
+    Whole,
+    /// Something could not be read, or was lost and that counts.
+    Partial,
+}
+
+/// Says to stop, from wherever that is heard.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<Stopping>);
+
+#[derive(Debug, Default)]
+struct Stopping {
+    said: AtomicBool,
+    waker: OnceLock<WeakSender<News>>,
+}
+
+impl Stop {
+    /// Stop: what is certain has been shown, the rest is left.
+    pub fn say(&self) {
+        self.0.said.store(true, Ordering::Relaxed);
+        if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
+            // If there is no room there is news, and nobody waits for it.
+            let _ = sender.try_send(News::Done);
+        }
+    }
+
+    /// Whether that has been said.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        self.0.said.load(Ordering::Relaxed)
+    }
+
+    fn wakes(&self, sender: WeakSender<News>) {
+        // One run is joined with one stop.
+        let _ = self.0.waker.set(sender);
+    }
+}
+
+/// Does what the command line says, until the sources end or `stop` is set.
+///
+/// # Errors
+/// If nothing can be read or the output cannot be written.
+pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
+    if arguments.list {
+        return list_sessions(arguments);
+    }
+    let mut complete = Vec::new();
+    let mut growing = Vec::new();
+    let mut relays = Vec::new();
+    for target in &arguments.targets {
+        match target {
+            Target::Directory(path) if is_followed(arguments, path)? => growing.push(path.clone()),
+            Target::Directory(path) => complete.push(path.clone()),
+            Target::Relay(relay) => relays.push(relay.clone()),
+        }
+    }
+    let times = Times::new(arguments.clock());
+    let mut select = Select::new(selection(arguments)?, sink(arguments)?, times);
+    let mut mux = Mux::new();
+    if !complete.is_empty() {
+        add_directories(&complete, arguments, &mut mux, &mut select)?;
+    }
+    let (sender, news) = mpsc::channel(NEWS_AHEAD);
+    let mut sources = Vec::new();
+    for target in relays {
+        let options = relay_options(arguments, &target);
+        sources.push(Source::Relay(relay::spawn(
+            target,
+            options,
+            sender.clone(),
+        )?));
+    }
+    for directory in growing {
+        let options = FollowOptions {
+            wait: arguments.follow,
+            ..FollowOptions::default()
+        };
+        sources.push(Source::Directory(follow::spawn(
+            directory,
+            options,
+            sender.clone(),
+        )?));
+    }
+    // Wakes the main thread when it waits for news and shall stop; does not keep it waiting.
+    stop.wakes(sender.downgrade());
+    drop(sender);
+    let shown = show(&mut mux, &mut select, news, stop, arguments.quiet);
+    select.end_report();
+    for source in &sources {
+        source.stop();
+    }
+    let ended = shown.and_then(|()| select.sink().finish());
+    for source in sources {
+        source.join();
+    }
+    match ended {
+        // Nobody reads any more: that is their right, and silent.
+        Err(SinkError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        ended => ended?,
+    }
+    Ok(outcome(arguments, select.tally()))
+}
+
+/// What runs beside.
+enum Source {
+    Relay(relay::Handle),
+    Directory(follow::Handle),
+}
+
+impl Source {
+    fn stop(&self) {
+        match self {
+            Self::Relay(handle) => handle.stop(),
+            Self::Directory(handle) => handle.stop(),
+        }
+    }
+
+    fn join(self) {
+        match self {
+            Self::Relay(handle) => handle.join(),
+            Self::Directory(handle) => handle.join(),
+        }
+    }
+}
+
+/// Whether more may come of a directory, and is waited for.
+fn is_followed(arguments: &Arguments, directory: &Path) -> anyhow::Result<bool> {
+    let cannot = || format!("cannot read {}", directory.display());
+    let is_written = || follow::is_live(directory).with_context(cannot);
+    Ok(!arguments.no_follow && (arguments.follow || is_written()?))
+}
+
+fn add_directories(
+    directories: &[PathBuf],
+    arguments: &Arguments,
+    mux: &mut Mux,
+    select: &mut Select,
+) -> anyhow::Result<()> {
+    let traces = ctf::directory::open(directories)?;
+    let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
+    let silent = arguments.quiet || on_terminal;
+    select.report_to(progress::of_directories(&traces, silent));
+    for mut trace in traces {
+        for warning in trace.metadata.take_warnings() {
+            select.odd(&format!("trace {}: {warning}", trace.name));
+        }
+        let key = TraceKey::fresh();
+        if arguments.stream_intersection {
+            select.intersect(key, &trace);
+        }
+        mux.add_directory(key, trace, select)?;
+    }
+    Ok(())
+}
+
+/// Takes news and shows events until all sources have ended.
+fn show(
+    mux: &mut Mux,
+    select: &mut Select,
+    mut news: Receiver<News>,
+    stop: &Stop,
+    quiet: bool,
+) -> Result<(), SinkError> {
+    if select.is_full() {
+        return Ok(());
+    }
+    loop {
+        while let Ok(said) = news.try_recv() {
+            take(mux, select, said, quiet)?;
+        }
+        match mux.run(select, &|| stop.is_said())? {
+            Progress::Enough => return Ok(()),
+            Progress::Waiting | Progress::Ended => select.sink().flush()?,
+        }
+        if stop.is_said() {
+            return Ok(());
+        }
+        // Ends when all sources have.
+        match news.blocking_recv() {
+            Some(said) => take(mux, select, said, quiet)?,
+            None => {
+                mux.run(select, &|| stop.is_said())?;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn take(mux: &mut Mux, select: &mut Select, said: News, quiet: bool) -> Result<(), SinkError> {
+    match said {
+        News::Trace { trace, name } => mux.add_trace(trace, name),
+        News::Metadata { trace, bytes } => mux.extend_metadata(trace, &bytes, select)?,
+        News::Stream {
+            stream,
+            trace,
+            name,
+            backlog,
+        } => mux.add_stream(stream, trace, name, backlog),
+        News::Packet { stream, bytes } => mux.push(stream, bytes, select),
+        News::Quiet { stream, until } => mux.promise(stream, until),
+        News::StreamEnd { stream } => mux.end(stream),
+        News::TraceEnd { trace } => mux.end_trace(trace),
+        News::Notice(notice) if quiet => tracing::info!("{notice}"),
+        News::Notice(notice) => {
+            let _ = writeln!(io::stderr(), "test-live: {notice}");
+        }
+        News::Failed(what) => select.failed(&what),
+        News::Done => {}
+    }
+    Ok(())
+}
+
+fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
+    let lost = !tally.lost.is_empty();
+    if !arguments.quiet && (lost || tally.failures > 0 || arguments.verbose > 0) {
+        let mut summary = format!("{} events shown", tally.events);
+        if lost {
+            summary.push_str(&format!("; lost: {}", tally.lost));
+        }
+        if tally.failures > 0 {
+            summary.push_str(&format!("; {} failures", tally.failures));
+        }
+        let _ = writeln!(io::stderr(), "test-live: {summary}");
+    }
+    if tally.failures > 0 || arguments.strict && lost {
+        Outcome::Partial
+    } else {
+        Outcome::Whole
+    }
+}
+
+fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
+    let zone = arguments.zone();
+    let filter = match &arguments.filter {
+        Some(text) => Some(Filter::parse(text).map_err(|error| Usage(error.to_string()))?),
+        None => None,
+    };
+    if arguments.sink == SinkKind::Ctf
+        && (filter.is_some()
+            || arguments.limit.is_some()
+            || arguments.begin.is_some()
+            || arguments.end.is_some())
+    {
+        let what = "--sink ctf copies whole packets: it cannot leave out single events";
+        bail!(Usage(what.to_owned()));
+    }
+    Ok(Selection {
+        begin: arguments.begin.map(|time| time.in_zone(&zone)),
+        end: arguments.end.map(|time| time.in_zone(&zone)),
+        filter,
+        limit: arguments.limit,
+    })
+}
+
+fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
+    if arguments.sink == SinkKind::Ctf {
+        let Some(path) = &arguments.output else {
+            bail!(Usage(
+                "--sink ctf needs a directory: --output PATH".to_owned()
+            ));
+        };
+        return Ok(Box::new(Recorder::new(path)?));
+    }
+    let terminal = arguments.output.is_none() && io::stdout().is_terminal();
+    let output: Box<dyn Write> = match &arguments.output {
+        Some(path) => {
+            let file = File::create(path);
+            Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
+        }
+        None => Box::new(io::stdout().lock()),
+    };
+    Ok(match arguments.sink {
+        SinkKind::Text => Box::new(TextSink::new(output, arguments.text(terminal))),
+        SinkKind::Details => Box::new(Details::new(output)),
+        SinkKind::Json => Box::new(Json::new(output)),
+        SinkKind::Tef => Box::new(Tef::new(output, tef::Times::Absolute)),
+        SinkKind::Counter => {
+            let screen = if terminal {
+                Screen::Terminal(Box::new(terminal_size))
+            } else {
+                Screen::Plain
+            };
+            Box::new(Counter::new(output, screen))
+        }
+        SinkKind::Dummy | SinkKind::Ctf => Box::new(Dummy::new()),
+    })
+}
+
+/// Rows and columns.
+fn terminal_size() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
+}
+
+fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::Options {
+    // A whole relay is watched until it is left; a session until it ends.
+    let follow = (target.session.is_none() || arguments.follow) && !arguments.no_follow;
+    let missing = match arguments.session_not_found {
+        Some(NotFound::Continue) => relay::Missing::Wait,
+        Some(NotFound::Fail) => relay::Missing::Fail,
+        Some(NotFound::End) => relay::Missing::End,
+        None if follow => relay::Missing::Wait,
+        None => relay::Missing::End,
+    };
+    relay::Options {
+        seek: match arguments.seek {
+            SeekTo::Beginning => Seek::Beginning,
+            SeekTo::Last => Seek::Last,
+        },
+        missing,
+        follow,
+        retry: follow && !arguments.no_retry,
+        push: !arguments.poll,
+        ..relay::Options::default()
+    }
+}
+
+fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let patience = relay::Options::default().connect_patience;
+    let mut out = io::stdout().lock();
+    for target in &arguments.targets {
+        let Target::Relay(target) = target else {
+            let what = format!("{target} is a directory: only relays have sessions to list");
+            bail!(Usage(what));
+        };
+        let listing = list::list(target, patience)?;
+        if arguments.json {
+            serde_json::to_writer_pretty(&mut out, &listing)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{listing}")?;
+        }
+    }
+    Ok(Outcome::Whole)
+}

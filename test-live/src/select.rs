@@ -1,0 +1,177 @@
+//! Which events are shown: those between two times, those that a filter lets through, and no more
+//! than were asked for. Losses and failures are told and counted here, whatever the sink.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use ctf::decode::Event;
+use ctf::directory::TraceDirectory;
+use indicatif::ProgressBar;
+
+use crate::attach::{TraceInfo, TraceKey};
+use crate::bound::Bound;
+use crate::filter::Filter;
+use crate::mux::Stage;
+use crate::sink::losses::{LossSum, write_warning};
+use crate::sink::text::Times;
+use crate::sink::{Loss, Origin, Sink, SinkError};
+
+/// What is to be shown.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Nothing earlier.
+    pub begin: Option<Bound>,
+    /// Nothing later.
+    pub end: Option<Bound>,
+    /// Only what it matches.
+    pub filter: Option<Filter>,
+    /// No more events than this.
+    pub limit: Option<u64>,
+}
+
+/// What has been shown, and what has not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Events that have been shown.
+    pub events: u64,
+    /// What was lost before it could be shown.
+    pub lost: LossSum,
+    /// Streams and traces that could not be read to their end, packets that were passed over.
+    pub failures: u64,
+}
+
+/// Between the mux and a sink.
+pub struct Select {
+    selection: Selection,
+    /// The times of single traces that are shown.
+    spans: HashMap<TraceKey, (i64, i64)>,
+    sink: Box<dyn Sink>,
+    /// For the times of losses.
+    times: Times,
+    tally: Tally,
+    progress: ProgressBar,
+}
+
+impl Select {
+    /// Shows `selection` to `sink`, and on standard error what was lost, with `times`.
+    #[must_use]
+    pub fn new(selection: Selection, sink: Box<dyn Sink>, times: Times) -> Self {
+        Self {
+            selection,
+            spans: HashMap::new(),
+            sink,
+            times,
+            tally: Tally::default(),
+            progress: ProgressBar::hidden(),
+        }
+    }
+
+    /// What has been shown so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// The sink.
+    pub fn sink(&mut self) -> &mut dyn Sink {
+        &mut *self.sink
+    }
+
+    /// Shows on `bar` how many bytes of packets have been read.
+    pub(crate) fn report_to(&mut self, bar: ProgressBar) {
+        self.progress = bar;
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn end_report(&self) {
+        self.progress.finish_and_clear();
+    }
+
+    /// Shows of a trace only the time in which all of its streams are active: from the latest begin
+    /// of a first packet to the earliest end of a last one.
+    pub fn intersect(&mut self, key: TraceKey, trace: &TraceDirectory) {
+        let declared = trace.metadata.trace();
+        let spans = trace.streams.iter().filter_map(|stream| {
+            let scale = declared.stream(stream.class)?.timescale()?;
+            let (begin, end) = stream.span()?;
+            Some((scale.nanoseconds(begin)?, scale.nanoseconds(end)?))
+        });
+        let both = |one: (i64, i64), other: (i64, i64)| (one.0.max(other.0), one.1.min(other.1));
+        if let Some(span) = spans.reduce(both) {
+            self.spans.insert(key, span);
+        }
+    }
+
+    /// Whether `limit` has been reached before the first event.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.selection.limit == Some(self.tally.events)
+    }
+}
+
+impl Stage for Select {
+    #[inline]
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        time: i64,
+        origin: Origin<'_>,
+    ) -> Result<bool, SinkError> {
+        let selection = &mut self.selection;
+        if let Some(begin) = &mut selection.begin
+            && time < begin.nanoseconds(time)
+        {
+            return Ok(true);
+        }
+        if let Some(end) = &mut selection.end
+            && time > end.nanoseconds(time)
+        {
+            // Nothing that follows is earlier.
+            return Ok(false);
+        }
+        if !self.spans.is_empty()
+            && let Some((begin, end)) = self.spans.get(&origin.trace.key)
+            && !(*begin..=*end).contains(&time)
+        {
+            return Ok(true);
+        }
+        if let Some(filter) = &mut selection.filter
+            && !filter.matches(event, origin)
+        {
+            return Ok(true);
+        }
+        self.sink.event(event, origin)?;
+        self.tally.events += 1;
+        Ok(!self.is_full())
+    }
+
+    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
+        self.progress.inc(bytes.len() as u64);
+        self.sink.packet(bytes, origin)
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.sink.metadata(bytes, trace)
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.tally.lost.add(loss);
+        let times = &mut self.times;
+        // Whoever has closed standard error does not want to know.
+        self.progress.suspend(|| {
+            let _ = write_warning(&mut io::stderr(), loss, origin, |time, out| {
+                times.write(out, time);
+            });
+        });
+        self.sink.lost(loss, origin)
+    }
+
+    fn failed(&mut self, what: &str) {
+        self.tally.failures += 1;
+        let _ = writeln!(io::stderr(), "test-live: error: {what}");
+    }
+
+    fn odd(&mut self, what: &str) {
+        let _ = writeln!(io::stderr(), "test-live: warning: {what}");
+    }
+}

@@ -1,0 +1,379 @@
+//! How many events there are, of which name and from which stream: what `top` is to processes.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use ctf::decode::Event;
+
+use super::losses::LossSum;
+use super::terminal::printable;
+use super::{Loss, Origin, Sink, SinkError};
+use crate::attach::{StreamKey, TraceKey};
+
+/// The clock is looked at once in so many events.
+const EVENTS_PER_LOOK: u32 = 1024;
+/// Between two pictures.
+const REFRESH: Duration = Duration::from_secs(1);
+/// Moves the cursor home.
+const HOME: &[u8] = b"\x1b[H";
+/// Clears to the end of the line.
+const CLEAR_LINE: &[u8] = b"\x1b[K";
+/// Clears to the end of the screen.
+const CLEAR_REST: &[u8] = b"\x1b[J";
+/// Clears all of the screen.
+const CLEAR_ALL: &[u8] = b"\x1b[2J";
+
+/// What the counts are shown on.
+pub enum Screen {
+    /// A terminal, drawn anew each second. Says how many rows and columns it has now.
+    Terminal(Box<dyn Fn() -> (usize, usize) + Send>),
+    /// Something else: one table at the end.
+    Plain,
+}
+
+/// Counts events.
+pub struct Counter<W> {
+    out: W,
+    screen: Screen,
+    table: Table,
+    until_look: u32,
+    begin: Instant,
+    shown: Instant,
+    drawn: bool,
+}
+
+/// What has been counted.
+#[derive(Debug, Default)]
+struct Table {
+    names: Vec<Row>,
+    streams: Vec<Row>,
+    all: Row,
+    losses: LossSum,
+    by_name: HashMap<String, usize>,
+    by_class: HashMap<(TraceKey, u64, u64), usize>,
+    by_stream: HashMap<StreamKey, usize>,
+    /// Of the event before: many come in a row.
+    last_class: Option<((TraceKey, u64, u64), usize)>,
+    last_stream: Option<(StreamKey, usize)>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Row {
+    name: String,
+    count: u64,
+    /// When the last picture was drawn.
+    before: u64,
+}
+
+/// Which rate a picture shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Span {
+    /// Since the picture before.
+    Last(Duration),
+    /// Since the beginning.
+    All(Duration),
+}
+
+impl<W: Write> Counter<W> {
+    /// Shows the counts on `screen` through `out`.
+    pub fn new(out: W, screen: Screen) -> Self {
+        let now = Instant::now();
+        Self {
+            out,
+            screen,
+            table: Table::default(),
+            until_look: EVENTS_PER_LOOK,
+            begin: now,
+            shown: now,
+            drawn: false,
+        }
+    }
+
+    fn refresh_at(&mut self, now: Instant) -> Result<(), SinkError> {
+        self.until_look = EVENTS_PER_LOOK;
+        let Screen::Terminal(size) = &self.screen else {
+            return Ok(());
+        };
+        let since = now.saturating_duration_since(self.shown);
+        if since < REFRESH {
+            return Ok(());
+        }
+        let (rows, columns) = size();
+        let text = self
+            .table
+            .text(Span::Last(since), rows.saturating_sub(1), columns);
+        let mut picture = Vec::with_capacity(text.len() + 1024);
+        picture.extend_from_slice(if self.drawn { HOME } else { CLEAR_ALL });
+        if !self.drawn {
+            picture.extend_from_slice(HOME);
+        }
+        for line in text.lines() {
+            picture.extend_from_slice(line.as_bytes());
+            picture.extend_from_slice(CLEAR_LINE);
+            picture.extend_from_slice(b"\r\n");
+        }
+        picture.extend_from_slice(CLEAR_REST);
+        self.out.write_all(&picture)?;
+        self.out.flush()?;
+        self.table.pass();
+        self.shown = now;
+        self.drawn = true;
+        Ok(())
+    }
+}
+
+impl<W: Write> Sink for Counter<W> {
+    #[inline]
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let class = event.class();
+        let key = (origin.trace.key, event.stream_class().id(), class.id());
+        self.table.count(key, class.name(), origin);
+        self.until_look -= 1;
+        if self.until_look == 0 {
+            self.refresh_at(Instant::now())?;
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, loss: &Loss, _origin: Origin<'_>) -> Result<(), SinkError> {
+        self.table.losses.add(loss);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.refresh_at(Instant::now())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        if self.drawn {
+            self.out.write_all(CLEAR_ALL)?;
+            self.out.write_all(HOME)?;
+        }
+        let all = Span::All(self.begin.elapsed());
+        let text = self.table.text(all, usize::MAX, usize::MAX);
+        self.out.write_all(text.as_bytes())?;
+        Ok(self.out.flush()?)
+    }
+}
+
+impl Table {
+    #[inline]
+    fn count(&mut self, class: (TraceKey, u64, u64), name: Option<&str>, origin: Origin<'_>) {
+        let place = match self.last_class {
+            Some((last, place)) if last == class => place,
+            _ => self.class_place(class, name),
+        };
+        if let Some(row) = self.names.get_mut(place) {
+            row.count += 1;
+        }
+        let place = match self.last_stream {
+            Some((last, place)) if last == origin.stream.key => place,
+            _ => self.stream_place(origin),
+        };
+        if let Some(row) = self.streams.get_mut(place) {
+            row.count += 1;
+        }
+        self.all.count += 1;
+    }
+
+    fn class_place(&mut self, class: (TraceKey, u64, u64), name: Option<&str>) -> usize {
+        let (names, by_name) = (&mut self.names, &mut self.by_name);
+        let place = *self.by_class.entry(class).or_insert_with(|| {
+            let name = name.unwrap_or("<unknown>").to_owned();
+            *by_name
+                .entry(name)
+                .or_insert_with_key(|name| new_row(names, name))
+        });
+        self.last_class = Some((class, place));
+        place
+    }
+
+    fn stream_place(&mut self, origin: Origin<'_>) -> usize {
+        let key = origin.stream.key;
+        let streams = &mut self.streams;
+        let place = *self.by_stream.entry(key).or_insert_with(|| {
+            new_row(
+                streams,
+                &format!("{} {}", origin.trace.name, origin.stream.name),
+            )
+        });
+        self.last_stream = Some((key, place));
+        place
+    }
+
+    /// The next picture shows what comes from now on.
+    fn pass(&mut self) {
+        let rows = self.names.iter_mut().chain(&mut self.streams);
+        for row in rows.chain([&mut self.all]) {
+            row.before = row.count;
+        }
+    }
+
+    fn text(&self, span: Span, rows: usize, columns: usize) -> String {
+        let mut lines = Vec::new();
+        let count = self.all.count;
+        lines.push(format!(
+            "{} events/s, {count} events in all, {} names, {} streams, {}",
+            span.rate(&self.all),
+            self.names.len(),
+            self.streams.len(),
+            self.losses
+        ));
+        // The sum, and an empty line and a heading before each list.
+        let free = rows.saturating_sub(5);
+        let streams = self
+            .streams
+            .len()
+            .min((free / 2).max(free.saturating_sub(self.names.len())));
+        let names = free.saturating_sub(streams);
+        for (title, list, most) in [
+            ("EVENT", &self.names, names),
+            ("STREAM", &self.streams, streams),
+        ] {
+            lines.push(String::new());
+            lines.push(format!("{:>12} {:>15}  {title}", "PER SECOND", "TOTAL"));
+            for row in span.sorted(list).into_iter().take(most) {
+                let (rate, count) = (span.rate(row), row.count);
+                lines.push(format!("{rate:>12} {count:>15}  {}", row.name));
+            }
+        }
+        let mut text = String::new();
+        for line in lines.iter().take(rows) {
+            text.extend(line.chars().take(columns));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn new_row(rows: &mut Vec<Row>, name: &str) -> usize {
+    rows.push(Row {
+        name: printable(name).collect(),
+        ..Row::default()
+    });
+    rows.len() - 1
+}
+
+impl Span {
+    fn events(self, row: &Row) -> u64 {
+        match self {
+            Self::Last(_) => row.count - row.before,
+            Self::All(_) => row.count,
+        }
+    }
+
+    /// Events per second, rounded.
+    fn rate(self, row: &Row) -> u128 {
+        let (Self::Last(time) | Self::All(time)) = self;
+        let nanoseconds = time.as_nanos().max(1);
+        (u128::from(self.events(row)) * 1_000_000_000 + nanoseconds / 2) / nanoseconds
+    }
+
+    /// The most frequent first; of equals the one that has had more, then by name.
+    fn sorted(self, rows: &[Row]) -> Vec<&Row> {
+        let mut sorted: Vec<&Row> = rows.iter().collect();
+        sorted.sort_by(|a, b| {
+            let order = self.events(b).cmp(&self.events(a));
+            order
+                .then(b.count.cmp(&a.count))
+                .then_with(|| a.name.cmp(&b.name))
+        });
+        sorted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests_support::Place;
+
+    fn counted() -> Table {
+        let mut table = Table::default();
+        let (one, two) = (Place::new("t", "one"), Place::new("t", "two"));
+        for (place, name, class, count) in [
+            (&one, "a", 0, 3),
+            (&two, "b\x1b[2J", 1, 5),
+            (&two, "a", 2, 1),
+            (&one, "a", 0, 2),
+        ] {
+            for _ in 0..count {
+                table.count((place.trace.key, 0, class), Some(name), place.origin());
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn events_are_summed_by_name_and_by_stream_and_sorted_by_rate() {
+        let text = counted().text(Span::All(Duration::from_secs(2)), usize::MAX, usize::MAX);
+        assert_eq!(
+            text,
+            "6 events/s, 11 events in all, 2 names, 2 streams, nothing lost\n\n\
+             \x20 PER SECOND           TOTAL  EVENT\n\
+             \x20          3               6  a\n\
+             \x20          3               5  b\u{fffd}[2J\n\n\
+             \x20 PER SECOND           TOTAL  STREAM\n\
+             \x20          3               6  t two\n\
+             \x20          3               5  t one\n"
+        );
+    }
+
+    #[test]
+    fn a_rate_is_of_the_time_since_the_picture_before() {
+        let mut table = counted();
+        table.pass();
+        let place = Place::new("t", "three");
+        table.count((place.trace.key, 0, 9), Some("rare"), place.origin());
+        let text = table.text(Span::Last(Duration::from_secs(1)), 100, 100);
+        let first = text.lines().nth(3).unwrap();
+        assert_eq!(
+            first.split_whitespace().collect::<Vec<_>>(),
+            ["1", "1", "rare"]
+        );
+    }
+
+    #[test]
+    fn a_picture_fits_the_terminal() {
+        let mut table = Table::default();
+        for stream in 0..50 {
+            let place = Place::new("trace", &format!("stream {stream} {}", "x".repeat(100)));
+            table.count(
+                (place.trace.key, 0, 0),
+                Some(&"n".repeat(stream)),
+                place.origin(),
+            );
+        }
+        for rows in [0, 1, 3, 24] {
+            let text = table.text(Span::Last(REFRESH), rows, 40);
+            assert!(text.lines().count() <= rows);
+            assert!(text.lines().all(|line| line.chars().count() <= 40));
+        }
+        assert_eq!(table.text(Span::Last(REFRESH), 24, 40).lines().count(), 24);
+    }
+
+    #[test]
+    fn a_terminal_is_drawn_once_a_second_and_a_file_once() {
+        let place = Place::new("t", "s");
+        for terminal in [true, false] {
+            let screen = if terminal {
+                Screen::Terminal(Box::new(|| (24, 80)))
+            } else {
+                Screen::Plain
+            };
+            let mut counter = Counter::new(Vec::new(), screen);
+            counter
+                .table
+                .count((place.trace.key, 0, 0), Some("e"), place.origin());
+            counter.refresh_at(counter.begin).unwrap();
+            assert!(counter.out.is_empty());
+            counter.refresh_at(counter.begin + REFRESH).unwrap();
+            assert_eq!(counter.out.starts_with(CLEAR_ALL), terminal);
+            let drawn = counter.out.len();
+            counter.refresh_at(counter.begin + REFRESH * 3 / 2).unwrap();
+            assert_eq!(counter.out.len(), drawn);
+            counter.finish().unwrap();
+            assert!(String::from_utf8(counter.out).unwrap().ends_with("  t s\n"));
+        }
+    }
+}

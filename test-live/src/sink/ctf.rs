@@ -1,0 +1,394 @@
+//! Records what is watched: a directory that every CTF reader takes, with the packets as they came.
+//!
+//! One directory for each trace, with a file `metadata` and a file for each stream. No name from
+//! outside leads out of the target directory, and no file that was there is written to.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ctf::decode::Event;
+use thiserror::Error;
+
+use super::{Origin, Sink, SinkError};
+use crate::attach::{StreamKey, TraceInfo, TraceKey};
+
+/// Files that are open at a time: well below what a process may have.
+const MOST_OPEN: usize = 200;
+/// Bytes of one part of a path: file systems take 255, and a number may follow.
+const LONGEST_PART: usize = 200;
+/// Parts of a trace's name that become directories.
+const MOST_PARTS: usize = 16;
+/// Names that are tried before giving up.
+const MOST_TRIES: u32 = 1 << 20;
+
+/// Why a recording cannot begin.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The target has something in it.
+    #[error("{} is not empty: a recording needs a new or empty directory", path.display())]
+    NotEmpty {
+        /// The target.
+        path: PathBuf,
+    },
+    /// The target cannot be made or looked into.
+    #[error("cannot use {} as directory of a recording", path.display())]
+    Directory {
+        /// The target.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Copies metadata and packets into files, untouched.
+#[derive(Debug)]
+pub struct Recorder {
+    root: PathBuf,
+    traces: HashMap<TraceKey, Recording>,
+    streams: HashMap<StreamKey, Growing>,
+    open: usize,
+}
+
+/// Where a trace goes.
+#[derive(Debug)]
+struct Recording {
+    directory: PathBuf,
+    metadata: Growing,
+}
+
+/// A file that grows.
+#[derive(Debug)]
+struct Growing {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Recorder {
+    /// Into the directory `root`, which is made unless it is there and empty.
+    ///
+    /// # Errors
+    /// If there is something in it, or if it cannot be made.
+    pub fn new(root: &Path) -> Result<Self, RecordError> {
+        let failed = |source| RecordError::Directory {
+            path: root.to_owned(),
+            source,
+        };
+        fs::create_dir_all(root).map_err(failed)?;
+        if fs::read_dir(root).map_err(failed)?.next().is_some() {
+            let path = root.to_owned();
+            return Err(RecordError::NotEmpty { path });
+        }
+        Ok(Self {
+            root: root.to_owned(),
+            traces: HashMap::new(),
+            streams: HashMap::new(),
+            open: 0,
+        })
+    }
+
+    fn recording(&mut self, trace: &TraceInfo) -> io::Result<&mut Recording> {
+        if !self.traces.contains_key(&trace.key) {
+            let directory = self.new_directory(&trace.name)?;
+            let path = directory.join("metadata");
+            let file = OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .open(&path)?;
+            self.open += 1;
+            let metadata = Growing {
+                path,
+                file: Some(file),
+            };
+            let recording = Recording {
+                directory,
+                metadata,
+            };
+            self.traces.insert(trace.key, recording);
+        }
+        let known = self.traces.get_mut(&trace.key);
+        known.ok_or_else(|| io::Error::other("a trace vanished"))
+    }
+
+    fn new_directory(&self, name: &str) -> io::Result<PathBuf> {
+        let mut parts: Vec<String> = name
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .map(safe)
+            .take(MOST_PARTS)
+            .collect();
+        let last = parts.pop().unwrap_or_else(|| "trace".to_owned());
+        let mut parent = self.root.clone();
+        for part in parts {
+            parent = self.enter(&parent, &part)?;
+        }
+        let (directory, ()) = first_free(&parent, &last, |path| fs::create_dir(path))?;
+        Ok(directory)
+    }
+
+    /// The directory `part` of `parent`: made, or there already. A file of that name is gone around.
+    fn enter(&self, parent: &Path, part: &str) -> io::Result<PathBuf> {
+        let enter = |path: &Path| match fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let there = fs::symlink_metadata(path)?;
+                if there.is_dir() { Ok(()) } else { Err(error) }
+            }
+            made => made,
+        };
+        first_free(parent, part, enter).map(|(path, ())| path)
+    }
+
+    fn stream(&mut self, origin: Origin<'_>) -> io::Result<&mut Growing> {
+        let key = origin.stream.key;
+        if !self.streams.contains_key(&key) {
+            let name = origin.stream.name.rsplit('/').find(|part| !part.is_empty());
+            let name = match name.map(safe) {
+                // Readers take these for something else than a stream.
+                Some(name) if matches!(name.as_str(), "metadata" | "index") => format!("{name}_"),
+                Some(name) => name,
+                None => "stream".to_owned(),
+            };
+            let recording = self.recording(origin.trace)?;
+            let (path, file) = first_free(&recording.directory, &name, |path| {
+                OpenOptions::new().append(true).create_new(true).open(path)
+            })?;
+            self.open += 1;
+            let file = Some(file);
+            self.streams.insert(key, Growing { path, file });
+        }
+        let known = self.streams.get_mut(&key);
+        known.ok_or_else(|| io::Error::other("a stream vanished"))
+    }
+
+    /// Closes all files if there are too many; each is opened again when it is needed.
+    fn close_some(&mut self) {
+        if self.open >= MOST_OPEN {
+            let metadata = self.traces.values_mut().map(|trace| &mut trace.metadata);
+            for copy in metadata.chain(self.streams.values_mut()) {
+                copy.file = None;
+            }
+            self.open = 0;
+        }
+    }
+}
+
+impl Growing {
+    /// Appends; whether the file had to be opened.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let opened = self.file.is_none();
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(OpenOptions::new().append(true).open(&self.path)?),
+        };
+        file.write_all(bytes)?;
+        Ok(opened)
+    }
+}
+
+impl Sink for Recorder {
+    fn event(&mut self, _event: &Event<'_>, _origin: Origin<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
+        self.close_some();
+        let opened = self.stream(origin)?.append(bytes)?;
+        self.open += usize::from(opened);
+        Ok(())
+    }
+
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        self.close_some();
+        let opened = self.recording(trace)?.metadata.append(bytes)?;
+        self.open += usize::from(opened);
+        Ok(())
+    }
+
+    /// Nothing is held back: each packet is written at once.
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Makes the first of `name`, `name-2`, `name-3`, ... that is not there yet.
+fn first_free<T>(
+    parent: &Path,
+    name: &str,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(PathBuf, T)> {
+    let mut path = parent.join(name);
+    let mut number = 2;
+    loop {
+        match make(&path) {
+            Ok(made) => return Ok((path, made)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_TRIES => {
+                path = parent.join(format!("{name}-{number}"));
+                number += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// One part of a path: without separators, control characters and a dot in front, and neither empty
+/// nor too long.
+fn safe(part: &str) -> String {
+    let mut name = String::with_capacity(part.len());
+    for char in part.chars() {
+        let safe = !char.is_control() && !matches!(char, '/' | '\\' | ':');
+        // Readers pass over what is hidden, and `..` must not be.
+        let safe = safe && !(char == '.' && name.is_empty());
+        let char = if safe { char } else { '_' };
+        if name.len() + char.len_utf8() > LONGEST_PART {
+            break;
+        }
+        name.push(char);
+    }
+    if name.is_empty() {
+        name.push('_');
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests_support::Place;
+
+    fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut left = vec![root.to_owned()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                } else {
+                    let name = path
+                        .strip_prefix(root)
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .to_owned();
+                    found.push((name, fs::read(&path).unwrap()));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn named(files: &[(String, Vec<u8>)]) -> Vec<(&str, &[u8])> {
+        files
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+            .collect()
+    }
+
+    #[test]
+    fn packets_and_metadata_lie_as_they_came() {
+        let root = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(root.path()).unwrap();
+        let place = Place::new("host/session/ust", "ust/uid/chan_0");
+        let other = Place {
+            trace: place.trace.clone(),
+            ..Place::new("", "elsewhere/chan_0")
+        };
+        recorder.metadata(b"meta", &place.trace).unwrap();
+        recorder.packet(b"one", place.origin()).unwrap();
+        recorder.packet(b"other", other.origin()).unwrap();
+        recorder.metadata(b"data", &place.trace).unwrap();
+        recorder.packet(b"two", place.origin()).unwrap();
+        recorder.finish().unwrap();
+        assert_eq!(
+            named(&files(root.path())),
+            [
+                ("host/session/ust/chan_0", &b"onetwo"[..]),
+                ("host/session/ust/chan_0-2", b"other"),
+                ("host/session/ust/metadata", b"metadata"),
+            ]
+        );
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_directory_or_over_another() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("inner");
+        let mut recorder = Recorder::new(&inner).unwrap();
+        for (trace, stream) in [
+            ("../../etc", "../.."),
+            ("/etc//passwd", "metadata"),
+            ("", ""),
+            ("..", "\0\n"),
+            ("a", "b"),
+            ("a/b", "c"),
+            ("a/b/x", "index"),
+        ] {
+            let place = Place::new(trace, stream);
+            recorder.metadata(b"m", &place.trace).unwrap();
+            recorder.packet(b"p", place.origin()).unwrap();
+        }
+        let all = files(root.path());
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "inner/_.-2/__",
+                "inner/_.-2/metadata",
+                "inner/_./_./etc/_.",
+                "inner/_./_./etc/metadata",
+                "inner/a/b",
+                "inner/a/b-2/c",
+                "inner/a/b-2/metadata",
+                "inner/a/b-2/x/index_",
+                "inner/a/b-2/x/metadata",
+                "inner/a/metadata",
+                "inner/etc/passwd/metadata",
+                "inner/etc/passwd/metadata_",
+                "inner/trace/metadata",
+                "inner/trace/stream",
+            ]
+        );
+    }
+
+    #[test]
+    fn more_streams_than_files_may_be_open_are_recorded_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(root.path()).unwrap();
+        let first = Place::new("t", "s");
+        let places: Vec<Place> = (0..MOST_OPEN + 5)
+            .map(|_| Place {
+                trace: first.trace.clone(),
+                ..Place::new("", "s")
+            })
+            .collect();
+        for _ in 0..2 {
+            for place in &places {
+                recorder.packet(b"pq", place.origin()).unwrap();
+                assert!(recorder.open <= MOST_OPEN + 1);
+            }
+        }
+        let all = files(root.path());
+        assert_eq!(all.len(), places.len() + 1);
+        assert!(
+            all.iter()
+                .all(|(name, bytes)| name == "t/metadata" || bytes == b"pqpq")
+        );
+    }
+
+    #[test]
+    fn a_directory_with_something_in_it_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("x"), "").unwrap();
+        let refused = Recorder::new(root.path()).unwrap_err();
+        assert!(refused.to_string().contains("is not empty"), "{refused}");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        let name = safe(&"é".repeat(300));
+        assert_eq!(name.len(), LONGEST_PART);
+        assert_eq!(safe(""), "_");
+    }
+}

@@ -1,0 +1,457 @@
+//! Each event as a tree of its fields, in the form of `babeltrace2`'s `sink.text.details`: for those
+//! who look into traces themselves.
+//!
+//! Only events and losses are shown, not classes, nor where streams and packets begin and end. Unlike
+//! `babeltrace2`, control characters of a trace are replaced, because this is read on a terminal.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use ctf::decode::{Event, FieldError, LostEvents, NumberFormat, Visitor};
+use ctf::model::{Base, Labels, Scope};
+
+use super::json_text::{hex, integer};
+use super::terminal::printable;
+use super::{Loss, Lost, Origin, Sink, SinkError};
+use crate::attach::TraceKey;
+
+/// Written at once when there is so much of it.
+const FULL: usize = 64 << 10;
+
+/// Writes events as trees.
+#[derive(Debug)]
+pub struct Details<W> {
+    out: W,
+    tree: Tree,
+    /// By their place, in order of appearance.
+    traces: HashMap<TraceKey, usize>,
+    any: bool,
+}
+
+/// What an event says without its fields.
+struct Head<'a> {
+    /// None if its stream has no clock.
+    cycles: Option<u64>,
+    time: Option<i64>,
+    name: Option<&'a str>,
+    class: u64,
+}
+
+impl<W: Write> Details<W> {
+    /// Into `out`, which needs no buffer of its own.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            tree: Tree::default(),
+            traces: HashMap::new(),
+            any: false,
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.any {
+            self.tree.out.push(b'\n');
+        }
+        self.any = true;
+    }
+
+    fn origin(&mut self, origin: Origin<'_>) {
+        let fresh = self.traces.len();
+        let trace = *self.traces.entry(origin.trace.key).or_insert(fresh);
+        let out = &mut self.tree.out;
+        out.extend_from_slice(b"{Trace ");
+        integer(trace, out);
+        out.extend_from_slice(b", Stream class ID ");
+        integer(origin.stream.class, out);
+        out.extend_from_slice(b", Stream ID ");
+        integer(origin.stream.id.unwrap_or(0), out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn show(
+        &mut self,
+        head: &Head<'_>,
+        origin: Origin<'_>,
+        visit: impl FnOnce(&mut Tree) -> Result<(), FieldError>,
+    ) -> Result<(), SinkError> {
+        self.begin();
+        if let Some(cycles) = head.cycles {
+            let out = &mut self.tree.out;
+            out.push(b'[');
+            grouped(cycles, out);
+            out.extend_from_slice(b" cycles");
+            if let Some(time) = head.time {
+                out.extend_from_slice(b", ");
+                signed_grouped(time, out);
+                out.extend_from_slice(b" ns from origin");
+            }
+            out.extend_from_slice(b"]\n");
+        }
+        self.origin(origin);
+        let out = &mut self.tree.out;
+        out.extend_from_slice(b"Event ");
+        if let Some(name) = head.name {
+            out.push(b'`');
+            characters(name, out);
+            out.extend_from_slice(b"` ");
+        }
+        out.extend_from_slice(b"(Class ID ");
+        integer(head.class, out);
+        out.push(b')');
+        self.tree.any_scope = false;
+        let visited = visit(&mut self.tree);
+        if !self.tree.any_scope {
+            self.tree.out.push(b'\n');
+        }
+        visited?;
+        if self.tree.out.len() >= FULL {
+            self.drain()?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), SinkError> {
+        let written = self.out.write_all(&self.tree.out);
+        self.tree.out.clear();
+        Ok(written?)
+    }
+}
+
+impl<W: Write> Sink for Details<W> {
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let head = Head {
+            cycles: event.stream_class().timescale().map(|_| event.cycles()),
+            time: event.time(),
+            name: event.class().name(),
+            class: event.class().id(),
+        };
+        self.show(&head, origin, |tree| event.visit_fields(tree))
+    }
+
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.begin();
+        self.origin(origin);
+        let out = &mut self.tree.out;
+        match loss.what {
+            Lost::Events(LostEvents::Some) => write!(out, "Discarded events")?,
+            Lost::Events(LostEvents::Count(count)) => {
+                write!(out, "Discarded events ({count} events)")?
+            }
+            Lost::Packets(count) => write!(out, "Discarded packets ({count} packets)")?,
+        }
+        out.push(b'\n');
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.drain()?;
+        Ok(self.out.flush()?)
+    }
+}
+
+/// Writes fields as a tree: after a name and its colon comes a value, or a line end and what is in it.
+#[derive(Debug, Default)]
+struct Tree {
+    out: Vec<u8>,
+    any_scope: bool,
+    /// Structures and arrays that are open.
+    depth: usize,
+    /// A structure has begun and has shown no member.
+    bare: bool,
+}
+
+impl Tree {
+    fn indent(&mut self) {
+        let spaces = 2 + 2 * self.depth;
+        self.out.resize(self.out.len() + spaces, b' ');
+    }
+
+    fn value(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.push(b' ');
+        write(&mut self.out);
+        self.out.push(b'\n');
+    }
+}
+
+impl Visitor for Tree {
+    fn begin_scope(&mut self, scope: Scope) {
+        if !self.any_scope {
+            self.out.extend_from_slice(b":\n");
+        }
+        self.any_scope = true;
+        self.depth = 0;
+        self.indent();
+        self.out.extend_from_slice(match scope {
+            Scope::PacketHeader | Scope::EventHeader => b"Header:",
+            Scope::PacketContext => b"Context:",
+            Scope::CommonContext => b"Common context:",
+            Scope::SpecificContext => b"Specific context:",
+            Scope::Payload => b"Payload:",
+        });
+    }
+
+    fn begin_structure(&mut self) {
+        self.depth += 1;
+        self.bare = true;
+    }
+
+    fn member(&mut self, name: &str) {
+        if self.bare {
+            self.out.push(b'\n');
+        }
+        self.bare = false;
+        self.indent();
+        characters(name, &mut self.out);
+        self.out.push(b':');
+    }
+
+    fn end_structure(&mut self) {
+        if self.bare {
+            self.out.extend_from_slice(b" Empty\n");
+        }
+        self.bare = false;
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    fn begin_array(&mut self, length: u64) {
+        self.depth += 1;
+        self.value(|out| {
+            if length == 0 {
+                out.extend_from_slice(b"Empty");
+            } else {
+                out.extend_from_slice(b"Length ");
+                grouped(length, out);
+                out.push(b':');
+            }
+        });
+    }
+
+    fn element(&mut self, index: u64) {
+        self.indent();
+        self.out.push(b'[');
+        grouped(index, &mut self.out);
+        self.out.extend_from_slice(b"]:");
+    }
+
+    fn end_array(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    fn begin_optional(&mut self, present: bool) {
+        if !present {
+            self.value(|out| out.extend_from_slice(b"None"));
+        }
+    }
+
+    fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
+        self.value(|out| based(value, format.base, out));
+    }
+
+    fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
+        self.value(|out| match format.base {
+            Base::Decimal => signed_grouped(value, out),
+            base => based(value.cast_unsigned(), base, out),
+        });
+    }
+
+    fn float(&mut self, value: f64, _bits: u8) {
+        self.value(|out| {
+            let written = if value.is_nan() {
+                out.write_all(if value.is_sign_negative() {
+                    b"-nan"
+                } else {
+                    b"nan"
+                })
+            } else {
+                write!(out, "{value:.6}")
+            };
+            debug_assert!(written.is_ok(), "a buffer in memory takes everything");
+        });
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.value(|out| out.extend_from_slice(if value { b"Yes" } else { b"No" }));
+    }
+
+    fn bit_array(&mut self, value: u64, _bits: u8, _flags: Option<&Labels>) {
+        self.value(|out| based(value, Base::Hexadecimal, out));
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        self.value(|out| {
+            for chunk in bytes.utf8_chunks() {
+                characters(chunk.valid(), out);
+                if !chunk.invalid().is_empty() {
+                    out.extend_from_slice("\u{fffd}".as_bytes());
+                }
+            }
+        });
+    }
+
+    fn blob(&mut self, bytes: &[u8], _media_type: &str) {
+        self.value(|out| hex(bytes, out));
+    }
+}
+
+fn characters(text: &str, out: &mut Vec<u8>) {
+    for char in printable(text) {
+        out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+/// With a comma before each three digits, from 10,000.
+fn grouped(value: u64, out: &mut Vec<u8>) {
+    let begin = out.len();
+    integer(value, out);
+    if value >= 10_000 {
+        separated(begin, 3, b',', out);
+    }
+}
+
+fn signed_grouped(value: i64, out: &mut Vec<u8>) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    grouped(value.unsigned_abs(), out);
+}
+
+/// In its base, digits in groups.
+fn based(value: u64, base: Base, out: &mut Vec<u8>) {
+    let (prefix, bits, group): (&[u8], u32, usize) = match base {
+        Base::Decimal => return grouped(value, out),
+        Base::Hexadecimal => (b"0x", 4, 4),
+        Base::Octal => (b"0", 3, 3),
+        Base::Binary => (b"0b", 1, 8),
+    };
+    out.extend_from_slice(prefix);
+    let begin = out.len();
+    let digits = (u64::BITS - value.leading_zeros()).div_ceil(bits).max(1);
+    for place in (0..digits).rev() {
+        let digit = value >> (place * bits) & ((1 << bits) - 1);
+        let digit = u32::try_from(digit)
+            .ok()
+            .and_then(|digit| char::from_digit(digit, 16));
+        out.extend(digit.and_then(|digit| u8::try_from(digit).ok()));
+    }
+    separated(begin, group, b':', out);
+}
+
+/// Puts `between` in front of each full group of the digits from `begin`, but not before the first.
+fn separated(begin: usize, group: usize, between: u8, out: &mut Vec<u8>) {
+    let mut at = out.len();
+    while at > begin + group {
+        at -= group;
+        out.insert(at, between);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests_support::{Place, plain};
+
+    fn shown(events: impl FnOnce(&mut Details<&mut Vec<u8>>)) -> String {
+        let mut out = Vec::new();
+        let mut details = Details::new(&mut out);
+        events(&mut details);
+        details.finish().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_a_tree_of_its_fields() {
+        let place = Place::new("t", "s");
+        let head = Head {
+            cycles: Some(5_000_000_300),
+            time: Some(1_767_225_605_123_457_089),
+            name: Some("log:record"),
+            class: 1,
+        };
+        let text = shown(|details| {
+            details
+                .show(&head, place.origin(), |to| {
+                    to.begin_scope(Scope::CommonContext);
+                    to.begin_structure();
+                    to.member("vpid");
+                    to.signed(-15_062, plain());
+                    to.end_structure();
+                    to.end_scope();
+                    to.begin_scope(Scope::Payload);
+                    to.begin_structure();
+                    to.member("span");
+                    to.unsigned(
+                        0x40_1000,
+                        NumberFormat {
+                            base: Base::Hexadecimal,
+                            ..plain()
+                        },
+                    );
+                    to.member("fields");
+                    to.begin_array(2);
+                    to.element(0);
+                    to.begin_structure();
+                    to.member("key");
+                    to.text(b"po\x1brt");
+                    to.member("value");
+                    to.float(1234.5, 64);
+                    to.end_structure();
+                    to.element(1);
+                    to.begin_structure();
+                    to.end_structure();
+                    to.end_array();
+                    to.member("none");
+                    to.begin_array(0);
+                    to.end_array();
+                    to.member("after");
+                    to.unsigned(9999, plain());
+                    to.end_structure();
+                    to.end_scope();
+                    Ok(())
+                })
+                .unwrap();
+            let bare = Head {
+                cycles: None,
+                time: None,
+                name: None,
+                class: 2,
+            };
+            details.show(&bare, place.origin(), |_| Ok(())).unwrap();
+        });
+        assert_eq!(
+            text,
+            "[5,000,000,300 cycles, 1,767,225,605,123,457,089 ns from origin]\n\
+             {Trace 0, Stream class ID 3, Stream ID 4}\n\
+             Event `log:record` (Class ID 1):\n\
+             \x20 Common context:\n\
+             \x20   vpid: -15,062\n\
+             \x20 Payload:\n\
+             \x20   span: 0x40:1000\n\
+             \x20   fields: Length 2:\n\
+             \x20     [0]:\n\
+             \x20       key: po\u{fffd}rt\n\
+             \x20       value: 1234.500000\n\
+             \x20     [1]: Empty\n\
+             \x20   none: Empty\n\
+             \x20   after: 9999\n\
+             \n\
+             {Trace 0, Stream class ID 3, Stream ID 4}\n\
+             Event (Class ID 2)\n"
+        );
+    }
+
+    #[test]
+    fn digits_stand_in_groups() {
+        for (value, base, want) in [
+            (u64::MAX, Base::Hexadecimal, "0xffff:ffff:ffff:ffff"),
+            (0, Base::Hexadecimal, "0x0"),
+            (0o1234, Base::Octal, "01:234"),
+            (5, Base::Binary, "0b101"),
+            (1 << 8, Base::Binary, "0b1:00000000"),
+            (10_000, Base::Decimal, "10,000"),
+        ] {
+            let mut out = Vec::new();
+            based(value, base, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
+    }
+}

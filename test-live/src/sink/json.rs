@@ -1,0 +1,260 @@
+//! One JSON object a line, for programs.
+//!
+//! Members, in this order:
+//!
+//! | Member | Is | Present |
+//! |---|---|---|
+//! | `time` | nanoseconds since the clock's origin, usually 1970; or `null` | always |
+//! | `cycles` | the stream's clock | always |
+//! | `trace` | name of the trace | always |
+//! | `stream` | name of the stream | always |
+//! | `stream_class` | its number | always |
+//! | `stream_id` | its number in its class | if known |
+//! | `host`, `procname`, `vpid` | of the trace's environment | if it says |
+//! | `event` | name of the event; or `null` | always |
+//! | `loglevel` | 0 (worst) to 14 | if declared |
+//! | `packet` | packet context, an object | if any of it is visible |
+//! | `context` | the stream's event context | likewise |
+//! | `event_context` | the event's own context | likewise |
+//! | `fields` | payload | likewise |
+//!
+//! Fields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
+//! `{"value": 5, "labels": ["A", "B"]}`; floating point numbers that are not finite are the strings
+//! `"inf"`, `"-inf"` and `"nan"`; in texts, what is no UTF-8 is U+FFFD; blobs are hexadecimal text;
+//! absent optional fields are `null`; a variant is the value of the option that is taken.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use ctf::decode::{Event, FieldError};
+use ctf::model::EnvironmentValue;
+
+use super::json_fields::{Fields, Progress, Scopes};
+use super::json_text::{integer, string};
+use super::{Origin, Sink, SinkError};
+use crate::attach::StreamKey;
+
+/// Written at once when there is so much of it.
+const FULL: usize = 64 << 10;
+
+/// Writes one object a line; see the module for its members.
+#[derive(Debug)]
+pub struct Json<W> {
+    out: W,
+    buffer: Vec<u8>,
+    /// What is the same for all events of a stream.
+    streams: HashMap<StreamKey, Prefix>,
+}
+
+#[derive(Debug, Default)]
+struct Prefix {
+    /// Entries of the environment when it was written.
+    environment: usize,
+    text: Vec<u8>,
+}
+
+/// What an event says without its fields.
+struct Head<'a> {
+    time: Option<i64>,
+    cycles: u64,
+    event: Option<&'a str>,
+    log_level: Option<u8>,
+}
+
+impl<W: Write> Json<W> {
+    /// Into `out`, which needs no buffer of its own.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            buffer: Vec::with_capacity(FULL + (FULL >> 2)),
+            streams: HashMap::new(),
+        }
+    }
+
+    fn line(
+        &mut self,
+        head: &Head<'_>,
+        environment: &[(Arc<str>, EnvironmentValue)],
+        origin: Origin<'_>,
+        fields: impl FnOnce(&mut Fields<'_>) -> Result<(), FieldError>,
+    ) -> Result<(), SinkError> {
+        let out = &mut self.buffer;
+        let begin = out.len();
+        out.extend_from_slice(b"{\"time\":");
+        match head.time {
+            Some(time) => integer(time, out),
+            None => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(b",\"cycles\":");
+        integer(head.cycles, out);
+        let prefix = self.streams.entry(origin.stream.key).or_default();
+        if prefix.text.is_empty() || prefix.environment != environment.len() {
+            prefix.environment = environment.len();
+            prefix.text.clear();
+            write_prefix(origin, environment, &mut prefix.text);
+        }
+        out.extend_from_slice(&prefix.text);
+        out.extend_from_slice(b",\"event\":");
+        match head.event {
+            Some(name) => string(name, out),
+            None => out.extend_from_slice(b"null"),
+        }
+        if let Some(level) = head.log_level {
+            out.extend_from_slice(b",\"loglevel\":");
+            integer(level, out);
+        }
+        if let Err(error) = fields(&mut Fields::new(out, Progress::new(Scopes::Named, false))) {
+            out.truncate(begin);
+            return Err(error.into());
+        }
+        out.extend_from_slice(b"}\n");
+        if out.len() >= FULL {
+            self.drain()?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), SinkError> {
+        let written = self.out.write_all(&self.buffer);
+        self.buffer.clear();
+        Ok(written?)
+    }
+}
+
+fn write_prefix(
+    origin: Origin<'_>,
+    environment: &[(Arc<str>, EnvironmentValue)],
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b",\"trace\":");
+    string(&origin.trace.name, out);
+    out.extend_from_slice(b",\"stream\":");
+    string(&origin.stream.name, out);
+    out.extend_from_slice(b",\"stream_class\":");
+    integer(origin.stream.class, out);
+    if let Some(id) = origin.stream.id {
+        out.extend_from_slice(b",\"stream_id\":");
+        integer(id, out);
+    }
+    for (name, entry) in [
+        ("host", "hostname"),
+        ("procname", "procname"),
+        ("vpid", "vpid"),
+    ] {
+        let mut entries = environment.iter();
+        let Some((_, value)) = entries.find(|(known, _)| **known == *entry) else {
+            continue;
+        };
+        out.push(b',');
+        string(name, out);
+        out.push(b':');
+        match value {
+            EnvironmentValue::Integer(value) => integer(*value, out),
+            EnvironmentValue::Text(value) => string(value, out),
+        }
+    }
+}
+
+impl<W: Write> Sink for Json<W> {
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        let class = event.class();
+        let head = Head {
+            time: event.time(),
+            cycles: event.cycles(),
+            event: class.name(),
+            log_level: class.log_level().map(|level| level.0),
+        };
+        let environment = event.trace().environment();
+        self.line(&head, environment, origin, |fields| event.visit(fields))
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.drain()?;
+        Ok(self.out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ctf::decode::Visitor;
+    use ctf::model::Scope;
+
+    use super::*;
+    use crate::sink::tests_support::{Place, plain};
+
+    const HEAD: Head<'_> = Head {
+        time: Some(-5),
+        cycles: 7,
+        event: Some("a\"b"),
+        log_level: Some(6),
+    };
+
+    fn lines(json: &mut Json<Vec<u8>>) -> Vec<serde_json::Value> {
+        json.flush().unwrap();
+        let lines = json.out.split(|byte| *byte == b'\n');
+        let lines = lines.filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn an_event_is_one_line_with_all_its_scopes() {
+        let place = Place::new("host/session", "ust/chan_0");
+        let environment = [
+            ("hostname".into(), EnvironmentValue::Text("h\u{1}".into())),
+            ("vpid".into(), EnvironmentValue::Integer(12)),
+        ];
+        let mut json = Json::new(Vec::new());
+        let visit = |fields: &mut Fields<'_>| {
+            for scope in [Scope::PacketContext, Scope::CommonContext, Scope::Payload] {
+                fields.begin_scope(scope);
+                fields.begin_structure();
+                fields.member("x");
+                fields.unsigned(1, plain());
+                fields.end_structure();
+                fields.end_scope();
+            }
+            Ok(())
+        };
+        json.line(&HEAD, &environment, place.origin(), visit)
+            .unwrap();
+        let silent = Head {
+            time: None,
+            event: None,
+            log_level: None,
+            ..HEAD
+        };
+        json.line(&silent, &environment, place.origin(), |_| Ok(()))
+            .unwrap();
+        assert_eq!(
+            lines(&mut json),
+            [
+                serde_json::json!({
+                    "time": -5, "cycles": 7, "trace": "host/session", "stream": "ust/chan_0",
+                    "stream_class": 3, "stream_id": 4, "host": "h\u{1}", "vpid": 12,
+                    "event": "a\"b", "loglevel": 6,
+                    "packet": {"x": 1}, "context": {"x": 1}, "fields": {"x": 1},
+                }),
+                serde_json::json!({
+                    "time": null, "cycles": 7, "trace": "host/session", "stream": "ust/chan_0",
+                    "stream_class": 3, "stream_id": 4, "host": "h\u{1}", "vpid": 12,
+                    "event": null,
+                }),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_shown_leaves_no_half_line() {
+        let place = Place::new("t", "s");
+        let mut json = Json::new(Vec::new());
+        let failed = json.line(&HEAD, &[], place.origin(), |fields| {
+            fields.begin_scope(Scope::Payload);
+            Err(FieldError::EmptyEvent)
+        });
+        assert!(failed.is_err());
+        assert!(lines(&mut json).is_empty());
+    }
+}

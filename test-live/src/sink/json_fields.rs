@@ -1,0 +1,327 @@
+//! The fields of an event as JSON.
+
+use ctf::decode::{NumberFormat, Visitor};
+use ctf::model::{Labels, Scope};
+
+use super::json_text::{escaped, float, hex, integer, lossy_string, string};
+
+/// What the members of a scope become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scopes {
+    /// Each scope becomes a member that is an object.
+    Named,
+    /// The members of all scopes lie side by side; no braces around them. Enumerations are their
+    /// labels only, for people.
+    Flat,
+}
+
+/// Where the writing of fields stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    scopes: Scopes,
+    /// Nothing stands yet in the object or array that is being written.
+    first: bool,
+    /// Structures and arrays that are open.
+    depth: usize,
+}
+
+impl Progress {
+    /// At the beginning, where nothing of the object around has been written if `first`.
+    pub(crate) const fn new(scopes: Scopes, first: bool) -> Self {
+        Self {
+            scopes,
+            first,
+            depth: 0,
+        }
+    }
+}
+
+/// Writes fields as JSON.
+#[derive(Debug)]
+pub(crate) struct Fields<'b> {
+    out: &'b mut Vec<u8>,
+    progress: Progress,
+}
+
+impl<'b> Fields<'b> {
+    /// Into `out`, from where `progress` stands.
+    pub(crate) fn new(out: &'b mut Vec<u8>, progress: Progress) -> Self {
+        Self { out, progress }
+    }
+
+    /// Where it stands.
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn comma(&mut self) {
+        if !self.progress.first {
+            self.out.push(b',');
+        }
+        self.progress.first = false;
+    }
+
+    fn name(&mut self, name: &str) {
+        self.comma();
+        string(name, self.out);
+        self.out.push(b':');
+    }
+
+    fn open(&mut self, brace: u8) {
+        if self.progress.depth > 0 || self.progress.scopes == Scopes::Named {
+            self.out.push(brace);
+            self.progress.first = true;
+        }
+        self.progress.depth += 1;
+    }
+
+    fn close(&mut self, brace: u8) {
+        self.progress.depth = self.progress.depth.saturating_sub(1);
+        if self.progress.depth > 0 || self.progress.scopes == Scopes::Named {
+            self.out.push(brace);
+            self.progress.first = false;
+        }
+    }
+
+    fn labelled<'l>(&mut self, value: impl itoa::Integer, labels: impl Iterator<Item = &'l str>) {
+        if self.progress.scopes == Scopes::Flat {
+            return self.labels_only(value, labels);
+        }
+        self.out.extend_from_slice(b"{\"value\":");
+        integer(value, self.out);
+        self.out.extend_from_slice(b",\"labels\":[");
+        for (place, label) in labels.enumerate() {
+            if place > 0 {
+                self.out.push(b',');
+            }
+            string(label, self.out);
+        }
+        self.out.extend_from_slice(b"]}");
+    }
+
+    /// The labels as one text; as boolean if that is what they say; the number if there is none.
+    fn labels_only<'l>(
+        &mut self,
+        value: impl itoa::Integer,
+        mut labels: impl Iterator<Item = &'l str>,
+    ) {
+        let Some(first) = labels.next() else {
+            return integer(value, self.out);
+        };
+        let begin = self.out.len();
+        string(first, self.out);
+        let mut one = true;
+        for label in labels {
+            self.out.pop();
+            self.out.extend_from_slice(b" | ");
+            escaped(label, self.out);
+            self.out.push(b'"');
+            one = false;
+        }
+        if one && matches!(first, "true" | "false") {
+            self.out.truncate(begin);
+            self.out.extend_from_slice(first.as_bytes());
+        }
+    }
+}
+
+/// Under which name a scope stands in an event's object.
+pub(crate) const fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::PacketHeader | Scope::EventHeader => "header",
+        Scope::PacketContext => "packet",
+        Scope::CommonContext => "context",
+        Scope::SpecificContext => "event_context",
+        Scope::Payload => "fields",
+    }
+}
+
+/// The flags of a bit map whose ranges have a bit that is set.
+pub(crate) fn flags_of(value: u64, flags: &Labels) -> impl Iterator<Item = &str> {
+    let set = move |range: &(i128, i128)| {
+        (0..64u32)
+            .any(|bit| value >> bit & 1 == 1 && (range.0..=range.1).contains(&i128::from(bit)))
+    };
+    let labels = flags.0.iter();
+    labels
+        .filter(move |label| label.ranges.iter().any(set))
+        .map(|label| &*label.name)
+}
+
+impl Visitor for Fields<'_> {
+    fn begin_scope(&mut self, scope: Scope) {
+        self.progress.depth = 0;
+        if self.progress.scopes == Scopes::Named {
+            self.name(scope_name(scope));
+        }
+    }
+
+    fn begin_structure(&mut self) {
+        self.open(b'{');
+    }
+
+    fn member(&mut self, name: &str) {
+        self.name(name);
+    }
+
+    fn end_structure(&mut self) {
+        self.close(b'}');
+    }
+
+    fn begin_array(&mut self, _length: u64) {
+        self.open(b'[');
+    }
+
+    fn element(&mut self, _index: u64) {
+        self.comma();
+    }
+
+    fn end_array(&mut self) {
+        self.close(b']');
+    }
+
+    fn begin_optional(&mut self, present: bool) {
+        if !present {
+            self.out.extend_from_slice(b"null");
+        }
+    }
+
+    fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
+        match format.labels {
+            Some(labels) => self.labelled(value, labels.of(i128::from(value))),
+            None => integer(value, self.out),
+        }
+    }
+
+    fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
+        match format.labels {
+            Some(labels) => self.labelled(value, labels.of(i128::from(value))),
+            None => integer(value, self.out),
+        }
+    }
+
+    fn float(&mut self, value: f64, bits: u8) {
+        float(value, bits, self.out);
+    }
+
+    fn boolean(&mut self, value: bool) {
+        let text: &[u8] = if value { b"true" } else { b"false" };
+        self.out.extend_from_slice(text);
+    }
+
+    fn bit_array(&mut self, value: u64, _bits: u8, flags: Option<&Labels>) {
+        match flags {
+            Some(flags) => self.labelled(value, flags_of(value, flags)),
+            None => integer(value, self.out),
+        }
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        lossy_string(bytes, self.out);
+    }
+
+    fn blob(&mut self, bytes: &[u8], _media_type: &str) {
+        self.out.push(b'"');
+        hex(bytes, self.out);
+        self.out.push(b'"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests_support::{labels, plain};
+
+    fn written(scopes: Scopes, walk: impl FnOnce(&mut Fields<'_>)) -> String {
+        let mut out = Vec::new();
+        walk(&mut Fields::new(&mut out, Progress::new(scopes, true)));
+        String::from_utf8(out).unwrap()
+    }
+
+    fn nested(fields: &mut Fields<'_>) {
+        fields.begin_scope(Scope::Payload);
+        fields.begin_structure();
+        fields.member("a");
+        fields.unsigned(u64::MAX, plain());
+        fields.member("list");
+        fields.begin_array(2);
+        fields.element(0);
+        fields.begin_structure();
+        fields.member("x");
+        fields.signed(-1, plain());
+        fields.end_structure();
+        fields.element(1);
+        fields.begin_variant(Some("v"));
+        fields.text(b"t\"\\\n\x01\x7F\xFF!");
+        fields.end_variant();
+        fields.end_array();
+        fields.member("nothing");
+        fields.begin_optional(false);
+        fields.end_optional();
+        fields.member("empty");
+        fields.begin_structure();
+        fields.end_structure();
+        fields.member("blob");
+        fields.blob(&[0, 0xAB], "x/y");
+        fields.end_structure();
+        fields.end_scope();
+    }
+
+    #[test]
+    fn structures_arrays_and_texts_become_json() {
+        let body = concat!(
+            r#""a":18446744073709551615,"list":[{"x":-1},"t\"\\\n\u0001\u007f"#,
+            "\u{fffd}",
+            r#"!"],"nothing":null,"empty":{},"blob":"00ab""#
+        );
+        let named = format!("{{{}}}", written(Scopes::Named, nested));
+        assert_eq!(named, format!(r#"{{"fields":{{{body}}}}}"#));
+        assert_eq!(written(Scopes::Flat, nested), body);
+        serde_json::from_str::<serde_json::Value>(&named).unwrap();
+    }
+
+    #[test]
+    fn enumerations_show_value_and_labels() {
+        let labels = labels(&[("low", 0, 9), ("five", 5, 5)]);
+        let format = NumberFormat {
+            labels: Some(&labels),
+            ..plain()
+        };
+        assert_eq!(
+            written(Scopes::Named, |fields| fields.unsigned(5, format)),
+            r#"{"value":5,"labels":["low","five"]}"#
+        );
+        assert_eq!(
+            written(Scopes::Named, |fields| fields.signed(-5, format)),
+            r#"{"value":-5,"labels":[]}"#
+        );
+        assert_eq!(
+            written(Scopes::Named, |fields| fields.bit_array(
+                1 << 5,
+                8,
+                Some(&labels)
+            )),
+            r#"{"value":32,"labels":["low","five"]}"#
+        );
+    }
+
+    #[test]
+    fn people_are_shown_labels_only() {
+        let labels = labels(&[("low", 0, 9), ("five", 5, 5), ("true", 11, 11)]);
+        let format = NumberFormat {
+            labels: Some(&labels),
+            ..plain()
+        };
+        for (value, want) in [
+            (5, r#""low | five""#),
+            (4, r#""low""#),
+            (10, "10"),
+            (11, "true"),
+        ] {
+            assert_eq!(
+                written(Scopes::Flat, |fields| fields.unsigned(value, format)),
+                want
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Where events go. One file for each sink.
+
+pub mod counter;
+pub mod ctf;
+pub mod details;
+pub mod dummy;
+pub mod json;
+pub(crate) mod json_fields;
+mod json_text;
+pub mod losses;
+pub mod tef;
+mod terminal;
+#[cfg(test)]
+pub(crate) mod tests_support;
+pub mod text;
+
+use std::io;
+
+use ::ctf::decode::{Event, FieldError, LostEvents};
+use thiserror::Error;
+
+use crate::attach::{StreamInfo, TraceInfo};
+
+/// Takes what has been put in order.
+pub trait Sink {
+    /// One event, in order of time over all streams.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
+
+    /// A whole packet, before its first event. Only sinks that copy packets look at it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
+        let _ = (bytes, origin);
+        Ok(())
+    }
+
+    /// More metadata of a trace, before the packets that need it. Only sinks that copy look at it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {
+        let _ = (bytes, trace);
+        Ok(())
+    }
+
+    /// Events or packets that were lost, where that was found.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
+        let _ = (loss, origin);
+        Ok(())
+    }
+
+    /// Nothing more can be shown for now: what has been held back must be seen.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn flush(&mut self) -> Result<(), SinkError>;
+
+    /// Nothing further comes.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.flush()
+    }
+}
+
+/// Where an event is from.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// Its trace.
+    pub trace: &'a TraceInfo,
+    /// Its stream.
+    pub stream: &'a StreamInfo,
+}
+
+/// What was lost on a stream, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// What.
+    pub what: Lost,
+    /// Nanoseconds since the clock's origin; none if it is not known.
+    pub begin: Option<i64>,
+    /// Likewise.
+    pub end: Option<i64>,
+}
+
+/// What was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// Events.
+    Events(LostEvents),
+    /// Packets.
+    Packets(u64),
+}
+
+/// An event that cannot be shown.
+#[derive(Debug, Error)]
+pub enum SinkError {
+    /// The output cannot be written.
+    #[error("cannot write the output")]
+    Write(#[from] io::Error),
+    /// The event's bytes are not what they were when it was found.
+    #[error("cannot show an event")]
+    Field(#[from] FieldError),
+}

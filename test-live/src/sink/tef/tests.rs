@@ -1,0 +1,372 @@
+//! Events that are told field by field, and the JSON that comes of them.
+
+use ctf::decode::{NumberFormat, Visitor};
+use ctf::model::{Labels, Scope};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::sink::tests_support::{Place, labels, plain};
+
+/// What is written of some events.
+fn records(times: Times, events: impl FnOnce(&mut Tef<&mut Vec<u8>>)) -> Vec<Value> {
+    let mut out = Vec::new();
+    let mut tef = Tef::new(&mut out, times);
+    events(&mut tef);
+    tef.finish().unwrap();
+    drop(tef);
+    let mut whole: Value = serde_json::from_slice(&out).unwrap();
+    serde_json::from_value(whole["traceEvents"].take()).unwrap()
+}
+
+fn scope(to: &mut Gather, scope: Scope, members: impl FnOnce(&mut Gather)) {
+    to.begin_scope(scope);
+    to.begin_structure();
+    members(to);
+    to.end_structure();
+    to.end_scope();
+}
+
+fn number(to: &mut Gather, name: &str, value: u64) {
+    to.member(name);
+    to.unsigned(value, plain());
+}
+
+fn text(to: &mut Gather, name: &str, value: &str) {
+    to.member(name);
+    to.text(value.as_bytes());
+}
+
+fn thread(to: &mut Gather) {
+    scope(to, Scope::PacketContext, |to| number(to, "cpu_id", 3));
+    scope(to, Scope::CommonContext, |to| {
+        number(to, "vpid", 100);
+        number(to, "vtid", 101);
+        text(to, "procname", "render");
+    });
+}
+
+fn labelled(labels: &Labels) -> NumberFormat<'_> {
+    NumberFormat {
+        labels: Some(labels),
+        ..plain()
+    }
+}
+
+#[test]
+fn an_event_is_an_instant_with_its_payload_and_foreign_contexts() {
+    let place = Place::new("t", "s");
+    let environment = Environment {
+        host: Some("h"),
+        ..Environment::default()
+    };
+    let records = records(Times::Absolute, |tef| {
+        for time in [1_234_567, -1] {
+            tef.shown(
+                "p:e",
+                &Kind::Instant,
+                Some(time),
+                environment,
+                place.origin(),
+                |to| {
+                    thread(to);
+                    scope(to, Scope::SpecificContext, |to| number(to, "perf", 9));
+                    scope(to, Scope::Payload, |to| {
+                        number(to, "n", 1);
+                        to.member("a");
+                        to.begin_array(1);
+                        to.element(0);
+                        to.text(b"x\"\xFF");
+                        to.end_array();
+                    });
+                    Ok(())
+                },
+            )
+            .unwrap();
+        }
+    });
+    let args = json!({
+        "n": 1, "a": ["x\"\u{fffd}"],
+        "context": {"cpu_id": 3, "vpid": 100, "vtid": 101, "procname": "render", "perf": 9},
+    });
+    let event = |time: Value| {
+        json!({
+            "ph": "i", "name": "p:e", "cat": "p", "ts": time, "s": "t",
+            "pid": 100, "tid": 101, "args": args,
+        })
+    };
+    let name = |what: &str, tid: u64, name: &str| json!({"ph": "M", "name": what, "pid": 100, "tid": tid, "args": {"name": name}});
+    assert_eq!(
+        records,
+        [
+            name("process_name", 0, "render @ h"),
+            name("thread_name", 101, "render"),
+            event(json!(1234.567)),
+            event(json!(-0.001)),
+        ]
+    );
+}
+
+#[test]
+fn a_trace_without_threads_is_shown_by_cpu() {
+    let place = Place::new("host/kernel", "s");
+    let kernel = Environment {
+        is_kernel: true,
+        ..Environment::default()
+    };
+    let begin = Kind::of("syscall_entry_read", |_| true);
+    let irq = Kind::of("irq_handler_entry", |_| true);
+    let records = records(Times::SinceFirst, |tef| {
+        for (kind, time) in [(&begin, 5000), (&irq, 6500)] {
+            tef.shown("e", kind, Some(time), kernel, place.origin(), |to| {
+                scope(to, Scope::PacketContext, |to| number(to, "cpu_id", 1));
+                Ok(())
+            })
+            .unwrap();
+        }
+    });
+    let phases: Vec<_> = records
+        .iter()
+        .map(|record| record["ph"].as_str().unwrap())
+        .collect();
+    assert_eq!(phases, ["M", "M", "i", "B"]);
+    assert_eq!(records[0]["args"]["name"], "host/kernel");
+    assert_eq!(records[1]["args"]["name"], "CPU 1");
+    assert_eq!(records[2]["ts"], json!(0));
+    assert_eq!(records[3]["ts"], json!(1.5));
+    assert_eq!(records[3]["name"], "irq_handler");
+    assert_eq!(records[3]["args"], json!({}));
+}
+
+#[test]
+fn processes_of_two_hosts_with_one_number_stay_apart() {
+    let (one, two) = (Place::new("a", "s"), Place::new("b", "s"));
+    let records = records(Times::Absolute, |tef| {
+        for (place, host) in [(&one, "a"), (&two, "b"), (&one, "a")] {
+            let environment = Environment {
+                host: Some(host),
+                ..Environment::default()
+            };
+            tef.shown(
+                "e",
+                &Kind::Instant,
+                Some(0),
+                environment,
+                place.origin(),
+                |to| {
+                    thread(to);
+                    Ok(())
+                },
+            )
+            .unwrap();
+        }
+    });
+    let events = records.iter().filter(|record| record["ph"] == "i");
+    let pids: Vec<_> = events
+        .map(|record| record["pid"].as_u64().unwrap())
+        .collect();
+    assert_eq!(pids[0], 100);
+    assert_ne!(pids[1], 100);
+    assert_eq!(pids[2], 100);
+}
+
+#[test]
+fn functions_are_spans_named_by_their_address() {
+    let place = Place::new("a", "s");
+    let records = records(Times::Absolute, |tef| {
+        for kind in [Kind::FunctionEntry, Kind::FunctionExit] {
+            let none = Environment::default();
+            tef.shown(
+                "lttng_ust_cyg_profile:f",
+                &kind,
+                Some(0),
+                none,
+                place.origin(),
+                |to| {
+                    thread(to);
+                    scope(to, Scope::Payload, |to| number(to, "addr", 0x40_1000));
+                    Ok(())
+                },
+            )
+            .unwrap();
+        }
+    });
+    let spans: Vec<_> = records[2..]
+        .iter()
+        .map(|record| (&record["ph"], &record["name"]))
+        .collect();
+    assert_eq!(
+        spans,
+        [
+            (&json!("B"), &json!("0x401000")),
+            (&json!("E"), &json!("0x401000"))
+        ]
+    );
+}
+
+/// As our producers write arguments.
+fn arguments(to: &mut Gather, name: &str) {
+    to.member(name);
+    to.begin_array(7);
+    let flag = labels(&[("false", 0, 0), ("true", 1, 1)]);
+    let kinds = ["nil", "flag", "sint", "uint", "real", "text", "text"];
+    for (index, kind) in kinds.into_iter().enumerate() {
+        to.element(index as u64);
+        to.begin_structure();
+        text(to, "key", &format!("{kind}{index}"));
+        number(to, "kind", index as u64);
+        to.member("value");
+        to.begin_variant(Some(kind));
+        match index {
+            0 => to.unsigned(0, plain()),
+            1 => to.unsigned(1, labelled(&flag)),
+            2 => to.signed(-4096, plain()),
+            3 => to.unsigned(u64::MAX, plain()),
+            4 => to.float(0.75, 64),
+            5 => to.text(br#"{"a": [1, null]}"#),
+            _ => to.text(br#"{"not json"#),
+        }
+        to.end_variant();
+        to.end_structure();
+    }
+    to.end_array();
+}
+
+fn arguments_json() -> Value {
+    json!({
+        "nil0": null, "flag1": true, "sint2": -4096, "uint3": u64::MAX, "real4": 0.75,
+        "text5": {"a": [1, null]}, "text6": "{\"not json",
+    })
+}
+
+#[test]
+fn a_record_becomes_again_what_it_was() {
+    let place = Place::new("a", "s");
+    let phases = labels(&[("X", 88, 88), ("i", 105, 105)]);
+    let of = |tef: &mut Tef<&mut Vec<u8>>, phase, flow| {
+        let none = Environment::default();
+        tef.shown(
+            "tef:event",
+            &Kind::Record,
+            Some(10_000),
+            none,
+            place.origin(),
+            |to| {
+                thread(to);
+                scope(to, Scope::Payload, |to| {
+                    to.member("ph");
+                    to.unsigned(phase, labelled(&phases));
+                    text(to, "name", "upload");
+                    text(to, "cat", "io");
+                    number(to, "dur_ns", 2500);
+                    number(to, "flow_id", flow);
+                    number(to, "_args_length", 7);
+                    arguments(to, "args");
+                });
+                Ok(())
+            },
+        )
+        .unwrap();
+    };
+    let records = records(Times::Absolute, |tef| {
+        of(tef, 88, 0);
+        of(tef, u64::from(b's'), 0xAB_CDEF);
+        of(tef, 105, 0);
+    });
+    assert_eq!(
+        records[2..],
+        [
+            json!({
+                "ph": "X", "name": "upload", "cat": "io", "ts": 10, "dur": 2.5,
+                "pid": 100, "tid": 101, "args": arguments_json(),
+            }),
+            json!({
+                "ph": "s", "name": "upload", "cat": "io", "ts": 10, "id": "0xabcdef",
+                "pid": 100, "tid": 101, "args": arguments_json(),
+            }),
+            json!({
+                "ph": "i", "name": "upload", "cat": "io", "ts": 10, "s": "t",
+                "pid": 100, "tid": 101, "args": arguments_json(),
+            }),
+        ]
+    );
+}
+
+#[test]
+fn records_of_logs_and_spans_are_instants_and_spans() {
+    let place = Place::new("a", "s");
+    let levels = labels(&[("INFO", 3, 3)]);
+    let none = Environment::default();
+    let records = records(Times::Absolute, |tef| {
+        tef.shown(
+            "log:record",
+            &Kind::Log,
+            Some(0),
+            none,
+            place.origin(),
+            |to| {
+                thread(to);
+                scope(to, Scope::Payload, |to| {
+                    to.member("level");
+                    to.unsigned(3, labelled(&levels));
+                    text(to, "target", "app::http");
+                    text(to, "message", "listening");
+                    text(to, "file", "src/http.rs");
+                    number(to, "line", 42);
+                    number(to, "span", 0x11);
+                    arguments(to, "fields");
+                });
+                Ok(())
+            },
+        )
+        .unwrap();
+        for kind in [Kind::SpanEnter, Kind::SpanExit] {
+            tef.shown("span:x", &kind, Some(0), none, place.origin(), |to| {
+                thread(to);
+                scope(to, Scope::Payload, |to| {
+                    number(to, "span", 0x11);
+                    if kind == Kind::SpanEnter {
+                        text(to, "name", "request");
+                        text(to, "target", "app::http");
+                    }
+                });
+                Ok(())
+            })
+            .unwrap();
+        }
+    });
+    let mut args = arguments_json();
+    for (name, value) in [
+        ("level", json!("INFO")),
+        ("file", json!("src/http.rs")),
+        ("line", json!(42)),
+        ("span", json!("0x11")),
+    ] {
+        args[name] = value;
+    }
+    assert_eq!(
+        records[2],
+        json!({
+            "ph": "i", "name": "listening", "cat": "app::http", "ts": 0, "s": "t",
+            "pid": 100, "tid": 101, "args": args,
+        })
+    );
+    assert_eq!(records[3]["ph"], "B");
+    assert_eq!(records[3]["name"], "request");
+    assert_eq!(records[3]["cat"], "app::http");
+    assert_eq!(records[4]["ph"], "E");
+    assert_eq!(records[4]["args"], json!({"span": "0x11"}));
+}
+
+#[test]
+fn a_trace_of_no_events_and_one_that_is_dropped_are_whole() {
+    assert!(records(Times::Absolute, |_| ()).is_empty());
+    let mut out = Vec::new();
+    let place = Place::new("a", "s");
+    let mut tef = Tef::new(&mut out, Times::Absolute);
+    let none = Environment::default();
+    tef.shown("e", &Kind::Instant, None, none, place.origin(), |_| Ok(()))
+        .unwrap();
+    tef.flush().unwrap();
+    drop(tef);
+    serde_json::from_slice::<Value>(&out).unwrap();
+}

@@ -1,0 +1,23 @@
+//! What a terminal must not be told by a trace.
+
+/// `text` with each control character replaced, so that no name from a trace moves the cursor.
+pub(crate) fn printable(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|char| {
+        if char.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            char
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_both_sets_are_replaced() {
+        let shown: String = printable("a\u{1b}[2J\u{9b}é\n").collect();
+        assert_eq!(shown, "a\u{fffd}[2J\u{fffd}é\u{fffd}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What a line says between the time and the fields: where the event is from, and its name.
+
+use ctf::decode::Event;
+use ctf::model::EnvironmentValue;
+
+use super::style::Style;
+use crate::attach::TraceInfo;
+
+/// Which parts stand before the event's name. (`--fields`)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fields {
+    /// The trace's name.
+    pub trace: bool,
+    /// `hostname` of the environment.
+    pub hostname: bool,
+    /// `domain` of the environment.
+    pub domain: bool,
+    /// `procname` of the environment.
+    pub procname: bool,
+    /// `vpid` of the environment.
+    pub vpid: bool,
+    /// The event class' log level.
+    pub log_level: bool,
+    /// The event class' EMF URI.
+    pub emf_uri: bool,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self {
+            trace: false,
+            hostname: true,
+            domain: false,
+            procname: true,
+            vpid: true,
+            log_level: false,
+            emf_uri: false,
+        }
+    }
+}
+
+/// What stands between the time and the fields of `event`, and of all others of its class.
+pub(super) fn header(
+    event: &Event<'_>,
+    trace: &TraceInfo,
+    fields: Fields,
+    named: bool,
+    style: &Style,
+) -> Box<[u8]> {
+    let class = event.class();
+    let environment = |name| match event.trace().environment_value(name)? {
+        EnvironmentValue::Text(text) => Some(text.to_string()),
+        EnvironmentValue::Integer(number) => Some(number.to_string()),
+    };
+    let log_level = || {
+        let level = class.log_level()?;
+        Some(format!("{} ({})", level.name()?, level.0))
+    };
+    let parts = [
+        (fields.hostname, "trace:hostname", environment("hostname")),
+        (fields.domain, "trace:domain", environment("domain")),
+        (fields.procname, "trace:procname", environment("procname")),
+        (
+            fields.vpid,
+            "trace:vpid",
+            environment("vpid").map(|vpid| format!("({vpid})")),
+        ),
+        (fields.log_level, "loglevel", log_level()),
+        (
+            fields.emf_uri,
+            "model.emf.uri",
+            class.emf_uri().map(str::to_owned),
+        ),
+    ];
+    let name = |name: &str| format!("{}{name}{} = ", style.name, style.end);
+    let mut text = String::new();
+    if fields.trace {
+        if named {
+            text.push_str(&name("trace"));
+        }
+        text.push_str(&trace.name);
+        if named {
+            // The empty element between the two is what scripts know.
+            text.push_str(", , ");
+        }
+    }
+    let mut shown = parts
+        .iter()
+        .filter(|(wanted, _, _)| *wanted)
+        .filter_map(|(_, part, value)| Some((part, value.as_ref()?)))
+        .peekable();
+    let any = shown.peek().is_some();
+    while let Some((part, value)) = shown.next() {
+        if named {
+            text.push_str(&name(part));
+            text.push_str(value);
+            text.push_str(", ");
+        } else {
+            text.push_str(value);
+            if shown.peek().is_some() {
+                text.push(':');
+            }
+        }
+    }
+    if any && !named {
+        text.push(' ');
+    }
+    if named {
+        text.push_str(&name("name"));
+    }
+    text.push_str(style.event);
+    text.push_str(class.name().unwrap_or("<unknown>"));
+    text.push_str(style.end);
+    text.push_str(if named { ", " } else { ": " });
+    text.into_bytes().into()
+}

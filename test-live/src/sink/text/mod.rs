@@ -1,0 +1,150 @@
+//! One line for each event, to the byte as `babeltrace2`'s `sink.text.pretty` writes it (version
+//! 2.0.4), so that scripts and people find what they know.
+
+mod class;
+mod header;
+mod number;
+mod program;
+mod style;
+mod time;
+mod values;
+
+use std::io::Write;
+
+use ctf::decode::Event;
+
+pub use header::Fields;
+pub use time::{ClockFormat, Times};
+pub use values::Names;
+
+use self::class::Classes;
+use self::style::Style;
+use super::{Origin, Sink, SinkError};
+
+/// Written out when so many bytes have gathered, and when nothing more can be shown.
+const BUFFER: usize = 64 << 10;
+
+/// How lines look. What `babeltrace2` calls the same is the same.
+#[derive(Debug, Clone, Default)]
+pub struct TextOptions {
+    /// `--clock-*`
+    pub clock: ClockFormat,
+    /// `--no-delta`
+    pub no_delta: bool,
+    /// `--names`
+    pub names: Names,
+    /// `--fields`
+    pub fields: Fields,
+    /// `--color`
+    pub colour: bool,
+}
+
+/// Writes events as lines.
+pub struct TextSink<W> {
+    output: W,
+    out: Vec<u8>,
+    options: TextOptions,
+    style: Style,
+    times: Times,
+    classes: Classes,
+    /// Cycles and time of the event before.
+    before: Option<(u64, Option<i64>)>,
+}
+
+impl<W: Write> TextSink<W> {
+    /// Writes to `output`.
+    pub fn new(output: W, options: TextOptions) -> Self {
+        let style = if options.colour {
+            Style::coloured()
+        } else {
+            Style::plain()
+        };
+        Self {
+            output,
+            out: Vec::with_capacity(BUFFER + (BUFFER >> 2)),
+            style,
+            times: Times::new(options.clock.clone()),
+            classes: Classes::new(options.fields, options.names, style),
+            options,
+            before: None,
+        }
+    }
+
+    /// The time of an event, and how much later it is than the one before.
+    fn write_time(&mut self, event: &Event<'_>) {
+        if event.stream_class().timescale().is_none() {
+            return;
+        }
+        let (cycles, time) = (event.cycles(), event.time());
+        let before = self.before.replace((cycles, time));
+        let named = self.options.names.header;
+        let out = &mut self.out;
+        let put = |out: &mut Vec<u8>, text: &str| out.extend_from_slice(text.as_bytes());
+        if named {
+            put(out, self.style.name);
+            put(out, "timestamp");
+            put(out, self.style.end);
+            put(out, " = ");
+        } else {
+            out.push(b'[');
+        }
+        put(out, self.style.time);
+        match time {
+            Some(time) if !self.times.shows_cycles() => self.times.write(out, time),
+            Some(_) => Times::write_cycles(out, cycles),
+            None if self.times.shows_cycles() => Times::write_cycles(out, cycles),
+            None => put(out, "??:??:??.?????????"),
+        }
+        put(out, self.style.end);
+        put(out, if named { ", " } else { "] " });
+        if self.options.no_delta {
+            return;
+        }
+        if named {
+            put(out, self.style.name);
+            put(out, "delta");
+            put(out, self.style.end);
+            put(out, " = ");
+        } else {
+            put(out, "(");
+        }
+        let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
+        let went_back = match before {
+            Some((before, _)) if self.times.shows_cycles() => cycles < before,
+            Some((_, Some(before))) => since(before) < 0,
+            _ => false,
+        };
+        put(out, if went_back { "-" } else { "+" });
+        match (self.times.shows_cycles(), before) {
+            (true, None) => put(out, "????????????"),
+            (true, Some((before, _))) => time::padded(out, cycles.abs_diff(before), 12),
+            (false, Some((_, Some(before)))) if time.is_some() => {
+                time::seconds(out, since(before).unsigned_abs());
+            }
+            (false, _) => put(out, "?.?????????"),
+        }
+        put(out, if named { ", " } else { ") " });
+    }
+}
+
+impl<W: Write> Sink for TextSink<W> {
+    fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.write_time(event);
+        self.classes.write(event, origin, &mut self.out)?;
+        self.out.push(b'\n');
+        if self.out.len() >= BUFFER {
+            self.output.write_all(&self.out)?;
+            self.out.clear();
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        if !self.out.is_empty() {
+            self.output.write_all(&self.out)?;
+            self.out.clear();
+        }
+        self.output.flush()?;
+        Ok(())
+    }
+}

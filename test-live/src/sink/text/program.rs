@@ -1,0 +1,158 @@
+//! How the fields of one event class become text. Put together once for each class: what is the
+//! same in all its events is one piece of text between two values.
+
+use ctf::decode::{FieldError, Fields};
+use ctf::model::{Base, Encoding, FieldClass, Integer, Scope, Structure};
+
+use super::number;
+use super::style::Style;
+use super::values::{Names, Values, escape};
+
+/// What is to be written, step by step.
+#[derive(Debug, Default)]
+pub(super) struct Program(Vec<Step>);
+
+#[derive(Debug)]
+enum Step {
+    /// This text.
+    Literal(Vec<u8>),
+    /// Nothing, but a structure begins here.
+    Align(u32),
+    /// A number without sign, in base 10.
+    Unsigned(Integer),
+    /// A number with sign, in base 10.
+    Signed(Integer),
+    /// A text with its quotes.
+    String,
+    /// Any other field, with names or without.
+    Other(FieldClass, bool),
+    /// Nothing: a field that is not shown.
+    Hidden(FieldClass),
+}
+
+impl Program {
+    /// For `roots`, one after the other. `follows`: something has been written before.
+    pub(super) fn new<'s>(
+        roots: impl IntoIterator<Item = (Scope, &'s Structure)>,
+        names: Names,
+        style: &Style,
+        mut follows: bool,
+    ) -> Self {
+        let mut program = Self::default();
+        for (scope, root) in roots {
+            if root.is_hidden() {
+                program.hide(root);
+                continue;
+            }
+            if follows {
+                program.literal(", ");
+            }
+            follows = true;
+            if names.scope {
+                program.literal(style.name);
+                program.literal(scope.name());
+                program.literal(style.end);
+                program.literal(" = ");
+            }
+            let named = match scope {
+                Scope::Payload => names.payload,
+                _ => names.context,
+            };
+            program.structure(root, named, style);
+        }
+        program
+    }
+
+    /// Writes what `fields` say.
+    pub(super) fn run(
+        &self,
+        mut fields: Fields<'_>,
+        out: &mut Vec<u8>,
+        style: &Style,
+    ) -> Result<(), FieldError> {
+        for step in &self.0 {
+            match step {
+                Step::Literal(text) => out.extend_from_slice(text),
+                Step::Unsigned(class) => number::decimal(out, fields.number(class)?),
+                Step::Signed(class) => {
+                    number::signed_decimal(out, fields.number(class)?.cast_signed());
+                }
+                Step::String => escape(out, fields.string()?),
+                Step::Align(alignment) => fields.align(*alignment),
+                Step::Other(class, named) => {
+                    fields.visit(class, &mut Values::new(out, style, *named))?;
+                }
+                Step::Hidden(class) => fields.pass(class)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn structure(&mut self, structure: &Structure, named: bool, style: &Style) {
+        self.0.push(Step::Align(structure.alignment));
+        self.literal("{");
+        let mut first = true;
+        for member in &structure.members {
+            if member.hidden {
+                self.0.push(Step::Hidden(member.class.clone()));
+                continue;
+            }
+            self.literal(if first { " " } else { ", " });
+            first = false;
+            if named {
+                self.literal(style.name);
+                self.literal(&member.name);
+                self.literal(style.end);
+                self.literal(" = ");
+            }
+            self.class(&member.class, named, style);
+        }
+        self.literal(" }");
+    }
+
+    fn class(&mut self, class: &FieldClass, named: bool, style: &Style) {
+        match class {
+            FieldClass::Integer(integer)
+                if integer.base == Base::Decimal && integer.labels.is_none() =>
+            {
+                self.literal(style.number);
+                self.0.push(if integer.signed {
+                    Step::Signed(integer.clone())
+                } else {
+                    Step::Unsigned(integer.clone())
+                });
+                self.literal(style.end);
+            }
+            FieldClass::String(Encoding::Utf8) => {
+                self.literal(style.text);
+                self.literal("\"");
+                self.0.push(Step::String);
+                self.literal("\"");
+                self.literal(style.end);
+            }
+            FieldClass::Structure(structure) => self.structure(structure, named, style),
+            other => self.0.push(Step::Other(other.clone(), named)),
+        }
+    }
+
+    fn hide(&mut self, root: &Structure) {
+        self.0.push(Step::Align(root.alignment));
+        for member in &root.members {
+            self.0.push(Step::Hidden(member.class.clone()));
+        }
+    }
+
+    fn literal(&mut self, text: &str) {
+        // An alignment between two texts does not part them.
+        let last = self
+            .0
+            .iter_mut()
+            .rev()
+            .find(|step| !matches!(step, Step::Align(_)));
+        match last {
+            _ if text.is_empty() => {}
+            Some(Step::Literal(before)) => before.extend_from_slice(text.as_bytes()),
+            _ => self.0.push(Step::Literal(text.into())),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Times as text.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::number;
+
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// How times are shown.
+#[derive(Debug, Clone, Default)]
+pub struct ClockFormat {
+    /// Seconds since the origin instead of the time of day. (`--clock-seconds`)
+    pub seconds: bool,
+    /// Cycles instead of time. (`--clock-cycles`)
+    pub cycles: bool,
+    /// The date before the time of day. (`--clock-date`)
+    pub date: bool,
+    /// In universal time instead of the zone of this host. (`--clock-gmt`)
+    pub gmt: bool,
+    /// Nanoseconds to be added. (`--clock-offset`, `--clock-offset-ns`)
+    pub offset: i64,
+}
+
+/// Writes times. Remembers the text of the second that was shown last: most events share one.
+#[derive(Debug)]
+pub struct Times {
+    format: ClockFormat,
+    zone: TimeZone,
+    second: Option<i64>,
+    text: Vec<u8>,
+}
+
+impl Times {
+    /// In the zone of this host, unless `format` says otherwise.
+    #[must_use]
+    pub fn new(format: ClockFormat) -> Self {
+        let zone = if format.gmt {
+            TimeZone::UTC
+        } else {
+            TimeZone::system()
+        };
+        Self {
+            format,
+            zone,
+            second: None,
+            text: Vec::new(),
+        }
+    }
+
+    pub(super) fn shows_cycles(&self) -> bool {
+        self.format.cycles
+    }
+
+    /// Appends a time in nanoseconds since 1970.
+    pub fn write(&mut self, out: &mut Vec<u8>, time: i64) {
+        let time = time.saturating_add(self.format.offset);
+        if self.format.seconds || time < 0 {
+            if time < 0 {
+                out.push(b'-');
+            }
+            seconds(out, time.unsigned_abs());
+            return;
+        }
+        let (second, rest) = (time / NANOSECONDS, time % NANOSECONDS);
+        if self.second != Some(second) {
+            self.text.clear();
+            if let Ok(stamp) = Timestamp::from_second(second) {
+                let at = stamp.to_zoned(self.zone.clone());
+                if self.format.date {
+                    let _ = write!(self.text, "{} ", at.date());
+                }
+                let (hour, minute, second) = (at.hour(), at.minute(), at.second());
+                let _ = write!(self.text, "{hour:02}:{minute:02}:{second:02}.");
+            }
+            self.second = Some(second);
+        }
+        out.extend_from_slice(&self.text);
+        nine_digits(out, rest.unsigned_abs());
+    }
+
+    /// Appends the cycles of an event's clock.
+    pub(super) fn write_cycles(out: &mut Vec<u8>, cycles: u64) {
+        padded(out, cycles, 20);
+    }
+}
+
+/// Nanoseconds as `SECONDS.NNNNNNNNN`.
+pub(super) fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
+    let second = NANOSECONDS.unsigned_abs();
+    number::decimal(out, nanoseconds / second);
+    out.push(b'.');
+    nine_digits(out, nanoseconds % second);
+}
+
+/// With zeros in front, at least `width` digits, at most 20.
+pub(super) fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value);
+    let zeros = width.saturating_sub(digits.len());
+    out.extend_from_slice(
+        "00000000000000000000"
+            .get(..zeros)
+            .unwrap_or_default()
+            .as_bytes(),
+    );
+    out.extend_from_slice(digits.as_bytes());
+}
+
+#[inline]
+fn nine_digits(out: &mut Vec<u8>, value: u64) {
+    padded(out, value, 9);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(format: ClockFormat, time: i64) -> String {
+        let (mut out, format) = (
+            Vec::new(),
+            ClockFormat {
+                gmt: true,
+                ..format
+            },
+        );
+        Times::new(format).write(&mut out, time);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_time_is_that_of_the_day_with_nine_digits() {
+        let time = 1_700_000_000_000_000_260;
+        assert_eq!(shown(ClockFormat::default(), time), "22:13:20.000000260");
+        let date = ClockFormat {
+            date: true,
+            ..ClockFormat::default()
+        };
+        assert_eq!(shown(date, time), "2023-11-14 22:13:20.000000260");
+        let plain = ClockFormat {
+            seconds: true,
+            ..ClockFormat::default()
+        };
+        assert_eq!(shown(plain.clone(), time), "1700000000.000000260");
+        assert_eq!(shown(plain, -1_500_000_000), "-1.500000000");
+    }
+
+    #[test]
+    fn the_second_that_is_remembered_is_not_taken_for_another() {
+        let mut times = Times::new(ClockFormat {
+            gmt: true,
+            ..ClockFormat::default()
+        });
+        let mut out = Vec::new();
+        for time in [999_999_999, 1_000_000_000, 1_000_000_001, 0] {
+            times.write(&mut out, time);
+            out.push(b' ');
+        }
+        assert_eq!(
+            out,
+            b"00:00:00.999999999 00:00:01.000000000 00:00:01.000000001 00:00:00.000000000 "
+        );
+    }
+}

@@ -1,0 +1,342 @@
+//! Fields as text, the way `babeltrace2`'s `sink.text.pretty` writes them (version 2.0.4).
+
+use ctf::decode::{NumberFormat, Visitor};
+use ctf::model::{Base, Labels};
+
+use super::number;
+use super::style::Style;
+
+/// Writes fields behind what `out` holds.
+pub(super) struct Values<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    pub(super) style: &'a Style,
+    /// Whether names are shown.
+    named: bool,
+    /// Nothing precedes the next scope, member or element.
+    first: bool,
+}
+
+/// Where names are shown. (`--names`)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names {
+    /// Of the payload's fields.
+    pub payload: bool,
+    /// Of the fields of all contexts.
+    pub context: bool,
+    /// Of the scopes themselves.
+    pub scope: bool,
+    /// Of the parts of the line before the fields.
+    pub header: bool,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            payload: true,
+            context: true,
+            scope: false,
+            header: false,
+        }
+    }
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>, style: &'a Style, named: bool) -> Self {
+        Self {
+            out,
+            style,
+            named,
+            first: true,
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// Without colours there is nothing to put, and that is the usual case.
+    #[inline]
+    fn paint(&mut self, colour: &'static str) {
+        if !colour.is_empty() {
+            self.put(colour);
+        }
+    }
+
+    #[inline]
+    fn separate(&mut self) {
+        self.put(if self.first { " " } else { ", " });
+        self.first = false;
+    }
+
+    /// The labels of an enumeration, before its number.
+    fn labels(&mut self, labels: &Labels, value: i128) {
+        self.put("( ");
+        let mut any = false;
+        for label in labels.of(value) {
+            if any {
+                self.put(", ");
+            }
+            any = true;
+            self.paint(self.style.label);
+            self.out.push(b'"');
+            escape(self.out, label.as_bytes());
+            self.out.push(b'"');
+            self.paint(self.style.end);
+        }
+        if !any {
+            self.paint(self.style.unknown);
+            self.put("<unknown>");
+            self.paint(self.style.end);
+        }
+        self.put(" : container = ");
+    }
+}
+
+impl Visitor for Values<'_> {
+    fn begin_structure(&mut self) {
+        self.out.push(b'{');
+        self.first = true;
+    }
+
+    #[inline]
+    fn member(&mut self, name: &str) {
+        self.separate();
+        if self.named {
+            self.paint(self.style.name);
+            self.put(name);
+            self.paint(self.style.end);
+            self.put(" = ");
+        }
+    }
+
+    fn end_structure(&mut self) {
+        self.put(" }");
+        self.first = false;
+    }
+
+    fn begin_array(&mut self, _length: u64) {
+        self.out.push(b'[');
+        self.first = true;
+    }
+
+    #[inline]
+    fn element(&mut self, index: u64) {
+        self.separate();
+        if self.named {
+            self.out.push(b'[');
+            number::decimal(self.out, index);
+            self.put("] = ");
+        }
+    }
+
+    fn end_array(&mut self) {
+        self.put(" ]");
+        self.first = false;
+    }
+
+    fn begin_variant(&mut self, _option: Option<&str>) {
+        self.put("{ ");
+    }
+
+    fn end_variant(&mut self) {
+        self.put(" }");
+    }
+
+    fn begin_optional(&mut self, present: bool) {
+        self.put(if present { "{ " } else { "<none>" });
+        self.first = !present;
+    }
+
+    fn end_optional(&mut self) {
+        if !self.first {
+            self.put(" }");
+        }
+        self.first = false;
+    }
+
+    #[inline]
+    fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
+        if let Some(labels) = format.labels {
+            self.labels(labels, i128::from(value));
+        }
+        self.paint(self.style.number);
+        match format.base {
+            Base::Decimal => number::decimal(self.out, value),
+            Base::Hexadecimal => number::hexadecimal(self.out, value),
+            Base::Octal => number::octal(self.out, value),
+            Base::Binary => number::binary(self.out, value, format.bits),
+        }
+        self.paint(self.style.end);
+        if format.labels.is_some() {
+            self.put(" )");
+        }
+    }
+
+    #[inline]
+    fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
+        if let Some(labels) = format.labels {
+            self.labels(labels, i128::from(value));
+        }
+        self.paint(self.style.number);
+        let bits = value.cast_unsigned();
+        match format.base {
+            Base::Decimal => number::signed_decimal(self.out, value),
+            Base::Hexadecimal => {
+                number::hexadecimal(self.out, number::low(bits, format.bits, 4));
+            }
+            Base::Octal => number::octal(self.out, number::low(bits, format.bits, 3)),
+            Base::Binary => number::binary(self.out, bits, format.bits),
+        }
+        self.paint(self.style.end);
+        if format.labels.is_some() {
+            self.put(" )");
+        }
+    }
+
+    fn float(&mut self, value: f64, _bits: u8) {
+        self.paint(self.style.number);
+        number::general(self.out, value);
+        self.paint(self.style.end);
+    }
+
+    fn boolean(&mut self, value: bool) {
+        self.paint(self.style.number);
+        self.put(if value { "true" } else { "false" });
+        self.paint(self.style.end);
+    }
+
+    fn bit_array(&mut self, value: u64, _bits: u8, _flags: Option<&Labels>) {
+        self.paint(self.style.number);
+        number::hexadecimal(self.out, value);
+        self.paint(self.style.end);
+    }
+
+    #[inline]
+    fn text(&mut self, bytes: &[u8]) {
+        self.paint(self.style.text);
+        self.out.push(b'"');
+        escape(self.out, bytes);
+        self.out.push(b'"');
+        self.paint(self.style.end);
+    }
+
+    fn blob(&mut self, bytes: &[u8], _media_type: &str) {
+        self.out.push(b'[');
+        self.first = true;
+        for (index, byte) in bytes.iter().enumerate() {
+            self.element(index as u64);
+            number::decimal(self.out, u64::from(*byte));
+        }
+        self.end_array();
+    }
+}
+
+/// What stands for a byte in a text: 0 for itself, 1 for `\x` and two digits, else `\` and this.
+const fn escape_of(byte: u8) -> u8 {
+    match byte {
+        0x07 => b'a',
+        0x08 => b'b',
+        b'\t' => b't',
+        b'\n' => b'n',
+        0x0B => b'v',
+        0x0C => b'f',
+        b'\r' => b'r',
+        0x1B => b'e',
+        b'\\' | b'\'' | b'"' | b'?' => byte,
+        0..0x20 | 0x7F => 1,
+        _ => 0,
+    }
+}
+
+/// Appends `text` with what is not printable replaced.
+pub(super) fn escape(out: &mut Vec<u8>, text: &[u8]) {
+    let mut rest = text;
+    while let Some(place) = rest.iter().position(|byte| escape_of(*byte) != 0) {
+        let (plain, odd) = rest.split_at(place);
+        out.extend_from_slice(plain);
+        let Some((byte, after)) = odd.split_first() else {
+            return;
+        };
+        match escape_of(*byte) {
+            1 => {
+                const DIGITS: &[u8; 16] = b"0123456789abcdef";
+                let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'?');
+                out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte & 15)]);
+            }
+            letter => out.extend_from_slice(&[b'\\', letter]),
+        }
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(visit: impl FnOnce(&mut Values<'_>)) -> String {
+        let (mut out, style) = (Vec::new(), Style::plain());
+        visit(&mut Values::new(&mut out, &style, true));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn nested_values_are_separated_where_they_must_be() {
+        let plain = NumberFormat {
+            bits: 8,
+            base: Base::Decimal,
+            labels: None,
+        };
+        let text = shown(|values| {
+            values.begin_structure();
+            values.member("a");
+            values.begin_array(2);
+            for index in 0..2 {
+                values.element(index);
+                values.begin_structure();
+                values.member("x");
+                values.unsigned(index, plain);
+                values.end_structure();
+            }
+            values.end_array();
+            values.member("v");
+            values.begin_variant(Some("o"));
+            values.text(b"t");
+            values.end_variant();
+            values.member("none");
+            values.begin_optional(false);
+            values.end_optional();
+            values.member("some");
+            values.begin_optional(true);
+            values.signed(-1, plain);
+            values.end_optional();
+            values.member("empty");
+            values.begin_structure();
+            values.end_structure();
+            values.end_structure();
+        });
+        assert_eq!(
+            text,
+            "{ a = [ [0] = { x = 0 }, [1] = { x = 1 } ], v = { \"t\" }, none = <none>, some = { -1 }, empty = { } }"
+        );
+    }
+
+    #[test]
+    fn what_is_not_printable_is_escaped_and_the_rest_is_left() {
+        let mut out = Vec::new();
+        escape(&mut out, b"a\x01\x7f\x1b\n\\\"'?\xc3\xa9z");
+        assert_eq!(out, b"a\\x01\\x7f\\e\\n\\\\\\\"\\'\\?\xc3\xa9z");
+    }
+
+    #[test]
+    fn an_optional_structure_is_closed() {
+        let text = shown(|values| {
+            values.begin_optional(true);
+            values.begin_structure();
+            values.end_structure();
+            values.end_optional();
+        });
+        assert_eq!(text, "{ { } }");
+    }
+}

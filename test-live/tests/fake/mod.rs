@@ -1,0 +1,353 @@
+//! A relay made up in memory, on a real socket: it answers whatever a test has put in it, and keeps
+//! what it was asked.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use viewer_proto::command::CommandHeader;
+use viewer_proto::index::{IndexStatus, NextIndex};
+use viewer_proto::metadata::{MetadataHead, MetadataStatus};
+use viewer_proto::packet::{PacketHead, PacketStatus};
+use viewer_proto::push::{Notification, welcome};
+use viewer_proto::session::{
+    AttachStatus, Attached, CreateStatus, DetachStatus, ListedSession, SessionList, TraceFormat,
+};
+use viewer_proto::stream::{NewStreams, NewStreamsStatus, StreamRecord};
+use viewer_proto::version::Connect;
+use viewer_proto::{Command, CommandCode, Minor};
+use wire::{
+    Bits, Bytes, Field, FixedText, Micros, SessionId, StreamId, Text, Timestamp, TraceId, ViewerId,
+};
+
+/// What the relay has, and was asked.
+pub(crate) struct World {
+    pub(crate) minor: u32,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) metadata: HashMap<u64, Metadata>,
+    pub(crate) streams: HashMap<u64, Stream>,
+    pub(crate) asked: Vec<Command>,
+    /// Replies that stand in for the right ones, to the next commands of that sort. Empty: hang up.
+    pub(crate) instead: HashMap<u32, VecDeque<Vec<u8>>>,
+    /// Most bytes in a reply to `GET_PACKET`.
+    pub(crate) most_bytes: u32,
+    /// To the next push connection.
+    pub(crate) pushes: Pushes,
+    /// Connections for commands so far.
+    pub(crate) connections: u32,
+}
+
+/// What a push connection says.
+pub(crate) enum Pushes {
+    No,
+    When(Receiver<Notification>),
+}
+
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) name: &'static str,
+    pub(crate) timer: u32,
+    pub(crate) attach: AttachStatus,
+    /// Announced one batch at a time, the first when attached to.
+    pub(crate) batches: VecDeque<Vec<StreamRecord>>,
+    pub(crate) is_over: bool,
+    pub(crate) is_listed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Metadata {
+    pub(crate) replies: VecDeque<Vec<u8>>,
+    pub(crate) is_over: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Stream {
+    pub(crate) indexes: VecDeque<NextIndex>,
+    /// When there are no more indexes.
+    pub(crate) is_over: bool,
+}
+
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    world: Arc<Mutex<World>>,
+}
+
+pub(crate) fn record(id: u64, trace: u64, path: &str, channel: &str) -> StreamRecord {
+    StreamRecord {
+        stream: StreamId(id),
+        trace: TraceId(trace),
+        is_metadata: u32::from(channel == "metadata"),
+        path: FixedText(Text::from(path)),
+        channel: FixedText(Text::from(channel)),
+    }
+}
+
+/// Packet `number`: 16 bytes at 16 times its number, for ten cycles from ten times that.
+pub(crate) fn ready(number: u64, flags: u32) -> NextIndex {
+    let mut index = NextIndex::bare(IndexStatus::Ready, flags);
+    index.offset = Bytes(16 * number);
+    index.packet.packet_size = Bits(128);
+    index.packet.content_size = Bits(100);
+    index.packet.begin = Timestamp(10 * number);
+    index.packet.end = Timestamp(10 * number + 10);
+    index
+}
+
+pub(crate) fn inactive(until: u64, flags: u32) -> NextIndex {
+    NextIndex::inactive(Timestamp(until), wire::ClassId(0), flags)
+}
+
+pub(crate) fn retry(flags: u32) -> NextIndex {
+    NextIndex::bare(IndexStatus::Retry, flags)
+}
+
+/// Byte of a tracefile: packets begin with their stream and number.
+fn byte(stream: u64, offset: u64) -> u8 {
+    let number = offset / 16;
+    let byte = match offset % 16 {
+        0 => stream,
+        1 => number,
+        other => other,
+    };
+    u8::try_from(byte).unwrap()
+}
+
+/// The stream and number of a packet, if it is whole.
+pub(crate) fn is_packet(bytes: &[u8]) -> Option<(u8, u8)> {
+    let (&stream, &number) = (bytes.first()?, bytes.get(1)?);
+    let begin = 16 * u64::from(number);
+    let whole = (begin..begin + 16).map(|offset| byte(u64::from(stream), offset));
+    bytes.iter().copied().eq(whole).then_some((stream, number))
+}
+
+impl Session {
+    pub(crate) fn new(id: u64, name: &'static str, batches: Vec<Vec<StreamRecord>>) -> Self {
+        Self {
+            id,
+            name,
+            timer: 1000,
+            attach: AttachStatus::Ok,
+            batches: batches.into(),
+            is_over: false,
+            is_listed: true,
+        }
+    }
+
+    fn listed(&self) -> ListedSession {
+        ListedSession {
+            session: SessionId(self.id),
+            live_timer: Micros(self.timer),
+            viewers: 0,
+            streams: 0,
+            host: Text::from("vm"),
+            name: Text::from(self.name),
+            trace_format: TraceFormat::Ctf1,
+        }
+    }
+}
+
+impl Fake {
+    pub(crate) fn start(sessions: Vec<Session>) -> Self {
+        let world = Arc::new(Mutex::new(World {
+            minor: 10,
+            sessions,
+            metadata: HashMap::new(),
+            streams: HashMap::new(),
+            asked: Vec::new(),
+            instead: HashMap::new(),
+            most_bytes: u32::MAX,
+            pushes: Pushes::No,
+            connections: 0,
+        }));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::clone(&world);
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let world = Arc::clone(&shared);
+                std::thread::spawn(move || serve(socket.unwrap(), &world));
+            }
+        });
+        Self { address, world }
+    }
+
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
+    }
+
+    pub(crate) fn put_metadata(&self, stream: u64, replies: &[&str]) {
+        let replies = replies.iter().map(|reply| reply.as_bytes().to_vec());
+        let mut world = self.world();
+        let metadata = world.metadata.entry(stream).or_default();
+        metadata.replies.extend(replies);
+    }
+
+    pub(crate) fn put(&self, stream: u64, indexes: impl IntoIterator<Item = NextIndex>) {
+        let mut world = self.world();
+        let stream = world.streams.entry(stream).or_default();
+        stream.indexes.extend(indexes);
+    }
+
+    /// All streams and sessions end when what they have has been read.
+    pub(crate) fn end(&self) {
+        let mut world = self.world();
+        world.streams.values_mut().for_each(|s| s.is_over = true);
+        world.metadata.values_mut().for_each(|m| m.is_over = true);
+        for session in &mut world.sessions {
+            session.is_over = true;
+            session.is_listed = false;
+        }
+    }
+
+    /// The next command of this sort is answered so; with nothing, it is hung up on.
+    pub(crate) fn answer_instead(&self, command: CommandCode, reply: &[u8]) {
+        let mut world = self.world();
+        let instead = world.instead.entry(command.code()).or_default();
+        instead.push_back(reply.to_vec());
+    }
+
+    /// Lets the relay push what is sent here, until that is dropped.
+    pub(crate) fn pusher(&self) -> Sender<Notification> {
+        let (sender, receiver) = channel();
+        self.world().pushes = Pushes::When(receiver);
+        sender
+    }
+
+    pub(crate) fn count(&self, is_it: impl Fn(&Command) -> bool) -> usize {
+        self.world()
+            .asked
+            .iter()
+            .filter(|asked| is_it(asked))
+            .count()
+    }
+}
+
+fn serve(mut socket: TcpStream, world: &Mutex<World>) {
+    loop {
+        let mut header = [0; 16];
+        if socket.read_exact(&mut header).is_err() {
+            return;
+        }
+        let header = CommandHeader::read(&mut &header[..]).unwrap();
+        let code = CommandCode::from_code(header.code).unwrap();
+        let mut body = vec![0; code.size()];
+        socket.read_exact(&mut body).unwrap();
+        let command = Command::decode(code, &body).unwrap();
+        let mut world = world.lock().unwrap();
+        if let Command::Connect(connect) = &command {
+            if connect.kind != 1 {
+                let pushes = std::mem::replace(&mut world.pushes, Pushes::No);
+                drop(world);
+                return push(socket, pushes);
+            }
+            world.connections += 1;
+        }
+        world.asked.push(command.clone());
+        let instead = world.instead.get_mut(&code.code());
+        let reply = match instead.and_then(VecDeque::pop_front) {
+            Some(reply) if reply.is_empty() => return,
+            Some(reply) => reply,
+            None => world.answer(&command),
+        };
+        drop(world);
+        if socket.write_all(&reply).is_err() {
+            return;
+        }
+    }
+}
+
+fn push(mut socket: TcpStream, pushes: Pushes) {
+    let Pushes::When(notifications) = pushes else {
+        return;
+    };
+    let mut bytes = Vec::new();
+    welcome(&mut bytes);
+    socket.write_all(&bytes).unwrap();
+    for notification in notifications {
+        let mut bytes = Vec::new();
+        notification.encode(&mut bytes);
+        if socket.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+}
+
+impl World {
+    fn answer(&mut self, command: &Command) -> Vec<u8> {
+        let mut to = Vec::new();
+        match command {
+            Command::Connect(_) => Connect {
+                viewer: Some(ViewerId(23)),
+                major: 2,
+                minor: self.minor,
+                kind: 2,
+            }
+            .write(&mut to),
+            Command::ListSessions => self.list(&mut to),
+            Command::CreateViewerSession => CreateStatus::Ok.write(&mut to),
+            Command::AttachSession(attach) => {
+                let session = self.session(attach.session);
+                let status = session.attach;
+                let streams = session.batches.pop_front().unwrap_or_default();
+                let count = u32::try_from(streams.len()).unwrap();
+                Attached { status, count }.write(&mut to);
+                streams.iter().for_each(|stream| stream.write(&mut to));
+            }
+            Command::GetNewStreams(session) => {
+                let session = self.session(*session);
+                let streams = session.batches.pop_front().unwrap_or_default();
+                let count = u32::try_from(streams.len()).unwrap();
+                let status = if count == 0 && session.is_over {
+                    NewStreamsStatus::HungUp
+                } else {
+                    NewStreamsStatus::Ok
+                };
+                NewStreams { status, count }.write(&mut to);
+                streams.iter().for_each(|stream| stream.write(&mut to));
+            }
+            Command::GetMetadata(stream) => {
+                let metadata = self.metadata.entry(stream.0).or_default();
+                let (status, bytes) = match metadata.replies.pop_front() {
+                    Some(bytes) => (MetadataStatus::Ok, bytes),
+                    None if metadata.is_over => (MetadataStatus::Failed, Vec::new()),
+                    None => (MetadataStatus::NoNew, Vec::new()),
+                };
+                let len = bytes.len() as u64;
+                MetadataHead { len, status }.write(&mut to);
+                to.extend_from_slice(&bytes);
+            }
+            Command::GetNextIndex(stream) => {
+                let stream = self.streams.entry(stream.0).or_default();
+                let index = match stream.indexes.pop_front() {
+                    Some(index) => index,
+                    None if stream.is_over => NextIndex::bare(IndexStatus::HungUp, 0),
+                    None => retry(0),
+                };
+                index.write(&mut to);
+            }
+            Command::GetPacket(ask) => {
+                let len = ask.len.min(self.most_bytes);
+                let status = PacketStatus::Ok;
+                let flags = 0;
+                PacketHead { status, len, flags }.write(&mut to);
+                to.extend((0..u64::from(len)).map(|at| byte(ask.stream.0, ask.offset.0 + at)));
+            }
+            Command::DetachSession(_) => DetachStatus::Ok.write(&mut to),
+        }
+        to
+    }
+
+    fn list(&self, to: &mut Vec<u8>) {
+        let listed = || self.sessions.iter().filter(|session| session.is_listed);
+        let count = u32::try_from(listed().count()).unwrap();
+        SessionList { count }.write(to);
+        listed().for_each(|session| session.listed().write(Minor(self.minor), to));
+    }
+
+    fn session(&mut self, id: SessionId) -> &mut Session {
+        let mut sessions = self.sessions.iter_mut();
+        sessions.find(|session| session.id == id.0).unwrap()
+    }
+}
