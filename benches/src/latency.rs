@@ -1,0 +1,186 @@
+//! From an event in a traced program to a viewer's screen: the real session daemon, a program with
+//! buffers per user, so one stream for each CPU of which all but one are idle, and a second channel
+//! without any event. Also what relay and viewer cost while nothing happens.
+//!
+//! The viewers are `babeltrace2`, with each relay, and `test-live`, which opens the push connection.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::relay::Relay;
+use tests::tracee::Puppet;
+use tests::viewer::hostname;
+use tests::wait_until;
+
+/// Live timers, in microseconds.
+const TIMERS: [u32; 3] = [1_000, 10_000, 100_000];
+/// Events for each row.
+const EVENTS: usize = 100;
+/// How long the cost of doing nothing is measured.
+const IDLE: Duration = Duration::from_secs(4);
+
+const SESSION: &str = "latency";
+
+#[derive(Clone, Copy)]
+enum Watcher {
+    Babeltrace,
+    BabeltraceAtReference,
+    TestLive,
+}
+
+/// When each event was on the screen.
+type Seen = Arc<Mutex<HashMap<usize, Instant>>>;
+
+/// Prints a table.
+pub(crate) fn run() {
+    println!(
+        "event to screen, ms, {EVENTS} events each; CPU in % of one core while nothing happens"
+    );
+    println!("live timer  relay         viewer           p50     p99     max   relay  viewer");
+    for timer in TIMERS {
+        for (watcher, relay, viewer) in [
+            (
+                Watcher::BabeltraceAtReference,
+                "lttng-relayd",
+                "babeltrace2",
+            ),
+            (Watcher::Babeltrace, "relayd", "babeltrace2"),
+            (Watcher::TestLive, "relayd", "test-live"),
+        ] {
+            let Row {
+                mut taken,
+                relay_cpu,
+                viewer_cpu,
+            } = measure(watcher, timer);
+            taken.sort_unstable();
+            let ms = |at: usize| taken[at.min(taken.len() - 1)].as_secs_f64() * 1000.0;
+            println!(
+                "{:>7} ms  {relay:<12}  {viewer:<15}  {:>5.1}  {:>6.1}  {:>6.1}  {relay_cpu:>5.1}  {viewer_cpu:>5.1}",
+                timer / 1000,
+                ms(taken.len() / 2),
+                ms(taken.len() * 99 / 100 - 1),
+                ms(taken.len() - 1),
+            );
+        }
+    }
+}
+
+struct Row {
+    taken: Vec<Duration>,
+    relay_cpu: f64,
+    viewer_cpu: f64,
+}
+
+fn measure(watcher: Watcher, timer: u32) -> Row {
+    let lab = Lab::new();
+    let mut relay = match watcher {
+        Watcher::BabeltraceAtReference => Relay::start_reference(&lab),
+        Watcher::Babeltrace | Watcher::TestLive => Relay::start_with(&lab, &[]),
+    };
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create(SESSION, &relay, Some(timer));
+    daemon.channel(
+        SESSION,
+        "busy",
+        &["--subbuf-size=16k", "--num-subbuf=8"],
+        true,
+    );
+    daemon.channel(SESSION, "idle", &[], false);
+    daemon.lttng(&["start", SESSION]);
+    let mut puppet = Puppet::start(&lab, SESSION);
+    puppet.emit(1);
+
+    let seen = Seen::default();
+    let mut viewer = follow(&relay, watcher, &seen);
+    // Until it is attached and shows something, nothing counts.
+    let mut emitted = 1;
+    wait_until("the viewer shows events", || {
+        puppet.emit(1);
+        emitted += 1;
+        thread::sleep(Duration::from_millis(200));
+        !seen.lock().unwrap().is_empty()
+    });
+    thread::sleep(Duration::from_millis(500));
+
+    let relay_id = relay.process().id();
+    let viewer_id = viewer.id();
+    let before = (cpu(relay_id), cpu(viewer_id));
+    thread::sleep(IDLE);
+    let share =
+        |before: Duration, id| (cpu(id) - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0;
+    let relay_cpu = share(before.0, relay_id);
+    let viewer_cpu = share(before.1, viewer_id);
+
+    let mut taken = Vec::new();
+    for round in 0..EVENTS {
+        let begun = Instant::now();
+        puppet.emit(1);
+        let number = emitted;
+        emitted += 1;
+        wait_until("the event is shown", || {
+            seen.lock().unwrap().contains_key(&number)
+        });
+        let at = seen.lock().unwrap()[&number];
+        taken.push(at - begun);
+        // At every phase of the timers.
+        thread::sleep(Duration::from_micros(
+            20_000 + (round as u64 * 7919) % 100_000,
+        ));
+    }
+    puppet.end();
+    daemon.lttng(&["destroy", SESSION]);
+    let _ = viewer.wait();
+    Row {
+        taken,
+        relay_cpu,
+        viewer_cpu,
+    }
+}
+
+/// The viewer, its lines timed as they come.
+fn follow(relay: &Relay, watcher: Watcher, seen: &Seen) -> Child {
+    let mut command = match watcher {
+        Watcher::Babeltrace | Watcher::BabeltraceAtReference => {
+            Babeltrace::Two.follow_command(relay, SESSION)
+        }
+        Watcher::TestLive => {
+            let mut command = Command::new(crate::test_live::build());
+            command.arg("--quiet").arg(format!(
+                "net://{}/host/{}/{SESSION}",
+                relay.live,
+                hostname()
+            ));
+            command
+        }
+    };
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let seen = Arc::clone(seen);
+    thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let number = numbers(&[line])[0];
+            seen.lock().unwrap().insert(number, Instant::now());
+        }
+    });
+    child
+}
+
+/// What a process has used.
+fn cpu(id: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<&str> = fields.split(' ').collect();
+    // Hundredths of a second, in user and system mode.
+    let ticks: u64 = [11, 12]
+        .iter()
+        .map(|at| fields[*at].parse::<u64>().unwrap())
+        .sum();
+    Duration::from_millis(ticks * 10)
+}
