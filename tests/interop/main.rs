@@ -1,7 +1,13 @@
 //! With real LTTng on one side and real Babeltrace on the other.
 
+mod ctf_traces;
+mod ctf_writer;
+mod follow;
 mod live;
 mod order;
 mod producer_2_15;
 mod same_tree;
 mod seek;
+mod test_live_attach;
+mod test_live_run;
+mod test_live_text;

@@ -31,17 +31,28 @@ impl Babeltrace {
     /// Prints a directory: one line for each event, without what depends on the event before.
     #[must_use]
     pub fn read(self, directory: &Path) -> Ended {
-        Process::start(self.command().arg("--no-delta").arg(directory)).wait()
+        self.read_with(&["--no-delta"], directory)
+    }
+
+    /// Prints a directory with these options.
+    #[must_use]
+    pub fn read_with(self, options: &[&str], directory: &Path) -> Ended {
+        Process::start(self.command().args(options).arg(directory)).wait()
     }
 
     /// Begins to print what a session will bring.
     #[must_use]
     pub fn follow(self, relay: &Relay, session: &str) -> Process {
+        Process::start(&mut self.follow_command(relay, session))
+    }
+
+    /// The command that does.
+    #[must_use]
+    pub fn follow_command(self, relay: &Relay, session: &str) -> Command {
         let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
-        Process::start(
-            self.command()
-                .args(["--no-delta", "-i", "lttng-live", &url]),
-        )
+        let mut command = self.command();
+        command.args(["--no-delta", "-i", "lttng-live", &url]);
+        command
     }
 
     /// Lists the sessions of a relay.

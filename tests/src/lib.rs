@@ -2,18 +2,25 @@
 //! viewers that do what no real one does.
 //!
 //! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
-//! it. Ports are whichever are free. Real peers: [`lttng`], [`tracee`] (a program to be traced),
-//! [`babeltrace`]. Made up, on the protocol crates: [`producer`], [`viewer`].
+//! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], built by [`built`]. Real peers:
+//! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
+//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`]. Traces to read:
+//! [`recording`].
 
 pub mod babeltrace;
+pub mod built;
 pub mod bystander;
 pub mod lab;
 pub mod lttng;
 pub mod peers;
 pub mod process;
 pub mod producer;
+pub mod push;
+pub mod recording;
 pub mod relay;
+pub mod replay;
 pub mod tap;
+pub mod test_live;
 pub mod tracee;
 pub mod tree;
 pub mod viewer;

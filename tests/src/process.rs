@@ -1,6 +1,6 @@
 //! A program that a test has started, and that ends with the test at the latest.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -24,7 +24,7 @@ pub struct Process {
 
 #[derive(Debug)]
 struct Output {
-    lines: Arc<Mutex<Vec<String>>>,
+    bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -33,8 +33,10 @@ struct Output {
 pub struct Ended {
     /// How it ended.
     pub status: ExitStatus,
-    /// What it printed.
+    /// What it printed, in lines.
     pub stdout: Vec<String>,
+    /// What it printed, to the byte.
+    pub printed: Vec<u8>,
     /// What it complained about.
     pub stderr: Vec<String>,
 }
@@ -62,16 +64,16 @@ impl Process {
         }
     }
 
-    /// What it has printed so far.
+    /// The lines that it has printed so far.
     #[must_use]
     pub fn stdout(&self) -> Vec<String> {
-        self.stdout.lines.lock().unwrap().clone()
+        self.stdout.so_far()
     }
 
     /// What it has complained about so far.
     #[must_use]
     pub fn stderr(&self) -> Vec<String> {
-        self.stderr.lines.lock().unwrap().clone()
+        self.stderr.so_far()
     }
 
     /// Its number.
@@ -100,8 +102,17 @@ impl Process {
     /// # Panics
     /// If it does not.
     #[must_use]
-    pub fn wait(mut self) -> Ended {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn wait(self) -> Ended {
+        self.wait_at_most(PATIENCE)
+    }
+
+    /// Waits until it ends by itself, which it must do in this time.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    pub fn wait_at_most(mut self, patience: Duration) -> Ended {
+        let deadline = Instant::now() + patience;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
@@ -114,10 +125,12 @@ impl Process {
             );
             std::thread::sleep(Duration::from_millis(2));
         };
+        let printed = self.stdout.finish();
         Ended {
             status,
-            stdout: self.stdout.finish(),
-            stderr: self.stderr.finish(),
+            stdout: lines(&printed),
+            printed,
+            stderr: lines(&self.stderr.finish()),
         }
     }
 
@@ -156,26 +169,40 @@ impl Drop for Process {
 
 impl Output {
     fn collect(from: Option<impl Read + Send + 'static>) -> Self {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let collected = Arc::clone(&lines);
-        let reader = from.map(|from| {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let collected = Arc::clone(&bytes);
+        let reader = from.map(|mut from| {
             std::thread::spawn(move || {
-                for line in BufReader::new(from).split(b'\n') {
-                    let Ok(line) = line else { break };
-                    let line = String::from_utf8_lossy(&line).into_owned();
-                    collected.lock().unwrap().push(line);
+                let mut buffer = [0; 65_536];
+                while let Ok(read @ 1..) = from.read(&mut buffer) {
+                    collected.lock().unwrap().extend_from_slice(&buffer[..read]);
                 }
             })
         });
-        Self { lines, reader }
+        Self { bytes, reader }
     }
 
-    fn finish(&mut self) -> Vec<String> {
+    /// Without a line that is not complete.
+    fn so_far(&self) -> Vec<String> {
+        let bytes = self.bytes.lock().unwrap();
+        let end = bytes.iter().rposition(|byte| *byte == b'\n');
+        end.map_or_else(Vec::new, |end| lines(&bytes[..=end]))
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
         }
-        std::mem::take(&mut self.lines.lock().unwrap())
+        std::mem::take(&mut self.bytes.lock().unwrap())
     }
+}
+
+/// What is not UTF-8 is replaced.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
+    let has_none = text.is_empty();
+    lines.filter(|_| !has_none).map(str::to_owned).collect()
 }
 
 impl Ended {

@@ -1,13 +1,12 @@
 //! Relays: ours as it is installed, and the one of LTTng beside it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use crate::lab::Lab;
 use crate::process::{Ended, Process};
-use crate::{peers, wait_until};
+use crate::{built, peers, wait_until};
 use rustix::process::Signal;
 
 /// On this host, wherever it is free.
@@ -37,7 +36,7 @@ impl Relay {
     /// Ours, with more arguments.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
-        let mut command = lab.command(program());
+        let mut command = lab.command(built::relayd());
         command.args(arguments);
         Self::start_command(lab, command, ANY_PORT)
     }
@@ -45,7 +44,7 @@ impl Relay {
     /// Ours, where another one was.
     #[must_use]
     pub fn start_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
-        Self::start_command(lab, lab.command(program()), addresses)
+        Self::start_command(lab, lab.command(built::relayd()), addresses)
     }
 
     /// Ours, with so many file descriptors.
@@ -54,7 +53,7 @@ impl Relay {
         let mut command = lab.command(peers::program("prlimit"));
         command
             .arg(format!("--nofile={descriptors}:{descriptors}"))
-            .arg(program());
+            .arg(built::relayd());
         Self::start_command(lab, command, ANY_PORT)
     }
 
@@ -167,32 +166,6 @@ fn listening(line: &str) -> Option<[SocketAddr; 3]> {
         value.parse().ok()
     };
     Some([field("control=")?, field("data=")?, field("live=")?])
-}
-
-/// Our relay, built as these tests were.
-///
-/// # Panics
-/// If it cannot be built.
-pub fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build("relayd"))
-}
-
-fn build(binary: &str) -> PathBuf {
-    let profile = crate::build_directory();
-    let mut cargo = Command::new(env!("CARGO"));
-    // The whole workspace, so that the features of dependencies are those that the tests were built
-    // with and nothing is compiled twice.
-    cargo.args(["build", "--quiet", "--workspace", "--bin", binary]);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let built = cargo
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
-    assert!(built.success(), "{binary} cannot be built");
-    profile.join(binary)
 }
 
 fn free_addresses() -> [SocketAddr; 3] {

@@ -11,8 +11,9 @@ use viewer_proto::packet::{GetPacket, PacketHead};
 use viewer_proto::session::{AttachSession, AttachStatus, DetachStatus, ListedSession, Seek};
 use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use viewer_proto::{Command, Minor};
-use wire::{Bytes, SessionId, StreamId};
+use wire::{Bytes, SessionId, StreamId, ViewerId};
 
+use crate::push::Push;
 use crate::{PATIENCE, wait_for};
 
 /// This host's name, as sessions of its session daemon have it.
@@ -34,6 +35,8 @@ pub struct Viewer {
     socket: TcpStream,
     client: Client,
     received: Vec<u8>,
+    /// The number that the relay has given it.
+    pub number: Option<ViewerId>,
 }
 
 /// A whole reply.
@@ -69,9 +72,12 @@ impl Viewer {
             socket,
             client: Client::new(minor),
             received: Vec::new(),
+            number: None,
         };
         let hello = viewer.client.hello();
-        viewer.ask(&hello);
+        if let Some(Head::Connected { viewer: number, .. }) = viewer.ask(&hello).head {
+            viewer.number = number;
+        }
         viewer
     }
 
@@ -204,6 +210,15 @@ impl Viewer {
             unreachable!()
         };
         status
+    }
+
+    /// Its push connection, past the greeting.
+    ///
+    /// # Panics
+    /// If the relay does not push.
+    #[must_use]
+    pub fn push(&self) -> Push {
+        Push::open(self.socket.peer_addr().unwrap(), self.number.unwrap())
     }
 
     /// The socket, to do to it what no viewer should.

@@ -1,0 +1,170 @@
+//! What our viewer takes from our relay.
+
+use std::net::SocketAddr;
+
+use test_live::attach::list::list;
+use test_live::attach::relay::{Handle, Options, spawn};
+use test_live::attach::target::{RelayTarget, Target};
+use test_live::attach::{Backlog, News, StreamKey};
+use tests::lab::Lab;
+use tests::producer::{Producer, beacon, live_session};
+use tests::relay::Relay;
+use tests::{PATIENCE, wait_for, wait_until};
+use tokio::sync::mpsc::{self, Receiver};
+use viewer_proto::session::Seek;
+use wire::StreamId;
+
+fn target(live: SocketAddr) -> RelayTarget {
+    match format!("net://{live}/host/host/watched").parse() {
+        Ok(Target::Relay(relay)) => relay,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<News>) {
+    let (sender, news) = mpsc::channel(16);
+    let options = Options {
+        seek: Seek::Beginning,
+        push,
+        ..Options::default()
+    };
+    (spawn(target(live), options, sender).unwrap(), news)
+}
+
+/// What a viewer has heard, in words. A packet is told by its first byte, and that it is whole.
+#[derive(Default)]
+struct Heard {
+    streams: Vec<(StreamKey, String, Backlog)>,
+    said: Vec<String>,
+}
+
+impl Heard {
+    fn hear(&mut self, news: &mut Receiver<News>) {
+        let name = |key, of: &[(StreamKey, String, Backlog)]| {
+            let found = of.iter().find(|(stream, ..)| *stream == key).unwrap();
+            (found.1.clone(), found.2.clone())
+        };
+        self.said
+            .push(match wait_for("there is news", || news.try_recv().ok()) {
+                News::Trace { name, .. } => format!("trace {name}"),
+                News::Metadata { bytes, .. } => format!("metadata {}", bytes.len()),
+                News::Stream {
+                    stream,
+                    name,
+                    backlog,
+                    ..
+                } => {
+                    self.streams.push((stream, name.clone(), backlog));
+                    format!("stream {name}")
+                }
+                News::Packet { stream, bytes } => {
+                    let (name, backlog) = name(stream, &self.streams);
+                    backlog.take();
+                    assert!(bytes.len() == 4096 && bytes.iter().all(|byte| *byte == bytes[0]));
+                    format!("packet {name} {}", bytes[0])
+                }
+                News::Quiet { stream, until } => {
+                    format!("quiet {} {until}", name(stream, &self.streams).0)
+                }
+                News::StreamEnd { stream } => format!("end {}", name(stream, &self.streams).0),
+                News::TraceEnd { .. } => "end of a trace".to_owned(),
+                News::Notice(_) => return,
+                News::Failed(text) => panic!("{text}"),
+                News::Done => "done".to_owned(),
+            });
+    }
+
+    fn hear_until(&mut self, news: &mut Receiver<News>, last: &str) {
+        while !self.said.iter().any(|said| said == last) {
+            self.hear(news);
+        }
+    }
+}
+
+fn say_everything(producer: &mut Producer, streams: &[StreamId]) {
+    for number in 2..50 {
+        producer.send_packet(streams[0], number, 4096);
+    }
+    producer.settle(streams[0], 49);
+}
+
+#[test]
+fn everything_comes_once_in_order_and_ends() {
+    for (push, start) in [
+        (false, Relay::start as fn(&Lab) -> Relay),
+        (true, Relay::start),
+        (true, Relay::start_reference),
+    ] {
+        let lab = Lab::new();
+        let relay = start(&lab);
+        let mut producer = Producer::open(&relay, live_session("watched"));
+        let streams = producer.add_trace("ust/uid/0", &["c_0", "c_1"]);
+        producer.send_packet(streams[0], 0, 4096);
+        producer.send_packet(streams[0], 1, 4096);
+        let (handle, mut news) = follow(relay.live, push);
+        let mut heard = Heard::default();
+        heard.hear_until(&mut news, "packet ust/uid/0/c_0 1");
+        say_everything(&mut producer, &streams);
+        heard.hear_until(&mut news, "packet ust/uid/0/c_0 49");
+        // LTTng's relay heeds no beacon before the first packet.
+        producer.send_packet(streams[1], 0, 4096);
+        heard.hear_until(&mut news, "packet ust/uid/0/c_1 0");
+        producer.send_index(streams[1], 1, beacon(700));
+        heard.hear_until(&mut news, "quiet ust/uid/0/c_1 700");
+        // A process that comes and goes.
+        let late = producer.add_trace("ust/pid/1", &["p_0"]);
+        producer.send_packet(late[0], 0, 4096);
+        heard.hear_until(&mut news, "packet ust/pid/1/p_0 0");
+        producer.hang_up();
+        heard.hear_until(&mut news, "done");
+        handle.join();
+
+        let of = |word: &str| -> Vec<String> {
+            let said = heard.said.iter().filter(|said| said.starts_with(word));
+            said.cloned().collect()
+        };
+        let mut packets: Vec<String> = (0..50)
+            .map(|number| format!("packet ust/uid/0/c_0 {number}"))
+            .collect();
+        packets.push("packet ust/uid/0/c_1 0".to_owned());
+        packets.push("packet ust/pid/1/p_0 0".to_owned());
+        assert_eq!(of("packet"), packets);
+        assert_eq!(of("metadata").len(), 2);
+        assert_eq!(of("trace host/watched/ust").len(), 2);
+        assert_eq!(of("end").len(), 5);
+    }
+}
+
+#[test]
+fn quiet_time_comes_as_it_is_told() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut producer = Producer::open(&relay, live_session("watched"));
+    let streams = producer.add_trace("ust", &["c_0"]);
+    producer.send_packet(streams[0], 0, 4096);
+    let (handle, mut news) = follow(relay.live, true);
+    let mut heard = Heard::default();
+    heard.hear_until(&mut news, "packet ust/c_0 0");
+    for until in (100..2000).step_by(100) {
+        producer.send_index(streams[0], 1, beacon(until));
+        heard.hear_until(&mut news, &format!("quiet ust/c_0 {until}"));
+    }
+    handle.stop();
+    handle.join();
+}
+
+#[test]
+fn stopping_leaves_the_session() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut producer = Producer::open(&relay, live_session("watched"));
+    let streams = producer.add_trace("ust", &["c_0"]);
+    producer.send_packet(streams[0], 0, 4096);
+    let (handle, mut news) = follow(relay.live, true);
+    Heard::default().hear_until(&mut news, "packet ust/c_0 0");
+    let viewers = || list(&target(relay.live), PATIENCE).unwrap().sessions[0].client_count;
+    assert_eq!(viewers(), 1);
+    handle.stop();
+    handle.join();
+    wait_until("the relay knows", || viewers() == 0);
+}

@@ -1,0 +1,206 @@
+//! What our viewer prints is to the byte what Babeltrace prints, and is the same whether it reads a
+//! directory or watches the session live.
+
+use std::path::{Path, PathBuf};
+
+use ctf::write::{FieldType, Value};
+use tests::babeltrace::Babeltrace;
+use tests::lab::Lab;
+use tests::process::{Ended, Process};
+use tests::recording::{self, Recording};
+use tests::relay::Relay;
+use tests::replay::{HOST, Idle, MetadataPieces, Replay};
+use tests::{test_live, wait_until};
+
+const OPTIONS: &[&[&str]] = &[
+    &["--clock-gmt"],
+    &["--clock-seconds"],
+    &["-n", "all", "-f", "all", "--clock-gmt"],
+    &["--no-delta", "--clock-gmt"],
+    &["--clock-cycles"],
+    &["--clock-gmt", "--clock-date"],
+];
+
+fn made_up(lab: &Lab) -> Vec<PathBuf> {
+    vec![
+        recording::every_type(lab),
+        recording::at_the_same_time(lab),
+        recording::with_losses(lab),
+        recording::with_idle_streams(lab),
+    ]
+}
+
+/// What was said of losses, in some order: those of one time have none.
+fn losses(ended: &Ended) -> Vec<String> {
+    let is_loss = |line: &&String| line.starts_with("WARNING: Tracer");
+    let mut lines: Vec<_> = ended.stderr.iter().filter(is_loss).cloned().collect();
+    lines.sort();
+    lines
+}
+
+fn assert_same_text(what: &str, ours: &[u8], theirs: &[u8]) {
+    if ours == theirs {
+        return;
+    }
+    let lines = |text: &[u8]| -> Vec<String> {
+        let text = String::from_utf8_lossy(text);
+        text.split('\n').map(str::to_owned).collect()
+    };
+    let (ours, theirs) = (lines(ours), lines(theirs));
+    let place = ours
+        .iter()
+        .zip(&theirs)
+        .position(|(one, other)| one != other);
+    let place = place.unwrap_or(ours.len().min(theirs.len()));
+    panic!(
+        "{what}: {} and {} lines; line {place}:\n{:?}\n{:?}",
+        ours.len(),
+        theirs.len(),
+        ours.get(place),
+        theirs.get(place)
+    );
+}
+
+fn assert_reads_as_babeltrace(lab: &Lab, directory: &Path) {
+    for options in OPTIONS {
+        let what = format!("{} {options:?}", directory.display());
+        let theirs = Babeltrace::Two.read_with(options, directory);
+        let ours = test_live::read(lab, options, directory);
+        assert!(ours.status.success(), "{what}: {:?}", ours.stderr);
+        assert!(!theirs.printed.is_empty(), "{what}");
+        assert_same_text(&what, &ours.printed, &theirs.printed);
+        assert_eq!(losses(&ours), losses(&theirs), "{what}");
+    }
+}
+
+/// A viewer that was there before the session, and has attached to it.
+fn watch_early(lab: &Lab, relay: &Relay, session: &str) -> Process {
+    let mut viewer = test_live::follow(lab, relay, (HOST, session), &["--clock-gmt"]);
+    viewer.wait_for_stderr("it waits", |line| {
+        line.contains("waiting for a live session").then_some(())
+    });
+    viewer
+}
+
+/// When a viewer comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    /// Before there is a session.
+    Early,
+    /// When everything has been sent, and the session has not ended.
+    Late,
+}
+
+/// What is printed of a session that is played is what is printed of the directory. One viewer at a
+/// time: LTTng's relay takes no more.
+fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle: Idle) {
+    let want = test_live::read(lab, &["--clock-gmt"], directory);
+    for (pieces, comes) in [
+        (MetadataPieces::Whole, Comes::Early),
+        (MetadataPieces::Many, Comes::Early),
+        (MetadataPieces::Many, Comes::Late),
+    ] {
+        let session = format!("{name}-{pieces:?}-{comes:?}");
+        let what = format!("{} as {session}", directory.display());
+        let viewer = match comes {
+            Comes::Early => Some(watch_early(lab, relay, &session)),
+            Comes::Late => None,
+        };
+        let mut replay = Replay::open(relay, &session, directory, pieces, idle);
+        if viewer.is_some() {
+            test_live::wait_until_watched(relay, &session, 1);
+        }
+        replay.play();
+        let viewer = viewer.unwrap_or_else(|| {
+            let options = ["--clock-gmt", "--seek", "beginning"];
+            test_live::follow(lab, relay, (HOST, &session), &options)
+        });
+        test_live::wait_until_watched(relay, &session, 1);
+        // Before any stream ends: as soon as all of them have promised that nothing earlier comes.
+        wait_until(&format!("all has been shown: {what}"), || {
+            viewer.stdout().len() == want.stdout.len()
+        });
+        replay.end();
+        let ended = viewer.wait();
+        assert!(ended.status.success(), "{what}: {:?}", ended.stderr);
+        let what = format!("{what}: {:#?}", ended.stderr);
+        assert_same_text(&what, &ended.printed, &want.printed);
+        let counts = |ended: &Ended| losses(ended).len();
+        assert_eq!(counts(&ended), counts(&want), "{what}");
+    }
+}
+
+#[test]
+fn made_up_traces_are_printed_as_babeltrace_prints_them() {
+    let lab = Lab::new();
+    for directory in made_up(&lab) {
+        assert_reads_as_babeltrace(&lab, &directory);
+    }
+}
+
+#[test]
+fn recordings_of_lttng_are_printed_as_babeltrace_prints_them() {
+    for buffers in ["--buffers-uid", "--buffers-pid"] {
+        let lab = Lab::new();
+        let directory = recording::of_lttng(&lab, buffers, 500);
+        assert_reads_as_babeltrace(&lab, &directory);
+    }
+}
+
+#[test]
+fn made_up_traces_look_the_same_live() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    for (number, directory) in made_up(&lab).iter().enumerate() {
+        assert_same_live(&lab, &relay, &format!("s{number}"), directory, Idle::One);
+    }
+}
+
+#[test]
+fn made_up_traces_look_the_same_through_the_relay_of_lttng() {
+    let lab = Lab::new();
+    let relay = Relay::start_reference(&lab);
+    for (number, directory) in made_up(&lab).iter().enumerate() {
+        assert_same_live(&lab, &relay, &format!("s{number}"), directory, Idle::None);
+    }
+}
+
+#[test]
+fn recordings_of_lttng_look_the_same_live_through_both_relays() {
+    for buffers in ["--buffers-uid", "--buffers-pid"] {
+        let recorded = Lab::new();
+        let directory = recording::of_lttng(&recorded, buffers, 500);
+        for (start, idle) in [
+            (Relay::start as fn(&Lab) -> Relay, Idle::One),
+            (Relay::start_reference, Idle::None),
+        ] {
+            let lab = Lab::new();
+            assert_same_live(&lab, &start(&lab), "recorded", &directory, idle);
+        }
+    }
+}
+
+#[test]
+fn an_empty_string_is_printed_as_one() {
+    // Babeltrace 2.0.4 prints what the field held in an event before: it uses its objects again,
+    // and does not clear them.
+    let lab = Lab::new();
+    let mut trace = Recording::new(lab.directory("empty"));
+    let event = trace.event("say", &[("text", FieldType::Text)]);
+    let mut stream = trace.stream(0);
+    let texts = ["before", "", "after"].map(|text| [Value::Text(text)]);
+    let [before, empty, after] = &texts;
+    let events: &[_] = &[
+        (1, &event, &before[..]),
+        (2, &event, &empty[..]),
+        (3, &event, &after[..]),
+    ];
+    stream.packet((0, 10), events);
+    let directory = trace.finish(vec![stream], true);
+    let printed = test_live::read(&lab, &[], &directory).succeeded();
+    let said: Vec<_> = printed
+        .iter()
+        .map(|line| line.split_once("text = ").unwrap().1)
+        .collect();
+    assert_eq!(said, ["\"before\" }", "\"\" }", "\"after\" }"]);
+}

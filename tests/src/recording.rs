@@ -1,0 +1,324 @@
+//! Traces in directories: some that are made up to have all that is odd in them, some that LTTng
+//! has recorded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ctf::model::{EnvironmentValue, LogLevel, Uuid};
+use ctf::write::{
+    Appended, Argument, ArgumentValue, Enumeration, Event, EventClass, EventDeclaration, FieldType,
+    MetadataText, PacketSize, StreamWriter, Trace, TraceClock, Value, Width, metadata_packets,
+};
+use wire::Timestamp;
+
+use crate::lab::Lab;
+use crate::lttng::SessionDaemon;
+use crate::relay::Relay;
+use crate::tracee;
+
+const UUID: Uuid = Uuid(*b"made-up-to-test!");
+
+/// A trace that is being made up.
+#[derive(Debug)]
+pub struct Recording {
+    directory: PathBuf,
+    metadata: MetadataText,
+    stream: ctf::write::StreamClass,
+    next_event: u32,
+}
+
+/// A stream of it.
+#[derive(Debug)]
+pub struct Stream {
+    writer: StreamWriter,
+    file: PathBuf,
+    data: Vec<u8>,
+}
+
+impl Recording {
+    /// One without streams.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        let environment = [
+            ("hostname", EnvironmentValue::Text("host".into())),
+            ("procname", EnvironmentValue::Text("prog".into())),
+            ("vpid", EnvironmentValue::Integer(42)),
+        ];
+        let mut metadata = MetadataText::new(&Trace {
+            environment: environment
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
+            clock: TraceClock {
+                uuid: None,
+                offset_seconds: 1_767_225_600,
+                offset_nanoseconds: 123_456_789,
+            },
+            ..Trace::new(UUID, "made-up")
+        });
+        let stream = metadata.stream(0).unwrap();
+        fs::create_dir_all(&directory).unwrap();
+        Self {
+            directory,
+            metadata,
+            stream,
+            next_event: 0,
+        }
+    }
+
+    /// Declares an event.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub fn event(&mut self, name: &str, fields: &[(&str, FieldType)]) -> EventClass {
+        let owned = |(name, of): &(&str, FieldType)| ((*name).to_owned(), of.clone());
+        let declaration = EventDeclaration {
+            log_level: Some(LogLevel(6)),
+            emf_uri: Some("src/main.rs:7".into()),
+            fields: fields.iter().map(owned).collect(),
+            ..EventDeclaration::new(self.next_event, name)
+        };
+        self.next_event += 1;
+        self.metadata.event(&self.stream, &declaration).unwrap()
+    }
+
+    /// Adds a stream.
+    #[must_use]
+    pub fn stream(&self, id: u32) -> Stream {
+        let size = PacketSize::new(4096, 65_536);
+        Stream {
+            writer: StreamWriter::new(&self.stream, id.into(), id, size),
+            file: self.directory.join(format!("events_{id}")),
+            data: Vec::new(),
+        }
+    }
+
+    /// Writes it down and gives where. The metadata is in packets, or plain text.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[must_use]
+    pub fn finish(self, streams: Vec<Stream>, in_packets: bool) -> PathBuf {
+        let text = self.metadata.as_str();
+        let metadata = if in_packets {
+            metadata_packets(UUID, text)
+        } else {
+            text.as_bytes().to_vec()
+        };
+        fs::write(self.directory.join("metadata"), metadata).unwrap();
+        for stream in streams {
+            fs::write(&stream.file, &stream.data).unwrap();
+        }
+        self.directory
+    }
+}
+
+impl Stream {
+    /// A packet with these events, each with its time.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn packet(&mut self, span: (u64, u64), events: &[(u64, &EventClass, &[Value<'_>])]) {
+        self.open(span.0, events);
+        let packet = self.writer.close(Timestamp(span.1)).unwrap();
+        self.data.extend(packet.bytes);
+    }
+
+    /// A packet that is lost.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn lose_packet(&mut self, span: (u64, u64)) {
+        self.open(span.0, &[]);
+        let _ = self.writer.close(Timestamp(span.1)).unwrap();
+    }
+
+    /// The next packet says that so many events were lost.
+    pub fn discard(&mut self, events: u64) {
+        self.writer.discard(events);
+    }
+
+    fn open(&mut self, begin: u64, events: &[(u64, &EventClass, &[Value<'_>])]) {
+        self.writer.open(Timestamp(begin)).unwrap();
+        for (time, class, values) in events {
+            let event = Event {
+                time: Timestamp(*time),
+                process: 100,
+                thread: 101,
+                values,
+            };
+            assert_eq!(self.writer.append(class, &event), Ok(Appended::Written));
+        }
+    }
+}
+
+/// Every type of field, with the least and the most that it can hold.
+#[must_use]
+pub fn every_type(lab: &Lab) -> PathBuf {
+    let mut trace = Recording::new(lab.directory("types"));
+    let of_widths = |of: fn(Width) -> FieldType| {
+        let widths = [Width::Bits8, Width::Bits16, Width::Bits32, Width::Bits64];
+        let names = ["a", "b", "c", "d"];
+        std::array::from_fn::<_, 4, _>(|place| (names[place], of(widths[place])))
+    };
+    let level = FieldType::Enumeration(Enumeration {
+        width: Width::Bits16,
+        labels: vec![("low".into(), 1), ("a \"high\" one".into(), 65_535)],
+    });
+    let unsigned = trace.event("my:unsigned", &of_widths(FieldType::Unsigned));
+    let signed = trace.event("my:signed", &of_widths(FieldType::Signed));
+    let hex = trace.event("my:hex", &of_widths(FieldType::Hexadecimal));
+    let others = [
+        ("real", FieldType::Float),
+        ("flag", FieldType::Boolean),
+        ("http.method", FieldType::Text),
+        ("struct", level),
+        ("arguments", FieldType::Arguments),
+    ];
+    let others = trace.event("others: \"quoted\" \u{e9}", &others);
+    let empty = trace.event("empty", &[]);
+
+    let low = [0; 4].map(Value::Unsigned);
+    let high = [0xff, 0xffff, 0xffff_ffff, u64::MAX].map(Value::Unsigned);
+    let negative = [i8::MIN.into(), i16::MIN.into(), i32::MIN.into(), i64::MIN].map(Value::Signed);
+    let argument = |key, value| Argument { key, value };
+    let arguments = [
+        argument("n", ArgumentValue::Nil),
+        argument("f", ArgumentValue::Flag(false)),
+        argument("s", ArgumentValue::Signed(i64::MIN)),
+        argument("u", ArgumentValue::Unsigned(u64::MAX)),
+        argument("r", ArgumentValue::Real(0.1)),
+        argument("t", ArgumentValue::Text("\t\"\\\n\u{7}")),
+    ];
+    let reals = [0.0, -1.5, 1e300, f64::INFINITY, 1.0 / 3.0];
+    let mut stream = trace.stream(1);
+    let numbers: &[(u64, &EventClass, &[Value<'_>])] = &[
+        (1000, &unsigned, &low),
+        (1001, &unsigned, &high),
+        (1001, &signed, &negative),
+        (1003, &hex, &high),
+    ];
+    stream.packet((1000, 2000), numbers);
+    for (number, real) in (0..).zip(reals) {
+        let begin = 2000 + number * 100;
+        let values = [
+            Value::Float(real),
+            Value::Boolean(number % 2 == 0),
+            Value::Text("G\"E\u{e9}"),
+            Value::Unsigned(number),
+            Value::Arguments(&arguments[..number as usize + 1]),
+        ];
+        let events: &[(u64, &EventClass, &[Value<'_>])] = &[(begin + 10, &others, &values)];
+        stream.packet((begin, begin + 100), events);
+    }
+    // More than 32 bits of time have passed.
+    let late = 3000 + (1 << 32);
+    stream.packet((late, late + 10), &[(late + 5, &empty, &[])]);
+    trace.finish(vec![stream], true)
+}
+
+/// Streams whose events happen at the same times, and whose packets end at such a time.
+#[must_use]
+pub fn at_the_same_time(lab: &Lab) -> PathBuf {
+    let mut trace = Recording::new(lab.directory("same-time"));
+    let fields = [("number", FieldType::Unsigned(Width::Bits32))];
+    let tick = trace.event("tick", &fields);
+    let mut streams: Vec<Stream> = (0..4).map(|id| trace.stream(id)).collect();
+    for packet in 0..20 {
+        for (id, stream) in (0..).zip(&mut streams) {
+            // Not all of them are active all the time.
+            if (packet + id) % 3 == 0 && packet % 5 != 0 {
+                continue;
+            }
+            let begin = packet * 100;
+            let number = [Value::Unsigned(packet)];
+            let at: [_; 4] = [0, 50, 50, 100];
+            let events = at.map(|offset| (begin + offset, &tick, &number[..]));
+            stream.packet((begin, begin + 100), &events);
+        }
+    }
+    trace.finish(streams, false)
+}
+
+/// Streams that have lost events, packets, and both, beside one that has lost nothing.
+#[must_use]
+pub fn with_losses(lab: &Lab) -> PathBuf {
+    let mut trace = Recording::new(lab.directory("losses"));
+    let fields = [("number", FieldType::Signed(Width::Bits64))];
+    let tick = trace.event("tick", &fields);
+    let mut streams: Vec<Stream> = (0..4).map(|id| trace.stream(id)).collect();
+    for packet in 0..8 {
+        for (id, stream) in (0_u64..).zip(&mut streams) {
+            let begin = packet * 100 + id;
+            let span = (begin, begin + 100);
+            if id & 1 != 0 && packet % 3 == 1 {
+                stream.discard(packet + 1);
+            }
+            if id & 2 != 0 && packet % 4 == 2 {
+                stream.lose_packet(span);
+                continue;
+            }
+            let number = [Value::Signed(-2)];
+            stream.packet(span, &[(begin + 40, &tick, &number)]);
+        }
+    }
+    trace.finish(streams, true)
+}
+
+/// A busy stream, one that only says that it is quiet, and one that wakes up late.
+#[must_use]
+pub fn with_idle_streams(lab: &Lab) -> PathBuf {
+    let mut trace = Recording::new(lab.directory("idle"));
+    let tick = trace.event("tick", &[("text", FieldType::Text)]);
+    let mut streams: Vec<Stream> = (0..3).map(|id| trace.stream(id)).collect();
+    let text = [Value::Text("busy")];
+    for packet in 0..30 {
+        let begin = packet * 100;
+        let events: Vec<_> = (0..10)
+            .map(|at| (begin + at * 10, &tick, &text[..]))
+            .collect();
+        streams[0].packet((begin, begin + 100), &events);
+        if packet % 10 == 9 {
+            streams[1].packet((begin - 900, begin + 100), &[]);
+        }
+    }
+    let text = [Value::Text("late")];
+    streams[2].packet(
+        (2_500, 2_600),
+        &[(2_505, &tick, &text), (2_510, &tick, &text)],
+    );
+    trace.finish(streams, true)
+}
+
+/// What LTTng has recorded of two programs, with buffers of the user or of each program.
+///
+/// # Panics
+/// If there is no LTTng.
+#[must_use]
+pub fn of_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
+    let relay = Relay::start(lab);
+    let daemon = SessionDaemon::start(lab);
+    daemon.create("recording", &relay, None);
+    daemon.channel("recording", "busy", &[buffers, "--subbuf-size=4k"], true);
+    daemon.channel("recording", "more", &[buffers, "--subbuf-size=16k"], true);
+    let context = ["--type=vpid", "--type=vtid", "--type=procname"];
+    let mut add_context = vec!["add-context", "--userspace", "--session=recording"];
+    add_context.extend(context);
+    daemon.lttng(&add_context);
+    daemon.lttng(&["start", "recording"]);
+    let programs = ["one", "two"].map(|name| tracee::start(lab, events, 100, name));
+    for program in programs {
+        program.wait().succeeded();
+    }
+    daemon.lttng(&["destroy", "recording"]);
+    the_only_one_in(&relay.output)
+}
+
+fn the_only_one_in(directory: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(directory).unwrap();
+    let host = entries.next().unwrap().unwrap().path();
+    assert!(entries.next().is_none());
+    host
+}

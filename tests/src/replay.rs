@@ -1,0 +1,319 @@
+//! Plays a trace of a directory to a relay as a live session: as the producer that wrote it would
+//! have sent it, from its first packet to its last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+
+use ctf::decode::PacketHead;
+use ctf::directory::{StreamReader, TraceDirectory};
+use relay_proto::stream::QuiescentControl;
+use relay_proto::{Command, Reply, reply::ReturnCode};
+use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, StreamId, Timestamp};
+
+use crate::producer::{Producer, beacon, live_session, packet_of, stream};
+use crate::relay::Relay;
+
+/// The host of all sessions that are played.
+pub const HOST: &str = "host";
+
+/// A channel that each trace has besides its own, and that never has a packet.
+const IDLE: &str = "idle_0";
+
+/// After so many packets of other streams, and again after so many, a stream that had none says how
+/// long it has been quiet.
+const PACKETS_BETWEEN_BEACONS: u64 = 2;
+
+/// How metadata is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataPieces {
+    /// In one piece.
+    Whole,
+    /// Declaration by declaration, or packet by packet.
+    Many,
+}
+
+/// Whether there is a stream that never has a packet besides those of the trace. LTTng's relay heeds
+/// no beacon of such a stream, and viewers wait for it to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// There is.
+    One,
+    /// There is not.
+    None,
+}
+
+/// A session that is being played.
+#[derive(Debug)]
+pub struct Replay {
+    producer: Producer,
+    streams: Vec<Played>,
+    /// In the order in which they are sent.
+    packets: Vec<Packet>,
+}
+
+/// A stream and how far it has come.
+#[derive(Debug)]
+struct Played {
+    stream: StreamId,
+    trace: usize,
+    class: u64,
+    sent: u64,
+    /// Packets of others since it had one.
+    passed: u64,
+}
+
+#[derive(Debug)]
+struct Packet {
+    time: i64,
+    /// When it ends, in nanoseconds.
+    end: Option<i64>,
+    /// Nanoseconds of a cycle then.
+    cycle: Option<i64>,
+    /// Place of its stream.
+    stream: usize,
+    head: PacketHead,
+    bytes: Vec<u8>,
+}
+
+impl Replay {
+    /// Opens a session with the streams and the metadata of all traces at or below a directory, and
+    /// without any packet.
+    ///
+    /// # Panics
+    /// If the directory cannot be read, or the relay refuses.
+    #[must_use]
+    pub fn open(
+        relay: &Relay,
+        session: &str,
+        directory: &Path,
+        pieces: MetadataPieces,
+        idle: Idle,
+    ) -> Self {
+        let traces = ctf::directory::open(&[directory]).unwrap();
+        let mut replay = Self {
+            producer: Producer::open(relay, live_session(session)),
+            streams: Vec::new(),
+            packets: Vec::new(),
+        };
+        let root = directory.canonicalize().unwrap();
+        for (place, trace) in traces.iter().enumerate() {
+            replay.add(place, trace, &root, pieces, idle);
+        }
+        // As it happened; what happened at once stays in the order of the streams.
+        replay.packets.sort_by_key(|packet| packet.time);
+        replay
+    }
+
+    fn add(
+        &mut self,
+        place: usize,
+        trace: &TraceDirectory,
+        root: &Path,
+        pieces: MetadataPieces,
+        idle: Idle,
+    ) {
+        let below = trace.paths[0].strip_prefix(root).unwrap();
+        let path = match below.to_str().unwrap() {
+            "" => "trace",
+            path => path,
+        };
+        let mut names = BTreeSet::new();
+        for stream in &trace.streams {
+            let file = stream.files[0].file_name().unwrap().to_str().unwrap();
+            let mut name = file.to_owned();
+            while !names.insert(name.clone()) {
+                name.push('_');
+            }
+            self.add_stream(place, stream.class, &name, path);
+            self.read(trace, StreamReader::new(stream));
+        }
+        if idle == Idle::One {
+            self.add_stream(place, 0, IDLE, path);
+        }
+        let metadata = self.producer.add(stream("metadata", path));
+        self.producer.ask(Command::StreamsSent);
+        for piece in pieces.of(&trace.metadata_bytes) {
+            self.producer.send_metadata(metadata, piece, 0);
+            // Metadata has no answer; that of the next command says that it has been taken.
+            self.producer
+                .ask(Command::QuiescentControl(QuiescentControl {
+                    stream: metadata,
+                }));
+        }
+    }
+
+    fn add_stream(&mut self, trace: usize, class: u64, name: &str, path: &str) {
+        self.streams.push(Played {
+            stream: self.producer.add(stream(name, path)),
+            trace,
+            class,
+            sent: 0,
+            passed: 0,
+        });
+    }
+
+    /// Reads the packets of the stream that was added last.
+    fn read(&mut self, trace: &TraceDirectory, mut reader: StreamReader) {
+        let (declared, mut bytes) = (trace.metadata.trace(), Vec::new());
+        let mut time = i64::MIN;
+        while reader.next(&mut bytes).unwrap() {
+            let head = PacketHead::read(declared, &bytes, bytes.len() as u64).unwrap();
+            let class = declared.stream(head.stream_class);
+            let scale = class.and_then(|class| class.timescale());
+            let at = |cycles: Option<u64>| scale?.nanoseconds(cycles?);
+            time = time.max(at(head.begin).unwrap_or(i64::MIN));
+            let end = at(head.end);
+            let after = at(head.end.and_then(|end| end.checked_add(1)));
+            self.packets.push(Packet {
+                time,
+                end,
+                cycle: after.zip(end).map(|(after, end)| after - end),
+                stream: self.streams.len() - 1,
+                head,
+                bytes: bytes.clone(),
+            });
+        }
+    }
+
+    /// Sends all packets.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn play(&mut self) {
+        let packets = std::mem::take(&mut self.packets);
+        for packet in &packets {
+            self.send(packet);
+            let Some(begin) = packet.head.begin else {
+                continue;
+            };
+            let trace = self.streams[packet.stream].trace;
+            self.say_quiet(trace, packet.stream, begin);
+        }
+        self.say_nothing_follows(&packets);
+    }
+
+    /// All streams have been quiet since the last packet of all ended.
+    fn say_nothing_follows(&mut self, packets: &[Packet]) {
+        let Some(last) = packets.iter().filter_map(|packet| packet.end).max() else {
+            return;
+        };
+        let mut until = BTreeMap::new();
+        for packet in packets {
+            let (Some(end), Some(cycles)) = (packet.end, packet.head.end) else {
+                continue;
+            };
+            // Where a cycle is no nanosecond, until the end of the trace's own packets.
+            let missing = match packet.cycle {
+                Some(1) => u64::try_from(last - end).unwrap(),
+                _ => 0,
+            };
+            let known = until.entry(self.streams[packet.stream].trace).or_insert(0);
+            *known = (cycles + missing + 1).max(*known);
+        }
+        for place in 0..self.streams.len() {
+            let Played { stream, sent, .. } = self.streams[place];
+            if let Some(last) = sent.checked_sub(1) {
+                // Relays heed no beacon while a packet is under way; a tracer sends another later.
+                self.producer.settle(stream, last);
+            }
+            if let Some(until) = until.get(&self.streams[place].trace) {
+                self.send_beacon(place, *until);
+            }
+        }
+    }
+
+    fn send(&mut self, packet: &Packet) {
+        let stream = &mut self.streams[packet.stream];
+        let head = &packet.head;
+        let index = PacketIndex {
+            packet_size: Bits(head.packet_bits),
+            content_size: Bits(head.content_bits),
+            begin: Timestamp(head.begin.unwrap_or(0)),
+            end: Timestamp(head.end.unwrap_or(0)),
+            events_discarded: head.discarded.map_or(0, |counter| counter.value),
+            class: ClassId(stream.class),
+            instance: None,
+            packet_seq: head.sequence.map(|counter| PacketSeqNum(counter.value)),
+        };
+        let bytes = packet_of(stream.stream, stream.sent, &packet.bytes, 0);
+        self.producer.data.write_all(&bytes).unwrap();
+        let reply = self.producer.send_index(stream.stream, stream.sent, index);
+        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+        stream.sent += 1;
+        stream.passed = 0;
+    }
+
+    /// A packet of one stream begins: all others of the trace have had nothing since theirs.
+    fn say_quiet(&mut self, trace: usize, active: usize, until: u64) {
+        for place in 0..self.streams.len() {
+            let stream = &mut self.streams[place];
+            if place == active || stream.trace != trace {
+                continue;
+            }
+            stream.passed += 1;
+            if stream.passed.is_multiple_of(PACKETS_BETWEEN_BEACONS) {
+                self.send_beacon(place, until);
+            }
+        }
+    }
+
+    fn send_beacon(&mut self, place: usize, until: u64) {
+        let stream = &self.streams[place];
+        let reply = self
+            .producer
+            .send_index(stream.stream, stream.sent, beacon(until));
+        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    }
+
+    /// Closes all streams, and the session with them.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn end(mut self) {
+        for stream in &self.streams {
+            let last = stream.sent.checked_sub(1);
+            let reply = self.producer.close(stream.stream, last);
+            assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+        }
+        self.producer.hang_up();
+    }
+}
+
+impl MetadataPieces {
+    fn of(self, bytes: &[u8]) -> Vec<&[u8]> {
+        let mut pieces = Vec::new();
+        let mut left = bytes;
+        while !left.is_empty() {
+            let length = match self {
+                Self::Whole => left.len(),
+                Self::Many => packet_length(left).unwrap_or_else(|| declaration_length(left)),
+            };
+            let (piece, rest) = left.split_at(length.min(left.len()));
+            pieces.push(piece);
+            left = rest;
+        }
+        pieces
+    }
+}
+
+/// The bytes of the metadata packet that these begin with, if it is one.
+fn packet_length(bytes: &[u8]) -> Option<usize> {
+    const MAGIC: u32 = 0x75D1_1D57;
+    // After magic, UUID, checksum and content size.
+    const PACKET_SIZE: usize = 4 + 16 + 4 + 4;
+    let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok();
+    let bits = match word(0)? {
+        magic if u32::from_le_bytes(magic) == MAGIC => u32::from_le_bytes(word(PACKET_SIZE)?),
+        magic if u32::from_be_bytes(magic) == MAGIC => u32::from_be_bytes(word(PACKET_SIZE)?),
+        _ => return None,
+    };
+    Some(bits as usize / 8)
+}
+
+/// The bytes up to the end of the first line that ends a block of plain text.
+fn declaration_length(bytes: &[u8]) -> usize {
+    const END: &[u8] = b"\n};\n";
+    let end = bytes.windows(END.len()).position(|window| window == END);
+    end.map_or(bytes.len(), |at| at + END.len())
+}
