@@ -2,15 +2,17 @@
 //! relay and shown while they happen, the trace left on disk.
 
 use std::io::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use clap::Args;
 use tests::babeltrace::{Babeltrace, numbers};
+use tests::built;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::process::Process;
-use tests::relay::{self, Relay};
+use tests::relay::Relay;
 use tests::tracee;
 use tests::viewer::{Viewer, hostname};
 
@@ -32,8 +34,9 @@ const SESSION: &str = "demo";
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     packages::provide()?;
-    eprintln!("xtask: building relayd and a small program to be traced");
-    relay::program();
+    eprintln!("xtask: building relayd, test-live and a small program to be traced");
+    built::relayd();
+    built::test_live();
     tracee::program();
 
     let lab = Lab::new();
@@ -56,12 +59,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         relay.control.ip()
     );
 
-    println!(
-        "$ babeltrace2 -i lttng-live net://{}/host/{}/{SESSION}",
-        relay.live,
-        hostname()
-    );
-    let viewer = Babeltrace::Two.follow(&relay, SESSION);
+    let url = format!("net://{}/host/{}/{SESSION}", relay.live, hostname());
+    println!("$ test-live {url}");
+    let mut viewer = Command::new(built::test_live());
+    // Without what depends on the event before, so that the lines can be compared.
+    viewer.args(["--no-delta", &url]).env("TZ", "UTC");
+    let viewer = Process::start(&mut viewer);
     Viewer::connect(relay.live).wait_for_listed(SESSION, |session| session.viewers == 1);
 
     daemon.lttng(&["start", SESSION]);
@@ -81,8 +84,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         shown.len()
     );
     println!(
-        "{} in the trace: babeltrace2 {}",
+        "{} in the trace, says babeltrace2. To see them again:\n$ {} {}",
         on_disk.len(),
+        built::test_live().display(),
         directory.join("output").display()
     );
     if !numbers(&shown).into_iter().eq(0..options.events) || shown != on_disk {

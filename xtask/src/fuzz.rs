@@ -1,0 +1,71 @@
+//! Hostile input for the readers, for a while: `fuzz/README.md`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+/// What is tried.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// One of those in fuzz/fuzz_targets; all of them if none is given
+    target: Option<String>,
+    /// For each
+    #[arg(default_value_t = 60)]
+    seconds: u32,
+}
+
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
+
+/// Of one input. None of them asks for more than a few milliseconds.
+const MOST_SECONDS: u32 = 10;
+const MOST_MEBIBYTES: u32 = 2048;
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let directory = Path::new(DIRECTORY);
+    let targets = match &options.target {
+        Some(target) => vec![target.clone()],
+        None => targets(directory)?,
+    };
+    for target in targets {
+        eprintln!("xtask: {target} for {} s", options.seconds);
+        fuzz(directory, &target, options.seconds)?;
+    }
+    Ok(())
+}
+
+fn targets(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let mut targets = Vec::new();
+    for file in fs::read_dir(directory.join("fuzz_targets"))? {
+        let path = file?.path();
+        let name = path.file_stem().context("a file without a name")?;
+        targets.push(name.to_string_lossy().into_owned());
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
+    let found = directory.join("found").join(target);
+    fs::create_dir_all(&found)?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .current_dir(directory)
+        .args(["fuzz", "run", "--sanitizer", "none", target])
+        .arg(&found)
+        .arg(directory.join("corpus").join(target))
+        .arg("--")
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-timeout={MOST_SECONDS}"))
+        .arg(format!("-rss_limit_mb={MOST_MEBIBYTES}"))
+        .arg(format!("-dict=dictionaries/{target}"));
+    let status = cargo
+        .status()
+        .with_context(|| format!("cannot run {cargo:?}; is cargo-fuzz installed?"))?;
+    if !status.success() {
+        bail!("{target}: {cargo:?} failed");
+    }
+    Ok(())
+}

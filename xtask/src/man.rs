@@ -1,0 +1,30 @@
+//! Man pages, made of the same definitions that `--help` shows, so that nothing is written twice.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+/// Where they go: below the workspace, and not checked in.
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/man");
+
+pub(crate) fn run() -> anyhow::Result<()> {
+    let directory = Path::new(DIRECTORY);
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    page::<relayd::cli::Arguments>(directory, "8")?;
+    page::<test_live::cli::Arguments>(directory, "1")
+}
+
+/// One page: the program that takes these arguments, in this section of the manual.
+fn page<A: CommandFactory>(directory: &Path, section: &str) -> anyhow::Result<()> {
+    let command = A::command();
+    let path = directory.join(format!("{}.{section}", command.get_name()));
+    let mut text = Vec::new();
+    Man::new(command).section(section).render(&mut text)?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}", path.display());
+    Ok(())
+}
