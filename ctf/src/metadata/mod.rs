@@ -11,14 +11,17 @@
 //! A declaration counts as soon as it is complete, and never changes afterwards. Events that come
 //! before their stream class wait for it.
 
+mod classes;
 mod json;
 mod packets;
 mod resolve;
+mod steering;
 mod trace;
 mod tsdl;
 
+pub use classes::{EventClass, StreamClass};
 pub(crate) use resolve::STREAM_SLOTS_END;
-pub use trace::{EventClass, StreamClass, Trace};
+pub use trace::Trace;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! Why a relay cannot be followed.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -111,17 +110,5 @@ impl AttachError {
                 | Self::Lost(_)
                 | Self::Silent(_)
         )
-    }
-
-    /// With all reasons.
-    #[must_use]
-    pub fn explained(&self) -> String {
-        let mut text = self.to_string();
-        let mut reason = self.source();
-        while let Some(error) = reason {
-            text.push_str(&format!(": {error}"));
-            reason = error.source();
-        }
-        text
     }
 }

@@ -14,6 +14,7 @@ use super::error::AttachError;
 use super::resume::Memory;
 use super::target::RelayTarget;
 use super::visit::Visit;
+use crate::with_sources;
 
 /// How a relay is followed.
 #[derive(Debug, Clone)]
@@ -159,7 +160,7 @@ impl Follower {
                     {
                         return;
                     }
-                    break News::Failed(format!("{}: {}", self.target, error.explained()));
+                    break News::Failed(format!("{}: {}", self.target, with_sources(&error)));
                 }
             };
             if self.part(&error, &mut is_away).await.is_err() {
@@ -192,7 +193,7 @@ impl Follower {
             self.options.missing = Missing::Wait;
         }
         if !std::mem::replace(is_away, true) {
-            let notice = format!("{}: {}; trying again", self.target, error.explained());
+            let notice = format!("{}: {}; trying again", self.target, with_sources(error));
             let said = self.news.send(News::Notice(notice)).await;
             return said.map_err(|_| AttachError::Unheard);
         }

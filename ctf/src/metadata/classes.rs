@@ -1,0 +1,222 @@
+//! Stream classes and event classes, as they have been declared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::resolve::Slots;
+use crate::clock::Timescale;
+use crate::decode::plan::{Known, Plan};
+use crate::model::{LogLevel, Structure};
+
+/// Event classes up to this id are found by their place in a list, others by search.
+const DENSE_IDS: u64 = 1 << 16;
+
+static NEXT_ORDINAL: AtomicUsize = AtomicUsize::new(0);
+
+/// A kind of streams: what their packets and events have in common.
+#[derive(Debug, Clone)]
+pub struct StreamClass {
+    pub(crate) id: u64,
+    pub(crate) name: Option<Arc<str>>,
+    /// As given, or as the fields say that have been declared so far.
+    pub(crate) clock: StreamClock,
+    pub(crate) timescale: Option<Timescale>,
+    /// It has times, and none of them names its clock.
+    pub(super) unmapped: bool,
+    pub(crate) packet_context: Option<Arc<Structure>>,
+    pub(crate) event_header: Option<Arc<Structure>>,
+    pub(crate) event_context: Option<Arc<Structure>>,
+    pub(crate) context_plan: Plan,
+    pub(crate) header_plan: Plan,
+    pub(crate) events: Vec<EventClass>,
+    /// Places in `events`, one above; 0 for none.
+    pub(super) dense: Vec<u32>,
+    pub(super) sparse: BTreeMap<u64, u32>,
+    pub(super) stream_slots: Slots,
+    /// The most that an event class of this stream class needs.
+    pub(crate) slots: u32,
+}
+
+/// Which clock the times of a stream are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamClock {
+    /// They have no time.
+    None,
+    /// The clock at this place.
+    Declared(usize),
+    /// One that nobody declared: 1 GHz, since 1970.
+    Implicit,
+}
+
+/// A kind of events.
+#[derive(Debug, Clone)]
+pub struct EventClass {
+    pub(crate) id: u64,
+    pub(super) ordinal: usize,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) log_level: Option<LogLevel>,
+    pub(crate) emf_uri: Option<Arc<str>>,
+    pub(crate) context: Option<Arc<Structure>>,
+    pub(crate) payload: Option<Arc<Structure>>,
+    /// Over all that follows the event header.
+    pub(crate) plan: Plan,
+}
+
+impl StreamClass {
+    /// Its number in the trace.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its name, which only CTF 2 gives.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Its event classes, in order of declaration.
+    #[must_use]
+    pub fn events(&self) -> &[EventClass] {
+        &self.events
+    }
+
+    /// The event class of this id.
+    #[must_use]
+    pub fn event(&self, id: u64) -> Option<&EventClass> {
+        self.place(id).and_then(|place| self.events.get(place))
+    }
+
+    /// From the cycles of its clock to time; none if its events have no time.
+    #[must_use]
+    pub fn timescale(&self) -> Option<Timescale> {
+        self.timescale
+    }
+
+    /// What each packet has behind its header.
+    #[must_use]
+    pub fn packet_context(&self) -> Option<&Structure> {
+        self.packet_context.as_deref()
+    }
+
+    /// What each event begins with.
+    #[must_use]
+    pub fn event_header(&self) -> Option<&Structure> {
+        self.event_header.as_deref()
+    }
+
+    /// What each event has behind its header.
+    #[must_use]
+    pub fn event_context(&self) -> Option<&Structure> {
+        self.event_context.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, id: u64) -> Option<usize> {
+        let place = if id < DENSE_IDS {
+            let dense = usize::try_from(id).ok();
+            dense.and_then(|id| self.dense.get(id)).copied()
+        } else {
+            self.sparse.get(&id).copied()
+        };
+        usize::try_from(place?).ok()?.checked_sub(1)
+    }
+
+    pub(super) fn add(&mut self, event: EventClass) {
+        let id = event.id;
+        self.events.push(event);
+        let place = u32::try_from(self.events.len()).unwrap_or(0);
+        match usize::try_from(id) {
+            Ok(dense) if id < DENSE_IDS => {
+                if self.dense.len() <= dense {
+                    self.dense.resize(dense + 1, 0);
+                }
+                if let Some(cell) = self.dense.get_mut(dense) {
+                    *cell = place;
+                }
+            }
+            _ => {
+                self.sparse.insert(id, place);
+            }
+        }
+    }
+
+    pub(super) fn plan(&mut self, begin: Known) {
+        self.context_plan = Plan::over(begin, self.packet_context.as_deref());
+        // Where an event begins depends on the one before.
+        self.header_plan = Plan::over(Known::default(), self.event_header.as_deref());
+    }
+
+    pub(super) fn plan_events(&mut self) {
+        for place in 0..self.events.len() {
+            let Some(event) = self.events.get(place) else {
+                return;
+            };
+            let plan = self.event_plan(event.context.as_deref(), event.payload.as_deref());
+            if let Some(event) = self.events.get_mut(place) {
+                event.plan = plan;
+            }
+        }
+    }
+
+    pub(super) fn event_plan(
+        &self,
+        context: Option<&Structure>,
+        payload: Option<&Structure>,
+    ) -> Plan {
+        let structures = [self.event_context.as_deref(), context, payload];
+        Plan::over(self.header_plan.end, structures.into_iter().flatten())
+    }
+}
+
+impl EventClass {
+    /// For a new one.
+    pub(super) fn next_ordinal() -> usize {
+        NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Its number in its stream class.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// A small number that no other event class of any trace in this process has: for lists of what
+    /// programs know of event classes.
+    #[inline]
+    #[must_use]
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// How important it is.
+    #[must_use]
+    pub fn log_level(&self) -> Option<LogLevel> {
+        self.log_level
+    }
+
+    /// Where more is said about it. (`model.emf.uri`)
+    #[must_use]
+    pub fn emf_uri(&self) -> Option<&str> {
+        self.emf_uri.as_deref()
+    }
+
+    /// What each such event has before its payload.
+    #[must_use]
+    pub fn context(&self) -> Option<&Structure> {
+        self.context.as_deref()
+    }
+
+    /// What each such event says.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Structure> {
+        self.payload.as_deref()
+    }
+}
