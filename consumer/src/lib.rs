@@ -3,4 +3,5 @@
 //!
 //! The [`queue`] holds packets, bounded, until a relay has acknowledged them.
 
+pub mod packetize;
 pub mod queue;
