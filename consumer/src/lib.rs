@@ -1,6 +1,15 @@
 //! The agent on a traced host: takes events of local programs, makes CTF packets of them and streams
 //! these to a relay.
 //!
-//! The [`queue`] holds packets, bounded, until a relay has acknowledged them.
+//! A [`frontend`] opens sessions and says what happens in them, step by step; the [`queue`] holds the
+//! packets, bounded, until a relay has acknowledged them; the [`uplink`] takes them there. The
+//! [`agent`] runs all of it, and [`status`] tells how it goes.
 
+pub mod agent;
+pub mod cli;
+pub mod config;
+pub mod frontend;
+pub mod limits;
 pub mod queue;
+pub mod status;
+pub mod uplink;
