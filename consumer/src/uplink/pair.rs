@@ -84,6 +84,11 @@ impl Pair {
                 Err(error) => return Err(error.into()),
             }
         }
+        if some {
+            // Relays of LTTng hold an answer back until the one before has been acknowledged, for which
+            // the system takes its time unless it is told each time.
+            let _ = sockopt::set_tcp_quickack(&self.control, true);
+        }
         Ok(some)
     }
 
