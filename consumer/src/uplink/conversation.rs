@@ -1,0 +1,671 @@
+//! One session on one relay, from its first stream to its end: which commands and packets follow
+//! from the steps, and what the answers mean. Knows no socket; time comes as an argument.
+//!
+//! Commands are not waited for one by one: answers come in order. An answer to an index says that the
+//! index has arrived, not that the packet has: that is asked for now and then (`DATA_PENDING`), and a
+//! packet is kept until the relay says that it has both.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Instant;
+
+use relay_proto::index::SendIndex;
+use relay_proto::metadata::SendMetadata;
+use relay_proto::producer::{Producer, ProducerError};
+use relay_proto::reply::StreamAdded;
+use relay_proto::stream::{
+    AddStream, CloseStream, DataPending, METADATA_CHANNEL, QuiescentControl,
+};
+use relay_proto::{Command, CommandCode, DataHeader, Reply};
+use tracing::warn;
+use wire::{
+    Bits, ChunkId, EpochSeconds, InstanceId, PacketIndex, PacketSeqNum, SeqNum, SessionId,
+    StreamId, Text, Timestamp,
+};
+
+use super::catalogue::{Catalogue, Stream};
+use super::ending::Ending;
+use super::error::UplinkError;
+use super::outgoing::Outgoing;
+use crate::limits::{
+    CONFIRM_BYTES, CONFIRM_PACKETS, CONFIRM_PAUSE, CONTROL_BYTES, GATHERED_BYTES, METADATA_PIECE,
+    MOST_IN_FLIGHT,
+};
+use crate::queue::{Queued, Step, StreamKey, TraceKey};
+
+/// The chunk that all of a session lies in: it is never rotated.
+pub(super) const CHUNK: ChunkId = ChunkId(0);
+
+/// How the relay is to cut streams into files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tracefiles {
+    pub(super) size: wire::Bytes,
+    pub(super) count: u64,
+}
+
+/// A session that a relay has opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) machine: Producer,
+    /// The relay's number for it.
+    pub(super) session: SessionId,
+    pub(super) tracefiles: Tracefiles,
+    /// When it was created, in both ways of telling the time.
+    pub(super) created: EpochSeconds,
+    pub(super) at: Instant,
+}
+
+/// One session on one relay.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    opened: Opened,
+    pub(super) out: Outgoing,
+    pub(super) awaited: VecDeque<Awaited>,
+    /// Streams whose number is awaited.
+    adding: usize,
+    /// Streams have been added since viewers were last told.
+    is_unannounced: bool,
+    /// Traces whose metadata stream is to be added with that.
+    unannounced: BTreeSet<TraceKey>,
+    /// Traces with metadata to be sent, and the room that it takes in the queue.
+    undescribed: BTreeSet<TraceKey>,
+    rooms: Vec<Queued>,
+    /// Packets of an earlier connection that are to be sent again, by their streams.
+    again: VecDeque<StreamKey>,
+    /// Streams with packets that the relay has not been asked about.
+    to_ask: BTreeSet<StreamKey>,
+    /// Streams that it is to be asked about again, from then on.
+    to_ask_again: BTreeSet<StreamKey>,
+    ask_again: Option<Instant>,
+    /// Streams with a beacon to be sent, or to be closed, when all their packets are confirmed.
+    due: BTreeSet<StreamKey>,
+    pub(super) ending: Ending,
+    /// Where the trace lies, as the relay said at its end.
+    pub(super) path: Option<Text>,
+}
+
+/// What an answer will be about.
+#[derive(Debug)]
+pub(super) enum Awaited {
+    StreamAdded(StreamKey),
+    MetadataAdded(TraceKey),
+    /// Metadata has arrived: its room in the queue is free.
+    Described {
+        _rooms: Vec<Queued>,
+    },
+    /// Whether the packets before this one have arrived.
+    Confirmed {
+        stream: StreamKey,
+        before: u64,
+    },
+    Closed(StreamKey),
+    /// In the round at the end: whether something is still under way.
+    Pending,
+    ChunkClosed,
+    /// Nothing follows but that it was done.
+    Done,
+}
+
+impl Conversation {
+    /// In a session that a relay has just opened. Adds all that is known of it already.
+    pub(super) fn begin(opened: Opened, book: &mut Catalogue) -> Result<Self, UplinkError> {
+        let mut conversation = Self {
+            opened,
+            out: Outgoing::default(),
+            awaited: VecDeque::new(),
+            adding: 0,
+            is_unannounced: false,
+            unannounced: BTreeSet::new(),
+            undescribed: BTreeSet::new(),
+            rooms: Vec::new(),
+            again: VecDeque::new(),
+            to_ask: BTreeSet::new(),
+            to_ask_again: BTreeSet::new(),
+            ask_again: None,
+            due: BTreeSet::new(),
+            ending: Ending::default(),
+            path: None,
+        };
+        conversation.say_what_is_known(book)?;
+        Ok(conversation)
+    }
+
+    fn say_what_is_known(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
+        book.forget_relay();
+        for (key, trace) in &book.traces {
+            if !trace.has_had_streams {
+                self.unannounced.insert(*key);
+                self.is_unannounced = true;
+            }
+        }
+        let streams: Vec<StreamKey> = book.streams.keys().copied().collect();
+        let mut packets = Vec::new();
+        for key in streams {
+            self.add_stream(key, book)?;
+            let Some(stream) = book.streams.get(&key) else {
+                continue;
+            };
+            packets.extend(stream.unconfirmed.iter().map(|kept| (kept.order, key)));
+            if stream.here.beacon_due || stream.closing.is_some() {
+                self.due.insert(key);
+            }
+        }
+        packets.sort_unstable();
+        self.again = packets.into_iter().map(|(_, key)| key).collect();
+        if self.is_unannounced {
+            self.announce(book)?;
+        }
+        Ok(())
+    }
+
+    /// Does what can be done now: takes steps from the backlog as far as the window allows, and asks
+    /// about what was sent. `is_last`: no step will follow.
+    pub(super) fn advance(
+        &mut self,
+        book: &mut Catalogue,
+        backlog: &mut VecDeque<Queued>,
+        is_last: bool,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
+        if self.ending.has_begun() {
+            return self.end(book, now);
+        }
+        while let Some(&key) = self.again.front() {
+            if !self.is_described(book)? || !self.has_room() {
+                break;
+            }
+            self.again.pop_front();
+            self.send_packet(key, book)?;
+        }
+        while self.again.is_empty()
+            && let Some(next) = backlog.front()
+            && self.is_ready_for(&next.step, book)?
+            && let Some(next) = backlog.pop_front()
+        {
+            self.take(next, book)?;
+        }
+        let is_idle = backlog.is_empty() && self.again.is_empty();
+        if is_idle && is_last {
+            // So that even streams nobody has said anything of are there.
+            self.is_described(book)?;
+        }
+        self.do_what_is_due(book)?;
+        self.ask(book, is_idle, now)?;
+        let is_done = is_idle && self.undescribed.is_empty() && self.awaited.is_empty();
+        if is_last && is_done && !self.is_unannounced && book.is_settled() {
+            return self.end(book, now);
+        }
+        Ok(())
+    }
+
+    /// When [`advance`](Self::advance) may have something to do without any news.
+    pub(super) fn wake(&self) -> Option<Instant> {
+        self.ask_again.or(self.ending.wake())
+    }
+
+    /// The relay's number for the session.
+    pub(super) fn session(&self) -> SessionId {
+        self.opened.session
+    }
+
+    /// That time by the clock that the session's creation was told by.
+    pub(super) fn wall_clock(&self, now: Instant) -> EpochSeconds {
+        let lasted = now.saturating_duration_since(self.opened.at);
+        EpochSeconds(self.opened.created.0.saturating_add(lasted.as_secs()))
+    }
+
+    /// The command whose answer comes next.
+    pub(super) fn next_answered(&self) -> Option<CommandCode> {
+        self.opened.machine.next_answered()
+    }
+
+    /// Whether the relay owes an answer.
+    pub(super) fn is_awaiting(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        self.awaited.len() < MOST_IN_FLIGHT && self.out.data.len() < GATHERED_BYTES
+    }
+
+    /// Whether a step can be taken; whatever must come before it is sent.
+    fn is_ready_for(&mut self, step: &Step, book: &mut Catalogue) -> Result<bool, UplinkError> {
+        if !self.has_room() {
+            return Ok(false);
+        }
+        match step {
+            Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
+            Step::Metadata { trace, .. } => {
+                // All of its streams may have been closed before the relay was found again.
+                if book.traces.get(trace).is_some_and(|of| !of.here.is_added) {
+                    self.unannounced.insert(*trace);
+                    self.is_unannounced = true;
+                }
+            }
+            Step::Packet { .. } | Step::Beacon { .. } | Step::CloseStream { .. } => {}
+        }
+        self.is_described(book)
+    }
+
+    /// Whether the relay has numbered all streams and has been sent all metadata; if not, sends what
+    /// can be sent of it.
+    fn is_described(&mut self, book: &mut Catalogue) -> Result<bool, UplinkError> {
+        if self.is_unannounced {
+            self.announce(book)?;
+        }
+        if self.adding > 0 {
+            return Ok(false);
+        }
+        while let Some(&trace) = self.undescribed.first() {
+            if !self.describe(trace, book)? {
+                return Ok(false);
+            }
+            self.undescribed.remove(&trace);
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, queued: Queued, book: &mut Catalogue) -> Result<(), UplinkError> {
+        match &queued.step {
+            Step::AddTrace { path } => {
+                book.add_trace(path)?;
+                if let Some((key, _)) = book.traces.last_key_value() {
+                    self.unannounced.insert(*key);
+                    self.is_unannounced = true;
+                }
+            }
+            Step::AddStream {
+                trace,
+                channel,
+                class,
+            } => {
+                let key = book.add_stream(*trace, channel, *class)?;
+                self.add_stream(key, book)?;
+            }
+            Step::Metadata { bytes, .. } if bytes.is_empty() => {}
+            Step::Metadata { trace, bytes } => {
+                let trace = *trace;
+                book.add_metadata(trace, bytes.clone())?;
+                self.rooms.push(queued);
+                self.undescribed.insert(trace);
+                self.is_described(book)?;
+            }
+            Step::Packet { stream, .. } => {
+                let stream = *stream;
+                match book.add_packet(stream, queued) {
+                    Ok(()) => self.send_packet(stream, book)?,
+                    Err(refused) => drop_packet(&refused, book),
+                }
+            }
+            Step::Beacon { stream, until } => {
+                if let Some(of) = book.streams.get_mut(stream) {
+                    of.quiet_until = of.quiet_until.max(Some(*until));
+                    of.here.beacon_due = true;
+                    self.due.insert(*stream);
+                }
+            }
+            Step::CloseStream { stream } => {
+                let stream = *stream;
+                if let Some(of) = book.streams.get_mut(&stream) {
+                    of.closing = Some(queued);
+                    self.due.insert(stream);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, command: &Command, then: Awaited) -> Result<(), UplinkError> {
+        self.opened.machine.send(command, &mut self.out.control)?;
+        self.awaited.push_back(then);
+        Ok(())
+    }
+
+    fn add_stream(&mut self, key: StreamKey, book: &mut Catalogue) -> Result<(), UplinkError> {
+        let Some(stream) = book.streams.get_mut(&key) else {
+            return Ok(());
+        };
+        let Some(trace) = book.traces.get(&stream.trace) else {
+            return Ok(());
+        };
+        stream.here.is_added = true;
+        let add = AddStream {
+            channel: stream.channel.clone(),
+            path: trace.path.clone(),
+            tracefile_size: self.opened.tracefiles.size,
+            tracefile_count: self.opened.tracefiles.count,
+            chunk: Some(CHUNK),
+        };
+        self.adding += 1;
+        self.is_unannounced = true;
+        if !trace.here.is_added {
+            self.unannounced.insert(stream.trace);
+        }
+        self.send(&Command::AddStream(add), Awaited::StreamAdded(key))
+    }
+
+    /// Adds the metadata streams that are missing, and tells viewers of all that were added.
+    fn announce(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
+        self.is_unannounced = false;
+        for key in std::mem::take(&mut self.unannounced) {
+            let Some(trace) = book.traces.get_mut(&key) else {
+                continue;
+            };
+            if std::mem::replace(&mut trace.here.is_added, true) {
+                continue;
+            }
+            if !trace.metadata.is_empty() {
+                self.undescribed.insert(key);
+            }
+            let add = AddStream {
+                channel: Text::from(METADATA_CHANNEL),
+                path: trace.path.clone(),
+                tracefile_size: wire::Bytes(0),
+                tracefile_count: 0,
+                chunk: Some(CHUNK),
+            };
+            self.adding += 1;
+            self.send(&Command::AddStream(add), Awaited::MetadataAdded(key))?;
+        }
+        self.send(&Command::StreamsSent, Awaited::Done)
+    }
+
+    /// Sends what a relay does not have of a trace's metadata. Whether that is all of it.
+    fn describe(&mut self, key: TraceKey, book: &mut Catalogue) -> Result<bool, UplinkError> {
+        let Some(trace) = book.traces.get_mut(&key) else {
+            return Ok(true);
+        };
+        let Some(stream) = trace.here.relay else {
+            return Ok(false);
+        };
+        while let Some(bytes) = trace.metadata.get(trace.here.sent.0) {
+            let (_, from) = trace.here.sent;
+            let to = bytes.len().min(from + METADATA_PIECE);
+            let text = bytes.get(from..to).unwrap_or_default();
+            if text.is_empty() {
+                trace.here.sent = (trace.here.sent.0 + 1, 0);
+                continue;
+            }
+            if self.out.control.len() >= CONTROL_BYTES {
+                return Ok(false);
+            }
+            let metadata = SendMetadata { stream, padding: 0 };
+            self.opened
+                .machine
+                .send_metadata(metadata, text, &mut self.out.control)?;
+            self.out.control.extend_from_slice(text);
+            trace.here.sent.1 = to;
+        }
+        // Metadata has no answer; that of this command says that all before it has been taken.
+        let _rooms = std::mem::take(&mut self.rooms);
+        let quiescent = Command::QuiescentControl(QuiescentControl { stream });
+        self.send(&quiescent, Awaited::Described { _rooms })?;
+        Ok(true)
+    }
+
+    /// Sends the next packet of a stream that is not under way yet.
+    fn send_packet(&mut self, key: StreamKey, book: &mut Catalogue) -> Result<(), UplinkError> {
+        let Some(stream) = book.streams.get_mut(&key) else {
+            return Ok(());
+        };
+        let at = stream.under_way();
+        let Stream {
+            unconfirmed, here, ..
+        } = stream;
+        let (Some(kept), Some(relay)) = (unconfirmed.get(at), here.relay) else {
+            return Ok(());
+        };
+        let Some((bytes, index)) = kept.packet() else {
+            return Ok(());
+        };
+        let seq = SeqNum(here.sent);
+        let size = index.packet_size.to_bytes().unwrap_or_default().0;
+        let padding = size.saturating_sub(bytes.len() as u64);
+        let header = DataHeader {
+            circuit: 0,
+            stream: relay,
+            seq,
+            data_size: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            padding_size: u32::try_from(padding).unwrap_or(u32::MAX),
+        };
+        self.out.data.push(&header, bytes);
+        here.sent += 1;
+        here.unasked_bytes += bytes.len() as u64;
+        if let Some(PacketSeqNum(number)) = index.packet_seq {
+            here.next_packet_seq = number.saturating_add(1);
+        }
+        if here.asked.is_none() && !self.to_ask_again.contains(&key) {
+            self.to_ask.insert(key);
+        }
+        let index = SendIndex {
+            stream: relay,
+            seq: Some(seq),
+            packet: *index,
+        };
+        book.counters.sent.add(1);
+        self.send(&Command::SendIndex(index), Awaited::Done)
+    }
+
+    /// Asks about the packets of streams where it is time to.
+    fn ask(
+        &mut self,
+        book: &mut Catalogue,
+        is_idle: bool,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
+        if self.ask_again.is_some_and(|at| at <= now) {
+            self.ask_again = None;
+            self.to_ask.append(&mut self.to_ask_again);
+        }
+        let has_written = is_idle && self.out.data.is_empty();
+        let mut asked = Vec::new();
+        for &key in &self.to_ask {
+            let Some(stream) = book.streams.get_mut(&key) else {
+                asked.push(key);
+                continue;
+            };
+            let here = &mut stream.here;
+            let is_enough = here.sent - here.confirmed >= CONFIRM_PACKETS
+                || here.unasked_bytes >= CONFIRM_BYTES;
+            if has_written || is_enough || self.due.contains(&key) {
+                here.asked = Some(here.sent);
+                here.unasked_bytes = 0;
+                asked.push(key);
+            }
+        }
+        for key in asked {
+            self.to_ask.remove(&key);
+            let here = book.streams.get(&key).map(|stream| &stream.here);
+            let Some((relay, before)) = here.and_then(|here| here.relay.zip(here.asked)) else {
+                continue;
+            };
+            let last = before.checked_sub(1).map(SeqNum);
+            let ask = DataPending {
+                stream: relay,
+                last,
+            };
+            let stream = key;
+            self.send(
+                &Command::DataPending(ask),
+                Awaited::Confirmed { stream, before },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Beacons and ends of streams, of those that have nothing under way.
+    fn do_what_is_due(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
+        if self.due.is_empty() || !self.again.is_empty() || self.adding > 0 {
+            return Ok(());
+        }
+        for key in std::mem::take(&mut self.due) {
+            let Some(stream) = book.streams.get_mut(&key) else {
+                continue;
+            };
+            let is_closing = stream.closing.is_some() && !stream.here.close_sent;
+            let (true, Some(relay)) = (stream.here.beacon_due || is_closing, stream.here.relay)
+            else {
+                continue;
+            };
+            if !stream.is_settled() || self.awaited.len() >= MOST_IN_FLIGHT {
+                self.due.insert(key);
+                continue;
+            }
+            let last = stream.here.sent.checked_sub(1).map(SeqNum);
+            if std::mem::take(&mut stream.here.beacon_due)
+                && let Some(until) = stream.quiet_until
+            {
+                let beacon = beacon(relay, last, stream, until);
+                self.send(&Command::SendIndex(beacon), Awaited::Done)?;
+            }
+            if is_closing {
+                stream.here.close_sent = true;
+                let close = CloseStream {
+                    stream: relay,
+                    last,
+                };
+                self.send(&Command::CloseStream(close), Awaited::Closed(key))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the answers off the front of `input`. Whether there were any.
+    pub(super) fn receive(
+        &mut self,
+        input: &mut &[u8],
+        book: &mut Catalogue,
+        now: Instant,
+    ) -> Result<bool, UplinkError> {
+        let mut some = false;
+        while let Some((command, reply)) = self.opened.machine.receive(input)? {
+            some = true;
+            let Some(awaited) = self.awaited.pop_front() else {
+                return Err(ProducerError::Unasked { bytes: 0 }.into());
+            };
+            self.answered(awaited, command, &reply, book, now)?;
+        }
+        Ok(some)
+    }
+
+    fn answered(
+        &mut self,
+        awaited: Awaited,
+        command: CommandCode,
+        reply: &Reply,
+        book: &mut Catalogue,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
+        let refused = || UplinkError::refused(command, reply);
+        if !reply.is_ok() {
+            return Err(refused());
+        }
+        match (awaited, reply) {
+            (Awaited::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+                self.adding -= 1;
+                if let Some(of) = book.streams.get_mut(&key) {
+                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                }
+            }
+            (Awaited::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+                self.adding -= 1;
+                if let Some(of) = book.traces.get_mut(&key) {
+                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                }
+            }
+            (Awaited::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
+                self.confirmed(stream, before, *is_pending, book, now);
+            }
+            (Awaited::Closed(key), Reply::Ended(_)) => {
+                book.streams.remove(&key);
+            }
+            (Awaited::Pending, Reply::Pending(is_pending)) => self.ending.heard(*is_pending),
+            (Awaited::ChunkClosed, Reply::ChunkClosed { path, .. }) => self.path.clone_from(path),
+            (Awaited::Done | Awaited::Described { .. }, Reply::Ended(_)) => {}
+            _ => return Err(refused()),
+        }
+        Ok(())
+    }
+
+    fn confirmed(
+        &mut self,
+        key: StreamKey,
+        before: u64,
+        is_pending: bool,
+        book: &mut Catalogue,
+        now: Instant,
+    ) {
+        let Catalogue {
+            streams, counters, ..
+        } = book;
+        let Some(stream) = streams.get_mut(&key) else {
+            return;
+        };
+        stream.here.asked = None;
+        if is_pending {
+            self.to_ask_again.insert(key);
+            self.ask_again.get_or_insert(now + CONFIRM_PAUSE);
+            return;
+        }
+        while stream.here.confirmed < before
+            && let Some(kept) = stream.unconfirmed.pop_front()
+        {
+            stream.here.confirmed += 1;
+            let bytes = kept.packet().map_or(0, |(bytes, _)| bytes.len() as u64);
+            counters.acknowledged.add(1);
+            counters.acknowledged_bytes.add(bytes);
+            counters.queued_packets.take(1);
+            counters.queued_bytes.take(bytes);
+        }
+        if stream.here.sent > stream.here.confirmed {
+            self.to_ask.insert(key);
+        }
+    }
+
+    /// The relay's numbers of all open streams, and of their last packets.
+    pub(super) fn open_streams(book: &Catalogue) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
+        let numbered = |stream: &Stream| {
+            let here = &stream.here;
+            let last = here.sent.checked_sub(1).map(SeqNum);
+            Some((here.relay?, (last, here.next_packet_seq)))
+        };
+        book.streams.values().filter_map(numbered).collect()
+    }
+}
+
+/// The word that nothing comes on a stream before `until`.
+fn beacon(relay: StreamId, last: Option<SeqNum>, stream: &Stream, until: Timestamp) -> SendIndex {
+    SendIndex {
+        stream: relay,
+        seq: last,
+        packet: PacketIndex {
+            packet_size: Bits(0),
+            content_size: Bits(0),
+            begin: Timestamp(0),
+            end: until,
+            events_discarded: 0,
+            class: stream.class,
+            instance: Some(InstanceId(0)),
+            packet_seq: Some(PacketSeqNum(0)),
+        },
+    }
+}
+
+/// A packet that no relay could take: whoever made it has made a mistake.
+fn drop_packet(refused: &Queued, book: &Catalogue) {
+    if let Step::Packet {
+        stream,
+        bytes,
+        index,
+    } = &refused.step
+    {
+        warn!(
+            stream = stream.0,
+            bytes = bytes.len(),
+            packet_size = index.packet_size.0,
+            "packet dropped: its index does not fit it, or its stream is not open"
+        );
+        book.counters.lost.add(1);
+        book.counters.queued_packets.take(1);
+        book.counters.queued_bytes.take(bytes.len() as u64);
+    }
+}
