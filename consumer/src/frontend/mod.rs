@@ -2,3 +2,4 @@
 //! [`Outlet`](crate::queue::Outlet) and knows no relay.
 
 pub mod replay;
+pub mod tldrs;

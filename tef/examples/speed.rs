@@ -1,0 +1,64 @@
+//! How long an event takes: `cargo run --release -p tef --example speed`.
+
+#![expect(clippy::disallowed_methods, reason = "time is what is measured")]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+const SHORT: &str =
+    r#"{"pid":12345,"tid":12346,"dur":12.34,"ts":1234567.89,"name":"foo_bar","ph":"X","args":{}}"#;
+
+fn main() {
+    let long = format!(
+        r#"{}{{"function":"{}","args":[1,2,3],"line":42}}}}"#,
+        SHORT.strip_suffix("{}}").unwrap_or_default(),
+        "some words of a message; ".repeat(31),
+    );
+    for (what, line) in [("short", SHORT), ("long", &long)] {
+        let lines = lines_like(line);
+        measure(what, "check", &lines, |line| {
+            assert!(matches!(
+                tef::check(line.as_bytes()),
+                tef::Checked::Valid(_)
+            ));
+        });
+        measure(what, "check_str", &lines, |line| {
+            assert!(matches!(tef::check_str(line), tef::Checked::Valid(_)));
+        });
+    }
+}
+
+/// Numbers and names differ in length, as they do in a real trace.
+fn lines_like(line: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut random = 1_u64;
+    for _ in 0..4096 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let number = (random >> 33) >> (random >> 60 & 15);
+        let name = "abcdefghijklmnop".get(..(random >> 56 & 15) as usize);
+        let line = line.replace("1234567", &number.to_string());
+        lines.push(line.replace("foo_bar", name.unwrap_or_default()));
+    }
+    lines
+}
+
+/// The best of several rounds: others use the machine too.
+fn measure(what: &str, task: &str, lines: &[String], mut run: impl FnMut(&str)) {
+    let bytes: usize = lines.iter().map(String::len).sum();
+    let mut best = f64::INFINITY;
+    for _ in 0..200 {
+        let begin = Instant::now();
+        for line in lines {
+            run(black_box(line));
+        }
+        best = best.min(begin.elapsed().as_secs_f64());
+    }
+    let event = best * 1e9 / lines.len() as f64;
+    println!(
+        "{what} {task}: {event:.1} ns for {} bytes, {:.2} GB/s",
+        bytes / lines.len(),
+        bytes as f64 / best / 1e9
+    );
+}

@@ -1,0 +1,11 @@
+//! Chrome's Trace Event Format, one event to a line, as the clients of a `tldrs` daemon send it.
+//!
+//! This crate turns bytes into values and back. It knows no socket, file or clock.
+//!
+//! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put right if it
+//! nearly is).
+
+pub mod check;
+mod json;
+
+pub use check::{Checked, Reason, Repairs, check, check_str};
