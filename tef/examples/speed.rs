@@ -14,15 +14,19 @@ fn main() {
         SHORT.strip_suffix("{}}").unwrap_or_default(),
         "some words of a message; ".repeat(31),
     );
-    for (what, line) in [("short", SHORT), ("long", &long)] {
-        let lines = lines_like(line);
-        measure(what, "check", &lines, |line| {
+    let same = vec![SHORT.to_owned(); 4096];
+    for (what, lines) in [
+        ("same", &same),
+        ("short", &lines_like(SHORT)),
+        ("long", &lines_like(&long)),
+    ] {
+        measure(what, "check", lines, |line| {
             assert!(matches!(
                 tef::check(line.as_bytes()),
                 tef::Checked::Valid(_)
             ));
         });
-        measure(what, "check_str", &lines, |line| {
+        measure(what, "check_str", lines, |line| {
             assert!(matches!(tef::check_str(line), tef::Checked::Valid(_)));
         });
     }
