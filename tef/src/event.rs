@@ -200,4 +200,4 @@ impl<'a> Record<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,9 +4,10 @@
 //!
 //! Read in this order: [`check`](mod@check) (whether a line is one JSON object, and what is put right if it
 //! nearly is), [`phase`] (which kinds of events there are), [`event`] (an event as values, and back
-//! to JSON).
+//! to JSON), [`ctf`] (events in a CTF trace).
 
 pub mod check;
+pub mod ctf;
 pub mod event;
 mod json;
 pub mod phase;

@@ -129,13 +129,17 @@ pub struct Family {
 /// The family of an event of this phase.
 #[must_use]
 pub fn family(phase: &str) -> &'static Family {
+    let place = place(phase).and_then(|place| FAMILIES.get(place));
+    place.unwrap_or(&OTHER)
+}
+
+/// Where in [`FAMILIES`] that of this phase is.
+pub(crate) fn place(phase: &str) -> Option<usize> {
     let [phase] = phase.as_bytes() else {
-        return &OTHER;
+        return None;
     };
-    let place = PLACES.get(usize::from(*phase));
-    place
-        .and_then(|place| FAMILIES.get(usize::from(*place)))
-        .unwrap_or(&OTHER)
+    let place = *PLACES.get(usize::from(*phase))?;
+    (place != NOWHERE).then_some(place.into())
 }
 
 impl Family {
@@ -145,7 +149,7 @@ impl Family {
         self.phases.len() != 1
     }
 
-    /// Bits of all fields.
+    /// Bits of all fields, those of all families too.
     pub(crate) fn mask(&self) -> u32 {
         let always = [Field::Pid, Field::Tid, Field::Args];
         let all = self.fields.iter().chain(&always);

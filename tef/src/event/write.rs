@@ -1,7 +1,17 @@
 //! JSON from values.
 
-use super::{Event, Value};
+use super::{Event, Record, Value};
 use crate::phase::{Field, Holds};
+
+impl Record<'_> {
+    /// Appends it as a JSON object.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Event(event) => event.write_json(out),
+            Self::Raw(line) => out.extend_from_slice(line.as_bytes()),
+        }
+    }
+}
 
 impl Event<'_> {
     /// Appends the event as a JSON object.
