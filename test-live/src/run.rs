@@ -24,7 +24,7 @@ use crate::sink::ctf::Recorder;
 use crate::sink::details::Details;
 use crate::sink::dummy::Dummy;
 use crate::sink::json::Json;
-use crate::sink::tef::{self, Tef};
+use crate::sink::tef::Tef;
 use crate::sink::text::{TextSink, Times};
 use crate::sink::{Sink, SinkError};
 
@@ -314,7 +314,7 @@ fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
         SinkKind::Text => Box::new(TextSink::new(output, arguments.text(terminal))),
         SinkKind::Details => Box::new(Details::new(output)),
         SinkKind::Json => Box::new(Json::new(output)),
-        SinkKind::Tef => Box::new(Tef::new(output, tef::Times::Absolute)),
+        SinkKind::Tef => Box::new(Tef::new(output, arguments.tef())),
         SinkKind::Counter => {
             let screen = if terminal {
                 Screen::Terminal(Box::new(terminal_size))

@@ -62,12 +62,15 @@ pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Resu
 /// The same for a name of a member: most are short, and the same from event to event. A processor
 /// foresees where such a one ends, and does not wait for eight bytes to be worked through.
 #[inline]
-pub(super) fn name(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
-    for _ in 0..8 {
-        match peek(bytes, at) {
-            b'"' => return Ok(at + 1),
-            b'a'..=b'z' | b'_' => at += 1,
-            _ => break,
+pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    if let Some(window) = rest.first_chunk::<8>() {
+        for (length, byte) in window.iter().enumerate() {
+            match byte {
+                b'a'..=b'z' | b'_' => {}
+                b'"' => return Ok(at + length + 1),
+                _ => break,
+            }
         }
     }
     string(bytes, at, surrogates)
@@ -119,17 +122,9 @@ pub(crate) fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
     })
 }
 
-/// Where digits end.
+/// Where digits end. One by one, because most runs are short, as for [`name`].
 #[inline]
 fn digits(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = eight(bytes, at) {
-        let values = word ^ each(b'0');
-        let others = (((values & !HIGH) + each(0x80 - 10)) | values) & HIGH;
-        if others != 0 {
-            return at + (others.trailing_zeros() >> 3) as usize;
-        }
-        at += 8;
-    }
     while peek(bytes, at).is_ascii_digit() {
         at += 1;
     }
