@@ -15,6 +15,9 @@ use tracing::error;
 
 use crate::config::Config;
 use crate::frontend::replay::{self, Progress, Replayed};
+use crate::frontend::tldrs::Daemon;
+use crate::frontend::tldrs::arrival::{Forward, forwarding};
+use crate::frontend::tldrs::forward;
 use crate::limits::{PROGRESS_PERIOD, STOP_WITHIN};
 use crate::queue::{Outlet, Room, SessionEnd, outlet};
 use crate::status::{self, Board};
@@ -26,7 +29,8 @@ use crate::uplink;
 pub struct Usage(pub String);
 
 /// The uplink, running, with nothing before it yet.
-struct Agent {
+#[derive(Debug)]
+pub struct Agent {
     outlet: Outlet,
     board: Board,
     uplink: JoinHandle<io::Result<()>>,
@@ -34,7 +38,8 @@ struct Agent {
 
 impl Agent {
     /// Starts it. After `stop` is cancelled, relays get `stop_within` to take what is left.
-    fn start(
+    #[must_use]
+    pub fn start(
         settings: uplink::Settings,
         room: Room,
         stop: &CancellationToken,
@@ -57,8 +62,22 @@ impl Agent {
         }
     }
 
+    /// The way for traces of a `tldrs` daemon, and what takes them. It ends when the way is dropped and
+    /// the relay has everything.
+    pub fn forward(
+        &self,
+        settings: forward::Settings,
+    ) -> (Forward, impl Future<Output = ()> + Send + use<>) {
+        let (forward, traces) = forwarding();
+        let forwarded = forward::run(traces, self.outlet.clone(), settings);
+        (forward, forwarded)
+    }
+
     /// Waits until all sessions have ended; no other can be opened.
-    async fn finish(self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If the uplink has failed.
+    pub async fn finish(self) -> anyhow::Result<()> {
         drop(self.outlet);
         Ok(self.uplink.await??)
     }
@@ -71,9 +90,10 @@ impl Agent {
 pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
     config.check()?;
     let agent = Agent::start(config.uplink()?, config.room(), &stop, config.stop_within());
-    let mut frontends = start_frontends(&config, &agent.outlet, &stop);
+    let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() {
-        return Err(Usage("nothing to serve: no frontend is asked for".to_owned()).into());
+        let usage = "nothing to serve: --tldrs, or [tldrs] in the configuration, is what there is";
+        return Err(Usage(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
     let status = status::listen(socket, agent.board.clone())
@@ -99,11 +119,22 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
 /// Starts every frontend that the configuration asks for: the only place that knows them all. Each
 /// ends when `stop` is cancelled.
 fn start_frontends(
-    _config: &Config,
-    _outlet: &Outlet,
-    _stop: &CancellationToken,
-) -> JoinSet<anyhow::Result<()>> {
-    JoinSet::new()
+    config: &Config,
+    agent: &Agent,
+    stop: &CancellationToken,
+) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let mut frontends = JoinSet::new();
+    if let Some(options) = &config.tldrs {
+        let (forward, forwarded) = agent.forward(config.session.forward());
+        let daemon = Daemon::start(options.settings()?, Some(forward))?;
+        let stop = stop.clone();
+        frontends.spawn(async move {
+            // The daemon's end of the way goes with it.
+            tokio::join!(daemon.run(stop), forwarded);
+            Ok(())
+        });
+    }
+    Ok(frontends)
 }
 
 /// Sends traces of a directory, and says what has come of it. Whether all of it is with the relay.

@@ -13,7 +13,7 @@ use crate::uplink;
 
 const EXAMPLES: &str = "\
 Examples:
-  consumer serve -U net://COLLECTOR              Take events of this host there
+  consumer serve -U net://COLLECTOR --tldrs      Take events of this host's tldrs clients there
   consumer replay -U net://COLLECTOR TRACE       Send a recording again, as fast as it goes
   consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE
                                                  As if it happened now, for viewers
@@ -76,7 +76,13 @@ pub struct Serve {
     /// Settings; the command line has its way over them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Send what there is every USEC microseconds [default: 1000000]
+    /// Take events from the clients of a tldrs daemon, at SOCKET or where they look for it
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    tldrs: Option<PathBuf>,
+    /// Where that keeps them [default: as tldrs serve does]
+    #[arg(long, value_name = "DIR", requires = "tldrs")]
+    tldrs_dir: Option<PathBuf>,
+    /// Send what there is every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
     /// The host that sessions are said to be of [default: this one]
@@ -148,7 +154,9 @@ impl Arguments {
 }
 
 impl RelayUrls {
-    fn relay(&self) -> Relay {
+    /// As a configuration has it.
+    #[must_use]
+    pub fn relay(&self) -> Relay {
         Relay {
             url: self.set_url.clone(),
             control_url: self.ctrl_url.clone(),
@@ -170,6 +178,15 @@ impl Serve {
         let relay = self.relay.relay();
         if relay.is_given() {
             config.relay = relay;
+        }
+        if let Some(socket) = self.tldrs {
+            let tldrs = config.tldrs.get_or_insert_default();
+            if !socket.as_os_str().is_empty() {
+                tldrs.sockets = vec![socket];
+            }
+            if self.tldrs_dir.is_some() {
+                tldrs.directory = self.tldrs_dir;
+            }
         }
         if let Some(live) = self.live {
             config.session.live_timer_us = live;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::frontend::tldrs::{self, forward};
 use crate::limits::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES, QUEUE_BYTES, STOP_WITHIN};
 use crate::queue::Room;
 use crate::uplink::target::{Target, TargetError};
@@ -25,6 +26,9 @@ pub struct Config {
     pub queue: Queue,
     /// The process.
     pub agent: Process,
+    /// A `tldrs` daemon in it. Without this section there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tldrs: Option<tldrs::Options>,
 }
 
 /// Where everything goes: one URL, or two.
@@ -122,10 +126,23 @@ impl Default for Session {
     fn default() -> Self {
         Self {
             host: host_name(),
-            live_timer_us: 1_000_000,
+            live_timer_us: 100_000,
             packet_bytes: 256 << 10,
             tracefile_bytes: 0,
             tracefile_count: 0,
+        }
+    }
+}
+
+impl Session {
+    /// How traces of the `tldrs` daemon are forwarded.
+    #[must_use]
+    pub fn forward(&self) -> forward::Settings {
+        forward::Settings {
+            host: self.host.clone(),
+            live_timer: Duration::from_micros(self.live_timer_us.into()),
+            packet_bytes: usize::try_from(self.packet_bytes).unwrap_or(usize::MAX),
+            tracefiles: (self.tracefile_bytes, self.tracefile_count),
         }
     }
 }

@@ -32,6 +32,18 @@ pub const MOST_TRACE_PATH_BYTES: usize = 254;
 /// See [`MOST_TRACE_PATH_BYTES`].
 pub const MOST_CHANNEL_BYTES: usize = 240;
 
+/// Longest packet that is made here for one event, in bytes: twice what a line of the `tldrs` daemon
+/// may be, unless that is told otherwise.
+pub const LONGEST_PACKET_BYTES: usize = 32 << 20;
+
+/// How often viewers are told that nothing happens on a stream, even if nothing happens on any: they
+/// may be merging it with those of other hosts.
+pub const QUIET_PERIOD: Duration = Duration::from_secs(1);
+
+/// A trace that is opened again within this time after its last client has gone goes on in its
+/// session: a build starts its programs one after the other.
+pub const REOPEN_WITHIN: Duration = Duration::from_secs(1);
+
 // What is under way to a relay.
 
 /// Commands that are sent before the first of them is answered. A real relay handles one in some ten

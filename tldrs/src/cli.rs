@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use consumer::frontend::tldrs::WhenFull;
+use consumer::cli::RelayUrls;
+use consumer::config::{Config, ConfigError};
 use consumer::frontend::tldrs::export::Form;
 use consumer::frontend::tldrs::limits::MOST_MAX_LINE;
+use consumer::frontend::tldrs::{Options, WhenFull};
 use tracing::level_filters::LevelFilter;
 
 const EXAMPLES: &str = "\
@@ -23,6 +25,7 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   tldrs serve -v                           Tell what happens
   tldrs serve -d /srv/traces --sync        Survive a power failure, too
+  tldrs serve -U net://COLLECTOR           Also stream events to a relay, for viewers
   tldrs serve --into-file all.jsonl        All events into one file, no OPEN needed
   tldrs serve --allow-user alice --emit-root /srv/exports
                                            Let another user in, and have her exports below a directory
@@ -81,6 +84,18 @@ pub struct Serve {
     /// Where traces are.
     #[command(flatten)]
     pub directory: Directory,
+
+    /// A relay to take events to as well, live.
+    #[command(flatten)]
+    pub relay: RelayUrls,
+
+    /// Have the relay know what there is every USEC microseconds
+    #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
+    pub live: Option<u32>,
+
+    /// The host that sessions at the relay are said to be of [default: this one]
+    #[arg(long, value_name = "NAME")]
+    pub hostname: Option<String>,
 
     /// Write all events to FILE, whatever trace they belong to
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
@@ -191,6 +206,50 @@ impl Arguments {
             2 => LevelFilter::DEBUG,
             _ => LevelFilter::TRACE,
         }
+    }
+}
+
+impl Serve {
+    /// What is said of the daemon.
+    ///
+    /// # Errors
+    /// If a number does not fit this machine.
+    pub fn options(&self) -> Result<Options, std::num::TryFromIntError> {
+        Ok(Options {
+            sockets: self.socket.clone(),
+            directory: self.directory.directory.clone(),
+            into_file: self.into_file.clone(),
+            sync: self.sync,
+            max_line: self.max_line,
+            max_clients: self.max_clients.try_into()?,
+            max_traces: self.max_traces.try_into()?,
+            allow_user: self.allow_user.clone(),
+            emit_root: self.emit_root.clone(),
+            when_full: self.when_full.into(),
+        })
+    }
+
+    /// What is said of the relay. None: there is none.
+    ///
+    /// # Errors
+    /// If what is named cannot be one.
+    pub fn relay(&self) -> Result<Option<Config>, ConfigError> {
+        let relay = self.relay.relay();
+        if !relay.is_given() {
+            return Ok(None);
+        }
+        let mut config = Config {
+            relay,
+            ..Config::default()
+        };
+        if let Some(live) = self.live {
+            config.session.live_timer_us = live;
+        }
+        if let Some(host) = &self.hostname {
+            config.session.host.clone_from(host);
+        }
+        config.check()?;
+        Ok(Some(config))
     }
 }
 

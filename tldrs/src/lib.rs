@@ -2,11 +2,10 @@
 //! `trace-tef-tldrs` know.
 //!
 //! The daemon itself is in [`consumer::frontend::tldrs`]. Here is what stands around it: [`cli`] (what the
-//! command line says), [`places`] (where things are unless it says so), [`serve`] and
+//! command line says), [`serve`] and
 //! [`background`] (running the daemon), [`stored`] (commands for what it has stored).
 
 pub mod background;
 pub mod cli;
-pub mod places;
 pub mod serve;
 pub mod stored;

@@ -1,22 +1,23 @@
 //! The daemon until a signal, or until a client wants it to end.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use consumer::frontend::tldrs::{Daemon, Settings, Storage};
+use consumer::agent::Agent;
+use consumer::config::Config;
+use consumer::frontend::tldrs::arrival::Forward;
+use consumer::frontend::tldrs::{Daemon, Settings};
 use listenfd::ListenFd;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::background;
 use crate::cli::Serve;
-use crate::places;
 
 /// Of a daemon in the background, as the reference has it.
 const BACKGROUND_UMASK: u32 = 0o027;
@@ -36,7 +37,8 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
         });
     }
     // Paths are as seen from where it was started.
-    let settings = settings(options)?;
+    let settings = settings(&options)?;
+    let relay = options.relay()?;
     if daemonize {
         background::leave().context("cannot leave for the background")?;
         umask(Mode::from_raw_mode(BACKGROUND_UMASK));
@@ -44,49 +46,61 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     raise_file_limit();
     let runtime = runtime()?;
     let stop = CancellationToken::new();
-    let daemon = {
+    let (daemon, uplink) = {
         let _guard = runtime.enter();
         stop_at_signal(stop.clone())?;
-        Daemon::start(settings, None)?
+        let (forward, uplink) = match relay {
+            None => (None, None),
+            Some(config) => {
+                let (forward, uplink) = Uplink::start(&config, &stop)?;
+                (Some(forward), Some(uplink))
+            }
+        };
+        (Daemon::start(settings, forward)?, uplink)
     };
     info!("ready");
     if daemonize {
         background::ready()?;
     }
-    let why = runtime.block_on(daemon.run(stop));
+    let why = runtime.block_on(daemon.run(stop.clone()));
     info!(?why, "stopped");
+    stop.cancel();
+    if let Some(uplink) = uplink {
+        runtime.block_on(uplink.finish())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(options: Serve) -> anyhow::Result<Settings> {
-    let fixed = |path: &std::path::PathBuf| places::fixed(path);
-    let storage = match (&options.into_file, &options.directory.directory) {
-        (Some(file), _) => Storage::File(fixed(file)?),
-        (None, Some(directory)) => Storage::Directory(fixed(directory)?),
-        (None, None) => {
-            let directory = places::own_directory()?;
-            fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-            Storage::Directory(directory)
-        }
-    };
-    let (usual, extra) = places::sockets();
-    let mut settings = Settings::new(usual, storage);
-    settings.inherited = inherited()?;
-    if !options.socket.is_empty() {
-        settings.sockets = options.socket.iter().map(fixed).collect::<Result<_, _>>()?;
-    } else if settings.inherited.is_empty() {
-        settings.extra_socket = extra;
-    } else {
-        settings.sockets.clear();
+/// The way to a relay.
+struct Uplink {
+    agent: Agent,
+    /// Takes traces until there will be no more.
+    forwarded: JoinHandle<()>,
+}
+
+impl Uplink {
+    /// Starts it. After `stop` the relay may take what is left, but not for ever.
+    fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(Forward, Self)> {
+        let agent = Agent::start(config.uplink()?, config.room(), stop, config.stop_within());
+        let (forward, forwarded) = agent.forward(config.session.forward());
+        let forwarded = tokio::spawn(forwarded);
+        Ok((forward, Self { agent, forwarded }))
     }
-    settings.sync = options.sync;
-    settings.longest_line = options.max_line;
-    settings.most_clients = usize::try_from(options.max_clients)?;
-    settings.most_traces = usize::try_from(options.max_traces)?;
-    let users = options.allow_user.iter().map(|user| places::user(user));
-    settings.allowed_users = users.collect::<Result<BTreeSet<_>, _>>()?;
-    settings.emit_root = options.emit_root.as_ref().map(fixed).transpose()?;
-    settings.when_full = options.when_full.into();
+
+    async fn finish(self) -> anyhow::Result<()> {
+        self.forwarded.await?;
+        self.agent.finish().await
+    }
+}
+
+fn settings(serve: &Serve) -> anyhow::Result<Settings> {
+    let inherited = inherited()?;
+    let mut settings = serve.options()?.settings()?;
+    if serve.socket.is_empty() && !inherited.is_empty() {
+        settings.sockets.clear();
+        settings.extra_socket = None;
+    }
+    settings.inherited = inherited;
     Ok(settings)
 }
 

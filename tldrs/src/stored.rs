@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use tracing::warn;
 
 use crate::cli::{Clear, Directory, GetTef, List};
-use crate::places;
+use consumer::frontend::tldrs::places;
 
 /// The newest trace goes by this name.
 const LATEST: &str = "latest";

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use wire::Timestamp;
+
 use super::limits::{FORWARD_ARRIVALS, FORWARD_BYTES, FORWARD_TRACES, READ_BYTES};
+use crate::packetize::HostClock;
 
 /// Something that happened in a trace.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub enum Arrival {
     Lines {
         /// Whose.
         client: u32,
+        /// When they were read.
+        at: Timestamp,
         /// Complete lines as they are stored: checked, repaired, each with its line feed, all UTF-8.
         text: Bytes,
     },
@@ -111,15 +116,17 @@ impl Outlet {
 
     /// Waits until there is room for the lines.
     pub(super) async fn lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
+        let at = HostClock::now();
         let room = Arc::clone(&self.room).acquire_many_owned(permits(text.len()));
         let room = room.await.map_err(|_| NotTaken)?;
-        self.send(held(client, text, room)).await
+        self.send(held(client, at, text, room)).await
     }
 
     /// Sends the lines if there is room.
     pub(super) fn try_lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
         let room = Arc::clone(&self.room).try_acquire_many_owned(permits(text.len()));
-        self.try_send(held(client, text, room.map_err(|_| NotTaken)?))
+        let at = HostClock::now();
+        self.try_send(held(client, at, text, room.map_err(|_| NotTaken)?))
     }
 
     /// Waits until there is room.
@@ -133,10 +140,10 @@ impl Outlet {
     }
 }
 
-fn held(client: u32, text: &[u8], room: OwnedSemaphorePermit) -> Arrival {
+fn held(client: u32, at: Timestamp, text: &[u8], room: OwnedSemaphorePermit) -> Arrival {
     let text = text.to_vec();
     let text = Bytes::from_owner(Held { text, _room: room });
-    Arrival::Lines { client, text }
+    Arrival::Lines { client, at, text }
 }
 
 /// A line may be longer than all the room: then it takes all of it.

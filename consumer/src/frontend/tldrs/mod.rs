@@ -4,10 +4,10 @@
 //! `doc/tldrs.md` has the protocol and what the daemon promises. Read in this order: [`Daemon`] here;
 //! `socket` (where it listens) and `client` (what a client says, and what is done about it); on the way
 //! of a client's bytes `inlet` (reading), `sieve` and `line` (what they are), `traces` and `trace` (where
-//! they go); beside it `export`, `record` and `files`. [`arrival`] is the seam to whoever forwards
-//! traces to a relay. All numbers are in [`limits`].
+//! they go); beside it `export`, `record` and `files`. [`arrival`] is the seam to [`forward`], which
+//! takes traces to a relay. All numbers are in [`limits`].
 //!
-//! It knows no relay, and nothing of an event but whether it is one.
+//! All but `forward` knows no relay, and nothing of an event but whether it is one.
 
 pub mod arrival;
 mod beat;
@@ -15,11 +15,14 @@ mod bench;
 mod client;
 pub mod export;
 pub mod files;
+pub mod forward;
 mod inlet;
 pub mod limits;
 mod line;
 mod name;
+mod options;
 mod peer;
+pub mod places;
 pub mod record;
 mod sieve;
 mod socket;
@@ -34,6 +37,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +50,7 @@ use export::Rules;
 use inlet::Reading;
 use limits::{LAST_EXPORTS, LAST_WORDS, MAX_LINE, MOST_CLIENTS, MOST_TRACES, REFUSED};
 pub use name::safe_name;
+pub use options::Options;
 use peer::Peer;
 use socket::Socket;
 pub use socket::SocketError;
@@ -88,7 +93,8 @@ pub enum Storage {
 }
 
 /// What happens when the disk is full, or a trace is forwarded too slowly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
     /// Clients wait.
     #[default]
