@@ -17,6 +17,8 @@ use test_live::attach::relay::{Handle, Missing, Options, spawn};
 use test_live::attach::target::{RelayTarget, Target};
 use test_live::attach::{News, StreamKey, TraceKey};
 use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
+use tokio::sync::watch;
+use viewer_proto::attention::Attention;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::push::{Notification, PacketsWait, Quiet};
 use viewer_proto::session::{AttachStatus, Seek};
@@ -30,6 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Watch {
     news: Receiver<News>,
     handle: Handle,
+    held_back: watch::Sender<bool>,
     traces: Vec<(TraceKey, String)>,
     streams: Vec<(StreamKey, String, Backlog)>,
     /// Take packets off their backlog as they come.
@@ -53,10 +56,12 @@ fn options() -> Options {
 
 fn watch(fake: &Fake, path: &str, options: Options) -> Watch {
     let (sender, news) = mpsc::channel(4);
-    let handle = spawn(target(fake, path), options, sender).unwrap();
+    let (held_back, is_held_back) = watch::channel(true);
+    let handle = spawn(target(fake, path), options, sender, is_held_back).unwrap();
     Watch {
         news,
         handle,
+        held_back,
         traces: Vec::new(),
         streams: Vec::new(),
         decodes: true,
@@ -651,7 +656,8 @@ fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
     let mut nowhere = target(&fake, "");
     nowhere.port = 1;
     let (sender, mut news) = mpsc::channel(4);
-    let handle = spawn(nowhere.clone(), options(), sender).unwrap();
+    let (_held_back, is_held_back) = watch::channel(true);
+    let handle = spawn(nowhere.clone(), options(), sender, is_held_back.clone()).unwrap();
     let Some(News::Failed(text)) = news.blocking_recv() else {
         panic!("it should fail")
     };
@@ -663,7 +669,7 @@ fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
         retry: true,
         ..options()
     };
-    let handle = spawn(nowhere, retrying, sender).unwrap();
+    let handle = spawn(nowhere, retrying, sender, is_held_back).unwrap();
     assert!(matches!(news.blocking_recv(), Some(News::Notice(_))));
     handle.stop();
     handle.join();
@@ -735,6 +741,48 @@ fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
     watch.hear_until("packet a/c 40");
     fake.end();
     assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+}
+
+#[test]
+fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
+    let fake = one_stream();
+    let pusher = fake.pusher();
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    // At first it takes it that they are.
+    pusher.send(quiet(10)).unwrap();
+    watch.hear_until("quiet a/c 10");
+    assert_eq!(fake.world().attentions, []);
+    let told = [
+        Attention::AtEase,
+        Attention::Waiting,
+        Attention::AtEase,
+        Attention::Waiting,
+    ];
+    for number in 0..told.len() {
+        watch.held_back.send_replace(number % 2 == 1);
+        let deadline = Instant::now() + PATIENCE;
+        while fake.world().attentions.len() <= number {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(fake.world().attentions, told);
+    fake.end();
+    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+}
+
+#[test]
+fn a_relay_that_does_not_push_is_told_nothing() {
+    let fake = one_stream();
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("metadata");
+    watch.held_back.send_replace(false);
+    fake.put(2, [ready(0, 0)]);
+    watch.hear_until("packet a/c 0");
+    watch.held_back.send_replace(true);
+    fake.end();
+    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+    assert_eq!(fake.world().attentions, []);
 }
 
 #[test]
