@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use viewer_proto::{Command, CommandCode};
 
 use crate::fake::{ready, record};
-use crate::watch::{PATIENCE, assert_said, one_stream, options, target, watch};
+use crate::watch::{assert_said, one_stream, options, target, wait_until, watch};
 
 #[test]
 fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
@@ -26,11 +26,7 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
         let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
         fake.world().sessions[0].batches.push_back(vec![]);
         fake.answer_instead(CommandCode::GetNextIndex, &[]);
-        let deadline = Instant::now() + PATIENCE;
-        while !fake.world().instead[&4].is_empty() {
-            assert!(Instant::now() < deadline);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(|| fake.world().instead[&4].is_empty());
         fake.world().sessions[0].batches = vec![records].into();
     }
     fake.put_metadata(1, &["m1"]);
@@ -67,12 +63,8 @@ fn stopping_detaches_whether_or_not_anybody_listens() {
     let fake = one_stream();
     fake.put(2, (0..100).map(|number| ready(number, 0)));
     let watch = watch(&fake, "/host/vm/s", options());
-    let deadline = Instant::now() + PATIENCE;
     // The channel is full by then: nobody takes anything out of it.
-    while fake.count(|asked| matches!(asked, Command::GetMetadata(_))) == 0 {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(|| fake.count(|asked| matches!(asked, Command::GetMetadata(_))) > 0);
     let begun = Instant::now();
     watch.handle.stop();
     watch.handle.join();

@@ -32,6 +32,8 @@ pub(crate) struct World {
     pub(crate) asked: Vec<Command>,
     /// Replies that stand in for the right ones, to the next commands of that sort. Empty: hang up.
     pub(crate) instead: HashMap<u32, VecDeque<Vec<u8>>>,
+    /// Tracefiles that do not hold what [`is_packet`] knows.
+    pub(crate) files: HashMap<u64, Vec<u8>>,
     /// Most bytes in a reply to `GET_PACKET`.
     pub(crate) most_bytes: u32,
     /// To the next push connection.
@@ -160,6 +162,7 @@ impl Fake {
             streams: HashMap::new(),
             asked: Vec::new(),
             instead: HashMap::new(),
+            files: HashMap::new(),
             most_bytes: u32::MAX,
             pushes: Pushes::No,
             attentions: Vec::new(),
@@ -345,7 +348,14 @@ impl World {
                 let status = PacketStatus::Ok;
                 let flags = 0;
                 PacketHead { status, len, flags }.write(&mut to);
-                to.extend((0..u64::from(len)).map(|at| byte(ask.stream.0, ask.offset.0 + at)));
+                let begin = ask.offset.0;
+                match self.files.get(&ask.stream.0) {
+                    Some(file) => {
+                        let begin = usize::try_from(begin).unwrap();
+                        to.extend(file.iter().skip(begin).take(len as usize));
+                    }
+                    None => to.extend((0..u64::from(len)).map(|at| byte(ask.stream.0, begin + at))),
+                }
             }
             Command::DetachSession(_) => DetachStatus::Ok.write(&mut to),
         }

@@ -7,7 +7,7 @@ use viewer_proto::{Command, CommandCode};
 use wire::Bits;
 
 use crate::fake::{Fake, Session, inactive, ready, record};
-use crate::watch::{PATIENCE, assert_said, one_stream, options, watch};
+use crate::watch::{assert_said, one_stream, options, wait_until, watch};
 
 #[test]
 fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
@@ -118,11 +118,7 @@ fn metadata_and_streams_may_come_late() {
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.hear_until("stream a/c");
-    let deadline = Instant::now() + PATIENCE;
-    while fake.count(|asked| matches!(asked, Command::GetMetadata(_))) == 0 {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until(|| fake.count(|asked| matches!(asked, Command::GetMetadata(_))) > 0);
     fake.put_metadata(1, &["m1"]);
     watch.hear_until("packet a/c 0");
     let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));

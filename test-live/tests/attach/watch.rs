@@ -152,3 +152,11 @@ pub(crate) fn one_stream() -> Fake {
 pub(crate) fn assert_said(said: &[String], want: &[&str]) {
     assert_eq!(said, want, "{said:#?}");
 }
+
+pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
