@@ -195,6 +195,15 @@ fn a_line_that_is_no_event_or_has_two_meanings_stays_a_whole() {
 }
 
 #[test]
+fn a_slice_is_sent_when_it_is_over() {
+    assert_eq!(event(r#"{"ph":"X","ts":1,"dur":0.5}"#).end(), Some(1500));
+    assert_eq!(event(r#"{"ph":"X","ts":1}"#).end(), Some(1000));
+    assert_eq!(event(r#"{"ph":"X","dur":1}"#).end(), None);
+    let line = r#"{"ph":"X","ts":9223372036854775,"dur":1}"#;
+    assert_eq!(event(line).end(), None);
+}
+
+#[test]
 fn ids_keep_their_spelling() {
     for line in [
         r#"{"ph":"b","id":1}"#,
