@@ -113,6 +113,13 @@ impl<'a> Event<'a> {
         family(self.phase)
     }
 
+    /// When it was over, which is when programs send it: nanoseconds on the program's clock.
+    #[must_use]
+    pub fn end(&self) -> Option<i64> {
+        let took = if self.phase == "X" { self.dur } else { None };
+        self.ts?.checked_add(took.unwrap_or(0))
+    }
+
     /// What is in this field.
     #[must_use]
     pub fn get(&self, field: Field) -> Option<Value<'_>> {

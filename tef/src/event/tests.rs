@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use serde_json::{Map, Number, Value as Json};
+use serde_json::Value as Json;
 
 use super::*;
 
@@ -39,32 +39,64 @@ pub(crate) fn line() -> impl Strategy<Value = String> {
     })
 }
 
-/// The value that a text stands for, with equal numbers made the same.
+/// The value that a text stands for, with each number as what it is worth.
 pub(crate) fn meaning(json: &str) -> Json {
-    fn normal(value: Json) -> Json {
-        match value {
-            Json::Number(number) => {
-                let float = number.as_f64().unwrap_or_default();
-                // Whole ones, whether or not they are written so.
-                if number.is_f64() && float.trunc() == float && float.abs() < 1e15 {
-                    #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
-                    return Json::Number(Number::from(float as i64));
-                }
-                Json::Number(number)
-            }
-            Json::Array(values) => values.into_iter().map(normal).collect(),
-            Json::Object(members) => {
-                let members = members.into_iter();
-                Json::Object(
-                    members
-                        .map(|(name, value)| (name, normal(value)))
-                        .collect::<Map<_, _>>(),
-                )
-            }
-            other => other,
+    let mut exact = String::new();
+    let mut rest = json;
+    while let Some(at) = rest.find(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
+        let (before, token) = rest.split_at(at);
+        exact.push_str(before);
+        let end = if token.starts_with('"') {
+            end_of_string(token)
+        } else {
+            let is_part =
+                |character: char| character.is_ascii_digit() || "+-.eE".contains(character);
+            token
+                .find(|character| !is_part(character))
+                .unwrap_or(token.len())
+        };
+        let (token, after) = token.split_at(end);
+        if token.starts_with('"') {
+            exact.push_str(token);
+        } else {
+            exact.push_str(&format!("{{\"number\":\"{}\"}}", worth(token)));
+        }
+        rest = after;
+    }
+    exact.push_str(rest);
+    serde_json::from_str(&exact).unwrap_or_else(|error| panic!("{json}: {error}"))
+}
+
+fn end_of_string(string: &str) -> usize {
+    let mut bytes = string.bytes().enumerate().skip(1);
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return at + 1,
+            b'\\' => drop(bytes.next()),
+            _ => {}
         }
     }
-    normal(serde_json::from_str(json).unwrap_or_else(|error| panic!("{json}: {error}")))
+    panic!("{string} does not end");
+}
+
+/// A number as digits and a power of ten.
+fn worth(number: &str) -> String {
+    let sign = if number.starts_with('-') { "-" } else { "" };
+    let (mantissa, power) = number
+        .trim_start_matches('-')
+        .split_once(['e', 'E'])
+        .unwrap_or((number.trim_start_matches('-'), "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return "0".to_owned();
+    }
+    let power: i64 = power.parse().unwrap();
+    let zeros = i64::try_from(digits.len() - significant.len()).unwrap();
+    let power = power + zeros - i64::try_from(fraction.len()).unwrap();
+    format!("{sign}{significant}e{power}")
 }
 
 fn event(line: &str) -> Event<'_> {
@@ -160,6 +192,15 @@ fn a_line_that_is_no_event_or_has_two_meanings_stays_a_whole() {
         assert_eq!(Record::parse(line), Ok(Record::Raw(line)));
     }
     assert!(Record::parse("[]").is_err());
+}
+
+#[test]
+fn a_slice_is_sent_when_it_is_over() {
+    assert_eq!(event(r#"{"ph":"X","ts":1,"dur":0.5}"#).end(), Some(1500));
+    assert_eq!(event(r#"{"ph":"X","ts":1}"#).end(), Some(1000));
+    assert_eq!(event(r#"{"ph":"X","dur":1}"#).end(), None);
+    let line = r#"{"ph":"X","ts":9223372036854775,"dur":1}"#;
+    assert_eq!(event(line).end(), None);
 }
 
 #[test]
