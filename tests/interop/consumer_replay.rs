@@ -1,10 +1,13 @@
 //! Traces of a directory, sent by `consumer replay` to our relay and to LTTng's: on their disks, and on
 //! viewers' screens, are the events of the original.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use tests::babeltrace::Babeltrace;
+use rustix::process::Signal;
+use tests::babeltrace::{Babeltrace, numbers};
 use tests::consumer::{Held, replay_command};
 use tests::lab::Lab;
 use tests::process::{Ended, Process};
@@ -12,6 +15,7 @@ use tests::recording;
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::test_live;
+use tests::tree::files;
 use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::session::ListedSession;
@@ -54,8 +58,12 @@ fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
 fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
     // `<session>-YYYYmmdd-HHMMSS`
     const DATE: usize = "-20260101-000000".len();
-    let host = std::fs::read_dir(relay.output.join(HOST)).unwrap();
-    let entries = host.map(|entry| entry.unwrap().path());
+    // Made with the first session.
+    let host = std::fs::read_dir(relay.output.join(HOST)).ok();
+    let entries = host
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
     let is_of = |path: &std::path::PathBuf| {
         let name = name(path);
         name.len() == session.len() + DATE && name.starts_with(session)
@@ -160,5 +168,79 @@ fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
             }
             assert!(events(&directory_of(&relay, &session)) == want, "{session}");
         }
+    }
+}
+
+/// Replays numbered events with some milliseconds between them, and kills the relay in the middle, twice.
+/// All of them are in one of the sessions.
+fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) {
+    const EVENTS: usize = 600;
+    let directory = recording::numbered(lab, "numbered", EVENTS as u64, 5_000_000);
+    let mut command = replay_command(lab, &relay, "numbered", &directory);
+    let replay = Process::start(command.args(["--rate=realtime", "--live=20000"]));
+    for killed in 1..=2 {
+        let in_last = || {
+            let sessions = directories_of(&relay, "numbered");
+            sessions
+                .last()
+                .filter(|_| sessions.len() == killed)
+                .cloned()
+        };
+        wait_until("some packets have arrived", || {
+            let indexes = in_last().map(|session| files(&session, ".idx"));
+            indexes.is_some_and(|files| files.values().any(|file| file.len() > 5000))
+        });
+        relay.kill();
+        let addresses = relay.addresses();
+        drop(relay);
+        relay = again(lab, addresses);
+    }
+    let ended = replay.wait();
+    assert!(ended.status.success(), "{:#?}", ended.stderr);
+    let mut seen = BTreeSet::new();
+    for session in directories_of(&relay, "numbered") {
+        // One that was killed may have left half a packet behind the others.
+        seen.extend(numbers(&test_live::read(lab, &[], &session).stdout));
+    }
+    assert!(seen.into_iter().eq(0..EVENTS));
+}
+
+#[test]
+fn nothing_is_lost_when_the_relay_is_killed() {
+    let lab = Lab::new();
+    kill(&lab, Relay::start(&lab), Relay::start_at);
+}
+
+#[test]
+fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
+    let lab = Lab::new();
+    kill(
+        &lab,
+        Relay::start_reference(&lab),
+        Relay::start_reference_at,
+    );
+}
+
+#[test]
+fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
+    let lab = Lab::new();
+    for relay in relays(&lab) {
+        let directory = recording::numbered(&lab, "stopped", 10_000, 5_000_000);
+        let mut command = replay_command(&lab, &relay, "stopped", &directory);
+        let replay = Process::start(command.arg("--rate=realtime"));
+        wait_until("some packets have arrived", || {
+            files(&relay.output, ".idx")
+                .values()
+                .any(|file| file.len() > 1000)
+        });
+        replay.signal(Signal::TERM);
+        let ended = replay.wait();
+        assert_eq!(ended.status.code(), Some(1));
+        let summary = ended.stderr.last().unwrap();
+        let packets = summary.split(' ').next().unwrap().parse().unwrap();
+        assert!(summary.ends_with("; stopped before the end"), "{summary}");
+        let copy = directory_of(&relay, "stopped");
+        let seen = numbers(&Babeltrace::Two.read(&copy).succeeded());
+        assert!(seen.into_iter().eq(0..packets));
     }
 }
