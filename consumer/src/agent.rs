@@ -9,12 +9,13 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::config::Config;
-use crate::frontend::replay::{self, Progress, Replayed};
+use crate::frontend::replay::{self, Hold, Progress, Replayed};
 use crate::frontend::tldrs::Daemon;
 use crate::frontend::tldrs::arrival::{Forward, forwarding};
 use crate::frontend::tldrs::forward;
@@ -145,6 +146,7 @@ pub async fn replay(
     settings: replay::Settings,
     uplink: uplink::Settings,
     room: Room,
+    is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
     let agent = Agent::start(uplink, room, &stop, STOP_WITHIN);
@@ -152,7 +154,11 @@ pub async fn replay(
     let drawn = stop.child_token();
     let bar = tokio::spawn(draw(Arc::clone(&progress), drawn.clone()));
     let begun = Instant::now();
-    let replayed = replay::run(settings, agent.outlet.clone(), progress, stop).await;
+    let hold = is_held.then(hold_for_lines);
+    if is_held {
+        eprintln!("Enter sends the packets, and Enter once more ends the session.");
+    }
+    let replayed = replay::run(settings, agent.outlet.clone(), progress, hold, stop).await;
     drawn.cancel();
     bar.await?;
     agent.finish().await?;
@@ -167,6 +173,20 @@ pub async fn replay(
         SessionEnd::Abandoned => anyhow::bail!("the uplink has stopped"),
         SessionEnd::Complete => Ok(is_whole && replayed.outcome.lost == 0),
     }
+}
+
+/// Goes on with each line of standard input.
+fn hold_for_lines() -> Hold {
+    let (go_on, hold) = mpsc::unbounded_channel();
+    // Not one of the runtime's threads: nothing can end a read of a terminal.
+    std::thread::spawn(move || {
+        for line in io::stdin().lines() {
+            if line.is_err() || go_on.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    hold
 }
 
 /// One line.

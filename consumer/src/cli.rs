@@ -113,6 +113,10 @@ pub struct Replay {
     /// The host that it is said to be of [default: this one]
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
+    /// Wait for Enter before the first packet and before the end, so that viewers can attach and
+    /// catch up
+    #[arg(long)]
+    pub hold: bool,
     /// Give up when there has been no relay for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = REPLAY_PATIENCE.as_secs())]
     patience: u64,

@@ -37,8 +37,9 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             until_stopped(|stop| async { agent::serve(config, stop).await.map(|()| true) })
         }
         Command::Replay(replay) => {
+            let is_held = replay.hold;
             let (settings, uplink) = replay.settings()?;
-            until_stopped(|stop| agent::replay(settings, uplink, replay_room(), stop))
+            until_stopped(|stop| agent::replay(settings, uplink, replay_room(), is_held, stop))
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);

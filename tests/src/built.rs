@@ -22,6 +22,15 @@ pub fn test_live() -> &'static Path {
     PROGRAM.get_or_init(|| build("test-live"))
 }
 
+/// The agent.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn consumer() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("consumer"))
+}
+
 fn build(binary: &str) -> PathBuf {
     let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));

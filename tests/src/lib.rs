@@ -2,7 +2,7 @@
 //! viewers that do what no real one does.
 //!
 //! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
-//! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], built by [`built`]. Real peers:
+//! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], built by [`built`]. Real peers:
 //! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
 //! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`]. Traces to read:
 //! [`recording`].
@@ -10,6 +10,7 @@
 pub mod babeltrace;
 pub mod built;
 pub mod bystander;
+pub mod consumer;
 pub mod lab;
 pub mod lttng;
 pub mod peers;

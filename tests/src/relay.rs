@@ -80,8 +80,17 @@ impl Relay {
     /// If it does not start.
     #[must_use]
     pub fn start_reference(lab: &Lab) -> Self {
+        Self::start_reference_at(lab, free_addresses())
+    }
+
+    /// The reference, where another one was.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_reference_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
         let output = lab.directory("reference");
-        let [control, data, live] = free_addresses();
+        let [control, data, live] = addresses;
         let url = |address: SocketAddr| format!("tcp://{address}");
         let process = Process::start(
             lab.traced_command(peers::program("lttng-relayd"))
@@ -101,6 +110,18 @@ impl Relay {
             live,
             output,
         }
+    }
+
+    /// Where it listens, for another one to take its place.
+    #[must_use]
+    pub fn addresses(&self) -> [SocketAddr; 3] {
+        [self.control, self.data, self.live]
+    }
+
+    /// Kills it, as `kill -9` does, and waits until it is dead.
+    pub fn kill(&mut self) {
+        self.process.signal(Signal::KILL);
+        wait_until("the relay is dead", || !self.process.is_running());
     }
 
     /// What it has logged so far.

@@ -203,10 +203,10 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Takes a packet on, unless no relay could take it.
-    pub(super) fn add_packet(&mut self, stream: StreamKey, queued: Queued) -> Result<(), Queued> {
+    /// Takes a packet on. One that no relay could take is given back.
+    pub(super) fn add_packet(&mut self, stream: StreamKey, queued: Queued) -> Option<Queued> {
         let Some(of) = self.streams.get_mut(&stream) else {
-            return Err(queued);
+            return Some(queued);
         };
         let order = self.packets;
         let kept = Kept { order, queued };
@@ -214,13 +214,13 @@ impl Catalogue {
             .packet()
             .is_some_and(|(bytes, index)| is_sound(bytes, index))
         {
-            return Err(kept.queued);
+            return Some(kept.queued);
         }
         self.packets += 1;
         of.quiet_until = None;
         of.here.beacon_due = false;
         of.unconfirmed.push_back(kept);
-        Ok(())
+        None
     }
 
     /// Whether every packet has been confirmed and nothing else is owed.

@@ -292,8 +292,8 @@ impl Conversation {
             Step::Packet { stream, .. } => {
                 let stream = *stream;
                 match book.add_packet(stream, queued) {
-                    Ok(()) => self.send_packet(stream, book)?,
-                    Err(refused) => drop_packet(&refused, book),
+                    None => self.send_packet(stream, book)?,
+                    Some(refused) => drop_packet(&refused, book),
                 }
             }
             Step::Beacon { stream, until } => {

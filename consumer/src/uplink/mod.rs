@@ -19,6 +19,8 @@ mod outgoing;
 mod pair;
 mod session;
 pub mod target;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

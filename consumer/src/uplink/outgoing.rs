@@ -97,7 +97,8 @@ mod tests {
             while !pieces.is_empty() {
                 let mut slices = [IoSlice::new(&[]); 3];
                 let filled = pieces.front(&mut slices);
-                let shown: Vec<u8> = slices[..filled].concat();
+                let shown: Vec<&[u8]> = slices[..filled].iter().map(|slice| &**slice).collect();
+                let shown = shown.concat();
                 let now = step.min(shown.len());
                 assert_eq!(shown[..now], left[..now]);
                 left.drain(..now);

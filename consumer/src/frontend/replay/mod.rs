@@ -18,7 +18,9 @@ use ctf::directory::DirectoryError;
 use relay_proto::session::TraceFormat;
 use thiserror::Error;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 use self::pace::Pace;
 pub use self::pace::{Rate, RateError};
@@ -42,6 +44,10 @@ pub struct Settings {
     /// Tracefiles on the relay: size in bytes, and how many; 0: no limit.
     pub tracefiles: (u64, u64),
 }
+
+/// Lets a replay go on where it is held: with its streams announced and before the first packet, and
+/// with all packets sent and before the end. When the other end is dropped, it is held no more.
+pub type Hold = mpsc::UnboundedReceiver<()>;
 
 /// How far it has come, for those who want to show it.
 #[derive(Debug, Default)]
@@ -90,10 +96,14 @@ pub async fn run(
     settings: Settings,
     outlet: Outlet,
     progress: Arc<Progress>,
+    hold: Option<Hold>,
     stop: CancellationToken,
 ) -> Result<Replayed, ReplayError> {
     let handle = Handle::current();
-    let reading = move || Replay::open(&settings, &outlet, handle, stop).map(|r| r.run(&progress));
+    let reading = move || {
+        let replay = Replay::open(&settings, &outlet, hold, handle, stop)?;
+        Ok::<_, ReplayError>(replay.run(&progress))
+    };
     let read = tokio::task::spawn_blocking(reading).await;
     let (mut replayed, session) = read.map_err(|_| ReplayError::Reader)??;
     replayed.outcome = session.finish().await;
@@ -105,6 +115,7 @@ struct Replay {
     announcement: Vec<Step>,
     pace: Pace,
     quiet: Option<Quiet>,
+    hold: Option<Hold>,
     session: SessionSender,
     handle: Handle,
     stop: CancellationToken,
@@ -117,6 +128,7 @@ impl Replay {
     fn open(
         settings: &Settings,
         outlet: &Outlet,
+        hold: Option<Hold>,
         handle: Handle,
         stop: CancellationToken,
     ) -> Result<Self, ReplayError> {
@@ -148,6 +160,7 @@ impl Replay {
                 .map(|period| Quiet::new(period, &source)),
             source,
             announcement,
+            hold,
             session,
             handle,
             stop,
@@ -173,6 +186,7 @@ impl Replay {
         for step in std::mem::take(&mut self.announcement) {
             self.send(step)?;
         }
+        self.hold("its packets will follow")?;
         while let Some(packet) = self.source.read() {
             self.wait(&packet)?;
             let trace = self.source.streams.get(packet.stream);
@@ -193,9 +207,25 @@ impl Replay {
             .quiet
             .as_ref()
             .map(|quiet| quiet.say_last(&self.source));
-        last.into_iter()
-            .flatten()
-            .try_for_each(|step| self.send(step))
+        for step in last.into_iter().flatten() {
+            self.send(step)?;
+        }
+        self.hold("all packets are sent, its end will follow")
+    }
+
+    /// Waits for a word, if it is to be held.
+    fn hold(&mut self, what: &str) -> Result<(), Stopped> {
+        let Some(hold) = &mut self.hold else {
+            return Ok(());
+        };
+        info!("held: {what}");
+        let goes_on = self.handle.block_on(async {
+            tokio::select! {
+                _ = hold.recv() => true,
+                () = self.stop.cancelled() => false,
+            }
+        });
+        if goes_on { Ok(()) } else { Err(Stopped) }
     }
 
     /// Waits until a packet is due. Meanwhile, says which streams are quiet.
