@@ -22,6 +22,15 @@ pub fn test_live() -> &'static Path {
     PROGRAM.get_or_init(|| build("test-live"))
 }
 
+/// The local trace daemon.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn tldrs() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("tldrs"))
+}
+
 fn build(binary: &str) -> PathBuf {
     let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));
