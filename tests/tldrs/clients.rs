@@ -65,7 +65,7 @@ fn a_client_that_pauses_between_bursts_loses_nothing() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    write!(client, "OPEN t\n").unwrap();
+    writeln!(client, "OPEN t").unwrap();
     let mut stored = String::new();
     for burst in 0..20 {
         for number in 0..30 {

@@ -264,7 +264,7 @@ fn what_a_client_has_sent_is_stored_though_the_daemon_is_told_to_stop_then() {
     for round in 0..5 {
         let tldrs = Tldrs::start(&lab);
         let mut client = tldrs.connect();
-        let lines = event("a", round).repeat(1) + "\n";
+        let lines = event("a", round) + "\n";
         let lines = lines.repeat(1000);
         write!(client, "OPEN stop-{round}\n{lines}").unwrap();
         tldrs.signal(Signal::TERM);

@@ -118,7 +118,7 @@ fn many_refused_lines_are_counted_and_not_all_kept_or_logged() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    write!(client, "OPEN t\n").unwrap();
+    writeln!(client, "OPEN t").unwrap();
     written(&mut client, "no\n".repeat(1000).as_bytes(), LINES / 1000);
     drop(client);
     let record = tldrs.data.join(".t.state.json");
