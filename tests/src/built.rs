@@ -31,6 +31,15 @@ pub fn consumer() -> &'static Path {
     PROGRAM.get_or_init(|| build("consumer"))
 }
 
+/// The local trace daemon.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn tldrs() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("tldrs"))
+}
+
 fn build(binary: &str) -> PathBuf {
     let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));

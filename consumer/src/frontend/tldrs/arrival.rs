@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-
 use wire::Timestamp;
 
+use super::WhenFull;
 use super::limits::{FORWARD_ARRIVALS, FORWARD_BYTES, FORWARD_TRACES, READ_BYTES};
 use crate::packetize::HostClock;
 
@@ -114,28 +114,54 @@ impl Outlet {
         let _ = self.room.acquire_many(permits(READ_BYTES)).await;
     }
 
-    /// Waits until there is room for the lines.
-    pub(super) async fn lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
+    /// Sends the lines, as the policy is.
+    pub(super) async fn lines(
+        &self,
+        client: u32,
+        text: &[u8],
+        when_full: WhenFull,
+    ) -> Result<(), NotTaken> {
+        match when_full {
+            WhenFull::Block => self.send_lines(client, text).await,
+            WhenFull::DropNewest => self.try_lines(client, text),
+        }
+    }
+
+    async fn send_lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
         let at = HostClock::now();
         let room = Arc::clone(&self.room).acquire_many_owned(permits(text.len()));
         let room = room.await.map_err(|_| NotTaken)?;
         self.send(held(client, at, text, room)).await
     }
 
-    /// Sends the lines if there is room.
-    pub(super) fn try_lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
+    /// Leaves some room for those who come and go.
+    fn try_lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
+        if self.arrivals.capacity() <= FORWARD_ARRIVALS / 4 {
+            return Err(NotTaken);
+        }
         let room = Arc::clone(&self.room).try_acquire_many_owned(permits(text.len()));
         let at = HostClock::now();
         self.try_send(held(client, at, text, room.map_err(|_| NotTaken)?))
     }
 
-    /// Waits until there is room.
-    pub(super) async fn send(&self, arrival: Arrival) -> Result<(), NotTaken> {
+    /// Sends it as soon as there is room, or if there is room, as the policy is.
+    pub(super) async fn tell(&self, arrival: Arrival, when_full: WhenFull) -> Result<(), NotTaken> {
+        match when_full {
+            WhenFull::Block => self.send(arrival).await,
+            WhenFull::DropNewest => self.try_send(arrival),
+        }
+    }
+
+    /// Whether nobody takes anything any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.arrivals.is_closed()
+    }
+
+    async fn send(&self, arrival: Arrival) -> Result<(), NotTaken> {
         self.arrivals.send(arrival).await.map_err(|_| NotTaken)
     }
 
-    /// Sends it if there is room.
-    pub(super) fn try_send(&self, arrival: Arrival) -> Result<(), NotTaken> {
+    fn try_send(&self, arrival: Arrival) -> Result<(), NotTaken> {
         self.arrivals.try_send(arrival).map_err(|_| NotTaken)
     }
 }

@@ -75,9 +75,11 @@ fn beat() -> Timespec {
 }
 
 impl Listener<'_> {
-    /// Waits for the next beat.
-    pub(super) async fn beat(&self) {
-        self.0.beat.notified().await;
+    /// Waits for so many beats.
+    pub(super) async fn beats(&self, count: u32) {
+        for _ in 0..count {
+            self.0.beat.notified().await;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::arrival::Arrival;
+use super::arrival::{Arrival, NotTaken, Outlet};
 use super::inlet::{Inlet, Reading};
 use super::limits::{FULL_PAUSE, LOGGED_REFUSALS, MOST_WISHES};
 use super::line::Command;
@@ -43,7 +43,7 @@ struct Client<'a> {
     refused: u64,
     /// Events that are nowhere.
     lost: u64,
-    /// Events that were not forwarded, and of which that has not been said yet.
+    /// Events of the present trace that were not forwarded, and of which that has not been said yet.
     not_forwarded: u64,
 }
 
@@ -160,6 +160,7 @@ impl Client<'_> {
     }
 
     async fn open(&mut self, id: &str) {
+        self.settle().await;
         let known = self.opened.iter().position(|member| member.trace.id == id);
         if let Some(known) = known {
             self.target = Target::Opened(known);
@@ -254,35 +255,55 @@ impl Client<'_> {
         let Some(membership) = self.membership() else {
             return;
         };
-        let Some(outlet) = &membership.outlet else {
+        let (client, trace) = (membership.client, Arc::clone(&membership.trace));
+        let Some(outlet) = membership.outlet.clone() else {
             return;
         };
-        let client = membership.client;
-        let taken = match self.all.when_full {
-            WhenFull::Block => outlet.lines(client, text).await.is_ok(),
-            WhenFull::DropNewest => {
-                // First what has been held back: that it is missing.
-                let missing = Arrival::Lost {
-                    client,
-                    count: self.not_forwarded,
-                    reason: "the relay was too slow".into(),
-                };
-                let is_said = self.not_forwarded == 0 || outlet.try_send(missing).is_ok();
-                if is_said {
-                    self.not_forwarded = 0;
-                }
-                self.membership().is_some_and(|member| {
-                    let outlet = member.outlet.as_ref();
-                    is_said && outlet.is_some_and(|outlet| outlet.try_lines(client, text).is_ok())
-                })
-            }
-        };
-        if !taken {
-            self.not_forwarded += lines;
-            if let Some(membership) = self.membership() {
-                membership.trace.lose(lines);
+        // First that some are missing, if it has not been said.
+        if self.not_forwarded > 0 && self.say_lost(&outlet, client).await.is_err()
+            || outlet
+                .lines(client, text, self.all.when_full)
+                .await
+                .is_err()
+        {
+            if outlet.is_gone() {
+                self.forward_no_more();
+            } else {
+                self.not_forwarded += lines;
+                trace.lose(lines);
             }
         }
+    }
+
+    fn forward_no_more(&mut self) {
+        if let Target::Opened(index) = self.target
+            && let Some(membership) = self.opened.get_mut(index)
+        {
+            warn!(trace = membership.trace.id, "not forwarded any more");
+            membership.outlet = None;
+        }
+    }
+
+    /// Says that events are missing before they can be taken for those of another trace. If nobody
+    /// takes it, it still is in the record.
+    async fn settle(&mut self) {
+        let now = self.membership();
+        let now = now.and_then(|now| Some((now.outlet.clone()?, now.client)));
+        if let Some((outlet, client)) = now.filter(|_| self.not_forwarded > 0) {
+            let _ = self.say_lost(&outlet, client).await;
+        }
+        self.not_forwarded = 0;
+    }
+
+    async fn say_lost(&mut self, outlet: &Outlet, client: u32) -> Result<(), NotTaken> {
+        let lost = Arrival::Lost {
+            client,
+            count: self.not_forwarded,
+            reason: "the relay was too slow".into(),
+        };
+        outlet.tell(lost, self.all.when_full).await?;
+        self.not_forwarded = 0;
+        Ok(())
     }
 
     async fn note(&mut self, found: &Findings) {
@@ -303,8 +324,8 @@ impl Client<'_> {
                 count: found.refused,
                 reason: reason.into(),
             };
-            // If nobody is there, nobody misses it.
-            let _ = outlet.send(lost).await;
+            // If nobody takes it, it still is in the record.
+            let _ = outlet.tell(lost, self.all.when_full).await;
         }
     }
 
@@ -316,17 +337,7 @@ impl Client<'_> {
         if lost > 0 {
             error!(%peer, lost, "events were lost");
         }
-        if self.not_forwarded > 0
-            && let Some(membership) = self.membership()
-            && let Some(outlet) = &membership.outlet
-        {
-            let lost = Arrival::Lost {
-                client: membership.client,
-                count: self.not_forwarded,
-                reason: "the relay was too slow".into(),
-            };
-            let _ = outlet.send(lost).await;
-        }
+        self.settle().await;
         for membership in &mut self.opened {
             membership.say_goodbye().await;
         }

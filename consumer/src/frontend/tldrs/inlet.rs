@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::beat::{Beat, Listener};
 use super::bench::{Bench, Benches};
 use super::limits::{
-    BEAT, DRAIN, MOST_UNFINISHED_BYTES, READ_BYTES, REJECTED_LINE_BYTES, SILENT_BEATS, SMALL_READ,
-    SMALL_READS,
+    BEAT, DRAIN, LITTLE_IN_A_BEAT, MOST_BEATS, MOST_UNFINISHED_BYTES, READ_BYTES,
+    REJECTED_LINE_BYTES, SILENT_READS, SMALL_READ, SMALL_READS,
 };
 use super::watch::watch;
 
@@ -42,7 +42,7 @@ pub(super) struct Inlet<'a> {
     skipped: Option<Vec<u8>>,
     /// When to go by the beat, and when not to.
     small_reads: u32,
-    silent_beats: u32,
+    silent_reads: u32,
     last_read: Option<Instant>,
     /// When to give up a client that has more to say although the daemon stops.
     deadline: Option<Instant>,
@@ -54,8 +54,8 @@ pub(super) struct Inlet<'a> {
 enum Way<'a> {
     /// The system says so.
     Waited(AsyncFd<OwnedFd>),
-    /// It is tried on the beat.
-    Beaten(OwnedFd, Listener<'a>),
+    /// It is tried on every so many beats.
+    Beaten(OwnedFd, Listener<'a>, u32),
     /// The connection is lost.
     Lost,
 }
@@ -83,9 +83,9 @@ impl Way<'_> {
                 ready = socket.readable() => ready.map(Some),
                 () = stop.cancelled() => Ok(None),
             },
-            Self::Beaten(_, listener) => tokio::select! {
+            Self::Beaten(_, listener, beats) => tokio::select! {
                 biased;
-                () = listener.beat() => Ok(None),
+                () = listener.beats(*beats) => Ok(None),
                 () = stop.cancelled() => Ok(None),
             },
             Self::Lost => Ok(None),
@@ -98,7 +98,7 @@ impl Way<'_> {
         let room = input.capacity() - input.len();
         let read = match self {
             Self::Waited(socket) => rustix::io::read(socket, spare_capacity(input)),
-            Self::Beaten(socket, _) => rustix::io::read(socket, spare_capacity(input)),
+            Self::Beaten(socket, ..) => rustix::io::read(socket, spare_capacity(input)),
             Self::Lost => Ok(0),
         };
         let was_all = match read {
@@ -160,7 +160,7 @@ impl<'a> Inlet<'a> {
             tail: Vec::new(),
             skipped: None,
             small_reads: 0,
-            silent_beats: 0,
+            silent_reads: 0,
             last_read: None,
             deadline: None,
             has_ended: false,
@@ -214,8 +214,8 @@ impl<'a> Inlet<'a> {
 
     fn heard_nothing(&mut self) -> io::Result<()> {
         if matches!(self.way, Way::Beaten(..)) {
-            self.silent_beats += 1;
-            if self.silent_beats >= SILENT_BEATS {
+            self.silent_reads += 1;
+            if self.silent_reads >= SILENT_READS {
                 self.go_by_the_system()?;
             }
         }
@@ -225,8 +225,8 @@ impl<'a> Inlet<'a> {
     /// Small pieces in quick succession are better taken on the beat; a client that fills what the
     /// system keeps of it within a beat would be held up by that.
     fn heard(&mut self, bytes: usize) -> io::Result<()> {
-        self.silent_beats = 0;
-        match &self.way {
+        self.silent_reads = 0;
+        match &mut self.way {
             Way::Waited(_) => {
                 let now = Instant::now();
                 let since = self.last_read.replace(now).map(|last| now - last);
@@ -240,7 +240,13 @@ impl<'a> Inlet<'a> {
                 }
             }
             Way::Beaten(..) if bytes >= READ_BYTES / 2 => self.go_by_the_system()?,
-            Way::Beaten(..) | Way::Lost => {}
+            Way::Beaten(_, _, beats) => {
+                *beats = match bytes <= LITTLE_IN_A_BEAT {
+                    true => (*beats * 2).min(MOST_BEATS),
+                    false => 1,
+                };
+            }
+            Way::Lost => {}
         }
         Ok(())
     }
@@ -248,7 +254,7 @@ impl<'a> Inlet<'a> {
     fn go_by_the_beat(&mut self) {
         self.way = match std::mem::replace(&mut self.way, Way::Lost) {
             // The system says nothing any more of a socket that is taken out.
-            Way::Waited(socket) => Way::Beaten(socket.into_inner(), self.reading.beat.listen()),
+            Way::Waited(socket) => Way::Beaten(socket.into_inner(), self.reading.beat.listen(), 1),
             other => other,
         };
     }
@@ -256,7 +262,7 @@ impl<'a> Inlet<'a> {
     fn go_by_the_system(&mut self) -> io::Result<()> {
         self.small_reads = 0;
         self.way = match std::mem::replace(&mut self.way, Way::Lost) {
-            Way::Beaten(socket, _) => waited(socket)?,
+            Way::Beaten(socket, ..) => waited(socket)?,
             other => other,
         };
         Ok(())

@@ -66,12 +66,18 @@ pub const SMALL_READ: usize = 32 << 10;
 /// on the beat.
 pub const SMALL_READS: u32 = 4;
 
-/// The beat. A client that writes every event on its own fills what the system keeps of it, 1746
-/// events, in two milliseconds at best.
-pub const BEAT: Duration = Duration::from_millis(1);
+/// The beat. A client that writes every event on its own fills what the system keeps of it, some 280
+/// events, in a quarter of a millisecond at best, and must not be held up by it.
+pub const BEAT: Duration = Duration::from_micros(200);
 
-/// After so many beats without a byte a client is waited for again.
-pub const SILENT_BEATS: u32 = 4;
+/// A client of which a beat brings no more than this is read from less often, up to every
+/// [`MOST_BEATS`], and at every beat again when there is more.
+pub const LITTLE_IN_A_BEAT: usize = 2 << 10;
+/// See [`LITTLE_IN_A_BEAT`]. Less than a millisecond: nobody notices.
+pub const MOST_BEATS: u32 = 4;
+
+/// After so many reads on the beat without a byte a client is waited for again.
+pub const SILENT_READS: u32 = 4;
 
 // Forwarding.
 

@@ -19,7 +19,7 @@ use super::name::safe_name;
 use super::peer::Peer;
 use super::record::{Record, Wish};
 use super::trace::{TooMany, Trace};
-use super::{Settings, Storage};
+use super::{Settings, Storage, WhenFull};
 
 /// The trace of all clients when everything goes into one file, as the reference calls it.
 const DEFAULT: &str = "default";
@@ -32,6 +32,7 @@ pub(super) struct Traces {
     most: usize,
     rules: Rules,
     forward: Option<Forward>,
+    when_full: WhenFull,
     /// By file name. Also those that nobody has open and that are still being exported.
     open: Mutex<HashMap<String, Arc<Trace>>>,
     /// To stop when nobody has any trace open.
@@ -73,6 +74,7 @@ impl Traces {
             most: settings.most_traces,
             rules,
             forward,
+            when_full: settings.when_full,
             open: Mutex::default(),
             stop_when_idle: AtomicBool::new(false),
             stop,
@@ -86,7 +88,7 @@ impl Traces {
         id: &str,
         peer: &Peer,
     ) -> Result<Membership, OpenError> {
-        let (membership, forwarded) = self.enter(id)?;
+        let (mut membership, forwarded) = self.enter(id)?;
         if let (Some(forward), Some(forwarded)) = (&self.forward, forwarded)
             && forward.send(forwarded).await.is_err()
         {
@@ -272,12 +274,14 @@ impl Membership {
     pub(super) async fn say_goodbye(&mut self) {
         let client = self.client;
         if let Some(outlet) = self.outlet.take() {
-            // If nobody is there, nobody misses it.
-            let _ = outlet.send(Arrival::ClientClosed { client }).await;
+            let closed = Arrival::ClientClosed { client };
+            // If nobody is there, nobody misses it; and the trace's end says it too.
+            let _ = outlet.tell(closed, self.traces.when_full).await;
         }
     }
 
-    async fn announce(&self, peer: &Peer) {
+    /// Says hello to whoever forwards the trace. Without that nothing of the client is forwarded.
+    async fn announce(&mut self, peer: &Peer) {
         if let Some(outlet) = &self.outlet {
             let opened = Arrival::ClientOpened {
                 client: self.client,
@@ -285,7 +289,10 @@ impl Membership {
                 uid: peer.uid,
                 exe: peer.program(),
             };
-            let _ = outlet.send(opened).await;
+            if outlet.tell(opened, self.traces.when_full).await.is_err() {
+                warn!(trace = self.trace.id, %peer, "its events are not forwarded");
+                self.outlet = None;
+            }
         }
     }
 }

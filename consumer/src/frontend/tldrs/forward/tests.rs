@@ -68,7 +68,9 @@ async fn until(session: &mut OpenedSession, text: &str) -> (Vec<Step>, Option<Pa
     let mut before = Vec::new();
     while let Some(queued) = session.steps.next().await {
         if let Step::Packet { bytes, index, .. } = &queued.step
-            && bytes.windows(text.len()).any(|part| part == text.as_bytes())
+            && bytes
+                .windows(text.len())
+                .any(|part| part == text.as_bytes())
         {
             return (before, Some(*index));
         }
