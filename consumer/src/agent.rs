@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::error;
+use tracing::{error, info};
 
 use crate::config::Config;
 use crate::frontend::replay::{self, Hold, Progress, Replayed};
@@ -99,6 +99,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     let socket = &config.agent.status_socket;
     let status = status::listen(socket, agent.board.clone())
         .with_context(|| format!("cannot listen on {}", socket.display()))?;
+    info!("ready");
     let mut failed = None;
     while let Some(ended) = frontends.join_next().await {
         if let Err(error) = ended.map_err(anyhow::Error::from).flatten() {

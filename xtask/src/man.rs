@@ -16,6 +16,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", directory.display()))?;
     page::<relayd::cli::Arguments>(directory, "8")?;
     page::<test_live::cli::Arguments>(directory, "1")?;
+    page::<consumer::cli::Arguments>(directory, "1")?;
     page::<tldrs::cli::Arguments>(directory, "1")
 }
 
