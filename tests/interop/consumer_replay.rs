@@ -43,13 +43,13 @@ fn name(directory: &Path) -> String {
 
 /// Events as Babeltrace shows them, without the trace's name: it is called as the directory, and that
 /// is another one.
-fn events(directory: &Path) -> Vec<String> {
+pub(crate) fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
     shown.succeeded()
 }
 
 /// The directory of the only session of that name.
-fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
+pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
     let sessions = directories_of(relay, session);
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     sessions.into_iter().next().unwrap()
@@ -74,8 +74,12 @@ fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
 }
 
 fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> Ended {
-    let session = name(directory);
-    Process::start(&mut replay_command(lab, relay, &session, directory)).wait()
+    replay_as(lab, relay, &name(directory), directory)
+}
+
+/// Replays a directory as a session of this name.
+pub(crate) fn replay_as(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Ended {
+    Process::start(&mut replay_command(lab, relay, session, directory)).wait()
 }
 
 #[test]
@@ -95,7 +99,7 @@ fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
 
 /// Who looks on.
 #[derive(Clone, Copy)]
-enum Watcher {
+pub(crate) enum Watcher {
     Babeltrace,
     TestLive,
 }
@@ -117,7 +121,7 @@ impl Watcher {
 
 /// Replays a directory live, with viewers attached from the beginning, who are to show so many lines.
 /// What each of them has shown.
-fn watch(
+pub(crate) fn watch(
     lab: &Lab,
     relay: &Relay,
     (directory, session): (&Path, &str),
@@ -126,13 +130,15 @@ fn watch(
 ) -> Vec<Ended> {
     let mut held = Held::open(replay_command(lab, relay, session, directory));
     let start = |watcher: &Watcher| watcher.start(lab, relay, session);
-    let viewers: Vec<_> = watchers.iter().map(start).collect();
+    let mut viewers: Vec<_> = watchers.iter().map(start).collect();
     let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
     Viewer::connect(relay.live).wait_for_listed(session, all);
     held.send();
     // Viewers of LTTng's relay may miss what they have not read when its streams end.
-    for viewer in &viewers {
-        wait_until("all has been shown", || viewer.stdout().len() >= lines);
+    for viewer in &mut viewers {
+        wait_until("all has been shown", || {
+            viewer.stdout().len() >= lines || !viewer.is_running()
+        });
     }
     held.end().wait().succeeded();
     viewers.into_iter().map(Process::wait).collect()
