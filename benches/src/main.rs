@@ -2,11 +2,16 @@
 //! `cargo xtask bench` does.
 
 mod latency;
+mod replay;
 mod test_live;
 mod viewer;
 
 /// What can be measured.
-const BENCHES: &[(&str, fn())] = &[("latency", latency::run), ("viewer", viewer::run)];
+const BENCHES: &[(&str, fn())] = &[
+    ("latency", latency::run),
+    ("replay", replay::run),
+    ("viewer", viewer::run),
+];
 
 fn main() {
     let name = std::env::args().nth(1).unwrap_or_default();

@@ -2,12 +2,15 @@
 //! viewers' screens, are the events of the original.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
+use tests::built;
 use tests::consumer::{Held, replay_command};
 use tests::lab::Lab;
 use tests::process::{Ended, Process};
@@ -249,4 +252,56 @@ fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
         let seen = numbers(&Babeltrace::Two.read(&copy).succeeded());
         assert!(seen.into_iter().eq(0..packets));
     }
+}
+
+#[test]
+fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let directory = recording::numbered(&lab, "broken", 100, 1000);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(directory.join("events_1"))
+        .unwrap();
+    file.write_all(&[0xff; 100]).unwrap();
+    let ended = replay(&lab, &relay, &directory);
+    assert_eq!(ended.status.code(), Some(1));
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    assert!(says("events_1, packet at byte"), "{:#?}", ended.stderr);
+    assert!(says("100 packets,") && says("1 files broken"));
+    let seen = numbers(&events(&directory_of(&relay, "broken")));
+    assert!(seen.into_iter().eq(0..100));
+}
+
+#[test]
+fn whoever_gets_no_answer_is_told_why() {
+    let lab = Lab::new();
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(built::consumer());
+        Process::start(command.args(arguments)).wait()
+    };
+    let nowhere = "net://127.0.0.1:1:1";
+    for (arguments, code, says) in [
+        (&["status", "--socket=none"][..], 1, "no agent runs"),
+        (&["replay", "none", "-U", nowhere], 1, "cannot read none"),
+        (&["replay", ".", "-U", nowhere], 1, "no trace at or below"),
+        (&["replay", "."], 2, "no relay is named"),
+        (&["serve"], 2, "no relay is named"),
+        (&["check-config", "none.toml"], 2, "cannot read none.toml"),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}");
+        let last = ended.stderr.last().unwrap();
+        assert!(last.contains(says), "{arguments:?}: {last}");
+    }
+    let directory = recording::numbered(&lab, "alone", 3, 1000);
+    let directory = directory.to_str().unwrap();
+    let ended = run(&["replay", directory, "-U", nowhere, "--patience=1"]);
+    assert_eq!(ended.status.code(), Some(1));
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    assert!(
+        says("3 packets LOST") && says("Connection refused"),
+        "{:#?}",
+        ended.stderr
+    );
 }
