@@ -70,12 +70,11 @@ fn measure(start: impl FnOnce(&Lab) -> Relay, directory: &Path) -> Run {
     let lab = Lab::new();
     let mut relay = start(&lab);
     let relay_process = PathBuf::from(format!("/proc/{}/stat", relay.process().id()));
+    // Built by now.
+    let mut replay = replay_command(&lab, &relay, "bench", directory);
     let before = children_cpu();
     let begin = Instant::now();
-    let status = replay_command(&lab, &relay, "bench", directory)
-        .stderr(Stdio::null())
-        .status()
-        .unwrap();
+    let status = replay.stderr(Stdio::null()).status().unwrap();
     let wall = begin.elapsed();
     assert!(status.success(), "{status}");
     Run {
