@@ -100,6 +100,22 @@ fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
     }
 }
 
+#[test]
+fn a_relay_that_is_told_to_cut_streams_into_files_has_all_of_them() {
+    const PACKETS: u64 = 60;
+    let lab = Lab::new();
+    let directory = recording::numbered(&lab, "cut", PACKETS, 1000);
+    // Without a number of files, of which relays of LTTng would die.
+    for relay in relays(&lab) {
+        let mut command = replay_command(&lab, &relay, "cut", &directory);
+        let replay = Process::start(command.arg("--tracefile-size=9000"));
+        replay.wait().succeeded();
+        let copy = directory_of(&relay, "cut");
+        assert!(files(&copy, ".idx").len() > 20);
+        assert!(events(&copy) == events(&directory));
+    }
+}
+
 /// Who looks on.
 #[derive(Clone, Copy)]
 pub(crate) enum Watcher {
