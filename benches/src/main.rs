@@ -2,6 +2,7 @@
 //! `cargo xtask bench` does.
 
 mod latency;
+mod replay;
 mod test_live;
 mod tldrs;
 mod viewer;
@@ -10,6 +11,7 @@ mod viewer;
 const BENCHES: &[(&str, fn())] = &[
     ("latency", latency::run),
     ("tldrs", tldrs::run),
+    ("replay", replay::run),
     ("viewer", viewer::run),
 ];
 

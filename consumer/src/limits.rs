@@ -60,8 +60,9 @@ pub const GATHERED_PIECES: usize = 64;
 /// Bytes of commands that wait to be written before metadata is appended to them.
 pub const CONTROL_BYTES: usize = 256 << 10;
 
-/// Pieces in which metadata is sent. A relay takes each into memory as a whole.
-pub const METADATA_PIECE: usize = 64 << 10;
+/// Pieces in which metadata is sent. A relay takes each into memory as a whole; but viewers who ask
+/// between two of them may be shown half a declaration, so that most metadata should be one.
+pub const METADATA_PIECE: usize = 1 << 20;
 
 /// While there is more to send, the relay is asked whether it has everything of a stream after so
 /// many packets ...

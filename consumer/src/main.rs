@@ -9,8 +9,10 @@ use consumer::agent::{self, Usage};
 use consumer::cli::{Arguments, Command, replay_room};
 use consumer::config::{Config, ConfigError};
 use consumer::status;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -37,6 +39,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             until_stopped(|stop| async { agent::serve(config, stop).await.map(|()| true) })
         }
         Command::Replay(replay) => {
+            raise_file_limit();
             let is_held = replay.hold;
             let (settings, uplink) = replay.settings()?;
             until_stopped(|stop| agent::replay(settings, uplink, replay_room(), is_held, stop))
@@ -74,6 +77,19 @@ where
     // A thread may still be reading from a slow disk.
     runtime.shutdown_background();
     ended
+}
+
+/// Each stream of a trace keeps a file open; the usual limit is meant for programs that would not bear
+/// more.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!(%error, "limit of open files not raised");
+    }
 }
 
 /// Logs to standard error, as `RUST_LOG` says, else from `level` on.

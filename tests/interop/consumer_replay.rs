@@ -2,12 +2,15 @@
 //! viewers' screens, are the events of the original.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
+use tests::built;
 use tests::consumer::{Held, replay_command};
 use tests::lab::Lab;
 use tests::process::{Ended, Process};
@@ -43,13 +46,13 @@ fn name(directory: &Path) -> String {
 
 /// Events as Babeltrace shows them, without the trace's name: it is called as the directory, and that
 /// is another one.
-fn events(directory: &Path) -> Vec<String> {
+pub(crate) fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
     shown.succeeded()
 }
 
 /// The directory of the only session of that name.
-fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
+pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
     let sessions = directories_of(relay, session);
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     sessions.into_iter().next().unwrap()
@@ -74,8 +77,12 @@ fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
 }
 
 fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> Ended {
-    let session = name(directory);
-    Process::start(&mut replay_command(lab, relay, &session, directory)).wait()
+    replay_as(lab, relay, &name(directory), directory)
+}
+
+/// Replays a directory as a session of this name.
+pub(crate) fn replay_as(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Ended {
+    Process::start(&mut replay_command(lab, relay, session, directory)).wait()
 }
 
 #[test]
@@ -93,9 +100,25 @@ fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
     }
 }
 
+#[test]
+fn a_relay_that_is_told_to_cut_streams_into_files_has_all_of_them() {
+    const PACKETS: u64 = 60;
+    let lab = Lab::new();
+    let directory = recording::numbered(&lab, "cut", PACKETS, 1000);
+    // Without a number of files, of which relays of LTTng would die.
+    for relay in relays(&lab) {
+        let mut command = replay_command(&lab, &relay, "cut", &directory);
+        let replay = Process::start(command.arg("--tracefile-size=9000"));
+        replay.wait().succeeded();
+        let copy = directory_of(&relay, "cut");
+        assert!(files(&copy, ".idx").len() > 20);
+        assert!(events(&copy) == events(&directory));
+    }
+}
+
 /// Who looks on.
 #[derive(Clone, Copy)]
-enum Watcher {
+pub(crate) enum Watcher {
     Babeltrace,
     TestLive,
 }
@@ -117,7 +140,7 @@ impl Watcher {
 
 /// Replays a directory live, with viewers attached from the beginning, who are to show so many lines.
 /// What each of them has shown.
-fn watch(
+pub(crate) fn watch(
     lab: &Lab,
     relay: &Relay,
     (directory, session): (&Path, &str),
@@ -126,13 +149,15 @@ fn watch(
 ) -> Vec<Ended> {
     let mut held = Held::open(replay_command(lab, relay, session, directory));
     let start = |watcher: &Watcher| watcher.start(lab, relay, session);
-    let viewers: Vec<_> = watchers.iter().map(start).collect();
+    let mut viewers: Vec<_> = watchers.iter().map(start).collect();
     let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
     Viewer::connect(relay.live).wait_for_listed(session, all);
     held.send();
     // Viewers of LTTng's relay may miss what they have not read when its streams end.
-    for viewer in &viewers {
-        wait_until("all has been shown", || viewer.stdout().len() >= lines);
+    for viewer in &mut viewers {
+        wait_until("all has been shown", || {
+            viewer.stdout().len() >= lines || !viewer.is_running()
+        });
     }
     held.end().wait().succeeded();
     viewers.into_iter().map(Process::wait).collect()
@@ -243,4 +268,56 @@ fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
         let seen = numbers(&Babeltrace::Two.read(&copy).succeeded());
         assert!(seen.into_iter().eq(0..packets));
     }
+}
+
+#[test]
+fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let directory = recording::numbered(&lab, "broken", 100, 1000);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(directory.join("events_1"))
+        .unwrap();
+    file.write_all(&[0xff; 100]).unwrap();
+    let ended = replay(&lab, &relay, &directory);
+    assert_eq!(ended.status.code(), Some(1));
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    assert!(says("events_1, packet at byte"), "{:#?}", ended.stderr);
+    assert!(says("100 packets,") && says("1 files broken"));
+    let seen = numbers(&events(&directory_of(&relay, "broken")));
+    assert!(seen.into_iter().eq(0..100));
+}
+
+#[test]
+fn whoever_gets_no_answer_is_told_why() {
+    let lab = Lab::new();
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(built::consumer());
+        Process::start(command.args(arguments)).wait()
+    };
+    let nowhere = "net://127.0.0.1:1:1";
+    for (arguments, code, says) in [
+        (&["status", "--socket=none"][..], 1, "no agent runs"),
+        (&["replay", "none", "-U", nowhere], 1, "cannot read none"),
+        (&["replay", ".", "-U", nowhere], 1, "no trace at or below"),
+        (&["replay", "."], 2, "no relay is named"),
+        (&["serve"], 2, "no relay is named"),
+        (&["check-config", "none.toml"], 2, "cannot read none.toml"),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}");
+        let last = ended.stderr.last().unwrap();
+        assert!(last.contains(says), "{arguments:?}: {last}");
+    }
+    let directory = recording::numbered(&lab, "alone", 3, 1000);
+    let directory = directory.to_str().unwrap();
+    let ended = run(&["replay", directory, "-U", nowhere, "--patience=1"]);
+    assert_eq!(ended.status.code(), Some(1));
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    assert!(
+        says("3 packets LOST") && says("Connection refused"),
+        "{:#?}",
+        ended.stderr
+    );
 }

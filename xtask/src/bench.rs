@@ -21,6 +21,7 @@ type Bench = fn() -> anyhow::Result<()>;
 const BENCHES: &[(&str, Bench)] = &[
     ("latency", || program("latency")),
     ("tldrs", || program("tldrs")),
+    ("replay", || program("replay")),
     ("viewer", || program("viewer")),
 ];
 

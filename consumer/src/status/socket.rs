@@ -1,12 +1,14 @@
 //! The socket on which a running agent is asked: one JSON document for each connection.
 
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream as BlockingStream;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fs};
 
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
@@ -18,6 +20,9 @@ use tracing::debug;
 use super::counters::Board;
 use super::report::Report;
 use crate::limits::{MOST_STATUS_BYTES, MOST_STATUS_CONNECTIONS, STATUS_TIMEOUT};
+
+/// Connections that the system keeps until they are answered.
+const BACKLOG: i32 = 16;
 
 /// Listens as long as it lives, and takes its socket away then.
 #[derive(Debug)]
@@ -73,14 +78,23 @@ pub fn default_socket() -> PathBuf {
 /// If another agent listens there, or something else lies there.
 pub fn listen(path: &Path, board: Board) -> io::Result<Listening> {
     make_room(path)?;
-    let listener = UnixListener::bind(path)?;
+    let listener = UnixListener::from_std(bind(path)?)?;
     // From here on it is ours to take away.
-    let listening = Listening {
+    Ok(Listening {
         task: tokio::spawn(answer_all(listener, board)),
         path: path.to_owned(),
-    };
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listening)
+    })
+}
+
+/// Binds a socket that nobody else may connect to, not for a moment: a file takes its mode from the
+/// socket that is bound to it.
+fn bind(path: &Path) -> io::Result<BlockingListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 impl Drop for Listening {
@@ -173,7 +187,7 @@ pub fn ask(path: &Path) -> Result<Report, AskError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener as BlockingListener;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 

@@ -134,12 +134,12 @@ impl Session {
                 last_good = Instant::now();
             }
             let pause = backoff.pause(chance());
-            self.say_waiting(&error, pause);
             if let Some(patience) = self.shared.patience
                 && last_good.elapsed() + pause > patience
             {
                 return Err(Stopped::GivenUp(error.to_string()));
             }
+            self.say_waiting(&error, pause);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = give_up.cancelled() => return Err(stopped_early(Some(&error))),

@@ -232,10 +232,49 @@ fn index(head: &PacketHead) -> PacketIndex {
 /// The packet without the padding at its end, if that is nothing but zeros: the relay puts them there.
 fn without_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
     let content = usize::try_from(head.content_bits.div_ceil(8)).unwrap_or(usize::MAX);
-    if let Some(padding) = bytes.get(content.max(1)..)
-        && padding.iter().all(|byte| *byte == 0)
-    {
-        bytes.truncate(content.max(1));
+    let content = content.max(1);
+    match bytes.get(content..) {
+        Some(padding) if padding.iter().all(|byte| *byte == 0) => {}
+        _ => return Bytes::from(bytes),
     }
+    // Room in the queue is counted without the padding: it must not be taken up all the same.
+    if content < bytes.len() / 2 {
+        return Bytes::copy_from_slice(bytes.get(..content).unwrap_or_default());
+    }
+    bytes.truncate(content);
     Bytes::from(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(content_bits: u64, packet_bits: u64) -> PacketHead {
+        let metadata = ctf::Metadata::read(
+            b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+            stream { packet.context := struct {
+                integer { size = 16; } content_size; integer { size = 16; } packet_size; }; };",
+        );
+        let mut bytes = u16::try_from(content_bits).unwrap().to_le_bytes().to_vec();
+        bytes.extend(u16::try_from(packet_bits).unwrap().to_le_bytes());
+        let available = packet_bits / 8;
+        PacketHead::read(metadata.unwrap().trace(), &bytes, available).unwrap()
+    }
+
+    #[test]
+    fn only_padding_of_zeros_is_left_to_the_relay() {
+        let packet = |content, padding: &[u8]| [vec![7; content], padding.to_vec()].concat();
+        for (content_bits, bytes, want) in [
+            (80, packet(10, &[0; 6]), 10),
+            (80, packet(10, &[0, 0, 1]), 13),
+            (80, packet(10, &[0; 100]), 10),
+            (80, packet(10, &[]), 10),
+            // The last bits of a byte that is half used are padding as well, and stay.
+            (73, packet(10, &[0]), 10),
+        ] {
+            let head = head(content_bits, bytes.len() as u64 * 8);
+            let sent = without_padding(bytes.clone(), &head);
+            assert_eq!(sent, bytes[..want]);
+        }
+    }
 }

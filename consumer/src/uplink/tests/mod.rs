@@ -2,10 +2,13 @@
 
 mod relay;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use relay_proto::session::TraceFormat;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, Timestamp};
@@ -359,6 +362,25 @@ async fn a_session_that_is_refused_has_failed() {
         panic!("{outcome:?}");
     };
     assert!(why.contains("refuses the session \"s\""), "{why}");
+}
+
+#[tokio::test]
+async fn a_relay_before_2_11_is_not_spoken_to() {
+    let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = control.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = control.accept().await.unwrap();
+            // 2.10
+            let _ = socket.write_all(&[0, 0, 0, 2, 0, 0, 0, 10]).await;
+            let _ = socket.read_to_end(&mut Vec::new()).await;
+        }
+    });
+    let uplink = Uplink::to(&format!("net://127.0.0.1:{port}:{port}"), None);
+    let SessionEnd::Failed(why) = uplink.open("s").finish().await.end else {
+        panic!("it has not failed");
+    };
+    assert!(why.contains("2.10") && why.contains("2.11"), "{why}");
 }
 
 #[tokio::test]
