@@ -24,17 +24,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
 fn page<A: CommandFactory>(directory: &Path, section: &str) -> anyhow::Result<()> {
     let mut program = A::command();
     program.build();
-    let commands = program
-        .get_subcommands()
-        .filter(|command| command.get_name() != "help");
-    let commands = commands.map(|command| {
-        let name = format!("{}-{}", program.get_name(), command.get_name());
-        command.clone().name(name)
-    });
+    let commands = program.get_subcommands().cloned();
+    let commands = commands.filter(|command| command.get_name() != "help");
     for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
-        let path = directory.join(format!("{}.{section}", command.get_name()));
+        let man = Man::new(command).section(section);
+        let path = directory.join(man.get_filename());
         let mut text = Vec::new();
-        Man::new(command).section(section).render(&mut text)?;
+        man.render(&mut text)?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());
     }
