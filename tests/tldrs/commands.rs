@@ -63,6 +63,16 @@ fn case_33_traces_are_listed_exported_and_removed() {
         assert_eq!(ended.status.code(), Some(1), "{words:?}");
         assert!(ended.printed.is_empty() && !ended.stderr.is_empty());
     }
+    let trace = format!("{d}/a-first.jsonl");
+    assert_eq!(
+        run(&["get-tef", &trace, "-o", &trace]).status.code(),
+        Some(1)
+    );
+    assert_eq!(
+        printed(run(&["get-tef", &trace])),
+        a,
+        "a trace is not lost by its export"
+    );
     let removed = format!("removed {d}/a-first.jsonl\nremoved {d}/b-second.jsonl\n");
     assert_eq!(printed(run(&["clear", "-d", d])), removed);
     assert_eq!(printed(run(&["list", "-d", d])), "");

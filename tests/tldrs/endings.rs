@@ -115,6 +115,42 @@ fn a_wish_outlives_the_daemon_that_heard_it() {
 }
 
 #[test]
+fn a_daemon_that_starts_leaves_the_wishes_of_another_alone() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+    write!(client, "OPEN t\n{wish}{}", events(&["a"])).unwrap();
+    tldrs.stores("t", &events(&["a"]));
+    let second = tldrs.socket.with_file_name("second");
+    let mut command = lab.command(tests::built::tldrs());
+    command
+        .args(["serve", "-v", "--socket"])
+        .arg(&second)
+        .arg("-d")
+        .arg(&tldrs.data);
+    let mut second = tests::process::Process::start(&mut command);
+    second.wait_for_stderr("it is ready", |line| {
+        line.contains("serve: ready").then_some(())
+    });
+    second.signal(Signal::TERM);
+    assert!(second.wait().status.success());
+    assert!(!tldrs.out.join("t.json").exists());
+    drop(client);
+    tldrs.exports("t.json", &array(&["a"]));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_at_the_start() {
+    let lab = Lab::new();
+    let mut command = lab.command(tests::built::tldrs());
+    command.args(["serve", "--socket", "s", "--into-file", "missing/all.jsonl"]);
+    let ended = tests::process::Process::start(&mut command).wait();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.stderr.join("").contains("cannot store events there"));
+}
+
+#[test]
 fn a_line_that_a_crash_has_cut_off_is_not_glued_to_the_next() {
     let lab = Lab::new();
     let data = lab.directory("data");

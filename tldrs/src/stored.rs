@@ -1,7 +1,8 @@
 //! Commands for traces that are stored.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -86,6 +87,9 @@ pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
     let form = options.reader.into();
     let written = match &options.output {
         Some(output) => {
+            if is_same(&from, output)? {
+                bail!("{}: would replace the trace itself", output.display());
+            }
             let mut to = File::create(output).with_context(|| output.display().to_string())?;
             write_document(&mut from, &mut to, form)
         }
@@ -99,6 +103,15 @@ pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_same(file: &File, path: &Path) -> io::Result<bool> {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let file = file.metadata().map(identity)?;
+    Ok(path
+        .metadata()
+        .map(identity)
+        .is_ok_and(|other| other == file))
 }
 
 /// Whoever reads may have seen enough.

@@ -62,6 +62,13 @@ impl TraceFiles {
         }
     }
 
+    /// Whether a daemon has the trace open.
+    pub(super) fn is_open(&self) -> bool {
+        let file = File::open(&self.events);
+        let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
+        file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
+    }
+
     /// Those of the trace whose record has this path, if it can be one.
     pub(super) fn of_record(record: &Path) -> Option<Self> {
         let file = record.file_name()?.to_str()?;
@@ -98,17 +105,14 @@ pub fn traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
     Ok(traces)
 }
 
-/// The records of a directory.
-pub(super) fn records(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut records = Vec::new();
+/// The files of those traces of a directory that have records.
+pub(super) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if TraceFiles::of_record(&path).is_some() {
-            records.push(path);
-        }
+        found.extend(TraceFiles::of_record(&entry?.path()));
     }
-    records.sort();
-    Ok(records)
+    found.sort_by(|a, b| a.record.cmp(&b.record));
+    Ok(found)
 }
 
 /// A daemon holds a lock on the events of every trace that it has open, shared: whoever wants to

@@ -109,9 +109,9 @@ pub enum StartError {
     /// It cannot listen.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The directory for events cannot be used.
-    #[error("{}: cannot be read", path.display())]
-    Directory {
+    /// The directory or file for events cannot be used.
+    #[error("{}: cannot store events there", path.display())]
+    Storage {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -191,18 +191,32 @@ impl Settings {
     }
 }
 
+impl Storage {
+    fn check(&self) -> Result<(), StartError> {
+        let (path, checked) = match self {
+            Self::Directory(path) => (path, std::fs::read_dir(path).map(drop)),
+            Self::File(path) => {
+                let file = std::fs::File::options()
+                    .append(true)
+                    .create(true)
+                    .open(path);
+                (path, file.map(drop))
+            }
+        };
+        checked.map_err(|source| StartError::Storage {
+            path: path.clone(),
+            source,
+        })
+    }
+}
+
 impl Daemon {
     /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run).
     ///
     /// # Errors
     /// If a socket or the directory cannot be used. To be called on a runtime.
     pub fn start(settings: Settings, forward: Option<Forward>) -> Result<Self, StartError> {
-        if let Storage::Directory(path) = &settings.storage {
-            std::fs::read_dir(path).map_err(|source| StartError::Directory {
-                path: path.clone(),
-                source,
-            })?;
-        }
+        settings.storage.check()?;
         let uid = rustix::process::geteuid().as_raw();
         let emit_root = settings.emit_root.as_deref().map(|path| {
             path.canonicalize().map_err(|source| StartError::EmitRoot {
@@ -272,6 +286,7 @@ impl Daemon {
             most_clients,
             room: Arc::new(Semaphore::new(most_clients)),
             tasks: TaskTracker::new(),
+            closed: CancellationToken::new(),
             abort: CancellationToken::new(),
             clients,
         });
@@ -292,10 +307,13 @@ impl Daemon {
         };
         end.cancel();
         // From now on nobody can connect; who has connected is still listened to for a moment.
+        guards.iter().for_each(socket::Guard::remove);
+        entrance.closed.cancel();
         helpers.close();
         helpers.wait().await;
-        drop(guards);
         entrance.leave().await;
+        // Only now another daemon may take over.
+        drop(guards);
         beat.abort();
         why
     }
@@ -308,6 +326,8 @@ struct Entrance {
     most_clients: usize,
     room: Arc<Semaphore>,
     tasks: TaskTracker,
+    /// Nobody can connect any more.
+    closed: CancellationToken,
     /// Ends clients that do not come to an end.
     abort: CancellationToken,
     clients: Arc<Clients>,
@@ -319,7 +339,7 @@ impl Entrance {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = self.clients.stop.cancelled() => break,
+                () = self.closed.cancelled() => break,
             };
             match accepted {
                 Ok((socket, _)) => self.admit(socket),

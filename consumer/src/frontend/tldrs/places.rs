@@ -36,7 +36,7 @@ pub fn other_directories() -> Vec<PathBuf> {
 #[must_use]
 pub fn sockets() -> (PathBuf, Option<PathBuf>) {
     let known = PathBuf::from(KNOWN_SOCKET);
-    match absolute("XDG_RUNTIME_DIR") {
+    match absolute("XDG_RUNTIME_DIR").filter(|path| path.is_dir()) {
         Some(runtime) => (runtime.join("tldrs.socket"), Some(known)),
         None => (known, None),
     }

@@ -86,14 +86,21 @@ impl Socket {
     }
 }
 
-impl Drop for Guard {
-    fn drop(&mut self) {
+impl Guard {
+    /// Takes the socket away, so that nobody can connect any more; the lock stays.
+    pub(super) fn remove(&self) {
         let is_ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if self.path.symlink_metadata().is_ok_and(is_ours)
             && let Err(error) = fs::remove_file(&self.path)
         {
             warn!(socket = %self.path.display(), %error, "not removed");
         }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::arrival::{Arrival, Forward, ForwardedTrace, Outlet, outlet};
 use super::export::{Export, Owner, Rules};
-use super::files::{TraceFiles, records};
+use super::files::{TraceFiles, with_records};
 use super::name::safe_name;
 use super::peer::Peer;
 use super::record::{Record, Wish};
@@ -160,14 +160,15 @@ impl Traces {
 
     /// Does what a daemon that was killed has left to do.
     pub(super) fn catch_up(self: &Arc<Self>) -> io::Result<()> {
-        let records = match &self.storage {
-            Storage::Directory(directory) => records(directory)?,
-            Storage::File(file) => vec![TraceFiles::of_events(file.clone()).record],
+        let all = match &self.storage {
+            Storage::Directory(directory) => with_records(directory)?,
+            Storage::File(file) => vec![TraceFiles::of_events(file.clone())],
         };
-        for path in records {
-            let record = Record::load(&path);
-            let is_there = TraceFiles::of_record(&path).is_none_or(|files| files.events.exists());
-            if !is_there || record.wishes.is_empty() && record.clients == 0 {
+        for files in all {
+            let record = Record::load(&files.record);
+            let is_settled = record.wishes.is_empty() && record.clients == 0;
+            // Another daemon may be at it.
+            if is_settled || !files.events.exists() || files.is_open() {
                 continue;
             }
             let mut open = self.open.lock();
