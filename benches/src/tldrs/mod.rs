@@ -1,6 +1,6 @@
 //! The `tldrs` daemon under load, and the reference in turns with it.
 //!
-//! The reference is a stand-in that does the same for each event ([`reference`]), or the real one, if
+//! The reference is a stand-in that does the same for each event ([`mod@reference`]), or the real one, if
 //! `TLDRS_REFERENCE` says where it is.
 
 mod load;
