@@ -2,6 +2,7 @@
 
 mod consumer_ctf_traces;
 mod consumer_replay;
+mod consumer_tldrs;
 mod ctf_traces;
 mod ctf_writer;
 mod follow;

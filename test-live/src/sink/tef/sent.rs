@@ -5,7 +5,6 @@ use ::tef::ctf::{Found, Gather};
 use ::tef::{Checked, Event as Sent, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
-use super::super::json_text::{integer, string};
 use super::records::{Records, When};
 use super::{SentTimes, perfetto};
 
@@ -15,8 +14,6 @@ pub(super) struct Sender {
     gather: Gather,
     json: Vec<u8>,
     for_perfetto: Vec<u8>,
-    /// Of the last event that had one.
-    ts: Option<i64>,
 }
 
 /// What becomes of them.
@@ -47,34 +44,17 @@ impl Sender {
             return Ok(false);
         };
         self.json.clear();
-        let mut when = When::default();
-        match found {
+        let when = match found {
             Found::Record { record, .. } => {
-                if let Record::Event(sent) = &record {
-                    self.ts = sent.ts.or(self.ts);
-                }
-                when = write(record, event.time(), how, &mut self.json);
+                write(record, event.time(), how, &mut self.json)
             }
             // On the host's clock they can be shown like any other, on that of the programs not.
             Found::Client(_) | Found::Lost(_) if how.times == SentTimes::Arrival => {
                 return Ok(false);
             }
-            Found::Client(_) => return Ok(true),
-            Found::Lost(lost) => {
-                when.ts = Some(self.ts.unwrap_or(0).into());
-                let out = &mut self.json;
-                out.extend_from_slice(
-                    b"{\"ph\":\"i\",\"s\":\"g\",\"name\":\"tef:lost\",\"cat\":\"tef\",",
-                );
-                out.extend_from_slice(b"\"args\":{\"client\":");
-                integer(lost.client, out);
-                out.extend_from_slice(b",\"count\":");
-                integer(lost.count, out);
-                out.extend_from_slice(b",\"reason\":");
-                string(lost.reason, out);
-                out.extend_from_slice(b"}}");
-            }
-        }
+            // What is lost has been said, and counted, where all losses are.
+            Found::Client(_) | Found::Lost(_) => return Ok(true),
+        };
         // What is kept as it was written may be anything in a trace that somebody else has made.
         let json = std::str::from_utf8(&self.json).map(check_str);
         let Ok(Checked::Valid(json)) = json else {
