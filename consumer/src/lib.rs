@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod frontend;
 pub mod limits;
+pub mod packetize;
 pub mod queue;
 pub mod status;
 pub mod uplink;
