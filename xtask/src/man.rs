@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::CommandFactory;
 use clap_mangen::Man;
 
 /// Where they go: below the workspace, and not checked in.
@@ -20,23 +20,25 @@ pub(crate) fn run() -> anyhow::Result<()> {
     page::<tldrs::cli::Arguments>(directory, "1")
 }
 
+<<<<<<< HEAD
 /// The program that takes these arguments, in this section of the manual: one page, and one for each
 /// of its commands.
+=======
+/// One page: the program that takes these arguments, in this section of the manual; and one for each
+/// of its commands, if it has any.
+>>>>>>> refs/heads/uplink
 fn page<A: CommandFactory>(directory: &Path, section: &str) -> anyhow::Result<()> {
-    let mut command = A::command().disable_help_subcommand(true);
-    command.build();
-    render(command, directory, section)
-}
-
-fn render(command: Command, directory: &Path, section: &str) -> anyhow::Result<()> {
-    for subcommand in command.get_subcommands() {
-        render(subcommand.clone(), directory, section)?;
+    let mut program = A::command();
+    program.build();
+    let commands = program.get_subcommands().cloned();
+    let commands = commands.filter(|command| command.get_name() != "help");
+    for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
+        let man = Man::new(command).section(section);
+        let path = directory.join(man.get_filename());
+        let mut text = Vec::new();
+        man.render(&mut text)?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
     }
-    let name = command.get_display_name().unwrap_or(command.get_name());
-    let path = directory.join(format!("{name}.{section}"));
-    let mut text = Vec::new();
-    Man::new(command).section(section).render(&mut text)?;
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
     Ok(())
 }

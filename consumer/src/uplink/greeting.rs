@@ -31,6 +31,8 @@ pub(super) struct Introduction<'a> {
     /// The session's number in this process.
     pub(super) id: u64,
     pub(super) created: EpochSeconds,
+    /// A relay has taken it before: what is refused now is not its name.
+    pub(super) was_taken: bool,
 }
 
 /// Opens a session on a relay. Also gives where its trace will lie there.
@@ -102,7 +104,7 @@ async fn create(
     match created {
         Ok(Reply::SessionCreated { session, path, .. }) => Ok((session, path.unwrap_or_default())),
         Ok(other) => Err(UplinkError::refused(CommandCode::CreateSession, &other)),
-        Err(UplinkError::Refused { why, .. }) => {
+        Err(UplinkError::Refused { why, .. }) if !introduction.was_taken => {
             let name = description.name.clone();
             Err(UplinkError::SessionRefused { name, why })
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use wire::Text;
 
 use super::Shared;
 use super::backoff::Backoff;
@@ -160,6 +161,21 @@ impl Session {
         );
     }
 
+    fn say_connected(&self, path: &Text) {
+        let (session, relay) = (&self.description.name, &self.shared.target);
+        if self.opened == 0 {
+            info!(%session, %relay, %path, "connected");
+            return;
+        }
+        self.counters.reconnects.add(1);
+        // As loud as the loss was.
+        warn!(
+            %session, %relay, %path,
+            "connected again, in another directory; {} packets are sent again",
+            self.book.unconfirmed()
+        );
+    }
+
     /// One connection, from its beginning to its end. The session may have to be told anew.
     async fn attempt(&mut self) -> Result<(), UplinkError> {
         let target = &self.shared.target;
@@ -170,6 +186,7 @@ impl Session {
             base_path: &base_path,
             daemon: self.shared.daemon,
             id: self.id,
+            was_taken: self.opened > 0,
             created: self.shared.births.next(
                 &self.description.host,
                 &self.description.name,
@@ -177,17 +194,7 @@ impl Session {
             ),
         };
         let (opened, path) = greet(&mut pair, introduction).await?;
-        let again = self.book.unconfirmed();
-        if self.opened > 0 {
-            self.counters.reconnects.add(1);
-        }
-        info!(
-            session = %self.description.name,
-            relay = %target,
-            %path,
-            again,
-            "connected"
-        );
+        self.say_connected(&path);
         self.opened += 1;
         self.counters.set_state(State::Connected {
             path: path.to_string(),

@@ -23,7 +23,8 @@ pub(super) struct Quiet {
 #[derive(Clone, Copy, Default)]
 struct Stream {
     had_packet: bool,
-    said: u64,
+    /// Until when it is known to be over: by its last beacon, or the end of its last packet.
+    known: u64,
 }
 
 impl Quiet {
@@ -43,6 +44,7 @@ impl Quiet {
     pub(super) fn sent(&mut self, packet: &Packet, trace: usize) {
         if let Some(stream) = self.streams.get_mut(packet.stream) {
             stream.had_packet = true;
+            stream.known = stream.known.max(packet.times.end_cycles.unwrap_or(0));
         }
         let Times {
             begin,
@@ -96,8 +98,8 @@ impl Quiet {
             if let Some(begin) = next {
                 until = until.min(begin.unwrap_or(0));
             }
-            if until > stream.said {
-                stream.said = until;
+            if until > stream.known {
+                stream.known = until;
                 steps.push(beacon(place, until));
             }
         }

@@ -5,31 +5,23 @@
 //! index has arrived, not that the packet has: that is asked for now and then (`DATA_PENDING`), and a
 //! packet is kept until the relay says that it has both.
 
+mod confirm;
+mod send;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-use relay_proto::index::SendIndex;
-use relay_proto::metadata::SendMetadata;
 use relay_proto::producer::{Producer, ProducerError};
 use relay_proto::reply::StreamAdded;
-use relay_proto::stream::{
-    AddStream, CloseStream, DataPending, METADATA_CHANNEL, QuiescentControl,
-};
-use relay_proto::{Command, CommandCode, DataHeader, Reply};
+use relay_proto::{Command, CommandCode, Reply};
 use tracing::warn;
-use wire::{
-    Bits, ChunkId, EpochSeconds, InstanceId, PacketIndex, PacketSeqNum, SeqNum, SessionId,
-    StreamId, Text, Timestamp,
-};
+use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
 
 use super::catalogue::{Catalogue, Stream};
 use super::ending::Ending;
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
-use crate::limits::{
-    CONFIRM_BYTES, CONFIRM_PACKETS, CONFIRM_PAUSE, CONTROL_BYTES, GATHERED_BYTES, METADATA_PIECE,
-    MOST_IN_FLIGHT,
-};
+use crate::limits::{GATHERED_BYTES, MOST_IN_FLIGHT};
 use crate::queue::{Queued, Step, StreamKey, TraceKey};
 
 /// The chunk that all of a session lies in: it is never rotated.
@@ -320,215 +312,6 @@ impl Conversation {
         Ok(())
     }
 
-    fn add_stream(&mut self, key: StreamKey, book: &mut Catalogue) -> Result<(), UplinkError> {
-        let Some(stream) = book.streams.get_mut(&key) else {
-            return Ok(());
-        };
-        let Some(trace) = book.traces.get(&stream.trace) else {
-            return Ok(());
-        };
-        stream.here.is_added = true;
-        let add = AddStream {
-            channel: stream.channel.clone(),
-            path: trace.path.clone(),
-            tracefile_size: self.opened.tracefiles.size,
-            tracefile_count: self.opened.tracefiles.count,
-            chunk: Some(CHUNK),
-        };
-        self.adding += 1;
-        self.is_unannounced = true;
-        if !trace.here.is_added {
-            self.unannounced.insert(stream.trace);
-        }
-        self.send(&Command::AddStream(add), Awaited::StreamAdded(key))
-    }
-
-    /// Adds the metadata streams that are missing, and tells viewers of all that were added.
-    fn announce(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
-        self.is_unannounced = false;
-        for key in std::mem::take(&mut self.unannounced) {
-            let Some(trace) = book.traces.get_mut(&key) else {
-                continue;
-            };
-            if std::mem::replace(&mut trace.here.is_added, true) {
-                continue;
-            }
-            if !trace.metadata.is_empty() {
-                self.undescribed.insert(key);
-            }
-            let add = AddStream {
-                channel: Text::from(METADATA_CHANNEL),
-                path: trace.path.clone(),
-                tracefile_size: wire::Bytes(0),
-                tracefile_count: 0,
-                chunk: Some(CHUNK),
-            };
-            self.adding += 1;
-            self.send(&Command::AddStream(add), Awaited::MetadataAdded(key))?;
-        }
-        self.send(&Command::StreamsSent, Awaited::Done)
-    }
-
-    /// Sends what a relay does not have of a trace's metadata. Whether that is all of it.
-    fn describe(&mut self, key: TraceKey, book: &mut Catalogue) -> Result<bool, UplinkError> {
-        let Some(trace) = book.traces.get_mut(&key) else {
-            return Ok(true);
-        };
-        let Some(stream) = trace.here.relay else {
-            return Ok(false);
-        };
-        while let Some(bytes) = trace.metadata.get(trace.here.sent.0) {
-            let (_, from) = trace.here.sent;
-            let to = bytes.len().min(from + METADATA_PIECE);
-            let text = bytes.get(from..to).unwrap_or_default();
-            if text.is_empty() {
-                trace.here.sent = (trace.here.sent.0 + 1, 0);
-                continue;
-            }
-            if self.out.control.len() >= CONTROL_BYTES {
-                return Ok(false);
-            }
-            let metadata = SendMetadata { stream, padding: 0 };
-            self.opened
-                .machine
-                .send_metadata(metadata, text, &mut self.out.control)?;
-            self.out.control.extend_from_slice(text);
-            trace.here.sent.1 = to;
-        }
-        // Metadata has no answer; that of this command says that all before it has been taken.
-        let _rooms = std::mem::take(&mut self.rooms);
-        let quiescent = Command::QuiescentControl(QuiescentControl { stream });
-        self.send(&quiescent, Awaited::Described { _rooms })?;
-        Ok(true)
-    }
-
-    /// Sends the next packet of a stream that is not under way yet.
-    fn send_packet(&mut self, key: StreamKey, book: &mut Catalogue) -> Result<(), UplinkError> {
-        let Some(stream) = book.streams.get_mut(&key) else {
-            return Ok(());
-        };
-        let at = stream.under_way();
-        let Stream {
-            unconfirmed, here, ..
-        } = stream;
-        let (Some(kept), Some(relay)) = (unconfirmed.get(at), here.relay) else {
-            return Ok(());
-        };
-        let Some((bytes, index)) = kept.packet() else {
-            return Ok(());
-        };
-        let seq = SeqNum(here.sent);
-        let size = index.packet_size.to_bytes().unwrap_or_default().0;
-        let padding = size.saturating_sub(bytes.len() as u64);
-        let header = DataHeader {
-            circuit: 0,
-            stream: relay,
-            seq,
-            data_size: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
-            padding_size: u32::try_from(padding).unwrap_or(u32::MAX),
-        };
-        self.out.data.push(&header, bytes);
-        here.sent += 1;
-        here.unasked_bytes += bytes.len() as u64;
-        if let Some(PacketSeqNum(number)) = index.packet_seq {
-            here.next_packet_seq = number.saturating_add(1);
-        }
-        if here.asked.is_none() && !self.to_ask_again.contains(&key) {
-            self.to_ask.insert(key);
-        }
-        let index = SendIndex {
-            stream: relay,
-            seq: Some(seq),
-            packet: *index,
-        };
-        book.counters.sent.add(1);
-        self.send(&Command::SendIndex(index), Awaited::Done)
-    }
-
-    /// Asks about the packets of streams where it is time to.
-    fn ask(
-        &mut self,
-        book: &mut Catalogue,
-        is_idle: bool,
-        now: Instant,
-    ) -> Result<(), UplinkError> {
-        if self.ask_again.is_some_and(|at| at <= now) {
-            self.ask_again = None;
-            self.to_ask.append(&mut self.to_ask_again);
-        }
-        let has_written = is_idle && self.out.data.is_empty();
-        let mut asked = Vec::new();
-        for &key in &self.to_ask {
-            let Some(stream) = book.streams.get_mut(&key) else {
-                asked.push(key);
-                continue;
-            };
-            let here = &mut stream.here;
-            let is_enough = here.sent - here.confirmed >= CONFIRM_PACKETS
-                || here.unasked_bytes >= CONFIRM_BYTES;
-            if has_written || is_enough || self.due.contains(&key) {
-                here.asked = Some(here.sent);
-                here.unasked_bytes = 0;
-                asked.push(key);
-            }
-        }
-        for key in asked {
-            self.to_ask.remove(&key);
-            let here = book.streams.get(&key).map(|stream| &stream.here);
-            let Some((relay, before)) = here.and_then(|here| here.relay.zip(here.asked)) else {
-                continue;
-            };
-            let last = before.checked_sub(1).map(SeqNum);
-            let ask = DataPending {
-                stream: relay,
-                last,
-            };
-            let stream = key;
-            self.send(
-                &Command::DataPending(ask),
-                Awaited::Confirmed { stream, before },
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Beacons and ends of streams, of those that have nothing under way.
-    fn do_what_is_due(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
-        if self.due.is_empty() || !self.again.is_empty() || self.adding > 0 {
-            return Ok(());
-        }
-        for key in std::mem::take(&mut self.due) {
-            let Some(stream) = book.streams.get_mut(&key) else {
-                continue;
-            };
-            let is_closing = stream.closing.is_some() && !stream.here.close_sent;
-            let (true, Some(relay)) = (stream.here.beacon_due || is_closing, stream.here.relay)
-            else {
-                continue;
-            };
-            if !stream.is_settled() || self.awaited.len() >= MOST_IN_FLIGHT {
-                self.due.insert(key);
-                continue;
-            }
-            let last = stream.here.sent.checked_sub(1).map(SeqNum);
-            if std::mem::take(&mut stream.here.beacon_due)
-                && let Some(until) = stream.quiet_until
-            {
-                let beacon = beacon(relay, last, stream, until);
-                self.send(&Command::SendIndex(beacon), Awaited::Done)?;
-            }
-            if is_closing {
-                stream.here.close_sent = true;
-                let close = CloseStream {
-                    stream: relay,
-                    last,
-                };
-                self.send(&Command::CloseStream(close), Awaited::Closed(key))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Takes the answers off the front of `input`. Whether there were any.
     pub(super) fn receive(
         &mut self,
@@ -586,41 +369,6 @@ impl Conversation {
         Ok(())
     }
 
-    fn confirmed(
-        &mut self,
-        key: StreamKey,
-        before: u64,
-        is_pending: bool,
-        book: &mut Catalogue,
-        now: Instant,
-    ) {
-        let Catalogue {
-            streams, counters, ..
-        } = book;
-        let Some(stream) = streams.get_mut(&key) else {
-            return;
-        };
-        stream.here.asked = None;
-        if is_pending {
-            self.to_ask_again.insert(key);
-            self.ask_again.get_or_insert(now + CONFIRM_PAUSE);
-            return;
-        }
-        while stream.here.confirmed < before
-            && let Some(kept) = stream.unconfirmed.pop_front()
-        {
-            stream.here.confirmed += 1;
-            let bytes = kept.packet().map_or(0, |(bytes, _)| bytes.len() as u64);
-            counters.acknowledged.add(1);
-            counters.acknowledged_bytes.add(bytes);
-            counters.queued_packets.take(1);
-            counters.queued_bytes.take(bytes);
-        }
-        if stream.here.sent > stream.here.confirmed {
-            self.to_ask.insert(key);
-        }
-    }
-
     /// The relay's numbers of all open streams, and of their last packets.
     pub(super) fn open_streams(book: &Catalogue) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
         let numbered = |stream: &Stream| {
@@ -629,24 +377,6 @@ impl Conversation {
             Some((here.relay?, (last, here.next_packet_seq)))
         };
         book.streams.values().filter_map(numbered).collect()
-    }
-}
-
-/// The word that nothing comes on a stream before `until`.
-fn beacon(relay: StreamId, last: Option<SeqNum>, stream: &Stream, until: Timestamp) -> SendIndex {
-    SendIndex {
-        stream: relay,
-        seq: last,
-        packet: PacketIndex {
-            packet_size: Bits(0),
-            content_size: Bits(0),
-            begin: Timestamp(0),
-            end: until,
-            events_discarded: 0,
-            class: stream.class,
-            instance: Some(InstanceId(0)),
-            packet_seq: Some(PacketSeqNum(0)),
-        },
     }
 }
 
