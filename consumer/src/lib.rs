@@ -5,4 +5,5 @@
 //! them.
 
 pub mod frontend;
+pub mod packetize;
 pub mod queue;

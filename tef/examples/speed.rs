@@ -5,25 +5,63 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use ctf::model::Uuid;
+use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+use tef::Record;
+use tef::ctf::Classes;
+use wire::Timestamp;
+
 const SHORT: &str =
     r#"{"pid":12345,"tid":12346,"dur":12.34,"ts":1234567.89,"name":"foo_bar","ph":"X","args":{}}"#;
 
+/// Closed and opened again when there is so much in it.
+const PACKET: usize = 256 << 10;
+
 fn main() {
+    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "speed"));
+    let stream = metadata.stream(0).expect("the first");
+    let classes = Classes::declare(&mut metadata, &stream).expect("the first");
+    let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(PACKET, PACKET));
+    writer.open(Timestamp(0)).expect("none is open");
     let long = format!(
         r#"{}{{"function":"{}","args":[1,2,3],"line":42}}}}"#,
         SHORT.strip_suffix("{}}").unwrap_or_default(),
         "some words of a message; ".repeat(31),
     );
-    for (what, line) in [("short", SHORT), ("long", &long)] {
-        let lines = lines_like(line);
-        measure(what, "check", &lines, |line| {
+    let same = vec![SHORT.to_owned(); 4096];
+    for (what, lines) in [
+        ("same", &same),
+        ("short", &lines_like(SHORT)),
+        ("long", &lines_like(&long)),
+    ] {
+        measure(what, "check", lines, |line| {
             assert!(matches!(
                 tef::check(line.as_bytes()),
                 tef::Checked::Valid(_)
             ));
         });
-        measure(what, "check_str", &lines, |line| {
+        measure(what, "check_str", lines, |line| {
             assert!(matches!(tef::check_str(line), tef::Checked::Valid(_)));
+        });
+        measure(what, "parse", lines, |line| {
+            assert!(matches!(Record::parse(line), Ok(Record::Event(_))));
+        });
+        measure(what, "parse and write", lines, |line| {
+            let record = Record::parse(line).expect("an event");
+            let encoded = classes.record(1, &record);
+            loop {
+                let event = encoded.at(Timestamp(1));
+                match writer
+                    .append(encoded.class(), &event)
+                    .expect("values that fit")
+                {
+                    Appended::Written => break,
+                    Appended::Full => {
+                        writer.close(Timestamp(1)).expect("one is open");
+                        writer.open(Timestamp(1)).expect("none is open");
+                    }
+                }
+            }
         });
     }
 }

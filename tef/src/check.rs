@@ -10,7 +10,11 @@
 //! Everything else stays byte by byte, and a line in which nothing is wrong stays as a whole.
 //! Members that have one name are nothing wrong here.
 
+#[cfg(test)]
+mod oracle;
 mod repair;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
@@ -136,6 +140,3 @@ pub fn check_str(line: &str) -> Checked<'_> {
         },
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,6 +8,7 @@ mod order;
 mod producer_2_15;
 mod same_tree;
 mod seek;
+mod tef;
 mod test_live_attach;
 mod test_live_run;
 mod test_live_text;

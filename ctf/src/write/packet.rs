@@ -259,15 +259,38 @@ impl StreamWriter {
     /// # Errors
     /// If none is open, or `end` is before its last event.
     pub fn close(&mut self, end: Timestamp) -> Result<Packet<'_>, PacketError> {
+        let index = self.seal(end)?;
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(PAGE), 0);
+        let bytes = &self.bytes;
+        Ok(Packet { bytes, index })
+    }
+
+    /// Closes the packet and hands its content over, for where padding need not be written: the rest
+    /// of the packet, by the size in the index, is zeros.
+    ///
+    /// # Errors
+    /// As for [`close`](Self::close).
+    pub fn close_content(&mut self, end: Timestamp) -> Result<(Vec<u8>, PacketIndex), PacketError> {
+        let index = self.seal(end)?;
+        // A packet that is cut early would keep the memory of a full one from whoever holds it.
+        let content = if self.bytes.len() < self.bytes.capacity() / 2 {
+            self.bytes.clone()
+        } else {
+            std::mem::take(&mut self.bytes)
+        };
+        Ok((content, index))
+    }
+
+    /// Closes the packet: all but its padding.
+    fn seal(&mut self, end: Timestamp) -> Result<PacketIndex, PacketError> {
         let Some(open) = self.open else {
             return Err(PacketError::NotOpen);
         };
         self.advance(end)?;
         self.open = None;
         let content_size = Bits(self.bytes.len() as u64 * 8);
-        self.bytes
-            .resize(self.bytes.len().next_multiple_of(PAGE), 0);
-        let packet_size = Bits(self.bytes.len() as u64 * 8);
+        let packet_size = Bits(self.bytes.len().next_multiple_of(PAGE) as u64 * 8);
         self.patch(END_AT, end.0);
         self.patch(CONTENT_SIZE_AT, content_size.0);
         self.patch(PACKET_SIZE_AT, packet_size.0);
@@ -283,8 +306,7 @@ impl StreamWriter {
             packet_seq: Some(PacketSeqNum(self.sequence)),
         };
         self.sequence += 1;
-        let bytes = &self.bytes;
-        Ok(Packet { bytes, index })
+        Ok(index)
     }
 
     fn advance(&mut self, to: Timestamp) -> Result<(), PacketError> {

@@ -74,6 +74,7 @@ async fn converse(
         }
         let left = input.len();
         received.keep(left);
+        let is_answered = !replies.is_empty();
         send(socket, &mut replies).await?;
         failed?;
         if !needs_more {
@@ -84,10 +85,13 @@ async fn converse(
         } else {
             connection.in_command(received.bytes()).then_some(STALLED)
         };
+        if !is_answered {
+            // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
+            // acknowledgement. With an answer it leaves anyway.
+            let _ = set_tcp_quickack(&*socket, true);
+        }
         if !received.more(socket, patience, stop).await? {
             return Ok(());
         }
-        // Producers of LTTng leave Nagle's algorithm on and wait for every acknowledgement.
-        let _ = set_tcp_quickack(&*socket, true);
     }
 }

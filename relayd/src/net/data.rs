@@ -14,7 +14,7 @@ use crate::limits::{MOST_RECEIVED_BYTES, STALLED};
 use crate::registry::Registry;
 
 pub(super) async fn serve(
-    socket: TcpStream,
+    mut socket: TcpStream,
     peer: SocketAddr,
     registry: Arc<Registry>,
     stop: CancellationToken,
@@ -25,7 +25,7 @@ pub(super) async fn serve(
     loop {
         let is_inside = decoder.in_packet() || !received.bytes().is_empty();
         match received
-            .more(&socket, is_inside.then_some(STALLED), &stop)
+            .more(&mut socket, is_inside.then_some(STALLED), &stop)
             .await
         {
             Ok(true) => {}

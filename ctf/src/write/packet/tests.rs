@@ -250,3 +250,27 @@ proptest! {
         prop_assert_eq!(got, want);
     }
 }
+
+#[test]
+fn content_is_the_packet_without_its_padding() {
+    let (stream, number, _) = classes();
+    let mut writers = [writer(&stream), writer(&stream)];
+    for writer in &mut writers {
+        writer.open(Timestamp(1)).unwrap();
+        let event = at(2, &[Value::Unsigned(7)]);
+        assert_eq!(writer.append(&number, &event), Ok(Appended::Written));
+    }
+    let [one, other] = &mut writers;
+    let packet = one.close(Timestamp(3)).unwrap();
+    let (content, index) = other.close_content(Timestamp(3)).unwrap();
+    assert_eq!(index, packet.index);
+    assert_eq!(content.len() as u64 * 8, index.content_size.0);
+    assert_eq!(content, packet.bytes[..content.len()]);
+    // The next packet begins anew.
+    other.open(Timestamp(3)).unwrap();
+    let (content, index) = other.close_content(Timestamp(4)).unwrap();
+    assert_eq!(
+        (content.len(), index.packet_seq),
+        (84, Some(PacketSeqNum(1)))
+    );
+}

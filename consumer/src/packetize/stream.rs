@@ -1,0 +1,69 @@
+//! One stream: its open packet, and how far its time has come.
+
+use ctf::write::{Appended, Event, EventClass, PacketError, PacketSize, StreamClass, StreamWriter};
+use wire::{PacketIndex, Timestamp};
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    writer: StreamWriter,
+    /// Nothing may be written that is earlier: of what was written last, or promised.
+    earliest: Timestamp,
+    /// Whether events were lost that no packet tells of.
+    has_loss: bool,
+}
+
+impl Stream {
+    pub(super) fn new(class: &StreamClass, number: u32, size: PacketSize) -> Self {
+        Self {
+            writer: StreamWriter::new(class, number.into(), number, size),
+            earliest: Timestamp(0),
+            has_loss: false,
+        }
+    }
+
+    /// Whether there is something to cut a packet for.
+    pub(super) fn has_news(&self) -> bool {
+        self.writer.has_events() || self.has_loss
+    }
+
+    /// Appends an event to the packet, the first to a new one. False: it is full.
+    pub(super) fn append(
+        &mut self,
+        class: &EventClass,
+        event: Event<'_>,
+    ) -> Result<bool, PacketError> {
+        let time = event.time.max(self.earliest);
+        if !self.writer.is_open() {
+            self.writer.open(time)?;
+        }
+        let appended = self.writer.append(class, &Event { time, ..event })?;
+        self.earliest = time;
+        Ok(appended == Appended::Written)
+    }
+
+    pub(super) fn discard(&mut self, events: u64) {
+        self.writer.discard(events);
+        self.has_loss |= events > 0;
+    }
+
+    /// Closes the packet that is open, or an empty one to tell of losses.
+    pub(super) fn close(&mut self, now: Timestamp) -> Option<(Vec<u8>, PacketIndex)> {
+        let end = now.max(self.earliest);
+        if !self.writer.is_open() {
+            self.writer.open(end).ok()?;
+        }
+        let closed = self.writer.close_content(end).ok()?;
+        self.earliest = end;
+        self.has_loss = false;
+        Some(closed)
+    }
+
+    /// Nothing will happen before that time. None, if the packet that was cut for `now` says it.
+    pub(super) fn promise(&mut self, now: Timestamp) -> Option<Timestamp> {
+        if now <= self.earliest {
+            return None;
+        }
+        self.earliest = now;
+        Some(now)
+    }
+}
