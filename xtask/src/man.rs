@@ -20,13 +20,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     page::<tldrs::cli::Arguments>(directory, "1")
 }
 
-<<<<<<< HEAD
 /// The program that takes these arguments, in this section of the manual: one page, and one for each
 /// of its commands.
-=======
-/// One page: the program that takes these arguments, in this section of the manual; and one for each
-/// of its commands, if it has any.
->>>>>>> refs/heads/uplink
 fn page<A: CommandFactory>(directory: &Path, section: &str) -> anyhow::Result<()> {
     let mut program = A::command();
     program.build();

@@ -75,8 +75,11 @@ fn beat() -> Timespec {
 }
 
 impl Listener<'_> {
-    /// Waits for so many beats.
+    /// Waits for so many beats; for none, it lets others have their turn.
     pub(super) async fn beats(&self, count: u32) {
+        if count == 0 {
+            tokio::task::yield_now().await;
+        }
         for _ in 0..count {
             self.0.beat.notified().await;
         }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::beat::{Beat, Listener};
 use super::bench::{Bench, Benches};
 use super::limits::{
-    BEAT, DRAIN, LITTLE_IN_A_BEAT, MOST_BEATS, MOST_UNFINISHED_BYTES, READ_BYTES,
+    BEAT, DRAIN, LITTLE_IN_A_BEAT, MOST_BEATS, MOST_UNFINISHED_BYTES, PLENTY, READ_BYTES,
     REJECTED_LINE_BYTES, SILENT_READS, SMALL_READ, SMALL_READS,
 };
 use super::watch::watch;
@@ -213,7 +213,8 @@ impl<'a> Inlet<'a> {
     }
 
     fn heard_nothing(&mut self) -> io::Result<()> {
-        if matches!(self.way, Way::Beaten(..)) {
+        if let Way::Beaten(_, _, beats) = &mut self.way {
+            *beats = (*beats).max(1);
             self.silent_reads += 1;
             if self.silent_reads >= SILENT_READS {
                 self.go_by_the_system()?;
@@ -241,9 +242,10 @@ impl<'a> Inlet<'a> {
             }
             Way::Beaten(..) if bytes >= READ_BYTES / 2 => self.go_by_the_system()?,
             Way::Beaten(_, _, beats) => {
-                *beats = match bytes <= LITTLE_IN_A_BEAT {
-                    true => (*beats * 2).min(MOST_BEATS),
-                    false => 1,
+                *beats = match bytes {
+                    PLENTY.. => 0,
+                    LITTLE_IN_A_BEAT..PLENTY => 1,
+                    _ => (*beats * 2).clamp(1, MOST_BEATS),
                 };
             }
             Way::Lost => {}

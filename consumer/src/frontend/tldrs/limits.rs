@@ -70,6 +70,10 @@ pub const SMALL_READS: u32 = 4;
 /// events, in a quarter of a millisecond at best, and must not be held up by it.
 pub const BEAT: Duration = Duration::from_micros(200);
 
+/// A client of which a read brings more than this is read from again without waiting for the beat:
+/// a hundred events at a time are worth a read.
+pub const PLENTY: usize = 8 << 10;
+
 /// A client of which a beat brings no more than this is read from less often, up to every
 /// [`MOST_BEATS`], and at every beat again when there is more.
 pub const LITTLE_IN_A_BEAT: usize = 2 << 10;
