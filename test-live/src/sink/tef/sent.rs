@@ -45,9 +45,7 @@ impl Sender {
         };
         self.json.clear();
         let when = match found {
-            Found::Record { record, .. } => {
-                write(record, event.time(), how, &mut self.json)
-            }
+            Found::Record { record, .. } => write(record, event.time(), how, &mut self.json),
             // On the host's clock they can be shown like any other, on that of the programs not.
             Found::Client(_) | Found::Lost(_) if how.times == SentTimes::Arrival => {
                 return Ok(false);
