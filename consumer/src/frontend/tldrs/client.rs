@@ -125,13 +125,13 @@ impl Client<'_> {
             match part {
                 Part::Events { text, lines } => self.store(text, lines).await,
                 Part::Command(command) => next = self.obey(command).await,
-            }
-            // What was wrong before a command was wrong with the trace before it.
-            if next == Next::Leave {
-                break;
+                Part::Refused => {}
             }
             if let Some(found) = sieve.findings() {
                 self.note(&found).await;
+            }
+            if next == Next::Leave {
+                break;
             }
         }
         if let Some(found) = sieve.findings() {
@@ -161,7 +161,10 @@ impl Client<'_> {
 
     async fn open(&mut self, id: &str) {
         self.settle().await;
-        let known = self.opened.iter().position(|member| member.trace.id == id);
+        // One file is one trace, whatever it is called.
+        let is_one = matches!(self.all.storage, Storage::File(_));
+        let is_it = |member: &Membership| is_one || member.trace.id == id;
+        let known = self.opened.iter().position(is_it);
         if let Some(known) = known {
             self.target = Target::Opened(known);
             return;
@@ -308,8 +311,8 @@ impl Client<'_> {
 
     async fn note(&mut self, found: &Findings) {
         if found.refused > 0 && self.refused < LOGGED_REFUSALS {
-            let first = found.first.as_deref().unwrap_or_default();
-            warn!(peer = %self.peer, lines = found.refused, first, "refused");
+            let Findings { reason, begin, .. } = found;
+            warn!(peer = %self.peer, lines = found.refused, reason, begin, "refused");
         }
         self.refused += found.refused;
         let Some(membership) = self.membership() else {
@@ -317,12 +320,10 @@ impl Client<'_> {
         };
         membership.trace.note(found);
         if let Some(outlet) = membership.outlet.as_ref().filter(|_| found.refused > 0) {
-            let first = found.first.as_deref().unwrap_or_default();
-            let reason = first.split(':').next().unwrap_or_default().to_owned();
             let lost = Arrival::Lost {
                 client: membership.client,
                 count: found.refused,
-                reason: reason.into(),
+                reason: found.reason.clone().into(),
             };
             // If nobody takes it, it still is in the record.
             let _ = outlet.tell(lost, self.all.when_full).await;

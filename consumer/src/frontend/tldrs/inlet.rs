@@ -180,8 +180,8 @@ impl<'a> Inlet<'a> {
             let is_last = self.is_overdue();
             match read {
                 Ok(bytes @ 1..) => {
-                    self.heard(bytes)?;
-                    self.has_ended = is_last;
+                    // What has been read must not go down with the connection.
+                    self.has_ended = self.heard(bytes).is_err() || is_last;
                     if let Some(received) = self.cut(bench, old, bytes) {
                         return Ok(Some(received));
                     }

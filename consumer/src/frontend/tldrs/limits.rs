@@ -52,9 +52,10 @@ pub const REFUSED: Duration = Duration::from_millis(100);
 
 // Reading.
 
-/// Room for one read: more than the system keeps of what a client has written. Only those clients
-/// have such a buffer that are being read from.
-pub const READ_BYTES: usize = 256 << 10;
+/// Room for one read. What is read is checked and written while it is in the processor's cache: with
+/// four times as much, which is what the system keeps of a client, it costs half as much again. Only
+/// those clients have such a buffer that are being read from.
+pub const READ_BYTES: usize = 64 << 10;
 
 /// Buffers that are kept for the next read.
 pub const SPARE_BUFFERS: usize = 8;

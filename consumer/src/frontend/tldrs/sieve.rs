@@ -27,6 +27,8 @@ pub(super) enum Part<'a> {
         /// How many.
         lines: u64,
     },
+    /// Nothing but lines that were refused, before a command.
+    Refused,
 }
 
 /// What was wrong with lines.
@@ -36,8 +38,10 @@ pub(super) struct Findings {
     pub(super) repairs: Repairs,
     /// Lines that were refused.
     pub(super) refused: u64,
-    /// The first of them, and why.
-    pub(super) first: Option<String>,
+    /// Why the first of them was.
+    pub(super) reason: String,
+    /// How it begins.
+    pub(super) begin: String,
     /// The lines that were refused, with the reasons, in the form that is stored; not all, if they
     /// are many.
     pub(super) rejected: Vec<u8>,
@@ -114,9 +118,9 @@ impl Findings {
         self.refused += 1;
         let cut = line.get(..REJECTED_LINE_BYTES).unwrap_or(line);
         let line = &String::from_utf8_lossy(cut);
-        if self.first.is_none() {
-            let begin: String = line.chars().take(80).collect();
-            self.first = Some(format!("{reason}: {begin:?}"));
+        if self.reason.is_empty() {
+            reason.clone_into(&mut self.reason);
+            self.begin = line.chars().take(80).collect();
         }
         if self.rejected.len() < REJECTED_BYTES_AT_ONCE
             && serde_json::to_writer(&mut self.rejected, &Rejected { reason, line }).is_ok()
@@ -140,7 +144,8 @@ impl Sieve {
         }
     }
 
-    /// Takes events, or one command, off the front.
+    /// Takes events, or one command, off the front. What was found must be asked for each time: it
+    /// concerns what stands before the next command.
     pub(super) fn next<'a, 'b: 'a>(&'a mut self, lines: &mut Lines<'b>) -> Option<Part<'a>> {
         self.repaired.clear();
         let mut taken = 0;
@@ -153,6 +158,9 @@ impl Sieve {
             let Some(line) = lines.first() else { break };
             let with_end = (line.len() + 1).min(lines.rest.len());
             match Line::read(line) {
+                Line::Command(_) if taken == 0 && !self.findings.is_empty() => {
+                    return Some(Part::Refused);
+                }
                 Line::Command(command) if taken == 0 => {
                     lines.skip(with_end);
                     return Some(Part::Command(command));
@@ -227,8 +235,10 @@ mod tests {
         let mut sieve = Sieve::new(64);
         let mut lines = Lines::new(bytes);
         let mut parts = Vec::new();
+        let mut found = Findings::default();
         while let Some(part) = sieve.next(&mut lines) {
             parts.push(match part {
+                Part::Refused => "refused".to_owned(),
                 Part::Command(command) => format!("{command:?}"),
                 Part::Events { text, lines } => {
                     let text = std::str::from_utf8(text).unwrap();
@@ -236,8 +246,10 @@ mod tests {
                     text.to_owned()
                 }
             });
+            found.add(sieve.findings().unwrap_or_default());
         }
-        (parts, sieve.findings().unwrap_or_default())
+        found.add(sieve.findings().unwrap_or_default());
+        (parts, found)
     }
 
     #[test]
@@ -258,6 +270,21 @@ mod tests {
             ["{}\n", "Open(\"a\")", "{\"b\":2}\n{}\n", "Die", "{}\n"]
         );
         assert_eq!(found.refused, 0);
+    }
+
+    impl Findings {
+        fn add(&mut self, more: Self) {
+            self.repairs += more.repairs;
+            self.refused += more.refused;
+            self.rejected.extend(more.rejected);
+        }
+    }
+
+    #[test]
+    fn what_was_refused_before_a_command_is_told_before_it() {
+        let (parts, found) = sift(b"OPEN a\nHELLO\nOPEN b\n{}\n");
+        assert_eq!(parts, ["Open(\"a\")", "refused", "Open(\"b\")", "{}\n"]);
+        assert_eq!(found.refused, 1);
     }
 
     #[test]

@@ -99,7 +99,8 @@ impl<W: Write> Document<'_, W> {
             match part {
                 // A daemon that stores such a line is none of ours.
                 Part::Command(_) => self.written.dropped += 1,
-                Part::Events { text, lines } => {
+                Part::Refused => {}
+                Part::Events { text, .. } => {
                     let mut begin = 0;
                     for end in memchr_iter(b'\n', text) {
                         let separator: &[u8] = match self.written.events {
@@ -112,17 +113,20 @@ impl<W: Write> Document<'_, W> {
                         self.text.extend_from_slice(event);
                         begin = end + 1;
                     }
-                    debug_assert!(lines > 0, "no part is empty");
                 }
             }
+            self.count_refused();
         }
-        if let Some(found) = self.sieve.findings() {
-            self.written.dropped += found.refused;
-        }
+        self.count_refused();
         if self.text.len() >= READ_BYTES {
             self.flush()?;
         }
         Ok(())
+    }
+
+    fn count_refused(&mut self) {
+        let found = self.sieve.findings();
+        self.written.dropped += found.map_or(0, |found| found.refused);
     }
 
     fn flush(&mut self) -> io::Result<()> {
