@@ -9,6 +9,8 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use viewer_proto::stream::StreamRecord;
 
+use wire::StreamId;
+
 use super::load::{Load, Manner, Sender};
 use super::{ROUNDS, Row, Turns, Which};
 use crate::cost::cpu;
@@ -141,30 +143,27 @@ fn watched() {
 
 /// Looks once in a while, as babeltrace2 does, and takes what there is of each stream.
 fn follow(viewer: &mut Viewer, streams: &[StreamRecord]) {
-    let streams: Vec<_> = by_channel(streams)
+    let mut streams: Vec<_> = by_channel(streams)
         .into_iter()
         .filter(|(name, _)| name != "metadata")
         .map(|(_, stream)| stream)
         .collect();
-    let mut over = 0;
-    while over < streams.len() {
-        over = 0;
-        for stream in &streams {
-            loop {
-                let index = viewer.next_index(*stream);
-                match index.status {
-                    IndexStatus::Ready => {
-                        let length = u32::try_from(index.packet.packet_size.0 / 8).unwrap();
-                        viewer.packet(*stream, index.offset.0, length);
-                    }
-                    IndexStatus::HungUp => {
-                        over += 1;
-                        break;
-                    }
-                    _ => break,
-                }
-            }
-        }
+    while !streams.is_empty() {
+        streams.retain(|stream| is_going_on(viewer, *stream));
         thread::sleep(LOOK);
+    }
+}
+
+/// Takes what there is of a stream.
+fn is_going_on(viewer: &mut Viewer, stream: StreamId) -> bool {
+    loop {
+        let index = viewer.next_index(stream);
+        match index.status {
+            IndexStatus::Ready => {
+                let length = u32::try_from(index.packet.packet_size.0 / 8).unwrap();
+                viewer.packet(stream, index.offset.0, length);
+            }
+            status => return status != IndexStatus::HungUp,
+        }
     }
 }
