@@ -1,7 +1,9 @@
 //! Measurements beside the real peers, one module for each. To be built with `--release`, as
 //! `cargo xtask bench` does.
 
+mod cost;
 mod latency;
+mod relay;
 mod replay;
 mod test_live;
 mod tldrs;
@@ -10,6 +12,7 @@ mod viewer;
 /// What can be measured.
 const BENCHES: &[(&str, fn())] = &[
     ("latency", latency::run),
+    ("relay", relay::run),
     ("tldrs", tldrs::run),
     ("replay", replay::run),
     ("viewer", viewer::run),

@@ -131,6 +131,14 @@ fn case_09_a_trace_goes_on_after_a_restart() {
 }
 
 #[test]
+fn case_12_an_object_whose_last_byte_is_no_brace_is_refused() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    tldrs.say("OPEN u\n{\"ph\":\"i\",\"name\":\"cut\"\n{\"ph\":\"i\",\"name\":\"comma\"},\n{\"ph\":\"i\"}\n");
+    tldrs.stores("u", "{\"ph\":\"i\"}\n");
+}
+
+#[test]
 fn case_14_an_object_over_several_lines_is_none() {
     Conversation::new(
         "OPEN pp\n{\n  \"ph\": \"i\",\n  \"name\": \"x\"\n}\n".to_owned() + &events(&["ok"]),

@@ -79,14 +79,6 @@ fn case_11_a_trace_never_leads_out_of_the_directory() {
 }
 
 #[test]
-fn case_12_a_comma_after_an_event_goes() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
-    tldrs.say("OPEN u\n{\"ph\":\"i\",\"name\":\"cut\"\n{\"ph\":\"i\",\"name\":\"comma\"},\n");
-    tldrs.stores("u", "{\"ph\":\"i\",\"name\":\"comma\"}\n");
-}
-
-#[test]
 fn case_13_only_valid_events_are_stored_and_the_others_are_kept_aside() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);

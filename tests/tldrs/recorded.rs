@@ -236,11 +236,6 @@ fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
             rename(&mut files, "out/absolute.jsonl", &absolute);
             put(&mut files, "data/nosuchdir%2Fx.jsonl", &x("c3", 1));
         }
-        // A comma after an event goes.
-        "12" => {
-            let lines = "{\"ph\":\"i\",\"name\":\"comma\"}\n".to_owned() + &files["data/u.jsonl"];
-            put(&mut files, "data/u.jsonl", &lines);
-        }
         // Only events are stored.
         "13" => put(
             &mut files,

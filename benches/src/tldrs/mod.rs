@@ -3,6 +3,7 @@
 //! The reference is a stand-in that does the same for each event ([`mod@reference`]), or the real one, if
 //! `TLDRS_REFERENCE` says where it is.
 
+mod forward;
 mod load;
 pub(crate) mod reference;
 
@@ -12,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use load::{EVENT_BYTES, Writes};
+
+use crate::cost::cpu;
 
 /// Turns, of which the median counts.
 const TURNS: usize = 3;
@@ -104,6 +107,7 @@ pub(crate) fn run() {
     println!(
         "rate x, CPU x: events per second, and per second of CPU, over those of the first daemon"
     );
+    forward::run(&ours.program);
 }
 
 fn theirs() -> Daemon {
@@ -153,7 +157,7 @@ fn measure(daemon: &Daemon, writes: Writes, clients: usize, events: usize) -> Ru
     let mut child = start(daemon, &socket, &data);
     let stored = data.join("load.jsonl");
     let expected = (events / clients * clients * EVENT_BYTES) as u64;
-    let before = cpu(&child);
+    let before = cpu(child.id());
     let begin = Instant::now();
     load::run(&socket, writes, clients, events / clients);
     while stored.metadata().map_or(0, |stored| stored.len()) < expected {
@@ -166,7 +170,7 @@ fn measure(daemon: &Daemon, writes: Writes, clients: usize, events: usize) -> Ru
     let run = Run {
         events: events / clients * clients,
         wall: begin.elapsed(),
-        cpu: cpu(&child) - before,
+        cpu: cpu(child.id()) - before,
         memory: peak_memory(&child),
     };
     child.kill().unwrap();
@@ -188,19 +192,6 @@ fn start(daemon: &Daemon, socket: &Path, data: &Path) -> Child {
         std::os::unix::net::UnixStream::connect(socket).is_ok()
     });
     child
-}
-
-/// What the process has taken, in user and kernel mode, threads that have ended included.
-fn cpu(child: &Child) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-    // The name may hold blanks; what follows it does not.
-    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
-    // utime and stime, in hundredths of a second on every Linux there is.
-    let ticks = fields
-        .skip(11)
-        .take(2)
-        .map(|field| field.parse::<u64>().unwrap());
-    Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
 fn peak_memory(child: &Child) -> u64 {

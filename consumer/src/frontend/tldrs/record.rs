@@ -44,15 +44,13 @@ pub struct Repaired {
     pub surrogates: u64,
     /// Sequences of bytes that are not UTF-8.
     pub not_utf8: u64,
-    /// Commas after the last brace.
-    pub commas: u64,
 }
 
 impl Repaired {
     /// Of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.not_finite + self.surrogates + self.not_utf8 + self.commas
+        self.not_finite + self.surrogates + self.not_utf8
     }
 }
 
@@ -61,7 +59,6 @@ impl std::ops::AddAssign<Repairs> for Repaired {
         self.not_finite += more.not_finite;
         self.surrogates += more.surrogates;
         self.not_utf8 += more.not_utf8;
-        self.commas += more.commas;
     }
 }
 
