@@ -218,6 +218,11 @@ impl Sieve {
         }
         match tef::check(line) {
             Checked::Valid(event) => self.repaired.extend_from_slice(event.as_bytes()),
+            // It could be put right, but what ends so has never been an event here.
+            Checked::Repaired(..) if !line.ends_with(b"}") => {
+                self.findings.refuse(line, "a comma after the object");
+                return false;
+            }
             Checked::Repaired(event, repairs) => {
                 self.findings.repairs += repairs;
                 self.repaired.extend_from_slice(event.as_bytes());
