@@ -182,6 +182,7 @@ fn case_22_an_export_at_exit_comes_when_the_last_client_has_gone() {
     let mut first = tldrs.connect();
     let wish = tldrs.put("OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/trace.json\n");
     write!(first, "{wish}{parent}").unwrap();
+    tldrs.stores("tr-1", &parent);
     let mut second = tldrs.connect();
     write!(second, "OPEN tr-1\n{child}").unwrap();
     tldrs.stores("tr-1", &format!("{parent}{child}"));

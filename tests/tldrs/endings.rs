@@ -18,7 +18,9 @@ fn case_25_die_stores_everything_and_ends_at_once_with_success() {
     tldrs.stores("d2", &events(&["other"]));
     let mut last = tldrs.connect();
     let (before, after) = (event("a", 1), event("after-die", 2));
-    write!(last, "OPEN d1\n{before}\nDIE\n{after}\n").unwrap();
+    // At once: nobody listens to what comes after it.
+    let said = format!("OPEN d1\n{before}\nDIE\n{after}\n");
+    last.write_all(said.as_bytes()).unwrap();
     let (socket, data) = (tldrs.socket.clone(), tldrs.data.clone());
     let ended = tldrs.ends();
     assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
