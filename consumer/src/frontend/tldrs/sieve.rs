@@ -300,13 +300,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_repaired_is_kept_with_the_reason() {
-        let (parts, found) = sift(b"{}\nHELLO\n{\"a\":nan}\n{\"a\":1}{}\n{\"x\":\"\xff\"},\n{}\n");
-        assert_eq!(parts, ["{}\n{\"a\":\"nan\"}\n{\"x\":\"\u{fffd}\"}\n{}\n"]);
-        assert_eq!((found.refused, found.repairs.total()), (2, 3));
+        let (parts, found) = sift(b"{}\nHELLO\n{\"a\":nan}\n{\"a\":1}{}\n{\"x\":\"\xff\"}\n{},\n");
+        assert_eq!(parts, ["{}\n{\"a\":\"nan\"}\n{\"x\":\"\u{fffd}\"}\n"]);
+        assert_eq!((found.refused, found.repairs.total()), (3, 2));
         assert_eq!(
             String::from_utf8(found.rejected).unwrap(),
             "{\"reason\":\"no object at byte 0\",\"line\":\"HELLO\"}\n\
-             {\"reason\":\"more than one object at byte 7\",\"line\":\"{\\\"a\\\":1}{}\"}\n"
+             {\"reason\":\"more than one object at byte 7\",\"line\":\"{\\\"a\\\":1}{}\"}\n\
+             {\"reason\":\"a comma after the object\",\"line\":\"{},\"}\n"
         );
     }
 
