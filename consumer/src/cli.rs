@@ -9,6 +9,7 @@ use tracing::level_filters::LevelFilter;
 use crate::config::{Config, ConfigError, Queue, Relay, host_name};
 use crate::frontend::replay::{self, Rate};
 use crate::limits::REPLAY_PATIENCE;
+use crate::logging;
 use crate::uplink;
 
 const EXAMPLES: &str = "\
@@ -148,12 +149,7 @@ impl Arguments {
     /// From which level on is logged, unless `RUST_LOG` says otherwise.
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
-        match self.verbose {
-            0 => LevelFilter::WARN,
-            1 => LevelFilter::INFO,
-            2 => LevelFilter::DEBUG,
-            _ => LevelFilter::TRACE,
-        }
+        logging::level(self.verbose)
     }
 }
 

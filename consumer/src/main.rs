@@ -1,6 +1,5 @@
 //! Arguments, then what they ask for until it ends or a signal comes, then out.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -8,14 +7,11 @@ use clap::Parser;
 use consumer::agent::{self, Usage};
 use consumer::cli::{Arguments, Command, replay_room};
 use consumer::config::{Config, ConfigError};
-use consumer::status;
+use consumer::{logging, status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -32,7 +28,7 @@ fn main() -> ExitCode {
 
 /// Whether all is well.
 fn run(arguments: Arguments) -> anyhow::Result<bool> {
-    log(arguments.log_level())?;
+    logging::start(arguments.log_level())?;
     match arguments.command {
         Command::Serve(serve) => {
             let config = serve.config()?;
@@ -90,22 +86,4 @@ fn raise_file_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         warn!(%error, "limit of open files not raised");
     }
-}
-
-/// Logs to standard error, as `RUST_LOG` says, else from `level` on.
-fn log(level: LevelFilter) -> anyhow::Result<()> {
-    let targets = match std::env::var("RUST_LOG") {
-        Ok(directives) if !directives.is_empty() => directives
-            .parse()
-            .with_context(|| format!("RUST_LOG={directives}"))?,
-        _ => Targets::new().with_default(level),
-    };
-    let to_stderr = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    tracing_subscriber::registry()
-        .with(to_stderr)
-        .with(targets)
-        .init();
-    Ok(())
 }

@@ -8,6 +8,7 @@ use consumer::config::{Config, ConfigError};
 use consumer::frontend::tldrs::export::Form;
 use consumer::frontend::tldrs::limits::MOST_MAX_LINE;
 use consumer::frontend::tldrs::{Options, WhenFull};
+use consumer::logging;
 use tracing::level_filters::LevelFilter;
 
 const EXAMPLES: &str = "\
@@ -200,12 +201,7 @@ impl Arguments {
     /// From which level on is logged, unless `RUST_LOG` says otherwise: nothing while all is well.
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
-        match self.verbose {
-            0 => LevelFilter::WARN,
-            1 => LevelFilter::INFO,
-            2 => LevelFilter::DEBUG,
-            _ => LevelFilter::TRACE,
-        }
+        logging::level(self.verbose)
     }
 }
 
