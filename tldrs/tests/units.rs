@@ -1,4 +1,4 @@
-//! The units for systemd are such that it takes them.
+//! The units for systemd, of the daemon and of the agent, are such that it takes them.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -14,7 +14,10 @@ fn installed(from: &Path, to: &Path) -> Vec<std::path::PathBuf> {
         let text = fs::read_to_string(unit.path()).unwrap();
         let path = to.join(unit.file_name());
         let program = env!("CARGO_BIN_EXE_tldrs");
-        fs::write(&path, text.replace("/usr/bin/tldrs", program)).unwrap();
+        let text = text
+            .replace("/usr/bin/tldrs", program)
+            .replace("/usr/bin/consumer", program);
+        fs::write(&path, text).unwrap();
         path
     };
     units.map(install).collect()
@@ -30,10 +33,15 @@ fn systemd_has_nothing_to_say_against_the_units() {
         eprintln!("no systemd-analyze: not tried");
         return;
     }
-    for (whose, option) in [("user", "--user"), ("system", "--system")] {
+    for (whose, option) in [
+        ("tldrs/systemd/user", "--user"),
+        ("tldrs/systemd/system", "--system"),
+        ("consumer/systemd/user", "--user"),
+        ("consumer/systemd/system", "--system"),
+    ] {
         let directory = tempfile::tempdir().unwrap();
-        let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
-        let units = installed(&units.join(whose), directory.path());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let units = installed(&root.join(whose), directory.path());
         assert!(!units.is_empty());
         let mut analyze = Command::new("systemd-analyze");
         analyze
@@ -43,7 +51,8 @@ fn systemd_has_nothing_to_say_against_the_units() {
         let verdict = analyze.output().unwrap();
         let said = String::from_utf8_lossy(&verdict.stderr);
         // It may complain about other units of this machine.
-        let of_ours = said.lines().filter(|line| line.contains("tldrs"));
+        let is_of_ours = |line: &&str| line.contains("tldrs") || line.contains("consumer");
+        let of_ours = said.lines().filter(is_of_ours);
         let of_ours: Vec<_> = of_ours.collect();
         assert!(
             verdict.status.success() && of_ours.is_empty(),
