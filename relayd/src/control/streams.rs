@@ -62,8 +62,11 @@ pub(super) fn add(
         name: name.clone(),
         source,
     };
-    let path = TracePath::parse_rooted(&request.path)
-        .map_err(|source| named("path", &request.path, source))?;
+    let path = match &open.old_paths {
+        Some(old) => old.place(&request.path),
+        None => TracePath::parse_rooted(&request.path),
+    };
+    let path = path.map_err(|source| named("path", &request.path, source))?;
     let name = FileName::parse(&request.channel)
         .map_err(|source| named("channel name", &request.channel, source))?;
     if !open.session.has_room() {

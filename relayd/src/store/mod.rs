@@ -1,8 +1,8 @@
 //! What is on disk, and in which order it gets there: the bytes of a packet first, then the index
 //! entry that points at them. Sees no socket. `doc/store.md` describes the files.
 //!
-//! Read in this order: [`layout`] (names of directories), [`chunk`] (a directory's worth of trace
-//! and where it moves), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
+//! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
+//! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
 //! and beacons), [`index`] (where the two halves of a packet meet), [`stream_files`] (all the files
 //! of one stream), [`metadata`], [`segment`] (a tracefile as its readers hold it).
 
@@ -11,6 +11,8 @@ pub mod index;
 pub mod index_file;
 pub mod layout;
 pub mod metadata;
+pub mod old_paths;
+pub mod pool;
 pub mod segment;
 pub mod stream_files;
 pub mod tracefile;
