@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Node {
     /// Permissions.
     pub mode: u32,
-    /// What a file holds. None: a directory.
+    /// What a file holds. None: a directory, a socket.
     pub contents: Option<Vec<u8>>,
 }
 
