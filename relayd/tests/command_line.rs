@@ -80,6 +80,7 @@ fn help_shows_examples_on_standard_output() {
             "--live-port",
             "--reorder-packets",
             "Examples:",
+            "Variables:",
             "lttng create",
         ] {
             assert!(help.contains(part), "{part}");

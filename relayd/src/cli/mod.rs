@@ -33,10 +33,21 @@ On the traced host:
 To watch:
   babeltrace2 -i lttng-live net://COLLECTOR/host/TRACED/NAME
 
-A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. Long options may be shortened, and may stand
-in the section [relayd] of /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf and the --config
-FILE, each line NAME=VALUE; the later counts, the command line most. RUST_LOG selects what is logged
-and overrides -v.";
+A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. Long options may be shortened, and
+may stand in the section [relayd] of /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf and the
+--config FILE, each line NAME=VALUE; the later counts, the command line most.
+
+Variables:
+  LTTNG_HOME                        Home for traces and run folder [default: $HOME]
+  LTTNG_RUNDIR                      Run folder [default: /var/run/lttng, $LTTNG_HOME/.lttng]
+  LTTNG_RELAYD_HEALTH               Health socket [default: relayd/health-PID in the run folder]
+  LTTNG_RELAYD_WORKING_DIRECTORY    As --working-directory
+  LTTNG_RELAYD_DISALLOW_CLEAR       1: as --disallow-clear
+  LTTNG_NETWORK_SOCKET_TIMEOUT      Milliseconds that a peer in the middle of something has
+  LTTNG_RELAYD_TCP_KEEP_ALIVE       0: do not ask silent peers whether they are there
+  ..._IDLE_TIME, _PROBE_INTERVAL, _MAX_PROBE_COUNT, _ABORT_THRESHOLD
+                                    When, how often, and until when they are asked
+  RUST_LOG                          What is logged; overrides -v";
 
 /// Take trace data from LTTng session daemons, write CTF traces, and serve live viewers.
 #[derive(Debug, Clone, Default, Parser)]
