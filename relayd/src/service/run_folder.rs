@@ -98,18 +98,20 @@ impl RunFolder {
 /// Makes a folder with just these permissions, whatever the umask. One that is there stays as it is.
 fn make(path: &Path, mode: u32, group: Option<Group>) -> Result<(), ServiceError> {
     let failed = || ServiceError::on("make the run folder", path);
-    match DirBuilder::new().mode(mode).create(path) {
+    let create = || DirBuilder::new().mode(mode).create(path);
+    let created = match (create(), path.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent).map_err(failed())?;
+            create()
+        }
+        (created, _) => created,
+    };
+    match created {
         Ok(()) => {
             std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed())?;
             give(path, group)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(failed())?;
-            }
-            DirBuilder::new().mode(mode).create(path).map_err(failed())
-        }
         Err(error) => Err(failed()(error)),
     }
 }
@@ -137,11 +139,14 @@ mod tests {
         let at = directory.path().join("a/b");
         for _ in 0..2 {
             let folder = RunFolder::make(&at, None).unwrap();
-            let mode = std::fs::metadata(folder.path())
-                .unwrap()
-                .permissions()
-                .mode();
-            assert_eq!(mode & 0o777, OWN_MODE);
+            let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode(folder.path()) & 0o777, OWN_MODE);
+            let usual = if geteuid().is_root() {
+                SYSTEM_MODE
+            } else {
+                USER_MODE
+            };
+            assert_eq!(mode(&at) & 0o777, usual);
         }
         assert!(RunFolder::make(Path::new("/proc/nowhere"), None).is_err());
     }
