@@ -6,11 +6,13 @@ use relay_proto::chunk::CloseCommand;
 use relay_proto::command::GetConfiguration;
 use relay_proto::reply::{CLEAR_ALLOWED, Configuration, ReturnCode};
 use relay_proto::{Command, Minor, Reply};
-use tests::built;
 use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
 use tests::tree::files;
+use tests::{built, peers, tracee};
 
 fn flags(relay: &Relay) -> u64 {
     let mut producer = Producer::greet(relay, Minor(15));
@@ -69,4 +71,21 @@ fn who_deletes_a_chunk_all_the_same_is_refused_and_nothing_is_gone() {
         let kept = files(&relay.output, "/chan_0");
         assert!(kept.values().all(|bytes| bytes.len() == 1000) && kept.len() == 1);
     }
+}
+
+#[test]
+fn lttng_clear_says_that_it_may_not() {
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--disallow-clear"]);
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create("kept", &relay, None);
+    daemon.channel("kept", "busy", &["--subbuf-size=4k"], true);
+    daemon.lttng(&["start", "kept"]);
+    tracee::run(&lab, 300, 0, "one");
+    let mut clear = lab.traced_command(peers::program("lttng"));
+    let ended = Process::start(clear.args(["--no-sessiond", "clear", "kept"])).wait();
+    assert!(!ended.status.success(), "{:?}", ended.stdout);
+    daemon.lttng(&["destroy", "kept"]);
+    let kept: usize = files(&relay.output, "").values().map(Vec::len).sum();
+    assert!(kept > 300 * 8);
 }

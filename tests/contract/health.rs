@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -58,4 +58,18 @@ fn it_is_where_the_environment_says_and_for_owner_and_group() {
     assert_eq!(ask(&path, &[0; 4]), [0; 8]);
     assert!(relay.stop().status.success());
     assert!(!path.exists());
+}
+
+#[test]
+fn the_members_of_the_group_that_is_named_may_ask_a_relay_of_root() {
+    /// Every Debian has it.
+    const NOGROUP: u32 = 65_534;
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--group=nogroup"]);
+    let path = lab
+        .path()
+        .join(format!(".lttng/relayd/health-{}", relay.id()));
+    let group = std::fs::metadata(path).unwrap().gid();
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(group == NOGROUP, is_root);
 }
