@@ -19,6 +19,8 @@ use tests::tracee::Puppet;
 use tests::viewer::hostname;
 use tests::wait_until;
 
+use crate::cost::cpu;
+
 /// Live timers, in microseconds.
 const TIMERS: [u32; 3] = [1_000, 10_000, 100_000];
 /// Events for each row.
@@ -170,17 +172,4 @@ fn follow(relay: &Relay, watcher: Watcher, seen: &Seen) -> Child {
         }
     });
     child
-}
-
-/// What a process has used.
-fn cpu(id: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    let fields: Vec<&str> = fields.split(' ').collect();
-    // Hundredths of a second, in user and system mode.
-    let ticks: u64 = [11, 12]
-        .iter()
-        .map(|at| fields[*at].parse::<u64>().unwrap())
-        .sum();
-    Duration::from_millis(ticks * 10)
 }

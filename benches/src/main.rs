@@ -1,15 +1,29 @@
 //! Measurements beside the real peers, one module for each. To be built with `--release`, as
 //! `cargo xtask bench` does.
 
+mod cost;
 mod latency;
+mod relay;
+mod replay;
 mod test_live;
+mod tldrs;
 mod viewer;
 
 /// What can be measured.
-const BENCHES: &[(&str, fn())] = &[("latency", latency::run), ("viewer", viewer::run)];
+const BENCHES: &[(&str, fn())] = &[
+    ("latency", latency::run),
+    ("relay", relay::run),
+    ("tldrs", tldrs::run),
+    ("replay", replay::run),
+    ("viewer", viewer::run),
+];
 
 fn main() {
-    let name = std::env::args().nth(1).unwrap_or_default();
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let name = arguments.first().map_or("", String::as_str);
+    if name == tldrs::reference::NAME {
+        return tldrs::reference::run(&arguments);
+    }
     match BENCHES.iter().find(|(known, _)| *known == name) {
         Some((_, run)) => run(),
         None => {

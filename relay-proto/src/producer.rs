@@ -79,6 +79,12 @@ impl Producer {
         self.awaited.len()
     }
 
+    /// The command that is answered next.
+    #[must_use]
+    pub fn next_answered(&self) -> Option<CommandCode> {
+        self.awaited.front().copied()
+    }
+
     /// Appends a command. Metadata goes by [`send_metadata`](Self::send_metadata).
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 use crate::attach::target::Target;
 use crate::bound::TypedTime;
+use crate::sink::tef;
 use crate::sink::text::{ClockFormat, Fields, Names, TextOptions};
 
 /// Show live what is being recorded on other hosts, and read CTF traces.
@@ -143,6 +144,25 @@ pub struct Arguments {
     )]
     pub color: Colour,
 
+    /// Write what that viewer would take amiss otherwise, in order of time and since the first event;
+    /// all is held until the end
+    #[arg(
+        long = "for",
+        value_enum,
+        value_name = "VIEWER",
+        help_heading = "Trace Event Format"
+    )]
+    pub viewer: Option<Viewer>,
+    /// Times of events that programs have sent in this format
+    #[arg(
+        long,
+        value_enum,
+        default_value = "producer",
+        value_name = "CLOCK",
+        help_heading = "Trace Event Format"
+    )]
+    pub tef_time: TefTime,
+
     /// Say more; twice: much more
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
@@ -165,7 +185,7 @@ Examples:
   test-live net://collector/host/db7/slow   one session
   test-live ~/lttng-traces/slow-20260101    a recording, as text
   test-live --filter '$name == \"sched_*\" && prev_tid > 0' collector
-  test-live --sink tef -w trace.json DIR    for ui.perfetto.dev
+  test-live --sink tef --for perfetto -w trace.json DIR    for ui.perfetto.dev
   test-live --sink counter collector        events per second, by name and stream
 
 Exit status: 0 all was shown; 1 something could not be read, or was lost and --strict was given;
@@ -208,6 +228,22 @@ pub enum SinkKind {
     Counter,
     /// Nowhere: decode only
     Dummy,
+}
+
+/// Who opens a trace.json.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Viewer {
+    /// ui.perfetto.dev
+    Perfetto,
+}
+
+/// Times of events that were sent in Trace Event Format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TefTime {
+    /// As the program wrote them
+    Producer,
+    /// When they arrived, on the clock of all other events
+    Arrival,
 }
 
 /// When there are colours.
@@ -318,6 +354,19 @@ impl Arguments {
             offset: seconds
                 .saturating_mul(self.clock_offset.signum())
                 .saturating_add(self.clock_offset_ns),
+        }
+    }
+
+    /// What a trace.json looks like.
+    #[must_use]
+    pub fn tef(&self) -> tef::Options {
+        tef::Options {
+            sent: match self.tef_time {
+                TefTime::Producer => tef::SentTimes::Producer,
+                TefTime::Arrival => tef::SentTimes::Arrival,
+            },
+            perfetto: self.viewer == Some(Viewer::Perfetto),
+            ..tef::Options::default()
         }
     }
 

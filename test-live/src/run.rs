@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, bail};
 use thiserror::Error;
 use tokio::sync::mpsc::{self, Receiver, WeakSender};
+use tokio::sync::watch;
 use viewer_proto::session::Seek;
 
 use crate::attach::follow::{self, FollowOptions};
@@ -24,7 +25,7 @@ use crate::sink::ctf::Recorder;
 use crate::sink::details::Details;
 use crate::sink::dummy::Dummy;
 use crate::sink::json::Json;
-use crate::sink::tef::{self, Tef};
+use crate::sink::tef::Tef;
 use crate::sink::text::{TextSink, Times};
 use crate::sink::{Sink, SinkError};
 
@@ -102,6 +103,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         add_directories(&complete, arguments, &mut mux, &mut select)?;
     }
     let (sender, news) = mpsc::channel(NEWS_AHEAD);
+    let (held_back, is_held_back) = watch::channel(false);
     let mut sources = Vec::new();
     for target in relays {
         let options = relay_options(arguments, &target);
@@ -109,6 +111,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             target,
             options,
             sender.clone(),
+            is_held_back.clone(),
         )?));
     }
     for directory in growing {
@@ -125,7 +128,8 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     // Wakes the main thread when it waits for news and shall stop; does not keep it waiting.
     stop.wakes(sender.downgrade());
     drop(sender);
-    let shown = show(&mut mux, &mut select, news, stop, arguments.quiet);
+    let queue = Queue { news, held_back };
+    let shown = show(&mut mux, &mut select, queue, stop, arguments.quiet);
     select.end_report();
     for source in &sources {
         source.stop();
@@ -194,11 +198,21 @@ fn add_directories(
     Ok(())
 }
 
+/// What the sources say, and are told.
+struct Queue {
+    news: Receiver<News>,
+    /// Whether events are held back until the sources promise that no earlier ones come.
+    held_back: watch::Sender<bool>,
+}
+
 /// Takes news and shows events until all sources have ended.
 fn show(
     mux: &mut Mux,
     select: &mut Select,
-    mut news: Receiver<News>,
+    Queue {
+        mut news,
+        held_back,
+    }: Queue,
     stop: &Stop,
     quiet: bool,
 ) -> Result<(), SinkError> {
@@ -213,6 +227,8 @@ fn show(
             Progress::Enough => return Ok(()),
             Progress::Waiting | Progress::Ended => select.sink().flush()?,
         }
+        let holds_back = mux.holds_back();
+        held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
         if stop.is_said() {
             return Ok(());
         }
@@ -314,7 +330,7 @@ fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
         SinkKind::Text => Box::new(TextSink::new(output, arguments.text(terminal))),
         SinkKind::Details => Box::new(Details::new(output)),
         SinkKind::Json => Box::new(Json::new(output)),
-        SinkKind::Tef => Box::new(Tef::new(output, tef::Times::Absolute)),
+        SinkKind::Tef => Box::new(Tef::new(output, arguments.tef())),
         SinkKind::Counter => {
             let screen = if terminal {
                 Screen::Terminal(Box::new(terminal_size))

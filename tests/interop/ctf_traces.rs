@@ -44,13 +44,15 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-fn good_cases() -> Vec<PathBuf> {
+/// Those that can be read.
+pub(crate) fn good_cases() -> Vec<PathBuf> {
     let mut cases = cases();
     cases.retain(|case| !case.join("FAIL").exists());
     cases
 }
 
-fn name(case: &Path) -> &str {
+/// What a case is called.
+pub(crate) fn name(case: &Path) -> &str {
     case.file_name().unwrap().to_str().unwrap()
 }
 

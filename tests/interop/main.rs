@@ -1,5 +1,8 @@
 //! With real LTTng on one side and real Babeltrace on the other.
 
+mod consumer_ctf_traces;
+mod consumer_replay;
+mod consumer_tldrs;
 mod ctf_traces;
 mod ctf_writer;
 mod follow;
@@ -8,6 +11,7 @@ mod order;
 mod producer_2_15;
 mod same_tree;
 mod seek;
+mod tef;
 mod test_live_attach;
 mod test_live_run;
 mod test_live_text;

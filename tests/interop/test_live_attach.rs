@@ -11,6 +11,7 @@ use tests::producer::{Producer, beacon, live_session};
 use tests::relay::Relay;
 use tests::{PATIENCE, wait_for, wait_until};
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::watch;
 use viewer_proto::session::Seek;
 use wire::StreamId;
 
@@ -28,7 +29,10 @@ fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<News>) {
         push,
         ..Options::default()
     };
-    (spawn(target(live), options, sender).unwrap(), news)
+    // Promises are wanted all the time.
+    let (_, is_held_back) = watch::channel(true);
+    let handle = spawn(target(live), options, sender, is_held_back).unwrap();
+    (handle, news)
 }
 
 /// What a viewer has heard, in words. A packet is told by its first byte, and that it is whole.

@@ -15,6 +15,7 @@ use tests::relay::Relay;
 use tests::tracee;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
+use viewer_proto::attention::Attention;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::push::{MetadataWaits, Notification, PacketsWait, Quiet};
@@ -244,7 +245,7 @@ fn a_wrong_viewer_is_refused_and_numbers_cannot_be_guessed() {
 }
 
 #[test]
-fn the_newest_push_connection_counts_and_one_that_speaks_is_closed() {
+fn the_newest_push_connection_counts_and_one_that_says_nonsense_is_closed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("two"));
@@ -257,12 +258,60 @@ fn the_newest_push_connection_counts_and_one_that_speaks_is_closed() {
     push.hear();
     producer.send_packet(stream, 0, 100);
     assert_eq!(push.hear(), Some(packets(stream, 1)));
-    push.socket().write_all(&[0]).unwrap();
+    push.socket().write_all(&[0; 8]).unwrap();
     assert_eq!(push.hear(), None);
     // The command connection goes on, and may be given another.
     assert_eq!(viewer.next_index(stream).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, 100);
     viewer.push().wait_for(packets(stream, 1));
+}
+
+#[test]
+fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut producer = Producer::open(&relay, live_session("ease"));
+    let streams = producer.add_trace(PATH, &["chan_0", "chan_1"]);
+    let (mut viewer, ..) = Viewer::attached(relay.live, "ease", Seek::Beginning);
+    let mut push = viewer.push();
+    push.hear();
+    let quiet = |stream, until| {
+        let until = Timestamp(until);
+        Notification::Quiet(Quiet { stream, until })
+    };
+    let mut until = 0;
+    let mut send_beacons = |producer: &mut Producer| {
+        until += 1;
+        for stream in &streams[..2] {
+            send_beacon(producer, *stream, until);
+        }
+        until
+    };
+    for round in 0..3 {
+        push.say(Attention::AtEase);
+        // Until that has arrived, they still come.
+        wait_until("no promise comes", || {
+            for _ in 0..100 {
+                send_beacons(&mut producer);
+            }
+            push.hear_within(A_WHILE).is_none()
+        });
+        let last = send_beacons(&mut producer);
+        push.say(Attention::Waiting);
+        let mut awaited = [0, 1].map(|at| quiet(streams[at], last)).to_vec();
+        while !awaited.is_empty() {
+            let said = push.hear().unwrap();
+            awaited.retain(|awaited| *awaited != said);
+        }
+        // And from now on as they come.
+        let next = send_beacons(&mut producer);
+        push.wait_for(quiet(streams[1], next));
+        // Packets are pushed at any time.
+        push.say(Attention::AtEase);
+        producer.send_packet(streams[0], round, 100);
+        push.wait_for(packets(streams[0], 1));
+        assert_eq!(viewer.next_index(streams[0]).status, IndexStatus::Ready);
+    }
 }
 
 #[test]

@@ -22,12 +22,49 @@ pub fn test_live() -> &'static Path {
     PROGRAM.get_or_init(|| build("test-live"))
 }
 
+/// The agent.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn consumer() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("consumer"))
+}
+
+/// The local trace daemon.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn tldrs() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("tldrs"))
+}
+
+/// A program of several short-lived processes that writes to a `tldrs` socket: an example of how to.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn count_lines() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let name = "count_lines";
+        cargo_build(&["--example", name], name)
+            .join("examples")
+            .join(name)
+    })
+}
+
 fn build(binary: &str) -> PathBuf {
+    cargo_build(&["--bin", binary], binary).join(binary)
+}
+
+/// Builds a program, and gives the directory in which they are.
+fn cargo_build(which: &[&str], name: &str) -> PathBuf {
     let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));
     // The whole workspace, so that the features of dependencies are those that the tests were built
     // with and nothing is compiled twice.
-    cargo.args(["build", "--quiet", "--workspace", "--bin", binary]);
+    cargo.args(["build", "--quiet", "--workspace"]).args(which);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }
@@ -35,6 +72,6 @@ fn build(binary: &str) -> PathBuf {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .unwrap();
-    assert!(built.success(), "{binary} cannot be built");
-    profile.join(binary)
+    assert!(built.success(), "{name} cannot be built");
+    profile
 }

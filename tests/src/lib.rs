@@ -2,7 +2,8 @@
 //! viewers that do what no real one does.
 //!
 //! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
-//! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], built by [`built`]. Real peers:
+//! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], [`tldrs`], built by
+//! [`built`]. Real peers:
 //! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
 //! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`]. Traces to read:
 //! [`recording`].
@@ -10,6 +11,7 @@
 pub mod babeltrace;
 pub mod built;
 pub mod bystander;
+pub mod consumer;
 pub mod lab;
 pub mod lttng;
 pub mod peers;
@@ -21,6 +23,7 @@ pub mod relay;
 pub mod replay;
 pub mod tap;
 pub mod test_live;
+pub mod tldrs;
 pub mod tracee;
 pub mod tree;
 pub mod viewer;

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use viewer_proto::attention::Attention;
 use viewer_proto::push::{Hello, Listener, Notification, VERSION};
 use wire::ViewerId;
 
@@ -47,6 +48,16 @@ impl Push {
         assert_eq!(push.hear(), Some(Notification::Hello(hello)));
         assert_eq!(push.hear(), Some(Notification::Sessions));
         push
+    }
+
+    /// Says whether promises are waited for.
+    ///
+    /// # Panics
+    /// If the relay has hung up.
+    pub fn say(&mut self, attention: Attention) {
+        let mut bytes = Vec::new();
+        attention.encode(&mut bytes);
+        self.socket.write_all(&bytes).unwrap();
     }
 
     /// What is pushed next. None: the relay has hung up.

@@ -292,6 +292,25 @@ pub fn with_idle_streams(lab: &Lab) -> PathBuf {
     trace.finish(streams, true)
 }
 
+/// Numbered events, one in each packet, `apart` nanoseconds from each other, in two streams by turns.
+#[must_use]
+pub fn numbered(lab: &Lab, name: &str, events: u64, apart: u64) -> PathBuf {
+    let mut trace = Recording::new(lab.directory(name));
+    let fields = [
+        ("number", FieldType::Unsigned(Width::Bits32)),
+        ("text", FieldType::Text),
+    ];
+    let event = trace.event("numbered", &fields);
+    let mut streams = [0, 1].map(|id| trace.stream(id));
+    let text = "x".repeat(3000);
+    for (number, place) in (0..events).zip([0, 1].into_iter().cycle()) {
+        let begin = number * apart;
+        let values = [Value::Unsigned(number), Value::Text(&text)];
+        streams[place].packet((begin, begin + apart), &[(begin, &event, &values)]);
+    }
+    trace.finish(streams.into(), true)
+}
+
 /// What LTTng has recorded of two programs, with buffers of the user or of each program.
 ///
 /// # Panics

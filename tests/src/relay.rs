@@ -95,8 +95,21 @@ impl Relay {
     /// If it does not start.
     #[must_use]
     pub fn start_reference_with(lab: &Lab, arguments: &[&str]) -> Self {
+        Self::reference(lab, free_addresses(), arguments)
+    }
+
+    /// The reference, where another one was.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_reference_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
+        Self::reference(lab, addresses, &[])
+    }
+
+    fn reference(lab: &Lab, addresses: [SocketAddr; 3], arguments: &[&str]) -> Self {
         let output = lab.directory("reference");
-        let [control, data, live] = free_addresses();
+        let [control, data, live] = addresses;
         let url = |address: SocketAddr| format!("tcp://{address}");
         let process = Process::start(
             lab.traced_command(peers::program("lttng-relayd"))
@@ -117,6 +130,18 @@ impl Relay {
             live,
             output,
         }
+    }
+
+    /// Where it listens, for another one to take its place.
+    #[must_use]
+    pub fn addresses(&self) -> [SocketAddr; 3] {
+        [self.control, self.data, self.live]
+    }
+
+    /// Kills it, as `kill -9` does, and waits until it is dead.
+    pub fn kill(&mut self) {
+        self.process.signal(Signal::KILL);
+        wait_until("the relay is dead", || !self.process.is_running());
     }
 
     /// What it has logged so far.

@@ -11,8 +11,10 @@
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`packet`], [`metadata`]); then the two ends: [`client`],
 //! and [`server`] with what it asks of a [`relay`] and what ends it
-//! ([`error`]). [`push`] is about the second connection, on which the relay says that there is more.
+//! ([`error`]). [`push`] is about the second connection, on which the relay says that there is more,
+//! and [`attention`] about the little that a viewer says there.
 
+pub mod attention;
 pub mod client;
 pub mod command;
 mod cursor;

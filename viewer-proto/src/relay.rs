@@ -27,6 +27,11 @@ pub trait Relay {
     /// Whether sessions that come and go are to be reported, as
     /// [`Sessions`](crate::server::Change::Sessions).
     fn listen(&self, on: bool);
+
+    /// Whether beacons are to be reported of the streams that this viewer listens to, as other
+    /// changes are. At first they are. After this has returned, what is
+    /// [`ahead`](Stream::ahead) has all beacons in it that were not reported.
+    fn heed_beacons(&self, on: bool);
 }
 
 /// What attaching to a session depends on.

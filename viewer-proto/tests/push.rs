@@ -16,6 +16,7 @@ use bytes::BytesMut;
 use fake::{Data, Fake, SESSION, World};
 use proptest::prelude::*;
 use viewer_proto::Command;
+use viewer_proto::attention::{Attention, AttentionReader};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::push::{
     Hello, Listener, MetadataWaits, Notification, NotificationCode, PacketsWait, PushError, Quiet,
@@ -237,6 +238,12 @@ impl Ears {
     fn next(&mut self, stream: &Data) -> IndexStatus {
         let reply = self.ask(&Command::GetNextIndex(StreamId(stream.id)));
         IndexStatus::read(&mut &reply[56..]).unwrap()
+    }
+
+    /// The viewer says so on the push connection.
+    fn say(&mut self, attention: Attention) {
+        let relay = Fake(Rc::clone(&self.world));
+        self.connection.attend(attention, &relay);
     }
 
     /// What is pushed, of what may have changed.
@@ -464,6 +471,100 @@ fn what_does_not_fit_is_said_later() {
     }
     assert_eq!(heard, 10);
     assert_eq!(ears.hear(&[]), []);
+}
+
+#[test]
+fn what_a_viewer_says_reads_and_writes_back_and_the_last_of_it_counts() {
+    let said = [Attention::Waiting, Attention::AtEase, Attention::Waiting];
+    let mut bytes = Vec::new();
+    said.iter().for_each(|said| said.encode(&mut bytes));
+    assert_eq!(bytes[..8], section("waiting"));
+    assert_eq!(bytes[8..16], section("at-ease"));
+    for cut in 0..=bytes.len() {
+        let mut reader = AttentionReader::default();
+        let first = cut.checked_sub(8).map(|_| said[cut / 8 - 1]);
+        assert_eq!(reader.extend(&bytes[..cut]), Ok(first));
+        let last = (cut < bytes.len()).then_some(Attention::Waiting);
+        assert_eq!(reader.extend(&bytes[cut..]), Ok(last));
+    }
+    for wrong in [
+        "00000000 00000000",
+        "00000003 00000000",
+        "00000001 00000001 00",
+        "00000001 00000000 ffffffff ffffffff",
+    ] {
+        let bytes = hex::parse(wrong).unwrap();
+        let refused = AttentionReader::default().extend(&bytes);
+        assert!(refused.is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_viewer_at_ease_is_told_everything_but_promises_and_them_when_it_waits() {
+    let world = world();
+    let (quiet_one, busy, later) = (world.stream(), world.stream(), world.stream());
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    assert!(world.heeds_beacons.get());
+    ears.say(Attention::AtEase);
+    assert!(!world.heeds_beacons.get());
+    quiet_one.beacon.set(Some(10));
+    later.beacon.set(Some(20));
+    // Should it be looked at all the same.
+    assert_eq!(ears.hear(&change(&quiet_one)), []);
+    busy.packets.borrow_mut().push(packet(10, 20));
+    assert_eq!(ears.hear(&change(&busy)), [packets(&busy, 1)]);
+    assert_eq!(ears.next(&busy), IndexStatus::Ready);
+    busy.beacon.set(Some(30));
+    assert_eq!(ears.hear(&[]), []);
+    // Nothing of this was reported, and all of it is said.
+    ears.say(Attention::Waiting);
+    assert!(world.heeds_beacons.get());
+    let mut heard = ears.hear(&[]);
+    heard.sort_by_key(|said| match said {
+        Notification::Quiet(Quiet { until, .. }) => until.0,
+        other => panic!("{other:?}"),
+    });
+    let said = [quiet(&quiet_one, 10), quiet(&later, 20), quiet(&busy, 30)];
+    assert_eq!(heard, said);
+    ears.say(Attention::Waiting);
+    assert_eq!(ears.hear(&[]), []);
+    quiet_one.beacon.set(Some(40));
+    assert_eq!(ears.hear(&change(&quiet_one)), [quiet(&quiet_one, 40)]);
+    // The end is no promise.
+    ears.say(Attention::AtEase);
+    later.over.set(true);
+    let over = Notification::StreamOver(StreamId(later.id));
+    assert_eq!(ears.hear(&change(&later)), [over]);
+}
+
+#[test]
+fn a_new_push_connection_begins_with_promises() {
+    let world = world();
+    let stream = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    ears.say(Attention::AtEase);
+    stream.beacon.set(Some(10));
+    ears.connection.listen(&Fake(Rc::clone(&world)));
+    assert!(world.heeds_beacons.get());
+    assert!(ears.hear(&[]).contains(&quiet(&stream, 10)));
+}
+
+#[test]
+fn time_stands_for_a_viewer_that_waits_again_until_new_streams_are_fetched() {
+    let world = world();
+    let old = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    ears.say(Attention::AtEase);
+    world.stream();
+    old.beacon.set(Some(50));
+    ears.say(Attention::Waiting);
+    let session = Change::Session(SESSION);
+    assert_eq!(ears.hear(&[session]), [Notification::NewStreams(SESSION)]);
+    ears.ask(&Command::GetNewStreams(SESSION));
+    assert_eq!(ears.hear(&[]), [quiet(&old, 50)]);
 }
 
 #[test]

@@ -20,6 +20,9 @@ type Bench = fn() -> anyhow::Result<()>;
 /// What can be measured, and how.
 const BENCHES: &[(&str, Bench)] = &[
     ("latency", || program("latency")),
+    ("relay", || program("relay")),
+    ("tldrs", || program("tldrs")),
+    ("replay", || program("replay")),
     ("viewer", || program("viewer")),
 ];
 

@@ -20,22 +20,35 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 pub(crate) fn run() -> anyhow::Result<()> {
     let relayd = relayd::cli::Arguments::command();
-    page(relayd.clone(), "8")?;
+    pages(relayd.clone(), "8")?;
     completions(relayd.clone(), "relayd")?;
     completions(relayd, REFERENCE)?;
-    let test_live = test_live::cli::Arguments::command();
-    page(test_live.clone(), "1")?;
-    completions(test_live, "test-live")
+    for program in [
+        consumer::cli::Arguments::command(),
+        test_live::cli::Arguments::command(),
+        tldrs::cli::Arguments::command(),
+    ] {
+        let name = program.get_name().to_owned();
+        pages(program.clone(), "1")?;
+        completions(program, &name)?;
+    }
+    Ok(())
 }
 
-/// The page of a program in this section of the manual.
-fn page(command: Command, section: &str) -> anyhow::Result<()> {
+/// A program, in this section of the manual: one page, and one for each of its commands.
+fn pages(mut program: Command, section: &str) -> anyhow::Result<()> {
     make(MAN)?;
-    let path = Path::new(MAN).join(format!("{}.{section}", command.get_name()));
-    let mut text = Vec::new();
-    Man::new(command).section(section).render(&mut text)?;
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("{}", path.display());
+    program.build();
+    let commands = program.get_subcommands().cloned();
+    let commands = commands.filter(|command| command.get_name() != "help");
+    for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
+        let man = Man::new(command).section(section);
+        let path = Path::new(MAN).join(man.get_filename());
+        let mut text = Vec::new();
+        man.render(&mut text)?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Reading a large trace from the page cache: `babeltrace2` and `test-live`, in turns.
 
-mod trace;
+pub(crate) mod trace;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
 }
 
 /// What all children that have ended have taken, in user and kernel mode.
-fn children_cpu() -> Duration {
+pub(crate) fn children_cpu() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     // The name may hold blanks; what follows it does not.
     let fields: Vec<&str> = stat
@@ -141,7 +141,8 @@ fn peak_memory(status: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn size(directory: &Path) -> u64 {
+/// Bytes of all files of a directory.
+pub(crate) fn size(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).unwrap();
     entries
         .map(|entry| entry.unwrap().metadata().unwrap().len())

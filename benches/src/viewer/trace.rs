@@ -17,7 +17,7 @@ const STREAMS: u64 = 4;
 const PACKET: usize = 256 << 10;
 
 /// Writes a trace of at least `bytes` to `directory`. How many events it has.
-pub(super) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
+pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
     fs::create_dir_all(directory)?;
     let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "bench"));
     let stream = metadata.stream(0).unwrap();

@@ -48,7 +48,7 @@ impl HostClock {
 
     /// Now.
     #[must_use]
-    pub fn now(self) -> Timestamp {
+    pub fn now() -> Timestamp {
         Timestamp(monotonic())
     }
 

@@ -25,6 +25,6 @@ mod streams;
 mod traces;
 
 pub use find::traces_below;
-pub use packets::StreamReader;
+pub use packets::{NextPacket, StreamReader};
 pub use streams::StreamFiles;
 pub use traces::{DirectoryError, TraceDirectory, open};

@@ -1,12 +1,23 @@
 //! Reads the packets of a stream from its files, one after the other.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::streams::{PacketPlace, StreamFiles};
 use super::traces::DirectoryError;
+
+/// What is known of a packet before it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextPacket {
+    /// In bytes, with padding.
+    pub bytes: u64,
+    /// In cycles: the stream's clock as the packet begins.
+    pub begin: Option<u64>,
+    /// In cycles: the stream's clock as the packet ends.
+    pub end: Option<u64>,
+}
 
 /// Reads the packets of one stream. Holds at most one file open.
 ///
@@ -30,6 +41,17 @@ impl StreamReader {
             current: None,
             broken: stream.broken.clone(),
         }
+    }
+
+    /// What is known of the packet that [`next`](Self::next) would read.
+    #[must_use]
+    pub fn peek(&self) -> Option<NextPacket> {
+        let packet = self.packets.as_slice().first()?;
+        Some(NextPacket {
+            bytes: packet.bytes,
+            begin: packet.begin,
+            end: packet.end,
+        })
     }
 
     /// Reads the next packet into `bytes`, in place of what is there. False: there is none.
@@ -65,11 +87,24 @@ impl StreamReader {
             let file = File::open(&packet.file).map_err(failed)?;
             self.open = Some((Arc::clone(&packet.file), file));
         }
-        let length = usize::try_from(packet.bytes).unwrap_or(usize::MAX);
-        bytes.resize(length, 0);
-        match &self.open {
-            Some((_, file)) => file.read_exact_at(bytes, packet.offset).map_err(failed),
+        match &mut self.open {
+            Some((_, file)) => read_at(file, packet.offset, packet.bytes, bytes).map_err(failed),
             None => Ok(()),
         }
     }
+}
+
+/// Reads so many bytes into the buffer as it is: what is about to be overwritten need not be zeros.
+fn read_at(file: &mut File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+    bytes.clear();
+    let whole = usize::try_from(length).unwrap_or(usize::MAX);
+    bytes
+        .try_reserve_exact(whole)
+        .map_err(|_| ErrorKind::OutOfMemory)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let read = file.take(length).read_to_end(bytes)? as u64;
+    if read < length {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
 }

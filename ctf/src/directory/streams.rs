@@ -35,7 +35,7 @@ pub(crate) struct PacketPlace {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) begin: Option<u64>,
-    end: Option<u64>,
+    pub(crate) end: Option<u64>,
     sequence: Option<u64>,
 }
 
@@ -44,6 +44,12 @@ impl StreamFiles {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.packets.iter().map(|packet| packet.bytes).sum()
+    }
+
+    /// How many packets there are.
+    #[must_use]
+    pub fn packets(&self) -> usize {
+        self.packets.len()
     }
 
     /// The time of its first packet's begin and of its last packet's end, in cycles.

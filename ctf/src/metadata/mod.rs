@@ -86,6 +86,12 @@ impl Metadata {
         }
     }
 
+    /// Whether it is written in JSON, as that of CTF 2 is; not before its first byte is known.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        matches!(self.form, Some(Form::Json(_)))
+    }
+
     /// Reads all of it.
     ///
     /// # Errors

@@ -121,6 +121,10 @@ impl Relay for View {
             self.registry.listen(&self.ear);
         }
     }
+
+    fn heed_beacons(&self, on: bool) {
+        self.inbox.heed_beacons(on);
+    }
 }
 
 fn listed(session: &Session) -> ListedSession {

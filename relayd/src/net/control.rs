@@ -77,6 +77,7 @@ async fn converse(
         }
         let left = input.len();
         received.keep(left);
+        let is_answered = !replies.is_empty();
         send(socket, &mut replies, patience.unread).await?;
         failed?;
         if !needs_more {
@@ -88,10 +89,13 @@ async fn converse(
             let in_command = connection.in_command(received.bytes());
             in_command.then_some(patience.producer)
         };
+        if !is_answered {
+            // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
+            // acknowledgement. With an answer it leaves anyway.
+            let _ = set_tcp_quickack(&*socket, true);
+        }
         if !received.more(socket, wait, stop).await? {
             return Ok(());
         }
-        // Producers of LTTng leave Nagle's algorithm on and wait for every acknowledgement.
-        let _ = set_tcp_quickack(&*socket, true);
     }
 }

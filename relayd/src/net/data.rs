@@ -15,7 +15,7 @@ use crate::limits::MOST_RECEIVED_BYTES;
 use crate::registry::Registry;
 
 pub(super) async fn serve(
-    socket: TcpStream,
+    mut socket: TcpStream,
     peer: SocketAddr,
     registry: Arc<Registry>,
     patience: Patience,
@@ -27,7 +27,7 @@ pub(super) async fn serve(
     loop {
         let is_inside = decoder.in_packet() || !received.bytes().is_empty();
         match received
-            .more(&socket, is_inside.then_some(patience.producer), &stop)
+            .more(&mut socket, is_inside.then_some(patience.producer), &stop)
             .await
         {
             Ok(true) => {}

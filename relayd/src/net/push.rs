@@ -14,12 +14,16 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
+use viewer_proto::attention::AttentionReader;
 use viewer_proto::push::welcome;
 use viewer_proto::server::Connection;
 use wire::ViewerId;
 
 use crate::limits::{PUSH_PAUSE, PUSHED_BUFFER, PUSHED_BYTES, ROTATION_PAUSE};
 use crate::live::View;
+
+/// Room for what viewers say on push connections: a few bytes at a time.
+const HEARD_BYTES: usize = 64;
 
 /// The viewers that can be named.
 #[derive(Debug, Default)]
@@ -68,6 +72,8 @@ pub(super) struct Push {
     viewer: Option<ViewerId>,
     place: Arc<Place>,
     connection: Option<Handover>,
+    /// What the viewer says on it.
+    attention: AttentionReader,
     /// What has been said and not been sent.
     said: BytesMut,
     /// When something was sent last.
@@ -82,6 +88,7 @@ impl Push {
             viewer: None,
             place: Arc::default(),
             connection: None,
+            attention: AttentionReader::default(),
             said: BytesMut::new(),
             sent: Instant::now(),
         }
@@ -146,19 +153,28 @@ impl Push {
         let _ = sockopt::set_socket_send_buffer_size(socket, PUSHED_BUFFER);
         // The viewer may have lost the last one without our knowing: the newest counts.
         self.connection = Some(coming);
+        self.attention = AttentionReader::default();
         self.said.clear();
         welcome(&mut self.said);
         viewer.listen(view);
     }
 
-    /// Says what there is to say, as long as the viewer takes it.
+    /// Hears whether the viewer waits for promises. Says what there is to say, as long as the viewer
+    /// takes it.
     fn speak(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
         let Some(Handover { socket, .. }) = &self.connection else {
             return Ok(());
         };
-        match socket.try_read(&mut [0; 1]) {
+        // What is left is read the next time, which is at once.
+        let mut heard = [0; HEARD_BYTES];
+        match socket.try_read(&mut heard) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => return Err(io::Error::other("the viewer has said something")),
+            Ok(read) => {
+                let heard = self.attention.extend(heard.get(..read).unwrap_or_default());
+                if let Some(attention) = heard.map_err(io::Error::other)? {
+                    viewer.attend(attention, view);
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use thiserror::Error;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +53,7 @@ impl Received {
     /// what is there already. Gives whether there was more.
     pub(super) async fn more(
         &mut self,
-        socket: &TcpStream,
+        socket: &mut TcpStream,
         patience: Option<Duration>,
         stop: &CancellationToken,
     ) -> Result<bool, ReceiveError> {
@@ -79,20 +80,15 @@ impl Received {
     }
 
     /// Reads once. Takes no memory before there is something to read.
-    async fn read(&mut self, socket: &TcpStream) -> io::Result<usize> {
-        loop {
-            socket.readable().await?;
-            self.buffer.reserve(self.room);
-            match socket.try_read_buf(&mut self.buffer) {
-                Ok(read) => {
-                    if read >= self.room {
-                        self.room = (self.room * 2).min(self.most);
-                    }
-                    return Ok(read);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+    async fn read(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
+        socket.readable().await?;
+        self.buffer.reserve(self.room);
+        // `try_read_buf` would do, but this one remembers that a read which leaves room has taken
+        // all there was: to find that out costs another call for each command.
+        let read = socket.read_buf(&mut self.buffer).await?;
+        if read >= self.room {
+            self.room = (self.room * 2).min(self.most);
         }
+        Ok(read)
     }
 }

@@ -14,6 +14,8 @@ use viewer_proto::server::Change;
 pub struct Inbox {
     noted: Mutex<Vec<Arc<Ear>>>,
     wake: Notify,
+    /// Beacons are not noted.
+    ignores_beacons: AtomicBool,
 }
 
 /// A viewer's ear at one thing.
@@ -32,6 +34,12 @@ impl Inbox {
     /// Waits until something has changed since [`take`](Self::take).
     pub async fn changed(&self) {
         self.wake.notified().await;
+    }
+
+    /// Whether beacons are noted, as they are at first. Of those that are not, whoever looks for them
+    /// after this has returned finds the last.
+    pub fn heed_beacons(&self, on: bool) {
+        self.ignores_beacons.store(!on, Ordering::SeqCst);
     }
 
     /// What has changed. What changes from now on is noted anew, so that it is to be looked at
@@ -82,6 +90,13 @@ impl Ears {
     pub fn ring(&self) {
         self.0.iter().for_each(Ear::note);
     }
+
+    /// The same of a beacon, for those who care. To be called under the lock under which the beacon
+    /// is looked for.
+    pub fn ring_for_beacon(&self) {
+        let cares = |ear: &&Arc<Ear>| !ear.inbox.ignores_beacons.load(Ordering::SeqCst);
+        self.0.iter().filter(cares).for_each(Ear::note);
+    }
 }
 
 #[cfg(test)]
@@ -110,5 +125,24 @@ mod tests {
         second.remove(ear);
         second.ring();
         assert_eq!(inbox.take(), []);
+    }
+
+    #[test]
+    fn beacons_are_noted_for_those_who_care() {
+        let inboxes = [Arc::default(), Arc::default()];
+        let about = Change::Stream(StreamId(1));
+        let mut ears = Ears::default();
+        for inbox in &inboxes {
+            ears.add(&Ear::new(inbox, about));
+        }
+        let noted = || inboxes.each_ref().map(|inbox| inbox.take().len());
+        inboxes[0].heed_beacons(false);
+        ears.ring_for_beacon();
+        assert_eq!(noted(), [0, 1]);
+        ears.ring();
+        assert_eq!(noted(), [1, 1]);
+        inboxes[0].heed_beacons(true);
+        ears.ring_for_beacon();
+        assert_eq!(noted(), [1, 1]);
     }
 }

@@ -102,7 +102,7 @@ impl Published {
         state.class.get_or_insert(class);
         if until.is_some() && until != state.beacon {
             state.beacon = until;
-            state.ears.ring();
+            state.ears.ring_for_beacon();
         }
     }
 

@@ -95,12 +95,16 @@ impl Handle {
 
 /// Follows a relay. Its news ends with [`News::Failed`] or [`News::Done`], or when it is stopped.
 ///
+/// `is_held_back` says whether events are held back until it is certain that no earlier ones come,
+/// of this relay or any other source: if not, [`News::Quiet`] may come late.
+///
 /// # Errors
 /// If the system does not allow another thread.
 pub fn spawn(
     target: RelayTarget,
     options: Options,
     news: mpsc::Sender<News>,
+    is_held_back: watch::Receiver<bool>,
 ) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -110,6 +114,7 @@ pub fn spawn(
         target,
         options,
         news,
+        is_held_back,
         memory: Memory::default(),
         visit: None,
     };
@@ -127,6 +132,7 @@ struct Follower {
     target: RelayTarget,
     options: Options,
     news: mpsc::Sender<News>,
+    is_held_back: watch::Receiver<bool>,
     memory: Memory,
     visit: Option<Visit>,
 }
@@ -174,7 +180,8 @@ impl Follower {
 
     /// Follows the relay for as long as one connection lasts.
     async fn visit(&mut self, pause: &mut Duration, is_away: &mut bool) -> Result<(), AttachError> {
-        let begun = Visit::begin(&self.target, &self.options, self.news.clone()).await?;
+        let news = self.news.clone();
+        let begun = Visit::begin(&self.target, &self.options, news, &self.is_held_back).await?;
         let visit = self.visit.insert(begun);
         *pause = RETRY_FIRST;
         if std::mem::take(is_away) {

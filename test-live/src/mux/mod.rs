@@ -278,6 +278,12 @@ impl Mux {
         })
     }
 
+    /// Whether there is an event that is not shown until others promise that nothing comes before it.
+    #[must_use]
+    pub fn holds_back(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Shows the event of the stream that is first of those ready, and those after it while they come
     /// before all others. False: no more is wanted.
     fn show_first(

@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use wire::{SessionId, StreamId};
 
 use super::{At, Connection, Cursor};
+use crate::attention::Attention;
 use crate::metadata::MetadataStatus;
 use crate::push::{MetadataWaits, Notification, PacketsWait, Quiet};
 use crate::relay::{Ahead, Relay, Session};
@@ -37,6 +38,8 @@ pub(super) struct Push {
     rotating: Vec<StreamId>,
     /// Some session was, when it was last looked at.
     is_rotating: bool,
+    /// The viewer waits for no promise.
+    is_at_ease: bool,
 }
 
 /// What has been pushed of a stream.
@@ -65,6 +68,7 @@ impl<R: Relay> Connection<R> {
     /// A push connection has come: from now on the relay says what has [`changed`](Self::changed),
     /// beginning with everything there is.
     pub fn listen(&mut self, relay: &R) {
+        relay.heed_beacons(true);
         relay.listen(true);
         let mut push = Push {
             sessions: true,
@@ -95,6 +99,26 @@ impl<R: Relay> Connection<R> {
             cursor.at.listen(false);
         }
         self.push = None;
+    }
+
+    /// The viewer has said on the push connection whether it waits for promises.
+    pub fn attend(&mut self, attention: Attention, relay: &R) {
+        let Some(push) = &mut self.push else { return };
+        let is_at_ease = attention == Attention::AtEase;
+        if std::mem::replace(&mut push.is_at_ease, is_at_ease) == is_at_ease {
+            return;
+        }
+        relay.heed_beacons(!is_at_ease);
+        if is_at_ease {
+            return;
+        }
+        // What was not said of them meanwhile is said now.
+        for (id, cursor) in &mut self.cursors {
+            let may_be_quiet = matches!(cursor.at, At::Packets(_));
+            if may_be_quiet && !std::mem::replace(&mut cursor.pushed.is_listed, true) {
+                push.streams.push_back(*id);
+            }
+        }
     }
 
     /// Something may have changed. To be called at least once after each change.
@@ -186,7 +210,7 @@ impl<R: Relay> Connection<R> {
                 .any(|other| other.session.has_new_streams())
         };
         cursor.pushed.is_listed = false;
-        match cursor.news(id, has_new_streams) {
+        match cursor.news(id, push.is_at_ease, has_new_streams) {
             News::None => {}
             News::Some(notification) => notification.encode(to),
             News::Withheld => {
@@ -221,9 +245,10 @@ enum News {
 }
 
 impl<R: Relay> Cursor<R> {
-    /// What the viewer does not know of this stream. `has_new_streams` is asked after the stream,
-    /// which is published before the beacons that come after it.
-    fn news(&mut self, id: StreamId, has_new_streams: impl Fn() -> bool) -> News {
+    /// What the viewer does not know of this stream, without promises if it `is_at_ease`.
+    /// `has_new_streams` is asked after the stream, which is published before the beacons that come
+    /// after it.
+    fn news(&mut self, id: StreamId, is_at_ease: bool, has_new_streams: impl Fn() -> bool) -> News {
         let pushed = &mut self.pushed;
         let packets = match &mut self.at {
             At::Metadata(metadata) => {
@@ -248,6 +273,7 @@ impl<R: Relay> Cursor<R> {
                 }
                 News::Some(Notification::StreamOver(id))
             }
+            Ahead::Quiet { .. } if is_at_ease => News::None,
             Ahead::Quiet { until } => match until {
                 Some(until) if packets.is_beyond_promise(until) => {
                     if has_new_streams() {

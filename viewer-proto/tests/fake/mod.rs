@@ -48,6 +48,8 @@ pub(crate) struct World {
     pub(crate) published: RefCell<Vec<Published>>,
     /// What somebody listens to.
     pub(crate) heard: RefCell<HashSet<Change>>,
+    /// Whether beacons are among it.
+    pub(crate) heeds_beacons: Cell<bool>,
 }
 
 impl World {
@@ -166,6 +168,10 @@ impl Relay for Fake {
 
     fn listen(&self, on: bool) {
         self.0.listen(Change::Sessions, on);
+    }
+
+    fn heed_beacons(&self, on: bool) {
+        self.0.heeds_beacons.set(on);
     }
 }
 

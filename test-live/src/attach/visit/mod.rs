@@ -12,7 +12,7 @@ mod wait;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use viewer_proto::push::Notification;
 use viewer_proto::session::Seek;
@@ -117,12 +117,13 @@ impl Visit {
         target: &RelayTarget,
         options: &Options,
         news: mpsc::Sender<News>,
+        is_held_back: &watch::Receiver<bool>,
     ) -> Result<Self, AttachError> {
         let connection = Connection::open(target, options.connect_patience).await?;
         let push = match connection.identity() {
             // 0 is nobody.
             (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
-                Some(push::open(relay, viewer))
+                Some(push::open(relay, viewer, is_held_back.clone()))
             }
             _ => None,
         };

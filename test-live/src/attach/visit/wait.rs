@@ -109,36 +109,38 @@ impl Visit {
         true
     }
 
-    /// Waits until there may be something to ask for.
+    /// Waits until there may be something to ask for. Promises are passed on meanwhile.
     pub(super) async fn wait_for_news(&mut self, memory: &mut Memory) -> Result<(), AttachError> {
-        while let Some(pushed) = self.pushed_already() {
-            self.hear(pushed, memory).await?;
-        }
-        if !self.ready_streams().is_empty() {
-            // The push connection has a task of its own, which must have its turn.
-            tokio::task::yield_now().await;
-            return Ok(());
-        }
-        let due = self.pace.due.min(self.list_due);
-        if self.is_metadata_pushed || self.awaits_streams() {
-            return Ok(());
-        }
-        let is_full = self.streams.values().any(|stream| stream.may_have_packets);
-        let push = self.push.as_mut();
-        let woken = tokio::select! {
-            pushed = next_pushed(push) => Woken::Pushed(pushed),
-            () = self.room.taken(), if is_full => Woken::Due,
-            () = self.news.closed() => return Err(AttachError::Unheard),
-            () = sleep_until(due) => Woken::Due,
-        };
-        match woken {
-            Woken::Pushed(Some(pushed)) => self.hear(pushed, memory).await,
-            Woken::Pushed(None) => {
-                self.push = None;
-                self.pace.set_pushed(false, Instant::now());
-                Ok(())
+        loop {
+            while let Some(pushed) = self.pushed_already() {
+                self.hear(pushed, memory).await?;
             }
-            Woken::Due => Ok(()),
+            if !self.ready_streams().is_empty() {
+                // The push connection has a task of its own, which must have its turn.
+                tokio::task::yield_now().await;
+                return Ok(());
+            }
+            let due = self.pace.due.min(self.list_due);
+            if self.is_metadata_pushed || self.awaits_streams() {
+                return Ok(());
+            }
+            let is_full = self.streams.values().any(|stream| stream.may_have_packets);
+            let push = self.push.as_mut();
+            let woken = tokio::select! {
+                pushed = next_pushed(push) => Woken::Pushed(pushed),
+                () = self.room.taken(), if is_full => Woken::Due,
+                () = self.news.closed() => return Err(AttachError::Unheard),
+                () = sleep_until(due) => Woken::Due,
+            };
+            match woken {
+                Woken::Pushed(Some(pushed)) => self.hear(pushed, memory).await?,
+                Woken::Pushed(None) => {
+                    self.push = None;
+                    self.pace.set_pushed(false, Instant::now());
+                    return Ok(());
+                }
+                Woken::Due => return Ok(()),
+            }
         }
     }
 

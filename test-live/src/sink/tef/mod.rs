@@ -1,7 +1,8 @@
 //! A `trace.json` in Chrome's Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 //!
 //! Read in this order: `kind` (what becomes of which event class), `gather` (what is taken from
-//! an event's fields), `tracks` (the processes and threads that it is shown on).
+//! an event's fields), `tracks` (the processes and threads that it is shown on), `sent` (events that
+//! were of this format to begin with), `records` (the order in which all come out), `perfetto`.
 //!
 //! - Most events are instants, with the payload as `args` and the contexts in `args.context`.
 //! - Where both classes of a pair are declared (`X_begin` and `X_end`, `X_entry` and `X_exit`,
@@ -10,13 +11,19 @@
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
 //!
-//! An event belongs to the process and thread of its contexts `vpid`, `vtid` or `pid`, `tid`; else to
+//! - What programs have sent to a `tldrs` daemon comes out as it was sent, with all its members; its
+//!   times are those of the program unless [`SentTimes`] says otherwise.
+//!
+//! All but the last: an event belongs to the process and thread of its contexts `vpid`, `vtid` or `pid`, `tid`; else to
 //! the process of the trace's environment, or one that stands for the trace, and there to the CPU of
 //! its packet.
 
 mod gather;
 mod kind;
 mod own;
+mod perfetto;
+mod records;
+mod sent;
 #[cfg(test)]
 mod tests;
 mod tracks;
@@ -24,11 +31,14 @@ mod tracks;
 use std::collections::HashMap;
 use std::io::Write;
 
+use ::tef::event::write_microseconds;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 
 use self::gather::Gather;
 use self::kind::Kind;
+use self::records::{Records, When};
+use self::sent::{How, Sender};
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{hex, integer, lossy_string, string};
 use super::{Origin, Sink, SinkError};
@@ -38,6 +48,8 @@ use crate::attach::TraceKey;
 const FULL: usize = 64 << 10;
 const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const END: &[u8] = b"\n]}\n";
+/// The same, if something has been subtracted from all times.
+const END_WITH_ORIGIN: &[u8] = b"\n],\"metadata\":{\"ts_origin_us\":";
 
 /// How times are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,13 +62,37 @@ pub enum Times {
     SinceFirst,
 }
 
+/// The times of events that programs have sent in this format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SentTimes {
+    /// As the program has written them, on whatever clock.
+    #[default]
+    Producer,
+    /// When they arrived at the daemon, on the clock of all other events; of a slice that is its end.
+    Arrival,
+}
+
+/// How events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Of events that come from elsewhere.
+    pub times: Times,
+    /// Of events that were sent in this format.
+    pub sent: SentTimes,
+    /// Whether what ui.perfetto.dev would take amiss is said otherwise, and all is held until the end to
+    /// come in order, since the first event.
+    pub perfetto: bool,
+}
+
 /// Writes one record for each event, within one object that [`finish`](Sink::finish) closes; it is
 /// also closed when it is dropped.
 #[derive(Debug)]
 pub struct Tef<W: Write> {
     out: W,
-    buffer: Vec<u8>,
-    times: Times,
+    records: Records,
+    /// Members of the record that is being written.
+    members: Vec<u8>,
+    options: Options,
     first: Option<i64>,
     /// Of the last event that had one.
     now: i64,
@@ -65,24 +101,25 @@ pub struct Tef<W: Write> {
     kinds: HashMap<(TraceKey, u64, u64), Kind>,
     /// How many event classes a stream class had when `kinds` was filled.
     declared: HashMap<(TraceKey, u64), usize>,
-    any: bool,
+    sender: Sender,
     finished: bool,
 }
 
 impl<W: Write> Tef<W> {
     /// Into `out`, which needs no buffer of its own.
-    pub fn new(out: W, times: Times) -> Self {
+    pub fn new(out: W, options: Options) -> Self {
         Self {
             out,
-            buffer: BEGIN.to_vec(),
-            times,
+            records: Records::new(BEGIN.to_vec(), options.perfetto),
+            members: Vec::new(),
+            options,
             first: None,
             now: 0,
             tracks: Tracks::default(),
             gather: Gather::default(),
             kinds: HashMap::new(),
             declared: HashMap::new(),
-            any: false,
+            sender: Sender::default(),
             finished: false,
         }
     }
@@ -99,27 +136,43 @@ impl<W: Write> Tef<W> {
         self.gather.begin(kind.is_own());
         visit(&mut self.gather)?;
         self.now = time.unwrap_or(self.now);
-        let base = match self.times {
+        let base = match self.options.times {
             Times::Absolute => 0,
             Times::SinceFirst => *self.first.get_or_insert(self.now),
         };
         let time = i128::from(self.now) - i128::from(base);
         let identity = &self.gather.identity;
         let track = self.tracks.track(identity, environment, origin, |record| {
-            separate(&mut self.any, &mut self.buffer);
-            self.buffer.extend_from_slice(record);
+            let name = When {
+                is_metadata: true,
+                ..When::default()
+            };
+            self.records.add(name, record);
         });
-        separate(&mut self.any, &mut self.buffer);
-        write_event(&mut self.buffer, name, kind, time, track, &self.gather);
-        if self.buffer.len() >= FULL {
+        self.members.clear();
+        write_event(&mut self.members, name, kind, track, &self.gather);
+        let when = When {
+            ts: Some(time),
+            dur: match kind {
+                Kind::Record => self.gather.own.duration.into(),
+                _ => 0,
+            },
+            is_metadata: false,
+        };
+        self.records.add(when, &self.members);
+        self.drain_if_full()
+    }
+
+    fn drain_if_full(&mut self) -> Result<(), SinkError> {
+        if self.records.buffer.len() >= FULL {
             self.drain()?;
         }
         Ok(())
     }
 
     fn drain(&mut self) -> Result<(), SinkError> {
-        let written = self.out.write_all(&self.buffer);
-        self.buffer.clear();
+        let written = self.out.write_all(&self.records.buffer);
+        self.records.buffer.clear();
         Ok(written?)
     }
 
@@ -144,20 +197,8 @@ impl<W: Write> Tef<W> {
     }
 }
 
-fn separate(any: &mut bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(if *any { b",\n" } else { b"\n" });
-    *any = true;
-}
-
-/// Writes one record.
-fn write_event(
-    out: &mut Vec<u8>,
-    name: &str,
-    kind: &Kind,
-    time: i128,
-    track: Track,
-    gather: &Gather,
-) {
+/// Writes the members of one record, but not its `ts`.
+fn write_event(out: &mut Vec<u8>, name: &str, kind: &Kind, track: Track, gather: &Gather) {
     let own = &gather.own;
     let phase: &[u8] = match kind {
         Kind::Record => own.phase(),
@@ -167,7 +208,7 @@ fn write_event(
         Kind::End(_) | Kind::FunctionExit if kind.fits(track) => b"E",
         _ => b"i",
     };
-    out.extend_from_slice(b"{\"ph\":");
+    out.extend_from_slice(b"\"ph\":");
     lossy_string(phase, out);
     out.extend_from_slice(b",\"name\":");
     let mut category = name
@@ -199,15 +240,13 @@ fn write_event(
         out.extend_from_slice(b",\"cat\":");
         lossy_string(category, out);
     }
-    out.extend_from_slice(b",\"ts\":");
-    microseconds(time, out);
     if phase == b"i" || phase == b"I" {
         out.extend_from_slice(b",\"s\":\"t\"");
     }
     if matches!(kind, Kind::Record) {
         if phase == b"X" {
             out.extend_from_slice(b",\"dur\":");
-            microseconds(i128::from(own.duration), out);
+            write_microseconds(i128::from(own.duration), out);
         }
         if own.flow != 0 {
             let member: &[u8] = if phase == b"X" {
@@ -226,23 +265,7 @@ fn write_event(
     integer(track.thread, out);
     out.extend_from_slice(b",\"args\":{");
     gather.write_arguments(out);
-    out.extend_from_slice(b"}}");
-}
-
-/// Nanoseconds as microseconds with three decimals.
-fn microseconds(time: i128, out: &mut Vec<u8>) {
-    if time < 0 {
-        out.push(b'-');
-    }
-    let time = time.unsigned_abs();
-    integer(time / 1000, out);
-    let rest = time % 1000;
-    if rest > 0 {
-        out.push(b'.');
-        for place in [100, 10, 1] {
-            integer(rest / place % 10, out);
-        }
-    }
+    out.push(b'}');
 }
 
 /// Without leading zeros.
@@ -259,6 +282,15 @@ fn hex_number(value: u64, out: &mut Vec<u8>) {
 
 impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
+        if Sender::knows(event.class().name().unwrap_or_default()) {
+            let how = How {
+                times: self.options.sent,
+                perfetto: self.options.perfetto,
+            };
+            if self.sender.show(event, how, &mut self.records)? {
+                return self.drain_if_full();
+            }
+        }
         let kind = self.kind(event, origin.trace.key);
         let trace = event.trace();
         let text = |name| match trace.environment_value(name) {
@@ -287,7 +319,16 @@ impl<W: Write> Sink for Tef<W> {
     fn finish(&mut self) -> Result<(), SinkError> {
         if !self.finished {
             self.finished = true;
-            self.buffer.extend_from_slice(END);
+            let origin = self.records.write_held();
+            let out = &mut self.records.buffer;
+            match origin {
+                Some(origin) => {
+                    out.extend_from_slice(END_WITH_ORIGIN);
+                    write_microseconds(origin, out);
+                    out.extend_from_slice(b"}}\n");
+                }
+                None => out.extend_from_slice(END),
+            }
         }
         self.flush()
     }

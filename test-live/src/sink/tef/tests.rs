@@ -10,7 +10,13 @@ use crate::sink::tests_support::{Place, labels, plain};
 /// What is written of some events.
 fn records(times: Times, events: impl FnOnce(&mut Tef<&mut Vec<u8>>)) -> Vec<Value> {
     let mut out = Vec::new();
-    let mut tef = Tef::new(&mut out, times);
+    let mut tef = Tef::new(
+        &mut out,
+        Options {
+            times,
+            ..Options::default()
+        },
+    );
     events(&mut tef);
     tef.finish().unwrap();
     drop(tef);
@@ -362,7 +368,7 @@ fn a_trace_of_no_events_and_one_that_is_dropped_are_whole() {
     assert!(records(Times::Absolute, |_| ()).is_empty());
     let mut out = Vec::new();
     let place = Place::new("a", "s");
-    let mut tef = Tef::new(&mut out, Times::Absolute);
+    let mut tef = Tef::new(&mut out, Options::default());
     let none = Environment::default();
     tef.shown("e", &Kind::Instant, None, none, place.origin(), |_| Ok(()))
         .unwrap();

@@ -138,7 +138,7 @@ impl Tracks {
     fn write_name(&mut self, what: &str, process: i64, thread: i64, name: &[u8]) {
         let out = &mut self.record;
         out.clear();
-        out.extend_from_slice(b"{\"ph\":\"M\",\"name\":\"");
+        out.extend_from_slice(b"\"ph\":\"M\",\"name\":\"");
         out.extend_from_slice(what.as_bytes());
         out.extend_from_slice(b"\",\"pid\":");
         integer(process, out);
@@ -146,6 +146,6 @@ impl Tracks {
         integer(thread, out);
         out.extend_from_slice(b",\"args\":{\"name\":");
         lossy_string(name, out);
-        out.extend_from_slice(b"}}");
+        out.push(b'}');
     }
 }

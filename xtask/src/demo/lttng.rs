@@ -1,12 +1,10 @@
 //! The main job, live, on defaults: a real program traced by LTTng, its events streamed to our
 //! relay and shown while they happen, the trace left on disk.
 
-use std::io::Write;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{bail, ensure};
-use clap::Args;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::built;
 use tests::lab::Lab;
@@ -18,13 +16,7 @@ use tests::viewer::{Viewer, hostname};
 
 use crate::packages;
 
-/// What is shown.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Events that the traced program emits
-    #[arg(long, default_value_t = 60)]
-    events: usize,
-}
+use super::Shown;
 
 /// Between two events.
 const PAUSE_US: u32 = 100_000;
@@ -32,7 +24,7 @@ const PAUSE_US: u32 = 100_000;
 const LIVE_TIMER_US: u32 = 100_000;
 const SESSION: &str = "demo";
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(super) fn run(events: usize) -> anyhow::Result<()> {
     packages::provide()?;
     eprintln!("xtask: building relayd, test-live and a small program to be traced");
     built::relayd();
@@ -68,8 +60,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Viewer::connect(relay.live).wait_for_listed(SESSION, |session| session.viewers == 1);
 
     daemon.lttng(&["start", SESSION]);
-    println!("$ lttng start; tracee {}\n", options.events);
-    let traced = tracee::start(&lab, options.events, PAUSE_US, "demo");
+    println!("$ lttng start; tracee {}\n", events);
+    let traced = tracee::start(&lab, events, PAUSE_US, "demo");
     let shown = show(viewer, traced, &daemon)?;
 
     let on_disk = Babeltrace::Two.read(&relay.output).succeeded();
@@ -78,18 +70,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         "relayd did not end in good order"
     );
     let directory = lab.keep();
-    println!(
-        "\n{} events emitted, {} shown live,",
-        options.events,
-        shown.len()
-    );
+    println!("\n{} events emitted, {} shown live,", events, shown.len());
     println!(
         "{} in the trace, says babeltrace2. To see them again:\n$ {} {}",
         on_disk.len(),
         built::test_live().display(),
         directory.join("output").display()
     );
-    if !numbers(&shown).into_iter().eq(0..options.events) || shown != on_disk {
+    if !numbers(&shown).into_iter().eq(0..events) || shown != on_disk {
         bail!("they should be the same");
     }
     Ok(())
@@ -98,35 +86,20 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// Prints what the viewer prints, as it comes; destroys the session when the traced program has
 /// ended, and gives all lines when the viewer has.
 fn show(
-    mut viewer: Process,
+    viewer: Process,
     traced: Process,
     daemon: &SessionDaemon<'_>,
 ) -> anyhow::Result<Vec<String>> {
     let begun = Instant::now();
     let mut traced = Some(traced);
-    let mut printed = 0;
-    loop {
-        let is_running = viewer.is_running();
-        let lines = viewer.stdout();
-        let mut out = std::io::stdout().lock();
-        for line in lines.iter().skip(printed) {
-            writeln!(out, "{line}")?;
-        }
-        printed = lines.len();
-        if !is_running {
-            break;
-        }
+    let mut shown = Shown::new(viewer);
+    while shown.more()? {
         if let Some(ended) = traced.take_if(|traced| !traced.is_running()) {
             ended.wait().succeeded();
             daemon.lttng(&["destroy", SESSION]);
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
-    let lines = viewer.wait().succeeded();
-    lines
-        .iter()
-        .skip(printed)
-        .for_each(|line| println!("{line}"));
+    let lines = shown.end()?;
     println!(
         "\nThe session has ended after {:.1} s, and so has the viewer.",
         begun.elapsed().as_secs_f32()

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use viewer_proto::attention::{Attention, AttentionReader};
 use viewer_proto::command::CommandHeader;
 use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::metadata::{MetadataHead, MetadataStatus};
@@ -31,10 +32,14 @@ pub(crate) struct World {
     pub(crate) asked: Vec<Command>,
     /// Replies that stand in for the right ones, to the next commands of that sort. Empty: hang up.
     pub(crate) instead: HashMap<u32, VecDeque<Vec<u8>>>,
+    /// Tracefiles that do not hold what [`is_packet`] knows.
+    pub(crate) files: HashMap<u64, Vec<u8>>,
     /// Most bytes in a reply to `GET_PACKET`.
     pub(crate) most_bytes: u32,
     /// To the next push connection.
     pub(crate) pushes: Pushes,
+    /// What was said on push connections.
+    pub(crate) attentions: Vec<Attention>,
     /// Connections for commands so far.
     pub(crate) connections: u32,
 }
@@ -157,8 +162,10 @@ impl Fake {
             streams: HashMap::new(),
             asked: Vec::new(),
             instead: HashMap::new(),
+            files: HashMap::new(),
             most_bytes: u32::MAX,
             pushes: Pushes::No,
+            attentions: Vec::new(),
             connections: 0,
         }));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -224,7 +231,7 @@ impl Fake {
     }
 }
 
-fn serve(mut socket: TcpStream, world: &Mutex<World>) {
+fn serve(mut socket: TcpStream, world: &Arc<Mutex<World>>) {
     loop {
         let mut header = [0; 16];
         if socket.read_exact(&mut header).is_err() {
@@ -235,12 +242,13 @@ fn serve(mut socket: TcpStream, world: &Mutex<World>) {
         let mut body = vec![0; code.size()];
         socket.read_exact(&mut body).unwrap();
         let command = Command::decode(code, &body).unwrap();
-        let mut world = world.lock().unwrap();
+        let shared = world;
+        let mut world = shared.lock().unwrap();
         if let Command::Connect(connect) = &command {
             if connect.kind != 1 {
                 let pushes = std::mem::replace(&mut world.pushes, Pushes::No);
                 drop(world);
-                return push(socket, pushes);
+                return push(socket, pushes, Arc::clone(shared));
             }
             world.connections += 1;
         }
@@ -258,13 +266,21 @@ fn serve(mut socket: TcpStream, world: &Mutex<World>) {
     }
 }
 
-fn push(mut socket: TcpStream, pushes: Pushes) {
+fn push(mut socket: TcpStream, pushes: Pushes, world: Arc<Mutex<World>>) {
     let Pushes::When(notifications) = pushes else {
         return;
     };
     let mut bytes = Vec::new();
     welcome(&mut bytes);
     socket.write_all(&bytes).unwrap();
+    let mut said = socket.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let (mut reader, mut bytes) = (AttentionReader::default(), [0; 8]);
+        while said.read_exact(&mut bytes).is_ok() {
+            let attention = reader.extend(&bytes).unwrap();
+            world.lock().unwrap().attentions.extend(attention);
+        }
+    });
     for notification in notifications {
         let mut bytes = Vec::new();
         notification.encode(&mut bytes);
@@ -332,7 +348,14 @@ impl World {
                 let status = PacketStatus::Ok;
                 let flags = 0;
                 PacketHead { status, len, flags }.write(&mut to);
-                to.extend((0..u64::from(len)).map(|at| byte(ask.stream.0, ask.offset.0 + at)));
+                let begin = ask.offset.0;
+                match self.files.get(&ask.stream.0) {
+                    Some(file) => {
+                        let begin = usize::try_from(begin).unwrap();
+                        to.extend(file.iter().skip(begin).take(len as usize));
+                    }
+                    None => to.extend((0..u64::from(len)).map(|at| byte(ask.stream.0, begin + at))),
+                }
             }
             Command::DetachSession(_) => DetachStatus::Ok.write(&mut to),
         }

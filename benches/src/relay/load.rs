@@ -1,0 +1,260 @@
+//! Producers that send as fast as the relay takes it.
+
+use std::io::{IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use relay_proto::command::CommandCode;
+use relay_proto::index::SendIndex;
+use relay_proto::{ControlHeader, DataHeader};
+use tests::producer::{Producer, index, live_session};
+use tests::relay::Relay;
+use wire::{Field, SeqNum, StreamId};
+
+use crate::cost::cpu;
+
+/// How a producer waits for the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// For the answer to each index, as LTTng's does.
+    OneUnderWay,
+    /// For none before so many are under way.
+    Pipelined,
+}
+
+/// Indexes under way, in the manner of our producer.
+const WINDOW: u64 = 1024;
+/// Small packets that go in one call then.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// What is sent.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) what: &'static str,
+    /// For throughput and cost, beside the reference.
+    pub(super) aims: [&'static str; 2],
+    pub(super) producers: usize,
+    /// Of each producer.
+    pub(super) streams: usize,
+    /// Bytes of each packet.
+    pub(super) packet: usize,
+    /// In all.
+    pub(super) bytes: usize,
+    pub(super) manner: Manner,
+}
+
+/// What it took.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) taken: Duration,
+    pub(super) relay_cpu: Duration,
+}
+
+impl Load {
+    pub(super) fn run(&self, relay: &mut Relay) -> Done {
+        let senders: Vec<_> = (0..self.producers)
+            .map(|number| Sender::open(relay, &format!("load-{number}"), self))
+            .collect();
+        let id = relay.process().id();
+        let start = Arc::new(Barrier::new(senders.len() + 1));
+        let running: Vec<_> = senders
+            .into_iter()
+            .map(|mut sender| {
+                let start = Arc::clone(&start);
+                thread::spawn(move || {
+                    start.wait();
+                    sender.send_all();
+                    sender
+                })
+            })
+            .collect();
+        let before = cpu(id);
+        start.wait();
+        let begun = Instant::now();
+        let senders: Vec<_> = running
+            .into_iter()
+            .map(|sender| sender.join().unwrap())
+            .collect();
+        let taken = begun.elapsed();
+        let relay_cpu = cpu(id) - before;
+        senders.into_iter().for_each(|mut sender| sender.end());
+        Done { taken, relay_cpu }
+    }
+}
+
+/// One producer.
+pub(super) struct Sender {
+    producer: Producer,
+    streams: Vec<StreamId>,
+    /// Packets of each stream so far.
+    sent: u64,
+    /// Packets of each stream in all.
+    packets: u64,
+    payload: Vec<u8>,
+    manner: Manner,
+}
+
+impl Sender {
+    pub(super) fn open(relay: &Relay, name: &str, load: &Load) -> Self {
+        let mut producer = Producer::open(relay, live_session(name));
+        let channels: Vec<_> = (0..load.streams)
+            .map(|at| format!("channel_{at}"))
+            .collect();
+        let channels: Vec<_> = channels.iter().map(String::as_str).collect();
+        let streams = producer.add_trace("trace", &channels);
+        let is_ours = load.manner == Manner::Pipelined;
+        producer.data.set_nodelay(is_ours).unwrap();
+        producer.control().set_nodelay(is_ours).unwrap();
+        Self {
+            producer,
+            packets: (load.bytes / load.packet / load.producers / load.streams) as u64,
+            streams,
+            sent: 0,
+            payload: vec![0x5a; load.packet],
+            manner: load.manner,
+        }
+    }
+
+    pub(super) fn send_all(&mut self) {
+        match self.manner {
+            Manner::OneUnderWay => {
+                for _ in 0..self.packets {
+                    self.send_round();
+                }
+            }
+            Manner::Pipelined => self.send_pipelined(),
+        }
+    }
+
+    /// A packet of each stream, each answered before the next.
+    pub(super) fn send_round(&mut self) {
+        for at in 0..self.streams.len() {
+            self.send_one(at);
+        }
+        self.sent += 1;
+    }
+
+    /// The next packet of a stream, as LTTng sends it: header, payload, then the index.
+    fn send_one(&mut self, at: usize) {
+        let stream = self.streams[at];
+        let mut head = Vec::with_capacity(DataHeader::SIZE);
+        self.header(stream, self.sent).write(&mut head);
+        self.producer.data.write_all(&head).unwrap();
+        self.producer.data.write_all(&self.payload).unwrap();
+        let mut command = Vec::with_capacity(INDEX_BYTES);
+        self.write_index(stream, self.sent, &mut command);
+        let mut control = self.producer.control();
+        control.write_all(&command).unwrap();
+        read_ok(control, 1);
+    }
+
+    fn send_pipelined(&mut self) {
+        let mut acknowledged = 0;
+        let mut under_way = 0;
+        let batch = (BATCH_BYTES / self.payload.len()).max(1) as u64;
+        let (mut heads, mut commands) = (Vec::new(), Vec::new());
+        let total = self.packets * self.streams.len() as u64;
+        let mut next = 0;
+        while next < total {
+            let count = batch.min(total - next);
+            heads.clear();
+            commands.clear();
+            for number in next..next + count {
+                let stream = self.streams[(number % self.streams.len() as u64) as usize];
+                let seq = number / self.streams.len() as u64;
+                self.header(stream, seq).write(&mut heads);
+                self.write_index(stream, seq, &mut commands);
+            }
+            let mut slices: Vec<_> = heads
+                .chunks(DataHeader::SIZE)
+                .flat_map(|head| [IoSlice::new(head), IoSlice::new(&self.payload)])
+                .collect();
+            write_all_vectored(&mut self.producer.data, &mut slices);
+            let mut control = self.producer.control();
+            control.write_all(&commands).unwrap();
+            next += count;
+            under_way += count;
+            while under_way >= WINDOW {
+                let read = read_some(control);
+                under_way -= read;
+                acknowledged += read;
+            }
+        }
+        let control = self.producer.control();
+        while acknowledged < total {
+            acknowledged += read_some(control);
+        }
+        self.sent = self.packets;
+    }
+
+    fn header(&self, stream: StreamId, seq: u64) -> DataHeader {
+        DataHeader {
+            circuit: 0,
+            stream,
+            seq: SeqNum(seq),
+            data_size: u32::try_from(self.payload.len()).unwrap(),
+            padding_size: 0,
+        }
+    }
+
+    fn write_index(&self, stream: StreamId, seq: u64, to: &mut Vec<u8>) {
+        ControlHeader {
+            circuit: 0,
+            data_size: (INDEX_BYTES - ControlHeader::SIZE) as u64,
+            code: CommandCode::SendIndex.code(),
+            code_version: 0,
+        }
+        .write(to);
+        SendIndex {
+            stream,
+            seq: Some(SeqNum(seq)),
+            packet: index(seq, self.payload.len() as u64),
+        }
+        .write(to);
+    }
+
+    pub(super) fn end(&mut self) {
+        for stream in std::mem::take(&mut self.streams) {
+            self.producer.close(stream, self.sent.checked_sub(1));
+        }
+    }
+}
+
+/// A `SEND_INDEX` as a whole.
+const INDEX_BYTES: usize = ControlHeader::SIZE + SendIndex::SIZE;
+
+/// The answer to an index that was taken.
+const OK: [u8; 4] = [0, 0, 0, 10];
+
+fn read_ok(mut control: &TcpStream, answers: usize) {
+    let mut bytes = vec![0; answers * OK.len()];
+    control.read_exact(&mut bytes).unwrap();
+    assert!(bytes.chunks(OK.len()).all(|answer| answer == OK));
+}
+
+/// Reads the answers that are there, at least one, and gives how many.
+fn read_some(mut control: &TcpStream) -> u64 {
+    let mut bytes = [0; 4096];
+    let mut read = 0;
+    loop {
+        let more = control.read(&mut bytes[read..]).unwrap();
+        assert!(more > 0, "the relay hung up");
+        read += more;
+        if read.is_multiple_of(OK.len()) {
+            break;
+        }
+    }
+    assert!(bytes[..read].chunks(OK.len()).all(|answer| answer == OK));
+    (read / OK.len()) as u64
+}
+
+fn write_all_vectored(to: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) {
+    while !slices.is_empty() {
+        // No more than the system takes at once.
+        let most = slices.len().min(1024);
+        let written = to.write_vectored(&slices[..most]).unwrap();
+        IoSlice::advance_slices(&mut slices, written);
+    }
+}

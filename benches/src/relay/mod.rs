@@ -1,0 +1,213 @@
+//! The relay beside `lttng-relayd`: the same load on either in turns, output in memory.
+//!
+//! The load comes from producers made of `relay-proto`, in the manner of LTTng's (one index under way,
+//! Nagle's algorithm left on) and in that of ours (many under way). What is compared is the ratio: a
+//! machine that is slow for a moment is slow for both.
+
+mod crowd;
+mod latency;
+mod load;
+mod viewers;
+
+use std::path::Path;
+
+use tests::lab::Lab;
+use tests::relay::Relay;
+
+use load::{Load, Manner};
+
+/// How often each relay has its turn.
+const ROUNDS: usize = 3;
+
+/// Where relays write, if it is there: a file system in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// Which relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Reference,
+    Ours,
+}
+
+impl Which {
+    fn start(self, lab: &Lab) -> Relay {
+        match self {
+            Self::Reference => Relay::start_reference(lab),
+            Self::Ours => Relay::start(lab),
+        }
+    }
+}
+
+/// A row of the table: what is measured, in what, and what is aimed at.
+struct Row {
+    what: &'static str,
+    unit: &'static str,
+    aim: &'static str,
+}
+
+/// Prints a table.
+pub(crate) fn run() {
+    let only = std::env::args().nth(2);
+    if Path::new(MEMORY).is_dir() && std::env::var_os("TMPDIR").is_none() {
+        println!("# output in the default temporary directory: TMPDIR={MEMORY} keeps disks out");
+    }
+    println!("# in turns, {ROUNDS} rounds each; medians, and how far rounds lie apart");
+    println!(
+        "{:<44} {:>12} {:>12} {:>7}  {:>9}  {:<8}",
+        "", "lttng-relayd", "relayd", "ratio", "spread", "aim"
+    );
+    let is_chosen = |name: &str| only.as_deref().is_none_or(|only| name.contains(only));
+    for load in LOADS {
+        if is_chosen(load.what) {
+            loaded(load);
+        }
+    }
+    for (name, part) in PARTS {
+        if is_chosen(name) {
+            part();
+        }
+    }
+}
+
+/// What is not a matter of throughput alone.
+const PARTS: &[(&str, fn())] = &[
+    ("latency", latency::run),
+    ("viewers", viewers::run),
+    ("idle streams", crowd::idle_streams),
+    ("connections", crowd::connections),
+];
+
+const MIB: usize = 1 << 20;
+
+const LOADS: &[Load] = &[
+    Load {
+        what: "1 x 1 MiB packets, one producer",
+        aims: ["1.25x", "0.8x"],
+        producers: 1,
+        streams: 1,
+        packet: MIB,
+        bytes: 2048 * MIB,
+        manner: Manner::OneUnderWay,
+    },
+    Load {
+        what: "8 x 256 KiB, one producer",
+        aims: ["1.25x", "0.8x"],
+        producers: 1,
+        streams: 8,
+        packet: 256 << 10,
+        bytes: 2048 * MIB,
+        manner: Manner::OneUnderWay,
+    },
+    Load {
+        what: "4 KiB, one producer",
+        aims: ["1.4x", "0.7x"],
+        producers: 1,
+        streams: 4,
+        packet: 4096,
+        bytes: 160 * MIB,
+        manner: Manner::OneUnderWay,
+    },
+    Load {
+        what: "4 KiB, 8 producers",
+        aims: ["2.5x", "0.5x"],
+        producers: 8,
+        streams: 4,
+        packet: 4096,
+        bytes: 240 * MIB,
+        manner: Manner::OneUnderWay,
+    },
+    Load {
+        what: "4 KiB, one producer, pipelined",
+        aims: ["", "0.25x"],
+        producers: 1,
+        streams: 4,
+        packet: 4096,
+        bytes: 400 * MIB,
+        manner: Manner::Pipelined,
+    },
+    Load {
+        what: "64 KiB, 8 producers",
+        aims: ["2x", "0.65x"],
+        producers: 8,
+        streams: 4,
+        packet: 64 << 10,
+        bytes: 2048 * MIB,
+        manner: Manner::OneUnderWay,
+    },
+];
+
+fn loaded(load: &Load) {
+    let mut speed = Turns::default();
+    let mut cost = Turns::default();
+    for _ in 0..ROUNDS {
+        for which in [Which::Reference, Which::Ours] {
+            let lab = Lab::new();
+            let mut relay = which.start(&lab);
+            let done = load.run(&mut relay);
+            let packets = (load.bytes / load.packet) as f64;
+            speed.add(which, load.bytes as f64 / 1e6 / done.taken.as_secs_f64());
+            cost.add(which, done.relay_cpu.as_secs_f64() * 1e6 / packets);
+            drop(relay);
+        }
+    }
+    let [speed_aim, cost_aim] = load.aims;
+    let row = |unit, aim| Row {
+        what: load.what,
+        unit,
+        aim,
+    };
+    speed.print(&row("MB/s", speed_aim));
+    cost.print(&row("CPU us/packet", cost_aim));
+}
+
+/// The figures of both relays, round by round.
+#[derive(Debug, Default)]
+struct Turns {
+    reference: Vec<f64>,
+    ours: Vec<f64>,
+}
+
+impl Turns {
+    fn add(&mut self, which: Which, value: f64) {
+        match which {
+            Which::Reference => self.reference.push(value),
+            Which::Ours => self.ours.push(value),
+        }
+    }
+
+    /// A row that the reference has no part in.
+    fn print_ours(mut ours: Vec<f64>, row: &Row) {
+        let value = median(&mut ours);
+        println!(
+            "{:<44} {:>12} {value:>12.1} {:>7}  {:>7.0} %  {:<8}",
+            format!("{}, {}", row.what, row.unit),
+            "-",
+            "",
+            spread(&ours) * 100.0,
+            row.aim,
+        );
+    }
+
+    fn print(mut self, row: &Row) {
+        let (theirs, ours) = (median(&mut self.reference), median(&mut self.ours));
+        let spread = spread(&self.reference).max(spread(&self.ours));
+        println!(
+            "{:<44} {theirs:>12.1} {ours:>12.1} {:>6.2}x  {:>7.0} %  {:<8}",
+            format!("{}, {}", row.what, row.unit),
+            ours / theirs,
+            spread * 100.0,
+            row.aim,
+        );
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// How far the rounds lie apart, as a part of what they are.
+fn spread(sorted: &[f64]) -> f64 {
+    let (first, last) = (sorted[0], sorted[sorted.len() - 1]);
+    (last - first) / last.max(f64::MIN_POSITIVE)
+}

@@ -1,0 +1,102 @@
+//! How fast a trace goes from one disk to another: `consumer replay` into `lttng-relayd` and into
+//! `relayd`, in turns, and what each of them takes for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use tests::consumer::replay_command;
+use tests::lab::Lab;
+use tests::relay::Relay;
+
+use crate::viewer::{children_cpu, size, trace};
+
+/// At least so large.
+const TRACE_BYTES: u64 = 500_000_000;
+/// Turns, of which the median counts.
+const TURNS: usize = 5;
+
+/// What one run took.
+#[derive(Clone, Copy)]
+struct Run {
+    wall: Duration,
+    consumer_cpu: Duration,
+    relay_cpu: Duration,
+}
+
+pub(crate) fn run() {
+    let lab = Lab::new();
+    let directory = lab.path().join("trace");
+    eprintln!("writing a trace of {} MB", TRACE_BYTES / 1_000_000);
+    trace::write(&directory, TRACE_BYTES).unwrap();
+    let megabytes = size(&directory) as f64 / 1e6;
+    println!(
+        "{megabytes:.0} MB in packets of 256 KiB, {TURNS} turns; CPU seconds in user and kernel mode"
+    );
+    println!(
+        "{:<16}{:>8}{:>8}{:>14}{:>10}{:>18}",
+        "", "MB/s", "spread", "consumer CPU", "relay CPU", "MB/s of consumer"
+    );
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        theirs.push(measure(Relay::start_reference, &directory));
+        ours.push(measure(Relay::start, &directory));
+    }
+    for (name, mut runs) in [("lttng-relayd", theirs), ("relayd", ours)] {
+        runs.sort_by_key(|run| run.wall);
+        let Run {
+            wall,
+            consumer_cpu,
+            relay_cpu,
+        } = runs[runs.len() / 2];
+        let (first, last) = (runs.first().unwrap(), runs.last().unwrap());
+        println!(
+            "{name:<16}{:>8.0}{:>7.0}%{:>14.2}{:>10.2}{:>18.0}",
+            megabytes / wall.as_secs_f64(),
+            (last.wall.as_secs_f64() / first.wall.as_secs_f64() - 1.0) * 100.0,
+            consumer_cpu.as_secs_f64(),
+            relay_cpu.as_secs_f64(),
+            megabytes / consumer_cpu.as_secs_f64(),
+        );
+    }
+    println!(
+        "the spread is that of the slowest turn over the fastest; the last column: if it had only to wait for its CPU"
+    );
+}
+
+/// Replays the trace to a relay of its own, whose disk is empty.
+fn measure(start: impl FnOnce(&Lab) -> Relay, directory: &Path) -> Run {
+    let lab = Lab::new();
+    let mut relay = start(&lab);
+    let relay_process = PathBuf::from(format!("/proc/{}/stat", relay.process().id()));
+    // Built by now.
+    let mut replay = replay_command(&lab, &relay, "bench", directory);
+    let before = children_cpu();
+    let begin = Instant::now();
+    let status = replay.stderr(Stdio::null()).status().unwrap();
+    let wall = begin.elapsed();
+    assert!(status.success(), "{status}");
+    Run {
+        wall,
+        consumer_cpu: children_cpu() - before,
+        relay_cpu: process_cpu(&relay_process),
+    }
+}
+
+/// What a process has taken since it began.
+fn process_cpu(stat: &Path) -> Duration {
+    let stat = fs::read_to_string(stat).unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    // utime and stime, in hundredths of a second on every Linux there is.
+    let ticks: u64 = fields[11..13]
+        .iter()
+        .map(|field| field.parse::<u64>().unwrap())
+        .sum();
+    Duration::from_millis(ticks * 10)
+}

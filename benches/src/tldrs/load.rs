@@ -1,0 +1,77 @@
+//! Clients that send as fast as they can.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Of an event, with its line feed.
+pub(super) const EVENT_BYTES: usize = 84;
+
+/// What clients collect before they write, as the client library does.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Different events, sent again and again.
+const EVENTS: usize = 4096;
+
+/// How clients write.
+#[derive(Clone, Copy)]
+pub(super) enum Writes {
+    Chunks,
+    OneByOne,
+}
+
+/// Has so many clients send so many events each, to one trace.
+pub(super) fn run(socket: &Path, writes: Writes, clients: usize, events: usize) {
+    let text = text();
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            let text = text.as_bytes();
+            scope.spawn(move || {
+                let mut client = UnixStream::connect(socket).unwrap();
+                client.write_all(b"OPEN load\n").unwrap();
+                match writes {
+                    Writes::Chunks => in_chunks(&mut client, text, events * EVENT_BYTES),
+                    Writes::OneByOne => {
+                        for event in text.chunks(EVENT_BYTES).cycle().take(events) {
+                            client.write_all(event).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Cut where it happens, like a stream through a buffer.
+fn in_chunks(client: &mut UnixStream, text: &[u8], bytes: usize) {
+    let twice = [text, text].concat();
+    let mut sent = 0;
+    while sent < bytes {
+        let from = sent % text.len();
+        let length = CHUNK_BYTES.min(bytes - sent);
+        client.write_all(&twice[from..from + length]).unwrap();
+        sent += length;
+    }
+}
+
+fn text() -> String {
+    let mut text = String::new();
+    for number in 0..EVENTS {
+        let begin = text.len();
+        write!(
+            text,
+            "{{\"pid\":4711,\"tid\":{},\"ts\":{}.{:02},\"dur\":{}.50,\"name\":\"",
+            number % 8,
+            1_000_000 + number * 7,
+            number % 100,
+            number % 1000,
+        )
+        .unwrap();
+        let end = "\",\"ph\":\"X\"}\n";
+        let padding = EVENT_BYTES - (text.len() - begin) - end.len();
+        text.extend("function_name".chars().cycle().take(padding));
+        text.push_str(end);
+    }
+    text
+}

@@ -1,0 +1,204 @@
+//! The `tldrs` daemon under load, and the reference in turns with it.
+//!
+//! The reference is a stand-in that does the same for each event ([`mod@reference`]), or the real one, if
+//! `TLDRS_REFERENCE` says where it is.
+
+mod forward;
+mod load;
+pub(crate) mod reference;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use load::{EVENT_BYTES, Writes};
+
+use crate::cost::cpu;
+
+/// Turns, of which the median counts.
+const TURNS: usize = 3;
+
+/// Events of one run: so many that it takes its time, so few that the page cache takes them.
+const EVENTS_IN_CHUNKS: usize = 4_000_000;
+const EVENTS_ONE_BY_ONE: usize = 1_000_000;
+
+const CLIENTS: [usize; 3] = [1, 4, 16];
+
+/// Where the real reference is, if it is to be measured.
+const REFERENCE: &str = "TLDRS_REFERENCE";
+
+/// A daemon to be measured.
+struct Daemon {
+    name: &'static str,
+    program: PathBuf,
+    /// Before the socket and the directory.
+    arguments: Vec<String>,
+}
+
+/// What one run took.
+#[derive(Clone, Copy)]
+struct Run {
+    events: usize,
+    wall: Duration,
+    cpu: Duration,
+    /// At most, in KiB.
+    memory: u64,
+}
+
+impl Run {
+    fn rate(&self) -> f64 {
+        self.events as f64 / self.wall.as_secs_f64()
+    }
+
+    fn cpu_per_million(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.events as f64
+    }
+}
+
+/// Prints a table.
+pub(crate) fn run() {
+    let ours = Daemon {
+        name: "ours",
+        program: build(),
+        arguments: vec!["serve".to_owned()],
+    };
+    let theirs = theirs();
+    println!(
+        "{EVENT_BYTES}-byte events into one trace, medians of {TURNS} turns; CPU of the daemon"
+    );
+    println!(
+        "{:<18}{:>8}  {:<10}{:>12}{:>8}{:>16}{:>10}{:>8}{:>8}",
+        "writes",
+        "clients",
+        "daemon",
+        "events/s",
+        "MB/s",
+        "CPU-s/million",
+        "peak MB",
+        "rate x",
+        "CPU x"
+    );
+    for (name, writes, events) in [
+        ("64 KiB", Writes::Chunks, EVENTS_IN_CHUNKS),
+        ("one per event", Writes::OneByOne, EVENTS_ONE_BY_ONE),
+    ] {
+        for clients in CLIENTS {
+            let (mut their, mut our) = (Vec::new(), Vec::new());
+            for _ in 0..TURNS {
+                their.push(measure(&theirs, writes, clients, events));
+                our.push(measure(&ours, writes, clients, events));
+            }
+            let (their, our) = (median(&mut their), median(&mut our));
+            for (daemon, run) in [(&theirs, their), (&ours, our)] {
+                println!(
+                    "{name:<18}{clients:>8}  {:<10}{:>12.0}{:>8.0}{:>16.3}{:>10.1}{:>8.2}{:>8.2}",
+                    daemon.name,
+                    run.rate(),
+                    run.rate() * EVENT_BYTES as f64 / 1e6,
+                    run.cpu_per_million(),
+                    run.memory as f64 / 1024.0,
+                    run.rate() / their.rate(),
+                    their.cpu_per_million() / run.cpu_per_million(),
+                );
+            }
+        }
+    }
+    println!(
+        "rate x, CPU x: events per second, and per second of CPU, over those of the first daemon"
+    );
+    forward::run(&ours.program);
+}
+
+fn theirs() -> Daemon {
+    match std::env::var_os(REFERENCE) {
+        Some(program) => Daemon {
+            name: "reference",
+            program: program.into(),
+            arguments: vec!["serve".to_owned()],
+        },
+        None => Daemon {
+            name: "stand-in",
+            program: std::env::current_exe().unwrap(),
+            arguments: vec![reference::NAME.to_owned()],
+        },
+    }
+}
+
+/// Builds ours to be fast, and says where it is.
+fn build() -> PathBuf {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--release", "--package=tldrs"])
+        .status()
+        .unwrap();
+    assert!(status.success(), "tldrs cannot be built");
+    tests::build_directory().join("tldrs")
+}
+
+/// The median in CPU and that in time are of different runs.
+fn median(runs: &mut [Run]) -> Run {
+    let middle = runs.len() / 2;
+    runs.sort_by_key(|run| run.wall);
+    let wall = runs[middle].wall;
+    runs.sort_by_key(|run| run.memory);
+    let memory = runs[middle].memory;
+    runs.sort_by_key(|run| run.cpu);
+    Run {
+        wall,
+        memory,
+        ..runs[middle]
+    }
+}
+
+fn measure(daemon: &Daemon, writes: Writes, clients: usize, events: usize) -> Run {
+    let lab = tempfile::tempdir().unwrap();
+    let (socket, data) = (lab.path().join("socket"), lab.path().join("data"));
+    fs::create_dir(&data).unwrap();
+    let mut child = start(daemon, &socket, &data);
+    let stored = data.join("load.jsonl");
+    let expected = (events / clients * clients * EVENT_BYTES) as u64;
+    let before = cpu(child.id());
+    let begin = Instant::now();
+    load::run(&socket, writes, clients, events / clients);
+    while stored.metadata().map_or(0, |stored| stored.len()) < expected {
+        assert!(
+            begin.elapsed() < Duration::from_secs(600),
+            "events are lost"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let run = Run {
+        events: events / clients * clients,
+        wall: begin.elapsed(),
+        cpu: cpu(child.id()) - before,
+        memory: peak_memory(&child),
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    run
+}
+
+fn start(daemon: &Daemon, socket: &Path, data: &Path) -> Child {
+    let child = Command::new(&daemon.program)
+        .args(&daemon.arguments)
+        .arg("--socket")
+        .arg(socket)
+        .arg("-d")
+        .arg(data)
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    tests::wait_until("the daemon listens", || {
+        std::os::unix::net::UnixStream::connect(socket).is_ok()
+    });
+    child
+}
+
+fn peak_memory(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,256 @@
+//! The running agent: the uplink with a frontend or more before it, until a signal.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::config::Config;
+use crate::frontend::replay::{self, Hold, Progress, Replayed};
+use crate::frontend::tldrs::Daemon;
+use crate::frontend::tldrs::arrival::{Forward, forwarding};
+use crate::frontend::tldrs::forward;
+use crate::limits::{PROGRESS_PERIOD, STOP_WITHIN};
+use crate::queue::{Outlet, Room, SessionEnd, outlet};
+use crate::status::{self, Board};
+use crate::uplink;
+
+/// The command line asks for nothing that can be done.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// The uplink, running, with nothing before it yet.
+#[derive(Debug)]
+pub struct Agent {
+    outlet: Outlet,
+    board: Board,
+    uplink: JoinHandle<io::Result<()>>,
+}
+
+impl Agent {
+    /// Starts it. After `stop` is cancelled, relays get `stop_within` to take what is left.
+    #[must_use]
+    pub fn start(
+        settings: uplink::Settings,
+        room: Room,
+        stop: &CancellationToken,
+        stop_within: Duration,
+    ) -> Self {
+        let (outlet, sessions) = outlet(room);
+        let board = Board::default();
+        let give_up = CancellationToken::new();
+        let uplink = uplink::run(sessions, settings, board.clone(), give_up.clone());
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            stop.cancelled().await;
+            tokio::time::sleep(stop_within).await;
+            give_up.cancel();
+        });
+        Self {
+            outlet,
+            board,
+            uplink: tokio::spawn(uplink),
+        }
+    }
+
+    /// The way for traces of a `tldrs` daemon, and what takes them. It ends when the way is dropped and
+    /// the relay has everything.
+    pub fn forward(
+        &self,
+        settings: forward::Settings,
+    ) -> (Forward, impl Future<Output = ()> + Send + use<>) {
+        let (forward, traces) = forwarding();
+        let forwarded = forward::run(traces, self.outlet.clone(), settings);
+        (forward, forwarded)
+    }
+
+    /// Waits until all sessions have ended; no other can be opened.
+    ///
+    /// # Errors
+    /// If the uplink has failed.
+    pub async fn finish(self) -> anyhow::Result<()> {
+        drop(self.outlet);
+        Ok(self.uplink.await??)
+    }
+}
+
+/// Runs the agent with all frontends that the configuration names, until `stop`.
+///
+/// # Errors
+/// If it cannot start, a frontend fails, or something was lost.
+pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+    config.check()?;
+    let agent = Agent::start(config.uplink()?, config.room(), &stop, config.stop_within());
+    let mut frontends = start_frontends(&config, &agent, &stop)?;
+    if frontends.is_empty() {
+        let usage = "nothing to serve: --tldrs, or [tldrs] in the configuration, is what there is";
+        return Err(Usage(usage.to_owned()).into());
+    }
+    let socket = &config.agent.status_socket;
+    let status = status::listen(socket, agent.board.clone())
+        .with_context(|| format!("cannot listen on {}", socket.display()))?;
+    info!("ready");
+    let mut failed = None;
+    while let Some(ended) = frontends.join_next().await {
+        if let Err(error) = ended.map_err(anyhow::Error::from).flatten() {
+            error!("frontend failed: {error:#}");
+            failed.get_or_insert(error);
+        }
+    }
+    let board = agent.board.clone();
+    agent.finish().await?;
+    drop(status);
+    let (_, ended) = board.sessions();
+    match failed {
+        Some(error) => Err(error),
+        None if ended.lost > 0 => Err(anyhow::anyhow!("{} packets were lost", ended.lost)),
+        None => Ok(()),
+    }
+}
+
+/// Starts every frontend that the configuration asks for: the only place that knows them all. Each
+/// ends when `stop` is cancelled.
+fn start_frontends(
+    config: &Config,
+    agent: &Agent,
+    stop: &CancellationToken,
+) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let mut frontends = JoinSet::new();
+    if let Some(options) = &config.tldrs {
+        let (forward, forwarded) = agent.forward(config.session.forward());
+        let daemon = Daemon::start(options.settings()?, Some(forward))?;
+        let stop = stop.clone();
+        frontends.spawn(async move {
+            // The daemon's end of the way goes with it.
+            tokio::join!(daemon.run(stop), forwarded);
+            Ok(())
+        });
+    }
+    Ok(frontends)
+}
+
+/// Sends traces of a directory, and says what has come of it. Whether all of it is with the relay.
+///
+/// # Errors
+/// If there is nothing to send, or no relay takes it.
+pub async fn replay(
+    settings: replay::Settings,
+    uplink: uplink::Settings,
+    room: Room,
+    is_held: bool,
+    stop: CancellationToken,
+) -> anyhow::Result<bool> {
+    let agent = Agent::start(uplink, room, &stop, STOP_WITHIN);
+    let progress = Arc::new(Progress::default());
+    let drawn = stop.child_token();
+    let bar = tokio::spawn(draw(Arc::clone(&progress), drawn.clone()));
+    let begun = Instant::now();
+    let hold = is_held.then(hold_for_lines);
+    if is_held {
+        eprintln!("Enter sends the packets, and Enter once more ends the session.");
+    }
+    let replayed = replay::run(settings, agent.outlet.clone(), progress, hold, stop).await;
+    drawn.cancel();
+    bar.await?;
+    agent.finish().await?;
+    let replayed = replayed?;
+    for broken in &replayed.broken {
+        error!("{:#}", anyhow::Error::from(Arc::clone(broken)));
+    }
+    eprintln!("{}", summary(&replayed, begun.elapsed()));
+    let is_whole = !replayed.is_partial && replayed.broken.is_empty();
+    match replayed.outcome.end {
+        SessionEnd::Failed(why) => anyhow::bail!("{why}"),
+        SessionEnd::Abandoned => anyhow::bail!("the uplink has stopped"),
+        SessionEnd::Complete => Ok(is_whole && replayed.outcome.lost == 0),
+    }
+}
+
+/// Goes on with each line of standard input.
+fn hold_for_lines() -> Hold {
+    let (go_on, hold) = mpsc::unbounded_channel();
+    // Not one of the runtime's threads: nothing can end a read of a terminal.
+    std::thread::spawn(move || {
+        for line in io::stdin().lines() {
+            if line.is_err() || go_on.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    hold
+}
+
+/// One line.
+fn summary(replayed: &Replayed, took: Duration) -> String {
+    let seconds = took.as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "to be read by people")]
+    let megabytes = replayed.bytes as f64 / 1e6;
+    let mut line = format!(
+        "{} packets, {megabytes:.1} MB in {seconds:.2} s, {:.1} MB/s",
+        replayed.outcome.acknowledged,
+        megabytes / seconds.max(1e-6)
+    );
+    if replayed.outcome.lost > 0 {
+        line.push_str(&format!("; {} packets LOST", replayed.outcome.lost));
+    }
+    if !replayed.broken.is_empty() {
+        line.push_str(&format!("; {} files broken", replayed.broken.len()));
+    }
+    if replayed.is_partial {
+        line.push_str("; stopped before the end");
+    }
+    line
+}
+
+/// Shows on a terminal how far a replay has come.
+async fn draw(progress: Arc<Progress>, until: CancellationToken) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let bar = ProgressBar::no_length();
+    let style = "{wide_bar} {human_pos}/{human_len} packets, {per_sec}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    while !until.is_cancelled() {
+        bar.set_length(progress.packets.load(Ordering::Relaxed));
+        bar.set_position(progress.sent.load(Ordering::Relaxed));
+        tokio::select! {
+            () = tokio::time::sleep(PROGRESS_PERIOD) => {}
+            () = until.cancelled() => {}
+        }
+    }
+    bar.finish_and_clear();
+}
+
+/// Cancels `stop` at the first SIGINT or SIGTERM; the second ends the process at once.
+///
+/// # Errors
+/// If signals cannot be caught.
+pub fn stop_on_signals(stop: CancellationToken) -> io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.is_cancelled() {
+                std::process::exit(130);
+            }
+            stop.cancel();
+        }
+    });
+    Ok(())
+}

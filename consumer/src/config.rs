@@ -1,0 +1,331 @@
+//! What the agent is told: a TOML file, over which the command line has its way.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::frontend::tldrs::{self, forward};
+use crate::limits::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES, QUEUE_BYTES, STOP_WITHIN};
+use crate::queue::Room;
+use crate::uplink::target::{Target, TargetError};
+use crate::{status, uplink};
+
+/// All settings of `consumer serve`. What a file does not say has its usual value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// Where everything goes.
+    pub relay: Relay,
+    /// What sessions are like.
+    pub session: Session,
+    /// What may wait for the relay.
+    pub queue: Queue,
+    /// The process.
+    pub agent: Process,
+    /// A `tldrs` daemon in it. Without this section there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tldrs: Option<tldrs::Options>,
+}
+
+/// Where everything goes: one URL, or two.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Relay {
+    /// `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// `tcp://HOST[:PORT]`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_url: Option<String>,
+    /// `tcp://HOST[:PORT]`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_url: Option<String>,
+}
+
+/// What sessions are like, unless a frontend knows better.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Session {
+    /// The host that they are said to be of.
+    pub host: String,
+    /// How often what there is is sent, and viewers are told of quiet streams, in microseconds.
+    pub live_timer_us: u32,
+    /// Largest packet, in bytes.
+    pub packet_bytes: u32,
+    /// Size at which the relay begins another tracefile, in bytes. 0: never.
+    pub tracefile_bytes: u64,
+    /// Tracefiles that it keeps of a stream. 0: all, or 65536 if their size is limited.
+    pub tracefile_count: u64,
+}
+
+/// What may wait for the relay, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Queue {
+    /// Of one session.
+    pub session_bytes: u32,
+    /// Of all together.
+    pub all_bytes: u32,
+}
+
+/// The process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Process {
+    /// Where `consumer status` asks.
+    pub status_socket: PathBuf,
+    /// When it is told to stop: seconds in which a relay may take what is left.
+    pub stop_within_s: u32,
+}
+
+/// Why a configuration cannot be followed.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no TOML, or says what nobody knows.
+    #[error("{}: {source}", path.display())]
+    Syntax {
+        /// Which file.
+        path: PathBuf,
+        /// What, and in which line.
+        source: Box<toml::de::Error>,
+    },
+    /// No relay.
+    #[error("no relay is named: -U net://HOST, or url in [relay]")]
+    NoRelay,
+    /// One of two ports.
+    #[error("a relay is one url (-U), or both control-url (-C) and data-url (-D)")]
+    HalfARelay,
+    /// A relay that is none.
+    #[error(transparent)]
+    Relay(#[from] TargetError),
+    /// A value that cannot be.
+    #[error("{key} must be from {least} to {most}")]
+    Range {
+        /// Its key.
+        key: &'static str,
+        /// At least.
+        least: u64,
+        /// At most.
+        most: u64,
+    },
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            host: host_name(),
+            live_timer_us: 100_000,
+            packet_bytes: 256 << 10,
+            tracefile_bytes: 0,
+            tracefile_count: 0,
+        }
+    }
+}
+
+impl Session {
+    /// How traces of the `tldrs` daemon are forwarded.
+    #[must_use]
+    pub fn forward(&self) -> forward::Settings {
+        forward::Settings {
+            host: self.host.clone(),
+            live_timer: Duration::from_micros(self.live_timer_us.into()),
+            packet_bytes: usize::try_from(self.packet_bytes).unwrap_or(usize::MAX),
+            tracefiles: (self.tracefile_bytes, self.tracefile_count),
+        }
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            session_bytes: QUEUE_BYTES,
+            all_bytes: QUEUE_BYTES * 4,
+        }
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self {
+            status_socket: status::default_socket(),
+            stop_within_s: u32::try_from(STOP_WITHIN.as_secs()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has in it what is not known here.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Syntax {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Whether it can be followed.
+    ///
+    /// # Errors
+    /// If it names no relay, or a value is out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.relay.target()?;
+        let ranges = [
+            (
+                "session.packet-bytes",
+                u64::from(self.session.packet_bytes),
+                LEAST_PACKET_BYTES,
+                MOST_PACKET_BYTES,
+            ),
+            (
+                "session.live-timer-us",
+                u64::from(self.session.live_timer_us),
+                1,
+                u64::from(u32::MAX),
+            ),
+            (
+                "queue.session-bytes",
+                u64::from(self.queue.session_bytes),
+                LEAST_PACKET_BYTES,
+                u64::from(u32::MAX / 8),
+            ),
+            (
+                "queue.all-bytes",
+                u64::from(self.queue.all_bytes),
+                LEAST_PACKET_BYTES,
+                u64::from(u32::MAX / 8),
+            ),
+        ];
+        for (key, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(ConfigError::Range { key, least, most });
+            }
+        }
+        Ok(())
+    }
+
+    /// As a file that says all of it.
+    ///
+    /// # Errors
+    /// If a path in it is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+
+    /// How sessions are taken to the relay.
+    ///
+    /// # Errors
+    /// If none is named.
+    pub fn uplink(&self) -> Result<uplink::Settings, ConfigError> {
+        Ok(uplink::Settings {
+            target: self.relay.target()?,
+            patience: None,
+        })
+    }
+
+    /// How much may wait.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        Room {
+            session: self.queue.session_bytes,
+            all: self.queue.all_bytes,
+        }
+    }
+
+    /// In which time a relay may take what is left when the process is told to stop.
+    #[must_use]
+    pub fn stop_within(&self) -> Duration {
+        Duration::from_secs(u64::from(self.agent.stop_within_s))
+    }
+}
+
+impl Relay {
+    /// The relay that is named.
+    ///
+    /// # Errors
+    /// If none is, or only half of one.
+    pub fn target(&self) -> Result<Target, ConfigError> {
+        match (&self.url, &self.control_url, &self.data_url) {
+            (Some(url), None, None) => Ok(url.parse()?),
+            (None, Some(control), Some(data)) => Ok(Target::of_ports(control, data)?),
+            (None, None, None) => Err(ConfigError::NoRelay),
+            _ => Err(ConfigError::HalfARelay),
+        }
+    }
+
+    /// Whether it names anything.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// What this host calls itself.
+#[must_use]
+pub fn host_name() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, text).unwrap();
+        Config::read(file.path())
+    }
+
+    #[test]
+    fn what_a_file_does_not_say_is_as_usual() {
+        let config = read("[relay]\nurl = 'net://relay'\n[queue]\nall-bytes = 5000000\n").unwrap();
+        config.check().unwrap();
+        assert_eq!(config.session, Session::default());
+        assert_eq!(config.queue.all_bytes, 5_000_000);
+        assert_eq!(config.queue.session_bytes, QUEUE_BYTES);
+        assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn what_is_not_known_is_an_error_with_its_line() {
+        for (text, line) in [
+            ("[relay]\nuri = 'net://relay'\n", "line 2"),
+            ("\n\n[relays]\n", "line 3"),
+            ("[queue]\nall-bytes = -1\n", "line 2"),
+            ("[queue\n", "line 1"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(line), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_relay_is_named_whole() {
+        let target = |text: &str| read(text).unwrap().check();
+        assert!(matches!(target(""), Err(ConfigError::NoRelay)));
+        let half = "[relay]\ncontrol-url = 'tcp://a'\n";
+        assert!(matches!(target(half), Err(ConfigError::HalfARelay)));
+        let both = "[relay]\ncontrol-url = 'tcp://a'\ndata-url = 'tcp://b'\n";
+        target(both).unwrap();
+        let small = format!("{both}[session]\npacket-bytes = 1\n");
+        assert!(matches!(target(&small), Err(ConfigError::Range { .. })));
+    }
+}

@@ -1,0 +1,276 @@
+//! Sends traces of a directory, as the tracer that wrote them would have: their packets as they are, in
+//! order of time over all streams.
+//!
+//! Reads in a thread of its own, so that a slow disk does not keep the uplink waiting. Knows of a packet
+//! only what its header says.
+
+mod names;
+mod pace;
+mod quiet;
+mod source;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ctf::directory::DirectoryError;
+use relay_proto::session::TraceFormat;
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use self::pace::Pace;
+pub use self::pace::{Rate, RateError};
+use self::quiet::Quiet;
+use self::source::{Packet, Source, stream_key};
+use crate::queue::{Gone, Outlet, SessionDescription, SessionOutcome, SessionSender, Step};
+
+/// What is sent, and how.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Traces, or trees of them.
+    pub directories: Vec<PathBuf>,
+    /// How fast.
+    pub rate: Rate,
+    /// How often there is news of each stream, if viewers are to attach.
+    pub live_timer: Option<Duration>,
+    /// What the session is called; else as the first directory.
+    pub name: Option<String>,
+    /// The host that it is said to be of.
+    pub host: String,
+    /// Tracefiles on the relay: size in bytes, and how many; 0: no limit.
+    pub tracefiles: (u64, u64),
+}
+
+/// Lets a replay go on where it is held: with its streams announced and before the first packet, and
+/// with all packets sent and before the end. When the other end is dropped, it is held no more.
+pub type Hold = mpsc::UnboundedReceiver<()>;
+
+/// How far it has come, for those who want to show it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Packets that there are; 0: not known yet.
+    pub packets: AtomicU64,
+    /// Packets that have been queued.
+    pub sent: AtomicU64,
+}
+
+/// What has come of it.
+#[derive(Debug)]
+pub struct Replayed {
+    /// Packets that were queued.
+    pub packets: u64,
+    /// Their bytes, padding included.
+    pub bytes: u64,
+    /// What was wrong with files. Their good packets were sent.
+    pub broken: Vec<Arc<DirectoryError>>,
+    /// It was stopped before its end.
+    pub is_partial: bool,
+    /// What the uplink says.
+    pub outcome: SessionOutcome,
+}
+
+/// Why nothing can be sent.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// The traces cannot be read.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The uplink has stopped.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The thread that reads has ended.
+    #[error("reading has failed")]
+    Reader,
+}
+
+/// Sends all of it, and waits until it is with the relay. `stop` ends the session with what has been
+/// sent by then.
+///
+/// # Errors
+/// If there is nothing to send.
+pub async fn run(
+    settings: Settings,
+    outlet: Outlet,
+    progress: Arc<Progress>,
+    hold: Option<Hold>,
+    stop: CancellationToken,
+) -> Result<Replayed, ReplayError> {
+    let handle = Handle::current();
+    let reading = move || {
+        let replay = Replay::open(&settings, &outlet, hold, handle, stop)?;
+        Ok::<_, ReplayError>(replay.run(&progress))
+    };
+    let read = tokio::task::spawn_blocking(reading).await;
+    let (mut replayed, session) = read.map_err(|_| ReplayError::Reader)??;
+    replayed.outcome = session.finish().await;
+    Ok(replayed)
+}
+
+struct Replay {
+    source: Source,
+    announcement: Vec<Step>,
+    pace: Pace,
+    quiet: Option<Quiet>,
+    hold: Option<Hold>,
+    session: SessionSender,
+    handle: Handle,
+    stop: CancellationToken,
+}
+
+/// There is nothing more to do: the uplink has given the session up, or all is to stop.
+struct Stopped;
+
+impl Replay {
+    fn open(
+        settings: &Settings,
+        outlet: &Outlet,
+        hold: Option<Hold>,
+        handle: Handle,
+        stop: CancellationToken,
+    ) -> Result<Self, ReplayError> {
+        let source = Source::open(&settings.directories)?;
+        let announcement = source.announcement(&settings.directories);
+        let name = settings.name.clone().unwrap_or_else(|| {
+            let roots = settings.directories.iter();
+            let roots: Vec<_> = roots.filter_map(|root| root.canonicalize().ok()).collect();
+            names::session(&roots)
+        });
+        let (tracefile_size, tracefile_count) = settings.tracefiles;
+        let session = outlet.open(SessionDescription {
+            name,
+            host: settings.host.clone(),
+            base_path: String::new(),
+            live_timer: settings.live_timer,
+            trace_format: if source.is_ctf_2() {
+                TraceFormat::Ctf2
+            } else {
+                TraceFormat::Ctf1
+            },
+            tracefile_size,
+            tracefile_count,
+        })?;
+        Ok(Self {
+            pace: Pace::new(settings.rate),
+            quiet: settings
+                .live_timer
+                .map(|period| Quiet::new(period, &source)),
+            source,
+            announcement,
+            hold,
+            session,
+            handle,
+            stop,
+        })
+    }
+
+    fn run(mut self, progress: &Progress) -> (Replayed, SessionSender) {
+        let mut replayed = Replayed {
+            packets: 0,
+            bytes: 0,
+            broken: Vec::new(),
+            is_partial: false,
+            outcome: SessionOutcome::default(),
+        };
+        let packets = self.source.packets();
+        progress.packets.store(packets, Ordering::Relaxed);
+        replayed.is_partial = self.send_all(&mut replayed, progress).is_err();
+        replayed.broken = std::mem::take(&mut self.source.broken);
+        (replayed, self.session)
+    }
+
+    fn send_all(&mut self, replayed: &mut Replayed, progress: &Progress) -> Result<(), Stopped> {
+        for step in std::mem::take(&mut self.announcement) {
+            self.send(step)?;
+        }
+        self.hold("its packets will follow")?;
+        while let Some(packet) = self.source.read() {
+            self.wait(&packet)?;
+            let trace = self.source.streams.get(packet.stream);
+            let trace = trace.map_or(0, |stream| stream.trace);
+            if let Some(quiet) = &mut self.quiet {
+                quiet.sent(&packet, trace);
+            }
+            replayed.bytes += packet.index.packet_size.to_bytes().unwrap_or_default().0;
+            self.send(Step::Packet {
+                stream: stream_key(packet.stream),
+                bytes: packet.bytes,
+                index: packet.index,
+            })?;
+            replayed.packets += 1;
+            progress.sent.store(replayed.packets, Ordering::Relaxed);
+        }
+        let last = self
+            .quiet
+            .as_ref()
+            .map(|quiet| quiet.say_last(&self.source));
+        for step in last.into_iter().flatten() {
+            self.send(step)?;
+        }
+        self.hold("all packets are sent, its end will follow")
+    }
+
+    /// Waits for a word, if it is to be held.
+    fn hold(&mut self, what: &str) -> Result<(), Stopped> {
+        let Some(hold) = &mut self.hold else {
+            return Ok(());
+        };
+        info!("held: {what}");
+        let goes_on = self.handle.block_on(async {
+            tokio::select! {
+                _ = hold.recv() => true,
+                () = self.stop.cancelled() => false,
+            }
+        });
+        if goes_on { Ok(()) } else { Err(Stopped) }
+    }
+
+    /// Waits until a packet is due. Meanwhile, says which streams are quiet.
+    fn wait(&mut self, packet: &Packet) -> Result<(), Stopped> {
+        loop {
+            let now = Instant::now();
+            let due = packet
+                .times
+                .begin
+                .map_or(now, |begin| self.pace.due(begin, now));
+            let mut until = due;
+            if let Some(quiet) = &mut self.quiet {
+                let quiet_due = quiet.due(now);
+                if quiet_due <= now {
+                    let time = self.pace.time(now);
+                    for step in quiet.say(&self.source, packet, time, now) {
+                        self.send(step)?;
+                    }
+                    continue;
+                }
+                until = until.min(quiet_due);
+            }
+            if due <= now {
+                return Ok(());
+            }
+            let sleep = tokio::time::sleep_until(until.into());
+            let is_stopped = self.handle.block_on(async {
+                tokio::select! {
+                    () = sleep => false,
+                    () = self.stop.cancelled() => true,
+                }
+            });
+            if is_stopped {
+                return Err(Stopped);
+            }
+        }
+    }
+
+    fn send(&self, step: Step) -> Result<(), Stopped> {
+        let sent = self.handle.block_on(async {
+            tokio::select! {
+                sent = self.session.send(step) => sent.is_ok(),
+                () = self.stop.cancelled() => false,
+            }
+        });
+        if sent { Ok(()) } else { Err(Stopped) }
+    }
+}

@@ -1,0 +1,152 @@
+//! What traces and streams of a directory are called on the relay: as there, as far as a relay takes
+//! it, and no two the same.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+use crate::limits::{MOST_CHANNEL_BYTES, MOST_NAME_BYTES, MOST_TRACE_PATH_BYTES};
+
+/// A trace that lies directly in the directory that was named.
+const ROOT: &str = "trace";
+
+/// What nothing else in a trace's directory may be called.
+const TAKEN: [&str; 2] = ["metadata", "index"];
+
+/// Paths of traces, below their session.
+#[derive(Debug)]
+pub(super) struct TracePaths {
+    roots: Vec<PathBuf>,
+    taken: BTreeSet<String>,
+}
+
+impl TracePaths {
+    /// Of traces below these directories.
+    pub(super) fn new(roots: Vec<PathBuf>) -> Self {
+        let taken = BTreeSet::new();
+        Self { roots, taken }
+    }
+
+    /// A path for the trace that lies there.
+    pub(super) fn of(&mut self, directory: &Path) -> String {
+        let root = self.roots.iter().find(|root| directory.starts_with(root));
+        let below = root.and_then(|root| directory.strip_prefix(root).ok());
+        let mut path = safe_path(below.unwrap_or(Path::new("")));
+        if let (Some(root), 2..) = (root, self.roots.len()) {
+            let name = root.file_name().unwrap_or_default();
+            path = format!("{}/{path}", safe(&name.to_string_lossy()));
+        }
+        let mut path = path.trim_matches('/').to_owned();
+        if path.is_empty() {
+            ROOT.clone_into(&mut path);
+        }
+        cut(&mut path, MOST_TRACE_PATH_BYTES - 4);
+        unique(path, &mut self.taken)
+    }
+}
+
+/// A name for the stream whose first file that is.
+pub(super) fn stream(file: &Path, taken: &mut BTreeSet<String>) -> String {
+    taken.extend(TAKEN.map(str::to_owned));
+    let mut name = safe(&file.file_name().unwrap_or_default().to_string_lossy());
+    if name.is_empty() {
+        name.push_str("stream");
+    }
+    cut(&mut name, MOST_CHANNEL_BYTES - 8);
+    unique(name, taken)
+}
+
+/// A name for the session in which these directories are sent.
+pub(super) fn session(roots: &[PathBuf]) -> String {
+    let name = roots.first().and_then(|root| root.file_name());
+    let mut name = safe(&name.unwrap_or_default().to_string_lossy());
+    if name.is_empty() {
+        name.push_str("replay");
+    }
+    cut(&mut name, MOST_NAME_BYTES);
+    name
+}
+
+fn safe_path(path: &Path) -> String {
+    let parts = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(safe(&name.to_string_lossy())),
+        _ => None,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// One part of a path: a dot in front would hide it from readers, or lead elsewhere.
+fn safe(name: &str) -> String {
+    let kept = name.trim_start_matches('.');
+    kept.replace(|c: char| c == '/' || c.is_control(), "_")
+}
+
+/// Shortens a text to so many bytes.
+fn cut(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+}
+
+fn unique(mut name: String, taken: &mut BTreeSet<String>) -> String {
+    if taken.insert(name.clone()) {
+        return name;
+    }
+    let stem = name.len();
+    for number in 2u32.. {
+        name.truncate(stem);
+        name.push_str(&format!("_{number}"));
+        if taken.insert(name.clone()) {
+            break;
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_called_as_they_lie_below_the_root() {
+        let mut paths = TracePaths::new(vec!["/data/rec".into()]);
+        assert_eq!(paths.of(Path::new("/data/rec")), "trace");
+        assert_eq!(
+            paths.of(Path::new("/data/rec/ust/uid/0/64-bit")),
+            "ust/uid/0/64-bit"
+        );
+        assert_eq!(paths.of(Path::new("/data/rec/.x/a\nb")), "x/a_b");
+        assert_eq!(paths.of(Path::new("/data/rec/trace")), "trace_2");
+    }
+
+    #[test]
+    fn traces_of_several_roots_are_called_by_their_root_too() {
+        let mut paths = TracePaths::new(vec!["/one/rec".into(), "/two/rec".into()]);
+        assert_eq!(paths.of(Path::new("/one/rec/kernel")), "rec/kernel");
+        assert_eq!(paths.of(Path::new("/two/rec/kernel")), "rec/kernel_2");
+        assert_eq!(paths.of(Path::new("/two/rec")), "rec");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_different() {
+        let mut paths = TracePaths::new(vec!["/r".into()]);
+        let long = PathBuf::from("/r").join("é".repeat(300));
+        let (one, other) = (paths.of(&long), paths.of(&long));
+        assert!(one.len() <= MOST_TRACE_PATH_BYTES && other.len() <= MOST_TRACE_PATH_BYTES);
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn no_stream_is_called_as_what_belongs_to_the_trace() {
+        let mut taken = BTreeSet::new();
+        let mut name = |file: &str| stream(Path::new(file), &mut taken);
+        assert_eq!(name("/a/chan_0"), "chan_0");
+        assert_eq!(name("/b/chan_0"), "chan_0_2");
+        assert_eq!(name("/b/index"), "index_2");
+        assert_eq!(name("/b/."), "b");
+    }
+
+    #[test]
+    fn sessions_are_called_as_the_directory() {
+        assert_eq!(session(&["/a/rec-1".into()]), "rec-1");
+        assert_eq!(session(&["/a/.rec".into()]), "rec");
+        assert_eq!(session(&["/".into()]), "replay");
+    }
+}

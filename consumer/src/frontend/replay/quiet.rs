@@ -1,0 +1,147 @@
+//! What a live session says of streams on which nothing happens, so that viewers need not wait for
+//! them.
+
+use std::time::{Duration, Instant};
+
+use wire::Timestamp;
+
+use super::source::{Packet, Source, Times, stream_key};
+use crate::queue::Step;
+
+/// Beacons for the streams of a session.
+pub(super) struct Quiet {
+    period: Duration,
+    next: Option<Instant>,
+    streams: Vec<Stream>,
+    /// The last begin of a packet, of each trace.
+    begins: Vec<Option<(i64, u64)>>,
+    /// The last end of a packet, of each trace, and of all in nanoseconds.
+    ends: Vec<Option<(i64, u64)>>,
+    end: Option<i64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    had_packet: bool,
+    /// Until when it is known to be over: by its last beacon, or the end of its last packet.
+    known: u64,
+}
+
+impl Quiet {
+    /// Beacons so often.
+    pub(super) fn new(period: Duration, source: &Source) -> Self {
+        Self {
+            period,
+            next: None,
+            streams: vec![Stream::default(); source.streams.len()],
+            begins: vec![None; source.traces.len()],
+            ends: vec![None; source.traces.len()],
+            end: None,
+        }
+    }
+
+    /// A packet has been sent.
+    pub(super) fn sent(&mut self, packet: &Packet, trace: usize) {
+        if let Some(stream) = self.streams.get_mut(packet.stream) {
+            stream.had_packet = true;
+            stream.known = stream.known.max(packet.times.end_cycles.unwrap_or(0));
+        }
+        let Times {
+            begin,
+            end,
+            begin_cycles,
+            end_cycles,
+        } = packet.times;
+        let note = |known: Option<&mut Option<(i64, u64)>>, time: Option<(i64, u64)>| {
+            if let Some(known) = known {
+                *known = (*known).max(time);
+            }
+        };
+        note(self.begins.get_mut(trace), begin.zip(begin_cycles));
+        note(self.ends.get_mut(trace), end.zip(end_cycles));
+        self.end = self.end.max(end);
+    }
+
+    /// When beacons are to be said next.
+    pub(super) fn due(&mut self, now: Instant) -> Instant {
+        *self.next.get_or_insert(now + self.period)
+    }
+
+    /// Beacons of all streams without a packet since the last ones. It is `time` in the traces, in
+    /// nanoseconds, and `waiting` will be sent next.
+    pub(super) fn say(
+        &mut self,
+        source: &Source,
+        waiting: &Packet,
+        time: Option<i64>,
+        now: Instant,
+    ) -> Vec<Step> {
+        self.next = Some(now + self.period);
+        let mut steps = Vec::new();
+        for (place, stream) in self.streams.iter_mut().enumerate() {
+            let of = source.streams.get(place);
+            let begin = of.and_then(|of| *self.begins.get(of.trace)?);
+            if std::mem::take(&mut stream.had_packet) {
+                continue;
+            }
+            let (Some(of), Some((since, cycles))) = (of, begin) else {
+                continue;
+            };
+            // Since the last packet of its trace began, and no further than its own next one does.
+            let passed = time.map_or(0, |time| time.saturating_sub(since).max(0).unsigned_abs());
+            let mut until = cycles.saturating_add(cycles_of(passed, of.frequency));
+            let next = if place == waiting.stream {
+                Some(waiting.times.begin_cycles)
+            } else {
+                source.peek(place).map(|next| next.begin)
+            };
+            if let Some(begin) = next {
+                until = until.min(begin.unwrap_or(0));
+            }
+            if until > stream.known {
+                stream.known = until;
+                steps.push(beacon(place, until));
+            }
+        }
+        steps
+    }
+
+    /// Nothing follows on any stream: all have been quiet since the last packet of all ended.
+    pub(super) fn say_last(&self, source: &Source) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for (place, stream) in source.streams.iter().enumerate() {
+            let ended = self.ends.get(stream.trace).copied().flatten();
+            if let (Some((end, cycles)), Some(last)) = (ended, self.end) {
+                let missing = last.saturating_sub(end).max(0).unsigned_abs();
+                let until = cycles.saturating_add(cycles_of(missing, stream.frequency));
+                steps.push(beacon(place, until.saturating_add(1)));
+            }
+        }
+        steps
+    }
+}
+
+fn beacon(place: usize, until: u64) -> Step {
+    Step::Beacon {
+        stream: stream_key(place),
+        until: Timestamp(until),
+    }
+}
+
+/// Cycles in so many nanoseconds, of a clock of that frequency.
+fn cycles_of(nanoseconds: u64, frequency: Option<u64>) -> u64 {
+    let cycles = u128::from(nanoseconds) * u128::from(frequency.unwrap_or(1_000_000_000));
+    u64::try_from(cycles / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanoseconds_become_cycles_by_the_clock() {
+        assert_eq!(cycles_of(1_500_000_000, Some(1000)), 1500);
+        assert_eq!(cycles_of(7, None), 7);
+        assert_eq!(cycles_of(u64::MAX, Some(u64::MAX)), u64::MAX);
+    }
+}

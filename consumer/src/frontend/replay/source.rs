@@ -1,0 +1,280 @@
+//! The packets of traces on disk, merged over all streams in order of time, one at a time in memory.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ctf::Timescale;
+use ctf::decode::PacketHead;
+use ctf::directory::{DirectoryError, NextPacket, StreamReader, TraceDirectory};
+use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
+
+use super::ReplayError;
+use super::names::{self, TracePaths};
+use crate::queue::{Step, StreamKey, TraceKey};
+
+/// The traces, and how far they have been read.
+pub(super) struct Source {
+    pub(super) traces: Vec<TraceDirectory>,
+    pub(super) streams: Vec<Stream>,
+    /// The time of each stream's next packet.
+    next: BinaryHeap<Reverse<(i64, usize)>>,
+    /// What was wrong with files, after their good packets.
+    pub(super) broken: Vec<Arc<DirectoryError>>,
+}
+
+pub(super) struct Stream {
+    pub(super) trace: usize,
+    pub(super) class: u64,
+    channel: String,
+    reader: StreamReader,
+    timescale: Option<Timescale>,
+    pub(super) frequency: Option<u64>,
+    /// In nanoseconds, of the packet that was read last.
+    time: i64,
+}
+
+/// A packet as it is sent.
+pub(super) struct Packet {
+    /// Place of its stream.
+    pub(super) stream: usize,
+    /// Without the zeros at its end.
+    pub(super) bytes: Bytes,
+    pub(super) index: PacketIndex,
+    pub(super) times: Times,
+}
+
+/// When a packet begins and ends, as far as it says so.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// In nanoseconds.
+    pub(super) begin: Option<i64>,
+    pub(super) end: Option<i64>,
+    /// In cycles.
+    pub(super) begin_cycles: Option<u64>,
+    pub(super) end_cycles: Option<u64>,
+}
+
+impl Source {
+    /// Opens all traces at or below the directories.
+    pub(super) fn open(roots: &[PathBuf]) -> Result<Self, ReplayError> {
+        let traces = ctf::directory::open(roots)?;
+        let mut source = Self {
+            traces,
+            streams: Vec::new(),
+            next: BinaryHeap::new(),
+            broken: Vec::new(),
+        };
+        for (place, trace) in source.traces.iter().enumerate() {
+            let mut taken = BTreeSet::new();
+            for files in &trace.streams {
+                let class = trace.metadata.trace().stream(files.class);
+                let clock = class.and_then(|class| trace.metadata.trace().clock_of(class));
+                let first = files.files.first();
+                source.streams.push(Stream {
+                    trace: place,
+                    class: files.class,
+                    channel: first.map_or_else(String::new, |file| names::stream(file, &mut taken)),
+                    reader: StreamReader::new(files),
+                    timescale: class.and_then(|class| class.timescale()),
+                    frequency: clock.map(|clock| clock.frequency),
+                    time: i64::MIN,
+                });
+            }
+        }
+        for place in 0..source.streams.len() {
+            source.queue(place);
+        }
+        Ok(source)
+    }
+
+    /// How many packets there are.
+    pub(super) fn packets(&self) -> u64 {
+        let streams = self.traces.iter().flat_map(|trace| &trace.streams);
+        streams.map(|files| files.packets()).sum::<usize>() as u64
+    }
+
+    pub(super) fn is_ctf_2(&self) -> bool {
+        self.traces.iter().any(|trace| trace.metadata.is_json())
+    }
+
+    /// What a session with these traces begins with.
+    pub(super) fn announcement(&self, roots: &[PathBuf]) -> Vec<Step> {
+        let roots = roots.iter().filter_map(|root| root.canonicalize().ok());
+        let mut paths = TracePaths::new(roots.collect());
+        let mut steps = Vec::new();
+        for trace in &self.traces {
+            let path = trace
+                .paths
+                .first()
+                .map_or_else(String::new, |path| paths.of(path));
+            steps.push(Step::AddTrace { path });
+        }
+        steps.extend(self.streams.iter().map(|stream| Step::AddStream {
+            trace: trace_key(stream.trace),
+            channel: stream.channel.clone(),
+            class: ClassId(stream.class),
+        }));
+        steps.extend(self.traces.iter().enumerate().map(|(place, trace)| {
+            let bytes = Bytes::copy_from_slice(&trace.metadata_bytes);
+            let trace = trace_key(place);
+            Step::Metadata { trace, bytes }
+        }));
+        steps
+    }
+
+    /// The packet that was next in time; none when there is no other.
+    pub(super) fn read(&mut self) -> Option<Packet> {
+        while let Some(Reverse((_, place))) = self.next.pop() {
+            let packet = self.read_of(place);
+            self.queue(place);
+            match packet {
+                Ok(Some(packet)) => return Some(packet),
+                Ok(None) => {}
+                Err(broken) => self.broken.push(broken),
+            }
+        }
+        None
+    }
+
+    /// What is known of a stream's next packet.
+    pub(super) fn peek(&self, place: usize) -> Option<NextPacket> {
+        self.streams.get(place)?.reader.peek()
+    }
+
+    /// Puts a stream in line for its next packet, or for what is wrong with its file.
+    fn queue(&mut self, place: usize) {
+        let Some(stream) = self.streams.get_mut(place) else {
+            return;
+        };
+        match stream.reader.peek() {
+            Some(next) => {
+                let time = stream.nanoseconds(next.begin).unwrap_or(stream.time);
+                // As they lie in the file, whatever their times say.
+                stream.time = stream.time.max(time);
+                self.next.push(Reverse((stream.time, place)));
+            }
+            None => {
+                if let Err(broken) = stream.reader.next(&mut Vec::new()) {
+                    self.broken.push(broken);
+                }
+            }
+        }
+    }
+
+    fn read_of(&mut self, place: usize) -> Result<Option<Packet>, Arc<DirectoryError>> {
+        let Some(stream) = self.streams.get_mut(place) else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        if !stream.reader.next(&mut bytes)? {
+            return Ok(None);
+        }
+        let Some(trace) = self.traces.get(stream.trace) else {
+            return Ok(None);
+        };
+        let length = bytes.len() as u64;
+        let head = match PacketHead::read(trace.metadata.trace(), &bytes, length) {
+            Ok(head) => head,
+            Err(source) => {
+                let (path, offset) = stream.reader.place().unwrap_or((Path::new(""), 0));
+                let path = path.to_owned();
+                return Err(Arc::new(DirectoryError::Packet {
+                    path,
+                    offset,
+                    source,
+                }));
+            }
+        };
+        Ok(Some(Packet {
+            stream: place,
+            index: index(&head),
+            times: Times {
+                begin: stream.nanoseconds(head.begin),
+                end: stream.nanoseconds(head.end),
+                begin_cycles: head.begin,
+                end_cycles: head.end,
+            },
+            bytes: without_padding(bytes, &head),
+        }))
+    }
+}
+
+impl Stream {
+    fn nanoseconds(&self, cycles: Option<u64>) -> Option<i64> {
+        self.timescale?.nanoseconds(cycles?)
+    }
+}
+
+pub(super) fn trace_key(place: usize) -> TraceKey {
+    TraceKey(u32::try_from(place).unwrap_or(u32::MAX))
+}
+
+pub(super) fn stream_key(place: usize) -> StreamKey {
+    StreamKey(u32::try_from(place).unwrap_or(u32::MAX))
+}
+
+fn index(head: &PacketHead) -> PacketIndex {
+    PacketIndex {
+        packet_size: Bits(head.packet_bits),
+        content_size: Bits(head.content_bits),
+        begin: Timestamp(head.begin.unwrap_or(0)),
+        end: Timestamp(head.end.unwrap_or(0)),
+        events_discarded: head.discarded.map_or(0, |counter| counter.value),
+        class: ClassId(head.stream_class),
+        instance: head.stream_id.map(InstanceId),
+        packet_seq: head.sequence.map(|counter| PacketSeqNum(counter.value)),
+    }
+}
+
+/// The packet without the padding at its end, if that is nothing but zeros: the relay puts them there.
+fn without_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
+    let content = usize::try_from(head.content_bits.div_ceil(8)).unwrap_or(usize::MAX);
+    let content = content.max(1);
+    match bytes.get(content..) {
+        Some(padding) if padding.iter().all(|byte| *byte == 0) => {}
+        _ => return Bytes::from(bytes),
+    }
+    // Room in the queue is counted without the padding: it must not be taken up all the same.
+    if content < bytes.len() / 2 {
+        return Bytes::copy_from_slice(bytes.get(..content).unwrap_or_default());
+    }
+    bytes.truncate(content);
+    Bytes::from(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(content_bits: u64, packet_bits: u64) -> PacketHead {
+        let metadata = ctf::Metadata::read(
+            b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+            stream { packet.context := struct {
+                integer { size = 16; } content_size; integer { size = 16; } packet_size; }; };",
+        );
+        let mut bytes = u16::try_from(content_bits).unwrap().to_le_bytes().to_vec();
+        bytes.extend(u16::try_from(packet_bits).unwrap().to_le_bytes());
+        let available = packet_bits / 8;
+        PacketHead::read(metadata.unwrap().trace(), &bytes, available).unwrap()
+    }
+
+    #[test]
+    fn only_padding_of_zeros_is_left_to_the_relay() {
+        let packet = |content, padding: &[u8]| [vec![7; content], padding.to_vec()].concat();
+        for (content_bits, bytes, want) in [
+            (80, packet(10, &[0; 6]), 10),
+            (80, packet(10, &[0, 0, 1]), 13),
+            (80, packet(10, &[0; 100]), 10),
+            (80, packet(10, &[]), 10),
+            // The last bits of a byte that is half used are padding as well, and stay.
+            (73, packet(10, &[0]), 10),
+        ] {
+            let head = head(content_bits, bytes.len() as u64 * 8);
+            let sent = without_padding(bytes.clone(), &head);
+            assert_eq!(sent, bytes[..want]);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! One client: what it says, done in the order in which it says it.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::arrival::{Arrival, NotTaken, Outlet};
+use super::inlet::{Inlet, Reading};
+use super::limits::{FULL_PAUSE, LOGGED_REFUSALS, MOST_WISHES};
+use super::line::Command;
+use super::peer::Peer;
+use super::sieve::{Findings, Lines, Part, Sieve};
+use super::trace::{Trace, count_lines};
+use super::traces::{Membership, Traces};
+use super::{Storage, WhenFull};
+
+/// What all clients have in common.
+#[derive(Debug)]
+pub(super) struct Clients {
+    pub(super) reading: Reading,
+    pub(super) traces: Arc<Traces>,
+    pub(super) storage: Storage,
+    pub(super) when_full: WhenFull,
+    /// Stops the daemon.
+    pub(super) stop: CancellationToken,
+}
+
+/// One client.
+#[derive(Debug)]
+struct Client<'a> {
+    all: &'a Clients,
+    peer: &'a Peer,
+    /// The traces that it has opened. They stay its own until it goes.
+    opened: Vec<Membership>,
+    target: Target,
+    /// Exports that it wished for before it opened a trace.
+    wishes: Vec<PathBuf>,
+    /// Lines that were refused.
+    refused: u64,
+    /// Events that are nowhere.
+    lost: u64,
+    /// Events of the present trace that were not forwarded, and of which that has not been said yet.
+    not_forwarded: u64,
+}
+
+/// Where a client's events go.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// It has not said.
+    Unknown,
+    /// To this one of the traces that it has opened.
+    Opened(usize),
+    /// To one that could not be opened.
+    Refused,
+}
+
+/// Whether to go on with a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Leave,
+}
+
+/// Serves a client until it has gone or the daemon stops.
+pub(super) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<Clients>) {
+    debug!(%peer, "connected");
+    let mut client = Client {
+        all: &all,
+        peer: &peer,
+        opened: Vec::new(),
+        target: Target::Unknown,
+        wishes: Vec::new(),
+        refused: 0,
+        lost: 0,
+        not_forwarded: 0,
+    };
+    if matches!(all.storage, Storage::File(_)) {
+        client.open_unnamed().await;
+    }
+    if let Err(error) = client.listen(socket).await {
+        warn!(%peer, %error, "connection lost");
+    }
+    client.go().await;
+}
+
+impl Client<'_> {
+    async fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        let reading = &self.all.reading;
+        let mut inlet = Inlet::new(socket, reading, &self.all.stop)?;
+        loop {
+            self.wait_for_room().await;
+            let Some(mut received) = inlet.receive().await? else {
+                return Ok(());
+            };
+            let (lines, sieve) = received.lines();
+            let next = self.take(lines, sieve).await;
+            reading.done(received).await;
+            if next == Next::Leave {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A client that must wait for others should not keep what it has sent in memory meanwhile.
+    async fn wait_for_room(&self) {
+        if let (WhenFull::Block, Some(outlet)) = (
+            self.all.when_full,
+            self.membership().and_then(|member| member.outlet.as_ref()),
+        ) {
+            tokio::select! {
+                () = outlet.wait_for_room() => {}
+                () = self.all.stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn take(&mut self, bytes: &[u8], sieve: &mut Sieve) -> Next {
+        let mut lines = Lines::new(bytes);
+        let mut next = Next::GoOn;
+        while let Some(part) = sieve.next(&mut lines) {
+            match part {
+                Part::Events { text, lines } => self.store(text, lines).await,
+                Part::Command(command) => next = self.obey(command).await,
+                Part::Refused => {}
+            }
+            if let Some(found) = sieve.findings() {
+                self.note(&found).await;
+            }
+            if next == Next::Leave {
+                break;
+            }
+        }
+        if let Some(found) = sieve.findings() {
+            self.note(&found).await;
+        }
+        next
+    }
+
+    async fn obey(&mut self, command: Command<'_>) -> Next {
+        let peer = self.peer;
+        match command {
+            Command::Open(id) => self.open(&id).await,
+            Command::EmitTef(path) => self.export(path),
+            Command::EmitTefAtExit(path) => self.wish(path),
+            Command::Die => {
+                info!(%peer, "stopping, as was wished");
+                self.all.stop.cancel();
+                return Next::Leave;
+            }
+            Command::DieWhenIdle => {
+                info!(%peer, "stopping when no trace is open, as was wished");
+                self.all.traces.stop_when_idle();
+            }
+        }
+        Next::GoOn
+    }
+
+    async fn open(&mut self, id: &str) {
+        self.settle().await;
+        // One file is one trace, whatever it is called.
+        let is_one = matches!(self.all.storage, Storage::File(_));
+        let is_it = |member: &Membership| is_one || member.trace.id == id;
+        let known = self.opened.iter().position(is_it);
+        if let Some(known) = known {
+            self.target = Target::Opened(known);
+            return;
+        }
+        match self.all.traces.open(id, self.peer).await {
+            Ok(membership) => {
+                for path in std::mem::take(&mut self.wishes) {
+                    wish(&membership, path, self.peer);
+                }
+                self.target = Target::Opened(self.opened.len());
+                self.opened.push(membership);
+            }
+            Err(error) => {
+                let reason = std::error::Error::source(&error).map(ToString::to_string);
+                let reason = reason.unwrap_or_default();
+                error!(peer = %self.peer, trace = id, %error, reason, "trace refused: its events are lost");
+                self.target = Target::Refused;
+            }
+        }
+    }
+
+    /// For what comes before any `OPEN`.
+    async fn open_unnamed(&mut self) {
+        let id = match self.peer.pid {
+            Some(pid) => format!("unnamed-{pid}"),
+            None => "unnamed".to_owned(),
+        };
+        self.open(&id).await;
+    }
+
+    fn membership(&self) -> Option<&Membership> {
+        match self.target {
+            Target::Opened(index) => self.opened.get(index),
+            Target::Unknown | Target::Refused => None,
+        }
+    }
+
+    fn export(&self, path: &Path) {
+        let peer = self.peer;
+        let Some(membership) = self.membership() else {
+            warn!(%peer, path = %path.display(), "not exported: no trace is open");
+            return;
+        };
+        if let Some(path) = self.absolute(path)
+            && let Err(error) = membership.export(path, peer)
+        {
+            warn!(%peer, %error, "not exported");
+        }
+    }
+
+    fn wish(&mut self, path: &Path) {
+        let Some(path) = self.absolute(path) else {
+            return;
+        };
+        match (self.membership(), self.target) {
+            (Some(membership), _) => wish(membership, path, self.peer),
+            (None, Target::Unknown) if self.wishes.len() < MOST_WISHES => self.wishes.push(path),
+            (None, _) => {
+                warn!(peer = %self.peer, path = %path.display(), "will not be exported: no trace is open");
+            }
+        }
+    }
+
+    /// A path as the client means it.
+    fn absolute(&self, path: &Path) -> Option<PathBuf> {
+        if path.is_absolute() {
+            return Some(path.to_owned());
+        }
+        let directory = self.peer.directory();
+        if directory.is_none() {
+            warn!(peer = %self.peer, path = %path.display(), "not exported: its working directory is not known");
+        }
+        directory.map(|directory| directory.join(path))
+    }
+
+    async fn store(&mut self, text: &[u8], lines: u64) {
+        if matches!(self.target, Target::Unknown) {
+            self.open_unnamed().await;
+        }
+        let Some(membership) = self.membership() else {
+            self.lost += lines;
+            return;
+        };
+        let lost = append(membership, self.all, text, lines).await;
+        self.lost += lost;
+        self.forward(text, lines).await;
+    }
+
+    /// Passes events on, if somebody wants them.
+    async fn forward(&mut self, text: &[u8], lines: u64) {
+        let Some(membership) = self.membership() else {
+            return;
+        };
+        let (client, trace) = (membership.client, Arc::clone(&membership.trace));
+        let Some(outlet) = membership.outlet.clone() else {
+            return;
+        };
+        // First that some are missing, if it has not been said.
+        if self.not_forwarded > 0 && self.say_lost(&outlet, client).await.is_err()
+            || outlet
+                .lines(client, text, self.all.when_full)
+                .await
+                .is_err()
+        {
+            if outlet.is_gone() {
+                self.forward_no_more();
+            } else {
+                self.not_forwarded += lines;
+                trace.lose(lines);
+            }
+        }
+    }
+
+    fn forward_no_more(&mut self) {
+        if let Target::Opened(index) = self.target
+            && let Some(membership) = self.opened.get_mut(index)
+        {
+            warn!(trace = membership.trace.id, "not forwarded any more");
+            membership.outlet = None;
+        }
+    }
+
+    /// Says that events are missing before they can be taken for those of another trace. If nobody
+    /// takes it, it still is in the record.
+    async fn settle(&mut self) {
+        let now = self.membership();
+        let now = now.and_then(|now| Some((now.outlet.clone()?, now.client)));
+        if let Some((outlet, client)) = now.filter(|_| self.not_forwarded > 0) {
+            let _ = self.say_lost(&outlet, client).await;
+        }
+        self.not_forwarded = 0;
+    }
+
+    async fn say_lost(&mut self, outlet: &Outlet, client: u32) -> Result<(), NotTaken> {
+        let lost = Arrival::Lost {
+            client,
+            count: self.not_forwarded,
+            reason: "the relay was too slow".into(),
+        };
+        outlet.tell(lost, self.all.when_full).await?;
+        self.not_forwarded = 0;
+        Ok(())
+    }
+
+    async fn note(&mut self, found: &Findings) {
+        if found.refused > 0 && self.refused < LOGGED_REFUSALS {
+            let Findings { reason, begin, .. } = found;
+            warn!(peer = %self.peer, lines = found.refused, reason, begin, "refused");
+        }
+        self.refused += found.refused;
+        let Some(membership) = self.membership() else {
+            return;
+        };
+        membership.trace.note(found);
+        if let Some(outlet) = membership.outlet.as_ref().filter(|_| found.refused > 0) {
+            let lost = Arrival::Lost {
+                client: membership.client,
+                count: found.refused,
+                reason: found.reason.clone().into(),
+            };
+            // If nobody takes it, it still is in the record.
+            let _ = outlet.tell(lost, self.all.when_full).await;
+        }
+    }
+
+    async fn go(mut self) {
+        let (peer, refused, lost) = (self.peer, self.refused, self.lost);
+        if refused > LOGGED_REFUSALS {
+            warn!(%peer, refused, "lines were refused");
+        }
+        if lost > 0 {
+            error!(%peer, lost, "events were lost");
+        }
+        self.settle().await;
+        for membership in &mut self.opened {
+            membership.say_goodbye().await;
+        }
+        debug!(%peer, "gone");
+    }
+}
+
+fn wish(membership: &Membership, path: PathBuf, peer: &Peer) {
+    debug!(%peer, path = %path.display(), "to be exported when the last client has gone");
+    if let Err(error) = membership.wish(path, peer) {
+        warn!(%peer, %error, "will not be exported");
+    }
+}
+
+/// Appends to a trace; when the disk is full, as the policy says. Gives how many events are lost.
+async fn append(membership: &Membership, all: &Clients, text: &[u8], lines: u64) -> u64 {
+    let trace = &membership.trace;
+    let mut rest = text;
+    let mut left = lines;
+    let mut has_waited = false;
+    while let Err(error) = trace.append(rest, left) {
+        rest = rest.get(error.stored..).unwrap_or_default();
+        left = count_lines(rest);
+        let is_full = [Errno::NOSPC, Errno::DQUOT]
+            .map(|full| Some(full.raw_os_error()))
+            .contains(&error.source.raw_os_error());
+        if !has_waited {
+            error!(trace = trace.id, error = %error.source, policy = %all.when_full, "cannot append");
+        }
+        if !is_full || all.when_full == WhenFull::DropNewest || all.stop.is_cancelled() {
+            trace.lose(left);
+            return left;
+        }
+        has_waited = true;
+        tokio::time::sleep(FULL_PAUSE).await;
+    }
+    if has_waited {
+        info!(trace = trace.id, "appending again");
+    }
+    if trace.syncs() {
+        sync(trace).await;
+    }
+    0
+}
+
+async fn sync(trace: &Arc<Trace>) {
+    let file = Arc::clone(trace);
+    let synced = tokio::task::spawn_blocking(move || file.sync()).await;
+    if let Ok(Err(error)) = synced {
+        error!(trace = trace.id, %error, "cannot be brought to the disk");
+    }
+}

@@ -1,0 +1,78 @@
+//! Stored lines -> one JSON document.
+
+mod document;
+mod place;
+
+pub use document::{Form, Written, write_document};
+use place::Refusal;
+pub(super) use place::{Owner, Rules};
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// An export of a trace.
+#[derive(Debug)]
+pub(super) struct Export {
+    /// Where to: absolute.
+    pub(super) path: PathBuf,
+    /// Who wants it.
+    pub(super) owner: Owner,
+    /// So many bytes of the events' file.
+    pub(super) length: u64,
+    /// Whether it was asked for before, to be done when the last client has gone.
+    pub(super) is_wish: bool,
+}
+
+/// Why an export was not done.
+#[derive(Debug, Error)]
+pub(super) enum ExportError {
+    #[error("refused")]
+    Refused(#[from] Refusal),
+    #[error("cannot be written")]
+    Write(#[from] io::Error),
+}
+
+impl Export {
+    /// Writes it: aside first, so that whoever reads the path sees all of it or what was there before.
+    pub(super) fn write(
+        &self,
+        events: &File,
+        rules: &Rules,
+        sync: bool,
+    ) -> Result<Written, ExportError> {
+        let place = rules.place(&self.path, self.owner)?;
+        let mut from = Front {
+            file: events,
+            at: 0,
+            end: self.length,
+        };
+        let mut draft = place.draft()?;
+        let written = write_document(&mut from, draft.file(), Form::Array)?;
+        draft.publish(sync)?;
+        Ok(written)
+    }
+}
+
+/// The first bytes of a file that others append to.
+struct Front<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Front<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+        let room = buffer.len().min(left);
+        let read = match buffer.get_mut(..room) {
+            Some(buffer) => self.file.read_at(buffer, self.at)?,
+            None => 0,
+        };
+        self.at += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,412 @@
+//! Where an export may go, and how it gets there whole.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat,
+    openat, openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::frontend::tldrs::limits::LOOK_BYTES;
+
+/// Names that are tried for a draft before it is given up.
+const DRAFTS: u32 = 64;
+
+/// Bytes of the file's name that its draft takes over.
+const DRAFT_NAME_BYTES: usize = 200;
+
+/// Whose an export will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::frontend::tldrs) struct Owner {
+    pub(in crate::frontend::tldrs) uid: u32,
+    pub(in crate::frontend::tldrs) gid: u32,
+}
+
+/// Where exports may go.
+///
+/// Who runs as the same user as the daemon may have them anywhere: he could write them himself.
+/// Others only below the emit root, where they could write themselves.
+#[derive(Debug, Clone)]
+pub(in crate::frontend::tldrs) struct Rules {
+    uid: u32,
+    emit_root: Option<PathBuf>,
+}
+
+/// Why an export may not go there.
+#[derive(Debug, Error)]
+pub(in crate::frontend::tldrs) enum Refusal {
+    #[error("the path is not absolute")]
+    Relative,
+    #[error("the path has no file name")]
+    NoName,
+    #[error("user {uid} may export below an --emit-root only, and there is none")]
+    NoEmitRoot { uid: u32 },
+    #[error("user {uid} may export below {} only", root.display())]
+    OutsideEmitRoot { uid: u32, root: PathBuf },
+    #[error("user {uid} may not write in that directory")]
+    DirectoryOfOther { uid: u32 },
+    #[error("that file belongs to user {owner}, not {uid}")]
+    FileOfOther { uid: u32, owner: u32 },
+    #[error("there is something that is no regular file")]
+    NoRegularFile,
+    #[error("there is a file that does not look like a trace")]
+    NoTrace,
+    #[error("no such directory")]
+    Directory(#[source] io::Error),
+    #[error("what is there cannot be looked at")]
+    Look(#[source] io::Error),
+}
+
+/// A name in a directory that an export may have.
+#[derive(Debug)]
+pub(in crate::frontend::tldrs) struct Place {
+    parent: OwnedFd,
+    name: OsString,
+    /// Whom to give it to, if not to ourselves.
+    give_to: Option<Owner>,
+    /// That of the file which is there.
+    mode: Option<Mode>,
+}
+
+/// An export that is not at its place yet. Dropping it removes it.
+#[derive(Debug)]
+pub(in crate::frontend::tldrs) struct Draft<'a> {
+    place: &'a Place,
+    file: File,
+    name: OsString,
+    is_published: bool,
+}
+
+impl Rules {
+    /// For a daemon that runs as this user.
+    pub(in crate::frontend::tldrs) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
+        Self { uid, emit_root }
+    }
+
+    /// The place at this path, if the owner may have it.
+    pub(in crate::frontend::tldrs) fn place(
+        &self,
+        path: &Path,
+        owner: Owner,
+    ) -> Result<Place, Refusal> {
+        if !path.is_absolute() {
+            return Err(Refusal::Relative);
+        }
+        // `Path` takes no notice of a slash at the end.
+        let is_directory = path.as_os_str().as_bytes().ends_with(b"/");
+        let (Some(name), Some(parent), false) = (path.file_name(), path.parent(), is_directory)
+        else {
+            return Err(Refusal::NoName);
+        };
+        // What is rightly root's own to decide may still be fenced in.
+        let is_free = owner.uid == self.uid && (self.uid != 0 || self.emit_root.is_none());
+        let parent = if is_free {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat(CWD, parent, flags, Mode::empty()).map_err(directory)?
+        } else {
+            self.below_emit_root(parent, owner)?
+        };
+        let place = Place {
+            mode: look(&parent, name, (!is_free).then_some(owner))?,
+            parent,
+            name: name.to_owned(),
+            give_to: (owner.uid != self.uid).then_some(owner),
+        };
+        Ok(place)
+    }
+
+    fn below_emit_root(&self, parent: &Path, owner: Owner) -> Result<OwnedFd, Refusal> {
+        let uid = owner.uid;
+        let root = self
+            .emit_root
+            .as_deref()
+            .ok_or(Refusal::NoEmitRoot { uid })?;
+        let below = parent
+            .strip_prefix(root)
+            .map_err(|_| Refusal::OutsideEmitRoot {
+                uid,
+                root: root.to_owned(),
+            })?;
+        let below = if below.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            below
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, root, flags, Mode::empty()).map_err(directory)?;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let parent = openat2(&root, below, flags, Mode::empty(), resolve).map_err(directory)?;
+        let stat = fstat(&parent).map_err(directory)?;
+        if !may_write(&stat, owner) {
+            return Err(Refusal::DirectoryOfOther { uid });
+        }
+        Ok(parent)
+    }
+}
+
+fn directory(error: Errno) -> Refusal {
+    Refusal::Directory(error.into())
+}
+
+/// By owner, group and mode; the groups that a process has beside its own are not seen.
+fn may_write(directory: &Stat, owner: Owner) -> bool {
+    let mode = Mode::from_raw_mode(directory.st_mode);
+    let bit = if directory.st_uid == owner.uid {
+        Mode::WUSR
+    } else if directory.st_gid == owner.gid {
+        Mode::WGRP
+    } else {
+        Mode::WOTH
+    };
+    owner.uid == 0 || mode.contains(bit)
+}
+
+/// Whether what is at the place may be replaced. Gives its mode, if there is something.
+fn look(parent: &OwnedFd, name: &OsStr, only_of: Option<Owner>) -> Result<Option<Mode>, Refusal> {
+    let failed = |error: Errno| Refusal::Look(error.into());
+    let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Refusal::NoRegularFile);
+    }
+    if let Some(Owner { uid, .. }) = only_of.filter(|owner| owner.uid != stat.st_uid) {
+        let owner = stat.st_uid;
+        return Err(Refusal::FileOfOther { uid, owner });
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(parent, name, flags, Mode::empty()).map_err(failed)?;
+    let mut buffer = [0; LOOK_BYTES];
+    let read = rustix::io::read(&file, &mut buffer).map_err(failed)?;
+    let begin = buffer.get(..read).unwrap_or_default().trim_ascii_start();
+    let is_blank = begin.is_empty() && read < LOOK_BYTES;
+    if is_blank || matches!(begin.first(), Some(b'[' | b'{')) {
+        Ok(Some(Mode::from_raw_mode(stat.st_mode)))
+    } else {
+        Err(Refusal::NoTrace)
+    }
+}
+
+impl Place {
+    /// Something to write to.
+    pub(in crate::frontend::tldrs) fn draft(&self) -> io::Result<Draft<'_>> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let bytes = self.name.as_bytes();
+        let begin = bytes.get(..DRAFT_NAME_BYTES).unwrap_or(bytes);
+        let mut number = 0;
+        let (name, file) = loop {
+            let mut name = OsStr::from_bytes(begin).to_owned();
+            name.push(format!(".tmp.{number}"));
+            // Others must not read before it is known whose it is.
+            let mode = match self.give_to {
+                Some(_) => Mode::RUSR | Mode::WUSR,
+                None => Mode::from_raw_mode(0o666),
+            };
+            match openat(&self.parent, &name, flags, mode) {
+                Ok(file) => break (name, file),
+                Err(Errno::EXIST) if number < DRAFTS => number += 1,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let draft = Draft {
+            place: self,
+            file: file.into(),
+            name,
+            is_published: false,
+        };
+        draft.give()?;
+        Ok(draft)
+    }
+}
+
+impl Draft<'_> {
+    /// What to write to.
+    pub(in crate::frontend::tldrs) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Puts it at its place.
+    pub(in crate::frontend::tldrs) fn publish(mut self, sync: bool) -> io::Result<()> {
+        if sync {
+            self.file.sync_data()?;
+        }
+        let parent = &self.place.parent;
+        renameat(parent, &self.name, parent, &self.place.name)?;
+        self.is_published = true;
+        Ok(())
+    }
+
+    fn give(&self) -> io::Result<()> {
+        if let Some(owner) = self.place.give_to {
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+            fchown(&self.file, Some(uid), Some(gid))?;
+            fchmod(&self.file, Mode::from_raw_mode(0o644))?;
+        }
+        if let Some(mode) = self.place.mode {
+            fchmod(&self.file, mode)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // There is nobody to tell, and nothing else to be done.
+            let _ = unlinkat(&self.place.parent, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    struct Scene {
+        directory: tempfile::TempDir,
+        me: Owner,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let me = Owner {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+            };
+            let directory = tempfile::tempdir().unwrap();
+            Self { directory, me }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.directory.path().join(name)
+        }
+
+        fn other(&self) -> Owner {
+            Owner {
+                uid: self.me.uid + 1,
+                gid: self.me.gid,
+            }
+        }
+
+        fn export(&self, rules: &Rules, path: &Path, owner: Owner) -> Result<(), Refusal> {
+            let place = rules.place(path, owner)?;
+            let mut draft = place.draft().unwrap();
+            draft.file().write_all(b"[]\n").unwrap();
+            draft.publish(true).unwrap();
+            Ok(())
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.directory.path()).unwrap();
+            let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
+            let mut names: Vec<_> = entries
+                .map(|entry| name(entry).into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn an_export_replaces_a_trace_and_keeps_its_mode() {
+        let scene = Scene::new();
+        let rules = Rules::new(scene.me.uid, None);
+        let path = scene.path("t.json");
+        fs::write(&path, " \n{\"traceEvents\":[").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        // Left behind by somebody who was killed.
+        fs::write(scene.path("t.json.tmp.0"), "").unwrap();
+        scene.export(&rules, &path, scene.me).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"[]\n");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(scene.names(), ["t.json", "t.json.tmp.0"]);
+    }
+
+    #[test]
+    fn what_does_not_look_like_a_trace_is_not_replaced() {
+        let scene = Scene::new();
+        let rules = Rules::new(scene.me.uid, None);
+        let path = scene.path("precious.txt");
+        fs::write(&path, "do not lose me\n").unwrap();
+        let refusal = scene.export(&rules, &path, scene.me).unwrap_err();
+        assert!(matches!(refusal, Refusal::NoTrace), "{refusal}");
+        let link = scene.path("link.json");
+        symlink(scene.path("target"), &link).unwrap();
+        for path in [&link, &scene.directory.path().to_owned()] {
+            let refusal = scene.export(&rules, path, scene.me).unwrap_err();
+            assert!(matches!(refusal, Refusal::NoRegularFile), "{refusal}");
+        }
+        assert_eq!(scene.names(), ["link.json", "precious.txt"]);
+    }
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_refused() {
+        let scene = Scene::new();
+        let rules = Rules::new(scene.me.uid, None);
+        let refused = |path: &Path| scene.export(&rules, path, scene.me).unwrap_err();
+        assert!(matches!(
+            refused(&scene.path("missing/t.json")),
+            Refusal::Directory(_)
+        ));
+        assert!(matches!(refused(Path::new("t.json")), Refusal::Relative));
+        assert!(matches!(refused(Path::new("/")), Refusal::NoName));
+        assert!(matches!(refused(&scene.path("t/")), Refusal::NoName));
+        assert!(matches!(refused(&scene.path("..")), Refusal::NoName));
+    }
+
+    #[test]
+    fn other_users_stay_below_the_emit_root() {
+        let scene = Scene::new();
+        let (me, other) = (scene.me, scene.other());
+        let path = scene.path("t.json");
+        let none = Rules::new(me.uid, None);
+        let refusal = scene.export(&none, &path, other).unwrap_err();
+        assert!(matches!(refusal, Refusal::NoEmitRoot { .. }));
+
+        let root = scene.path("root");
+        fs::create_dir_all(root.join("deep")).unwrap();
+        symlink(scene.directory.path(), root.join("out")).unwrap();
+        let rules = Rules::new(me.uid, Some(root.clone()));
+        let refused = |path: PathBuf| scene.export(&rules, &path, other).unwrap_err();
+        assert!(matches!(refused(path), Refusal::OutsideEmitRoot { .. }));
+        assert!(matches!(
+            refused(root.join("../t.json")),
+            Refusal::Directory(_)
+        ));
+        assert!(matches!(
+            refused(root.join("out/t.json")),
+            Refusal::Directory(_)
+        ));
+        fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(
+            refused(root.join("deep/t.json")),
+            Refusal::DirectoryOfOther { .. }
+        ));
+        fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(root.join("deep/mine.json"), "[]").unwrap();
+        assert!(matches!(
+            refused(root.join("deep/mine.json")),
+            Refusal::FileOfOther { .. }
+        ));
+        if me.uid == 0 {
+            let path = root.join("deep/t.json");
+            scene.export(&rules, &path, other).unwrap();
+            assert_eq!(path.metadata().unwrap().uid(), other.uid);
+            scene.export(&rules, &path, other).unwrap();
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Forwards traces to a relay, live, as CTF: a session for each trace, as long as somebody has it
+//! open.
+//!
+//! `session` turns what arrives into events and hands them to the packetizer; `clients` knows who
+//! is connected. Here: which trace goes to which session. A trace that is opened again soon after its
+//! last client has gone goes on in the same session: a build starts its programs one after the
+//! other.
+//!
+//! Events that wait here are in the daemon's file already: if this process dies, they are missing at the
+//! relay and nowhere else.
+
+mod clients;
+mod session;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::arrival::ForwardedTrace;
+use crate::packetize::{Activity, HostClock};
+use crate::queue::Outlet;
+use session::Session;
+
+/// What sessions of forwarded traces are like.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The host that they are said to be of.
+    pub host: String,
+    /// How often what there is is sent, and viewers are told of quiet streams.
+    pub live_timer: Duration,
+    /// Usual size of a packet in bytes.
+    pub packet_bytes: usize,
+    /// Size in bytes at which the relay begins another tracefile, and how many it keeps. 0: never, all.
+    pub tracefiles: (u64, u64),
+}
+
+/// Forwards traces until there will be no more, and the last has been taken by the relay or given
+/// up.
+pub async fn run(mut traces: mpsc::Receiver<ForwardedTrace>, outlet: Outlet, settings: Settings) {
+    let activity = Activity::default();
+    let clock = HostClock::measure().trace_clock();
+    let mut open: HashMap<String, mpsc::UnboundedSender<ForwardedTrace>> = HashMap::new();
+    let mut sessions = JoinSet::new();
+    loop {
+        let trace = tokio::select! {
+            trace = traces.recv() => trace,
+            Some(_) = sessions.join_next() => {
+                open.retain(|_, way| !way.is_closed());
+                continue;
+            }
+        };
+        let Some(trace) = trace else { break };
+        let trace = match open.get(&trace.name) {
+            None => trace,
+            Some(way) => match way.send(trace) {
+                Ok(()) => continue,
+                Err(over) => over.0,
+            },
+        };
+        let (way, again) = mpsc::unbounded_channel();
+        open.insert(trace.name.clone(), way);
+        let session = Session::new(&trace, outlet.clone(), &settings, clock, activity.clone());
+        sessions.spawn(session.run(trace, again));
+    }
+    // Sessions wait for no other trace now.
+    open.clear();
+    while sessions.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests;

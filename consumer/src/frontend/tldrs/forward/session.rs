@@ -1,0 +1,319 @@
+//! One session: what happens in a trace becomes events, and these go into packets.
+
+use std::time::Duration;
+
+use ctf::model::{EnvironmentValue, Uuid};
+use ctf::write::{PacketSize, Trace, TraceClock};
+use relay_proto::session::TraceFormat;
+use rustix::rand::{GetRandomFlags, getrandom};
+use tef::Record;
+use tef::ctf::{Classes, Encoded, Lost};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{debug, info, warn};
+use wire::Timestamp;
+
+use super::super::arrival::{Arrival, ForwardedTrace};
+use super::Settings;
+use super::clients::Clients;
+use crate::limits::{LONGEST_PACKET_BYTES, QUIET_PERIOD, REOPEN_WITHIN};
+use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
+use crate::queue::{Gone, Outlet, SessionDescription, SessionEnd, StreamKey};
+
+/// Directory of the trace in its session, and the name of its one tracefile: order in it is order of
+/// arrival.
+const PATH: &str = "tldrs";
+const CHANNEL: &str = "events_0";
+/// The one class of streams.
+const STREAM_CLASS: u32 = 0;
+
+/// A session to be, and what it needs.
+#[derive(Debug)]
+pub(super) struct Session {
+    outlet: Outlet,
+    description: SessionDescription,
+    trace: Trace,
+    size: PacketSize,
+    live_timer: Duration,
+    activity: Activity,
+}
+
+impl Session {
+    pub(super) fn new(
+        trace: &ForwardedTrace,
+        outlet: Outlet,
+        settings: &Settings,
+        clock: TraceClock,
+        activity: Activity,
+    ) -> Self {
+        let text = |text: &str| EnvironmentValue::Text(text.into());
+        let environment = [
+            ("hostname", text(&settings.host)),
+            ("trace_name", text(&trace.name)),
+            ("tef_trace_id", text(&trace.id)),
+        ];
+        let mut described = Trace::new(new_uuid(), "tldrs");
+        described.clock = clock;
+        described.environment = environment
+            .map(|(name, value)| (name.to_owned(), value))
+            .into();
+        let (tracefile_size, tracefile_count) = settings.tracefiles;
+        Self {
+            outlet,
+            description: SessionDescription {
+                name: trace.name.clone(),
+                host: settings.host.clone(),
+                base_path: String::new(),
+                live_timer: Some(settings.live_timer),
+                trace_format: TraceFormat::Ctf1,
+                tracefile_size,
+                tracefile_count,
+            },
+            trace: described,
+            size: PacketSize::new(settings.packet_bytes, LONGEST_PACKET_BYTES),
+            live_timer: settings.live_timer,
+            activity,
+        }
+    }
+
+    /// Forwards the trace, and goes on with it if it comes by `again` soon enough.
+    pub(super) async fn run(
+        self,
+        trace: ForwardedTrace,
+        mut again: mpsc::UnboundedReceiver<ForwardedTrace>,
+    ) {
+        let name = self.description.name.clone();
+        info!(trace = name, "forwarded");
+        let mut events = match self.open().await {
+            Ok(events) => events,
+            Err(Gone) => return warn!(trace = name, "not forwarded: the uplink has stopped"),
+        };
+        let mut arrivals = trace.arrivals;
+        let given_up = loop {
+            if let Err(Gone) = events.forward(&mut arrivals).await {
+                break true;
+            }
+            match tokio::time::timeout(REOPEN_WITHIN, again.recv()).await {
+                Ok(Some(trace)) => {
+                    debug!(trace = name, "opened again");
+                    events.clients.begin_again();
+                    arrivals = trace.arrivals;
+                }
+                Ok(None) | Err(_) => break false,
+            }
+        };
+        // What comes now by the same name is another session's.
+        again.close();
+        if given_up {
+            let lost = discard(&mut arrivals).await;
+            warn!(
+                trace = name,
+                lost, "events are not forwarded: the session has been given up"
+            );
+        }
+        while let Some(mut late) = again.recv().await {
+            let lost = discard(&mut late.arrivals).await;
+            warn!(
+                trace = name,
+                lost, "events are not forwarded: the session was about to end"
+            );
+        }
+        let outcome = events.packets.finish(HostClock::now()).await;
+        match outcome.end {
+            SessionEnd::Complete => {
+                info!(
+                    trace = name,
+                    packets = outcome.acknowledged,
+                    "all of it is with the relay"
+                );
+            }
+            SessionEnd::Failed(why) => {
+                warn!(
+                    trace = name,
+                    lost = outcome.lost,
+                    why,
+                    "packets were not taken by the relay"
+                );
+            }
+            SessionEnd::Abandoned => warn!(trace = name, "given up: the uplink has stopped"),
+        }
+    }
+
+    async fn open(self) -> Result<Events, Gone> {
+        let queue = self.outlet.open(self.description)?;
+        let mut packets = Packetizer::new(&self.trace, PATH, queue, self.activity).await?;
+        let class = packets.declare(STREAM_CLASS);
+        let class = class.expect("the first class of streams");
+        let classes = Classes::declare(packets.metadata(), &class);
+        let classes = classes.expect("the first classes of events");
+        let stream = packets.add_stream(&class, CHANNEL, self.size).await?;
+        Ok(Events {
+            packets,
+            classes,
+            stream,
+            clients: Clients::default(),
+            live_timer: self.live_timer,
+            quiet_since: Instant::now(),
+        })
+    }
+}
+
+/// A session that is open.
+struct Events {
+    packets: Packetizer,
+    classes: Classes,
+    stream: StreamKey,
+    clients: Clients,
+    live_timer: Duration,
+    /// When viewers were told last that nothing happens, whether or not anything happened elsewhere.
+    quiet_since: Instant,
+}
+
+impl Events {
+    /// Takes what arrives until the last client has gone, and sends it on every tick of the live timer.
+    async fn forward(&mut self, arrivals: &mut mpsc::Receiver<Arrival>) -> Result<(), Gone> {
+        let mut tick = interval(self.live_timer);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                _ = tick.tick() => self.flush().await?,
+                arrival = arrivals.recv() => match arrival {
+                    Some(arrival) => self.take(arrival).await?,
+                    None => break,
+                },
+            }
+        }
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), Gone> {
+        let even_if_idle = self.quiet_since.elapsed() >= QUIET_PERIOD;
+        if even_if_idle {
+            self.quiet_since = Instant::now();
+        }
+        self.packets.flush(HostClock::now(), even_if_idle).await
+    }
+
+    async fn take(&mut self, arrival: Arrival) -> Result<(), Gone> {
+        match arrival {
+            Arrival::ClientOpened {
+                client,
+                pid,
+                uid,
+                exe,
+            } => {
+                let number = self.clients.number(client);
+                let client = self.clients.opened(number, pid, uid, exe);
+                let encoded = self.classes.client(&client);
+                let now = HostClock::now();
+                append(&mut self.packets, self.stream, &encoded, now)
+                    .await
+                    .map(drop)
+            }
+            Arrival::Lines { client, at, text } => self.lines(client, at, &text).await,
+            Arrival::Lost {
+                client,
+                count,
+                reason,
+            } => {
+                let number = self.clients.number(client);
+                self.lost(number, count, &reason).await
+            }
+            Arrival::ClientClosed { client } => {
+                let number = self.clients.number(client);
+                let Some(connected) = self.clients.closed(number) else {
+                    return Ok(());
+                };
+                let client = connected.describe(number, false);
+                let encoded = self.classes.client(&client);
+                let now = HostClock::now();
+                append(&mut self.packets, self.stream, &encoded, now)
+                    .await
+                    .map(drop)
+            }
+        }
+    }
+
+    async fn lines(&mut self, client: u32, at: Timestamp, text: &[u8]) -> Result<(), Gone> {
+        let number = self.clients.number(client);
+        let Ok(text) = std::str::from_utf8(text) else {
+            return self.lost(number, 1, "not UTF-8").await;
+        };
+        let (mut unread, mut too_long) = (0, 0);
+        for line in text.lines() {
+            let Ok(record) = Record::parse(line) else {
+                unread += 1;
+                continue;
+            };
+            self.clients.arrived(number, &record, at);
+            let encoded = self.classes.record(number, &record);
+            if !append(&mut self.packets, self.stream, &encoded, at).await? {
+                too_long += 1;
+            }
+        }
+        for (count, reason) in [(unread, "no event"), (too_long, "too long for a packet")] {
+            if count > 0 {
+                self.lost(number, count, reason).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Events are missing from here on: said as an event, and counted as every reader of CTF knows it.
+    async fn lost(&mut self, client: u32, count: u64, reason: &str) -> Result<(), Gone> {
+        warn!(client, count, reason, "events are not forwarded");
+        self.packets.discard(self.stream, count);
+        let encoded = self.classes.lost(&Lost {
+            client,
+            count,
+            reason,
+        });
+        let now = HostClock::now();
+        append(&mut self.packets, self.stream, &encoded, now)
+            .await
+            .map(drop)
+    }
+}
+
+/// Whether the event found a packet that holds it.
+async fn append(
+    packets: &mut Packetizer,
+    stream: StreamKey,
+    event: &Encoded<'_>,
+    at: Timestamp,
+) -> Result<bool, Gone> {
+    match packets.append(stream, event.class(), event.at(at)).await {
+        Ok(()) => Ok(true),
+        Err(PacketizeError::Event(_)) => Ok(false),
+        Err(PacketizeError::Gone(gone)) => Err(gone),
+    }
+}
+
+/// Takes everything until the last client has gone, so that none of them waits for nothing, and gives
+/// how many events it was.
+async fn discard(arrivals: &mut mpsc::Receiver<Arrival>) -> u64 {
+    let mut lost = 0;
+    while let Some(arrival) = arrivals.recv().await {
+        lost += match arrival {
+            Arrival::Lines { text, .. } => {
+                text.iter().filter(|byte| **byte == b'\n').count() as u64
+            }
+            Arrival::Lost { count, .. } => count,
+            Arrival::ClientOpened { .. } | Arrival::ClientClosed { .. } => 0,
+        };
+    }
+    lost
+}
+
+/// A random one.
+fn new_uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    // As many bytes as the system always gives at once.
+    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
+    // Version 4, variant 1.
+    let [.., version, _, variant, _, _, _, _, _, _, _] = &mut bytes;
+    *version = *version & 0x0f | 0x40;
+    *variant = *variant & 0x3f | 0x80;
+    Uuid(bytes)
+}

@@ -1,0 +1,417 @@
+//! The `tldrs` daemon: local programs send it lines of the Trace Event Format through a Unix socket;
+//! it keeps them, one file for each trace, and exports them.
+//!
+//! `doc/tldrs.md` has the protocol and what the daemon promises. Read in this order: [`Daemon`] here;
+//! `socket` (where it listens) and `client` (what a client says, and what is done about it); on the way
+//! of a client's bytes `inlet` (reading), `sieve` and `line` (what they are), `traces` and `trace` (where
+//! they go); beside it `export`, `record` and `files`. [`arrival`] is the seam to [`forward`], which
+//! takes traces to a relay. All numbers are in [`limits`].
+//!
+//! All but `forward` knows no relay, and nothing of an event but whether it is one.
+
+pub mod arrival;
+mod beat;
+mod bench;
+mod client;
+pub mod export;
+pub mod files;
+pub mod forward;
+mod inlet;
+pub mod limits;
+mod line;
+mod name;
+mod options;
+mod peer;
+pub mod places;
+pub mod record;
+mod sieve;
+mod socket;
+mod trace;
+mod traces;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use arrival::Forward;
+use client::Clients;
+use export::Rules;
+use inlet::Reading;
+use limits::{LAST_EXPORTS, LAST_WORDS, MAX_LINE, MOST_CLIENTS, MOST_TRACES, REFUSED};
+pub use name::safe_name;
+pub use options::Options;
+use peer::Peer;
+use socket::Socket;
+pub use socket::SocketError;
+use traces::Traces;
+
+/// How the daemon is to run.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where it listens. All of them must be free, or left behind by a daemon that is dead.
+    pub sockets: Vec<PathBuf>,
+    /// Where it listens too if it can: clients look there, but others may have taken it.
+    pub extra_socket: Option<PathBuf>,
+    /// Where it listens already, since a service manager does.
+    pub inherited: Vec<UnixListener>,
+    /// Where events go.
+    pub storage: Storage,
+    /// Whether events are on the disk before the next ones are read.
+    pub sync: bool,
+    /// Longer lines are refused.
+    pub longest_line: usize,
+    /// No more clients at a time.
+    pub most_clients: usize,
+    /// No more traces open at a time.
+    pub most_traces: usize,
+    /// Users that may connect, beside the daemon's own and root.
+    pub allowed_users: BTreeSet<u32>,
+    /// Other users may export below this directory, and only there.
+    pub emit_root: Option<PathBuf>,
+    /// What happens when there is no room for events.
+    pub when_full: WhenFull,
+}
+
+/// Where events go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// To a file in this directory for each trace.
+    Directory(PathBuf),
+    /// All to this file, whatever trace clients open.
+    File(PathBuf),
+}
+
+/// What happens when the disk is full, or a trace is forwarded too slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// Clients wait.
+    #[default]
+    Block,
+    /// New events are dropped, and counted.
+    DropNewest,
+}
+
+/// Why the daemon does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The directory or file for events cannot be used.
+    #[error("{}: cannot store events there", path.display())]
+    Storage {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The emit root cannot be used.
+    #[error("{}: cannot export below it", path.display())]
+    EmitRoot {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// As the system says.
+    #[error("cannot wait for connections")]
+    Listen(#[source] io::Error),
+}
+
+/// Why the daemon has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Because it was told to by whoever started it.
+    Told,
+    /// Because a client wanted it.
+    ByClient,
+}
+
+/// A daemon that listens, and does not answer yet.
+#[derive(Debug)]
+pub struct Daemon {
+    listeners: Vec<tokio::net::UnixListener>,
+    guards: Vec<socket::Guard>,
+    allowed_users: BTreeSet<u32>,
+    most_clients: usize,
+    clients: Clients,
+}
+
+/// Runs a daemon until `stop`, or until a client wants it to end. What clients have sent is stored and
+/// exports that were wished for are done when this returns.
+///
+/// # Errors
+/// If it cannot start.
+pub async fn serve(
+    settings: Settings,
+    forward: Option<Forward>,
+    stop: CancellationToken,
+) -> Result<Stopped, StartError> {
+    Ok(Daemon::start(settings, forward)?.run(stop).await)
+}
+
+impl Settings {
+    /// The usual ones.
+    #[must_use]
+    pub fn new(socket: PathBuf, storage: Storage) -> Self {
+        Self {
+            sockets: vec![socket],
+            extra_socket: None,
+            inherited: Vec::new(),
+            storage,
+            sync: false,
+            longest_line: MAX_LINE,
+            most_clients: MOST_CLIENTS,
+            most_traces: MOST_TRACES,
+            allowed_users: BTreeSet::new(),
+            emit_root: None,
+            when_full: WhenFull::default(),
+        }
+    }
+
+    /// Who may connect is seen by the credentials; other users must get so far.
+    fn socket_mode(&self) -> u32 {
+        if self.allowed_users.is_empty() {
+            0o600
+        } else {
+            0o666
+        }
+    }
+}
+
+impl Storage {
+    fn check(&self) -> Result<(), StartError> {
+        let (path, checked) = match self {
+            Self::Directory(path) => (path, std::fs::read_dir(path).map(drop)),
+            Self::File(path) => {
+                let file = std::fs::File::options()
+                    .append(true)
+                    .create(true)
+                    .open(path);
+                (path, file.map(drop))
+            }
+        };
+        checked.map_err(|source| StartError::Storage {
+            path: path.clone(),
+            source,
+        })
+    }
+}
+
+impl Daemon {
+    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run).
+    ///
+    /// # Errors
+    /// If a socket or the directory cannot be used. To be called on a runtime.
+    pub fn start(settings: Settings, forward: Option<Forward>) -> Result<Self, StartError> {
+        settings.storage.check()?;
+        let uid = rustix::process::geteuid().as_raw();
+        let emit_root = settings.emit_root.as_deref().map(|path| {
+            path.canonicalize().map_err(|source| StartError::EmitRoot {
+                path: path.to_owned(),
+                source,
+            })
+        });
+        let rules = Rules::new(uid, emit_root.transpose()?);
+        let mode = settings.socket_mode();
+        let mut sockets = Vec::new();
+        for path in &settings.sockets {
+            sockets.push(Socket::listen(path, mode)?);
+        }
+        if let Some(path) = &settings.extra_socket {
+            match Socket::listen(path, mode) {
+                Ok(socket) => sockets.push(socket),
+                Err(error) => {
+                    warn!(%error, "programs that look for the daemon there will not find it");
+                }
+            }
+        }
+        let stop = CancellationToken::new();
+        let traces = Traces::new(&settings, rules, forward, stop.clone());
+        let mut allowed_users = settings.allowed_users;
+        allowed_users.extend([0, uid]);
+        let (mut listeners, guards): (Vec<_>, _) = sockets
+            .into_iter()
+            .map(|socket| (socket.listener, socket.guard))
+            .unzip();
+        listeners.extend(settings.inherited);
+        let listeners = listeners.into_iter().map(|listener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::UnixListener::from_std(listener)
+        });
+        Ok(Self {
+            listeners: listeners
+                .collect::<io::Result<_>>()
+                .map_err(StartError::Listen)?,
+            guards,
+            allowed_users,
+            most_clients: settings.most_clients,
+            clients: Clients {
+                reading: Reading::new(settings.longest_line),
+                traces: Arc::new(traces),
+                storage: settings.storage,
+                when_full: settings.when_full,
+                stop,
+            },
+        })
+    }
+
+    /// Serves clients until `stop`, or until one of them wants the daemon to end.
+    pub async fn run(self, stop: CancellationToken) -> Stopped {
+        let Self {
+            listeners,
+            guards,
+            allowed_users,
+            most_clients,
+            clients,
+        } = self;
+        let clients = Arc::new(clients);
+        if let Err(error) = clients.traces.catch_up() {
+            warn!(%error, "exports that are due are not done");
+        }
+        let entrance = Arc::new(Entrance {
+            allowed_users,
+            most_clients,
+            room: Arc::new(Semaphore::new(most_clients)),
+            tasks: TaskTracker::new(),
+            closed: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            clients,
+        });
+        let helpers = TaskTracker::new();
+        for listener in listeners {
+            helpers.spawn(Arc::clone(&entrance).accept(listener));
+        }
+        let beating = Arc::clone(&entrance);
+        let beat = tokio::spawn(async move {
+            if let Err(error) = beating.clients.reading.run().await {
+                warn!(%error, "no timer: busy clients may stall");
+            }
+        });
+        let end = &entrance.clients.stop;
+        let why = tokio::select! {
+            () = stop.cancelled() => Stopped::Told,
+            () = end.cancelled() => Stopped::ByClient,
+        };
+        end.cancel();
+        // From now on nobody can connect; who has connected is still listened to for a moment.
+        guards.iter().for_each(socket::Guard::remove);
+        entrance.closed.cancel();
+        helpers.close();
+        helpers.wait().await;
+        entrance.leave().await;
+        // Only now another daemon may take over.
+        drop(guards);
+        beat.abort();
+        why
+    }
+}
+
+/// Where clients come in.
+#[derive(Debug)]
+struct Entrance {
+    allowed_users: BTreeSet<u32>,
+    most_clients: usize,
+    room: Arc<Semaphore>,
+    tasks: TaskTracker,
+    /// Nobody can connect any more.
+    closed: CancellationToken,
+    /// Ends clients that do not come to an end.
+    abort: CancellationToken,
+    clients: Arc<Clients>,
+}
+
+impl Entrance {
+    /// Accepts until the daemon stops, and has each client served by a task of its own.
+    async fn accept(self: Arc<Self>, listener: tokio::net::UnixListener) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.closed.cancelled() => break,
+            };
+            match accepted {
+                Ok((socket, _)) => self.admit(socket),
+                Err(error) => {
+                    warn!(%error, "connection not accepted");
+                    tokio::time::sleep(REFUSED).await;
+                }
+            }
+        }
+        // Who was connected before has sent something, perhaps, and gone.
+        while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
+            self.admit(socket);
+        }
+    }
+
+    fn admit(self: &Arc<Self>, socket: tokio::net::UnixStream) {
+        let peer = match socket.peer_cred() {
+            Ok(credentials) => Peer::new(credentials),
+            Err(error) => return debug!(%error, "connection lost at once"),
+        };
+        if !self.allowed_users.contains(&peer.uid) {
+            return warn!(%peer, "refused: not an allowed user");
+        }
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+            return warn!(%peer, most = self.most_clients, "refused: too many clients");
+        };
+        let socket = match socket.into_std() {
+            Ok(socket) => socket.into(),
+            Err(error) => return debug!(%peer, %error, "connection lost at once"),
+        };
+        let entrance = Arc::clone(self);
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = client::serve(socket, peer, Arc::clone(&entrance.clients)) => {}
+                () = entrance.abort.cancelled() => {}
+            }
+            drop(place);
+        });
+    }
+
+    /// Waits for all clients, then for all exports, but not for ever.
+    async fn leave(&self) {
+        self.tasks.close();
+        if tokio::time::timeout(LAST_WORDS, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            warn!("some clients are given up");
+            self.abort.cancel();
+            self.tasks.wait().await;
+        }
+        let exports = self.clients.traces.exports_done();
+        if tokio::time::timeout(LAST_EXPORTS, exports).await.is_err() {
+            warn!("some exports are left to the next start");
+        }
+        info!("stopped");
+    }
+}
+
+fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}
+
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Block => "block",
+            Self::DropNewest => "drop-newest",
+        })
+    }
+}

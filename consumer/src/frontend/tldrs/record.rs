@@ -1,0 +1,157 @@
+//! What is known of a trace beside its events: a small file next to theirs, hidden, JSON.
+//!
+//! It tells `tldrs list --long` what to show, and the next start of the daemon which exports are
+//! still due.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tef::Repairs;
+
+/// What is known of a trace. Counts are sums since the record was begun.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// The trace's id, as clients say it.
+    pub id: String,
+    /// Clients that have it open; out of date if the daemon was killed.
+    pub clients: u32,
+    /// Clients that have opened it.
+    pub connections: u64,
+    /// Events stored.
+    pub events: u64,
+    /// What was put right in them.
+    pub repaired: Repaired,
+    /// Lines refused.
+    pub refused: u64,
+    /// Events that could not be stored or forwarded.
+    pub lost: u64,
+    /// Exports that are due when the last client has gone.
+    pub wishes: Vec<Wish>,
+}
+
+/// [`Repairs`], written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Repaired {
+    /// Values that are no finite numbers.
+    pub not_finite: u64,
+    /// Halves of surrogate pairs.
+    pub surrogates: u64,
+    /// Sequences of bytes that are not UTF-8.
+    pub not_utf8: u64,
+}
+
+impl Repaired {
+    /// Of all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.not_finite + self.surrogates + self.not_utf8
+    }
+}
+
+impl std::ops::AddAssign<Repairs> for Repaired {
+    fn add_assign(&mut self, more: Repairs) {
+        self.not_finite += more.not_finite;
+        self.surrogates += more.surrogates;
+        self.not_utf8 += more.not_utf8;
+    }
+}
+
+/// An export that is due when the last client has gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// Where to: absolute.
+    #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
+    pub path: PathBuf,
+    /// Who wants it.
+    pub uid: u32,
+    /// And with which group.
+    pub gid: u32,
+}
+
+impl Record {
+    /// The record of this path; if there is none, or none that can be read, an empty one.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        let text = fs::read(path).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Replaces the one that was there.
+    ///
+    /// # Errors
+    /// As the system says. Then the old one is still there.
+    pub fn save(&self, path: &Path, sync: bool) -> io::Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        let mut file = File::create(&new)?;
+        file.write_all(&text)?;
+        if sync {
+            file.sync_data()?;
+        }
+        fs::rename(&new, path)
+    }
+}
+
+/// A path is bytes; most of them are text.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WrittenPath {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+fn write_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    let written = match path.to_str() {
+        Some(text) => WrittenPath::Text(text.to_owned()),
+        None => WrittenPath::Bytes(OsStr::as_bytes(path.as_os_str()).to_vec()),
+    };
+    written.serialize(serializer)
+}
+
+fn read_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    Ok(match WrittenPath::deserialize(deserializer)? {
+        WrittenPath::Text(text) => text.into(),
+        WrittenPath::Bytes(bytes) => OsString::from_vec(bytes).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("record");
+        let wish = |path: &[u8]| Wish {
+            path: OsStr::from_bytes(path).into(),
+            uid: 1,
+            gid: 2,
+        };
+        let record = Record {
+            id: "a/b\0".to_owned(),
+            events: u64::MAX,
+            wishes: vec![wish(b"/out/t.json"), wish(b"/out/\xff")],
+            ..Record::default()
+        };
+        record.save(&path, true).unwrap();
+        assert_eq!(Record::load(&path), record);
+    }
+
+    #[test]
+    fn a_record_that_makes_no_sense_is_an_empty_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("record");
+        assert_eq!(Record::load(&path), Record::default());
+        fs::write(&path, "{\"events\":-1").unwrap();
+        assert_eq!(Record::load(&path), Record::default());
+    }
+}

@@ -1,0 +1,403 @@
+//! One open trace: its file, which nobody else writes to, and what is known of it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memchr::memrchr;
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use thiserror::Error;
+use tracing::{debug, warn};
+
+use super::arrival::Outlet;
+use super::export::{Export, Owner};
+use super::files::TraceFiles;
+use super::limits::{MOST_EXPORTS, MOST_REJECTED_BYTES, MOST_WISHES, RECORD_PAUSE};
+use super::record::{Record, Wish};
+use super::sieve::Findings;
+
+/// Who removes traces holds their locks for a moment only.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// An open trace.
+#[derive(Debug)]
+pub(super) struct Trace {
+    /// As clients say it.
+    pub(super) id: String,
+    /// As its files are called.
+    pub(super) name: String,
+    files: TraceFiles,
+    sync: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: Arc<File>,
+    rejected: Option<File>,
+    record: Record,
+    /// Whether the record has something that its file has not, and will be saved soon.
+    is_saving: bool,
+    /// Number for the next client.
+    next_client: u32,
+    outlet: Option<Outlet>,
+    /// Exports to be done, in order.
+    exports: VecDeque<Export>,
+    /// Whether somebody is doing them.
+    is_exporting: bool,
+    /// Wishes whose time has come, until they are done: the record has them as long.
+    due: Vec<Wish>,
+}
+
+/// Not everything could be stored.
+#[derive(Debug, Error)]
+#[error("cannot append to the trace")]
+pub(super) struct AppendError {
+    /// So many bytes were: whole lines.
+    pub(super) stored: usize,
+    #[source]
+    pub(super) source: io::Error,
+}
+
+/// No more than so many.
+#[derive(Debug, Error)]
+#[error("too many exports wait for this trace already")]
+pub(super) struct TooMany;
+
+/// What a client gets that has opened a trace.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// Its number in the trace.
+    pub(super) client: u32,
+    /// Whether nobody else has it open.
+    pub(super) is_first: bool,
+}
+
+impl Trace {
+    /// Opens the files of a trace, or makes them.
+    pub(super) fn open(
+        id: String,
+        name: String,
+        files: TraceFiles,
+        sync: bool,
+    ) -> io::Result<Self> {
+        let file = open_events(&files)?;
+        let mut record = Record::load(&files.record);
+        record.clients = 0;
+        record.id.clone_from(&id);
+        let state = State {
+            file: Arc::new(file),
+            rejected: None,
+            record,
+            is_saving: false,
+            next_client: 0,
+            outlet: None,
+            exports: VecDeque::new(),
+            is_exporting: false,
+            due: Vec::new(),
+        };
+        Ok(Self {
+            id,
+            name,
+            files,
+            sync,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// One more client.
+    pub(super) fn enter(&self) -> Entry {
+        let mut state = self.state.lock();
+        let client = state.next_client;
+        state.next_client = state.next_client.wrapping_add(1);
+        state.record.clients += 1;
+        state.record.connections += 1;
+        Entry {
+            client,
+            is_first: state.record.clients == 1,
+        }
+    }
+
+    /// One client less. Gives whether it was the last: then all wishes are due.
+    pub(super) fn leave(&self) -> bool {
+        let mut state = self.state.lock();
+        state.record.clients = state.record.clients.saturating_sub(1);
+        let is_last = state.record.clients == 0;
+        if is_last {
+            state.outlet = None;
+            state.grant();
+            self.save(&mut state);
+        }
+        is_last
+    }
+
+    /// All wishes are due, those of a daemon that was killed.
+    pub(super) fn grant(&self) {
+        let mut state = self.state.lock();
+        state.grant();
+        self.save(&mut state);
+    }
+
+    /// Whether somebody has it open.
+    pub(super) fn has_clients(&self) -> bool {
+        self.state.lock().record.clients > 0
+    }
+
+    /// Where what happens here is passed on to.
+    pub(super) fn outlet(&self) -> Option<Outlet> {
+        self.state.lock().outlet.clone()
+    }
+
+    /// From now on what happens here is passed on there, or nowhere.
+    pub(super) fn set_outlet(&self, outlet: Option<Outlet>) {
+        self.state.lock().outlet = outlet;
+    }
+
+    /// Stores events. They are with the system when this returns.
+    pub(super) fn append(self: &Arc<Self>, text: &[u8], lines: u64) -> Result<(), AppendError> {
+        let mut state = self.state.lock();
+        let appended = append(&state.file, text);
+        state.record.events += match &appended {
+            Ok(()) => lines,
+            Err(error) => count_lines(text.get(..error.stored).unwrap_or_default()),
+        };
+        self.save_soon(&mut state);
+        appended
+    }
+
+    /// Whether what has been stored is to be on the disk before anything else is done.
+    pub(super) fn syncs(&self) -> bool {
+        self.sync
+    }
+
+    /// Brings what has been stored to the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let file = Arc::clone(&self.state.lock().file);
+        file.sync_data()
+    }
+
+    /// Counts what was wrong, and keeps the lines that were refused.
+    pub(super) fn note(self: &Arc<Self>, found: &Findings) {
+        let mut state = self.state.lock();
+        state.record.repaired += found.repairs;
+        state.record.refused += found.refused;
+        if let Err(error) = state.keep_rejected(&self.files, &found.rejected) {
+            warn!(trace = %self.id, %error, "refused lines cannot be kept");
+        }
+        self.save_soon(&mut state);
+    }
+
+    /// Counts events that are not in the trace.
+    pub(super) fn lose(self: &Arc<Self>, lines: u64) {
+        let mut state = self.state.lock();
+        state.record.lost += lines;
+        self.save_soon(&mut state);
+    }
+
+    /// An export to be done when the last client has gone. It outlives the daemon.
+    pub(super) fn wish(&self, wish: Wish) -> Result<(), TooMany> {
+        let mut state = self.state.lock();
+        if state.record.wishes.contains(&wish) {
+            return Ok(());
+        }
+        if state.record.wishes.len() >= MOST_WISHES {
+            return Err(TooMany);
+        }
+        state.record.wishes.push(wish);
+        self.save(&mut state);
+        Ok(())
+    }
+
+    /// An export of what is there now, to be done at once.
+    pub(super) fn export(&self, path: PathBuf, owner: Owner) -> Result<(), TooMany> {
+        self.state.lock().queue(path, owner, false)
+    }
+
+    /// Whether somebody should be sent to do exports: nobody does, and there are some.
+    pub(super) fn begin_exports(&self) -> bool {
+        let mut state = self.state.lock();
+        let begin = !state.is_exporting && !state.exports.is_empty();
+        state.is_exporting |= begin;
+        begin
+    }
+
+    /// The next export, and the file that it is of. If there is none, nobody does exports any more.
+    pub(super) fn next_export(&self) -> Option<(Export, Arc<File>)> {
+        let mut state = self.state.lock();
+        let export = state.exports.pop_front();
+        state.is_exporting = export.is_some();
+        Some((export?, Arc::clone(&state.file)))
+    }
+
+    /// An export has been done, or never can be.
+    pub(super) fn export_done(&self, export: &Export) {
+        if export.is_wish {
+            let mut state = self.state.lock();
+            state.due.retain(|wish| wish.path != export.path);
+            self.save(&mut state);
+        }
+    }
+
+    /// Whether nobody needs it any more.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.record.clients == 0 && !state.is_exporting && state.exports.is_empty()
+    }
+
+    /// The record is saved in a while, with all that is in it by then.
+    fn save_soon(self: &Arc<Self>, state: &mut State) {
+        if state.is_saving {
+            return;
+        }
+        state.is_saving = true;
+        // If the trace is closed before, it has been saved then.
+        let trace = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(RECORD_PAUSE).await;
+            if let Some(trace) = trace.upgrade() {
+                trace.save(&mut trace.state.lock());
+            }
+        });
+    }
+
+    fn save(&self, state: &mut State) {
+        state.is_saving = false;
+        let mut record = state.record.clone();
+        record.wishes.extend(state.due.iter().cloned());
+        if let Err(error) = record.save(&self.files.record, self.sync) {
+            warn!(trace = %self.id, %error, "what is known of the trace cannot be written down");
+        }
+    }
+}
+
+impl State {
+    fn grant(&mut self) {
+        for wish in std::mem::take(&mut self.record.wishes) {
+            let owner = Owner {
+                uid: wish.uid,
+                gid: wish.gid,
+            };
+            match self.queue(wish.path.clone(), owner, true) {
+                Ok(()) => self.due.push(wish),
+                Err(error) => warn!(path = %wish.path.display(), %error, "not exported"),
+            }
+        }
+    }
+
+    fn queue(&mut self, path: PathBuf, owner: Owner, is_wish: bool) -> Result<(), TooMany> {
+        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        let export = Export {
+            path,
+            owner,
+            length,
+            is_wish,
+        };
+        // It has all that an earlier one to the same place would have had.
+        self.exports.retain(|waiting| {
+            waiting.path != export.path || waiting.owner != owner || waiting.is_wish != is_wish
+        });
+        if self.exports.len() >= MOST_EXPORTS + MOST_WISHES {
+            return Err(TooMany);
+        }
+        self.exports.push_back(export);
+        Ok(())
+    }
+
+    fn keep_rejected(&mut self, files: &TraceFiles, lines: &[u8]) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if self.rejected.is_none() {
+            self.rejected = Some(open_append(&files.rejected)?);
+        }
+        let Some(file) = &mut self.rejected else {
+            return Ok(());
+        };
+        if file.metadata()?.len() < MOST_REJECTED_BYTES {
+            file.write_all(lines)?;
+        }
+        Ok(())
+    }
+}
+
+fn open_append(path: &Path) -> io::Result<File> {
+    // A link may be a trap, and a pipe would keep us waiting for its reader.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o666)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("not a regular file"))
+    }
+}
+
+/// Opens the file of events, and holds its lock so that nobody removes it.
+fn open_events(files: &TraceFiles) -> io::Result<File> {
+    for _ in 0..LOCK_TRIES {
+        let file = open_append(&files.events)?;
+        let is_locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+        // Whoever held the lock may have removed the file.
+        if is_locked && file.metadata()?.nlink() > 0 {
+            complete_last_line(&file)?;
+            return Ok(file);
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Err(io::Error::other("another program keeps it locked"))
+}
+
+/// After a power failure the last line may have been cut off: the next one must not be glued to it.
+fn complete_last_line(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.read_exact_at(&mut last, length - 1)?;
+    }
+    if last == *b"\n" {
+        return Ok(());
+    }
+    debug!("the last line of the trace was cut off");
+    (&*file).write_all(b"\n")
+}
+
+/// Writes all of the text, or if that cannot be, whole lines only.
+fn append(file: &File, text: &[u8]) -> Result<(), AppendError> {
+    let mut written = 0;
+    while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
+        match (&mut &*file).write(rest) {
+            Ok(0) => return Err(torn(file, text, written, io::ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(torn(file, text, written, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes back the beginning of a line of which the rest could not be written.
+fn torn(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
+    let done = text.get(..written).unwrap_or_default();
+    let stored = memrchr(b'\n', done).map_or(0, |end| end + 1);
+    let cut = || file.set_len(file.metadata()?.len() - (written - stored) as u64);
+    if written > stored && cut().is_err() {
+        debug!("half a line stays behind");
+    }
+    AppendError { stored, source }
+}
+
+/// Lines of complete ones.
+pub(super) fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
+}

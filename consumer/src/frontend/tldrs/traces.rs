@@ -1,0 +1,314 @@
+//! Which traces are open, who has them open, and what is due when nobody has any more.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::arrival::{Arrival, Forward, ForwardedTrace, Outlet, outlet};
+use super::export::{Export, Owner, Rules};
+use super::files::{TraceFiles, with_records};
+use super::name::safe_name;
+use super::peer::Peer;
+use super::record::{Record, Wish};
+use super::trace::{TooMany, Trace};
+use super::{Settings, Storage, WhenFull};
+
+/// The trace of all clients when everything goes into one file, as the reference calls it.
+const DEFAULT: &str = "default";
+
+/// The open traces.
+#[derive(Debug)]
+pub(super) struct Traces {
+    storage: Storage,
+    sync: bool,
+    most: usize,
+    rules: Rules,
+    forward: Option<Forward>,
+    when_full: WhenFull,
+    /// By file name. Also those that nobody has open and that are still being exported.
+    open: Mutex<HashMap<String, Arc<Trace>>>,
+    /// To stop when nobody has any trace open.
+    stop_when_idle: AtomicBool,
+    stop: CancellationToken,
+    exports: TaskTracker,
+}
+
+/// Why a trace cannot be opened.
+#[derive(Debug, Error)]
+pub(super) enum OpenError {
+    #[error("{most} traces are open already")]
+    TooMany { most: usize },
+    #[error("its file cannot be opened")]
+    File(#[from] io::Error),
+}
+
+/// A client's part in a trace. The trace stays open until it is dropped.
+#[derive(Debug)]
+pub(super) struct Membership {
+    traces: Arc<Traces>,
+    pub(super) trace: Arc<Trace>,
+    /// The client's number in the trace.
+    pub(super) client: u32,
+    /// Where what it sends is passed on to.
+    pub(super) outlet: Option<Outlet>,
+}
+
+impl Traces {
+    pub(super) fn new(
+        settings: &Settings,
+        rules: Rules,
+        forward: Option<Forward>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            storage: settings.storage.clone(),
+            sync: settings.sync,
+            most: settings.most_traces,
+            rules,
+            forward,
+            when_full: settings.when_full,
+            open: Mutex::default(),
+            stop_when_idle: AtomicBool::new(false),
+            stop,
+            exports: TaskTracker::new(),
+        }
+    }
+
+    /// Opens a trace for a client.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        id: &str,
+        peer: &Peer,
+    ) -> Result<Membership, OpenError> {
+        let (mut membership, forwarded) = self.enter(id)?;
+        if let (Some(forward), Some(forwarded)) = (&self.forward, forwarded)
+            && forward.send(forwarded).await.is_err()
+        {
+            warn!(trace = id, "nobody forwards traces any more");
+            membership.trace.set_outlet(None);
+        }
+        membership.announce(peer).await;
+        Ok(membership)
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        id: &str,
+    ) -> Result<(Membership, Option<ForwardedTrace>), OpenError> {
+        let mut open = self.open.lock();
+        let trace = self.get(&mut open, id)?;
+        let entry = trace.enter();
+        let mut forwarded = None;
+        if entry.is_first && self.forward.is_some() {
+            let (way, announced) = outlet(trace.id.clone(), trace.name.clone());
+            trace.set_outlet(Some(way));
+            forwarded = Some(announced);
+        }
+        drop(open);
+        let membership = Membership {
+            traces: Arc::clone(self),
+            outlet: trace.outlet(),
+            trace,
+            client: entry.client,
+        };
+        Ok((membership, forwarded))
+    }
+
+    /// The trace of this id, opened if it was not.
+    fn get(
+        &self,
+        open: &mut HashMap<String, Arc<Trace>>,
+        id: &str,
+    ) -> Result<Arc<Trace>, OpenError> {
+        let (id, name, files) = match &self.storage {
+            Storage::Directory(directory) => {
+                let name = safe_name(id);
+                let files = TraceFiles::in_directory(directory, &name);
+                (id, name, files)
+            }
+            // One file, one writer, whatever the clients call it.
+            Storage::File(file) => {
+                let files = TraceFiles::of_events(file.clone());
+                (DEFAULT, DEFAULT.to_owned(), files)
+            }
+        };
+        if let Some(trace) = open.get(&name) {
+            return Ok(Arc::clone(trace));
+        }
+        if open.len() >= self.most {
+            return Err(OpenError::TooMany { most: self.most });
+        }
+        info!(trace = id, file = %files.events.display(), "opened");
+        let trace = Arc::new(Trace::open(id.to_owned(), name.clone(), files, self.sync)?);
+        open.insert(name, Arc::clone(&trace));
+        Ok(trace)
+    }
+
+    /// From now on the daemon stops as soon as nobody has any trace open.
+    pub(super) fn stop_when_idle(&self) {
+        self.stop_when_idle.store(true, Ordering::Relaxed);
+        self.look_if_idle(&self.open.lock());
+    }
+
+    /// Does what a daemon that was killed has left to do.
+    pub(super) fn catch_up(self: &Arc<Self>) -> io::Result<()> {
+        let all = match &self.storage {
+            Storage::Directory(directory) => with_records(directory)?,
+            Storage::File(file) => vec![TraceFiles::of_events(file.clone())],
+        };
+        for files in all {
+            let record = Record::load(&files.record);
+            let is_settled = record.wishes.is_empty() && record.clients == 0;
+            // Another daemon may be at it.
+            if is_settled || !files.events.exists() || files.is_open() {
+                continue;
+            }
+            let mut open = self.open.lock();
+            match self.get(&mut open, &record.id) {
+                Ok(trace) => {
+                    let wishes = record.wishes.len();
+                    info!(
+                        trace = record.id,
+                        wishes, "left open by a daemon that was killed"
+                    );
+                    trace.grant();
+                    self.see_to_exports(&trace);
+                    close_if_idle(&mut open, &trace);
+                }
+                Err(error) => warn!(trace = record.id, %error, "exports that are due are not done"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all exports are done.
+    pub(super) async fn exports_done(&self) {
+        self.exports.close();
+        self.exports.wait().await;
+    }
+
+    fn left(self: &Arc<Self>, open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
+        if !trace.leave() {
+            return;
+        }
+        self.see_to_exports(trace);
+        close_if_idle(open, trace);
+        self.look_if_idle(open);
+    }
+
+    fn look_if_idle(&self, open: &HashMap<String, Arc<Trace>>) {
+        let is_idle = || open.values().all(|trace| !trace.has_clients());
+        if self.stop_when_idle.load(Ordering::Relaxed) && is_idle() {
+            info!("no trace is open: stopping, as was wished");
+            self.stop.cancel();
+        }
+    }
+
+    /// Sends somebody to do the exports that wait. One at a time for a trace, so that the later of two
+    /// to the same path is the one that stays.
+    pub(super) fn see_to_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
+        if !trace.begin_exports() {
+            return;
+        }
+        let (traces, trace) = (Arc::clone(self), Arc::clone(trace));
+        self.exports.spawn_blocking(move || {
+            while let Some((export, events)) = trace.next_export() {
+                traces.export(&trace, &export, &events);
+                trace.export_done(&export);
+            }
+            close_if_idle(&mut traces.open.lock(), &trace);
+        });
+    }
+
+    fn export(&self, trace: &Trace, export: &Export, events: &std::fs::File) {
+        let path = export.path.display();
+        match export.write(events, &self.rules, self.sync) {
+            Ok(written) => {
+                info!(trace = trace.id, %path, events = written.events, "exported");
+                if written.dropped > 0 {
+                    warn!(trace = trace.id, %path, lines = written.dropped, "not in the export: no events");
+                }
+            }
+            Err(error) => {
+                let reason = std::error::Error::source(&error).map(ToString::to_string);
+                let reason = reason.unwrap_or_default();
+                warn!(trace = trace.id, %path, %error, reason, "not exported");
+            }
+        }
+    }
+}
+
+fn close_if_idle(open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
+    if trace.is_idle()
+        && open
+            .get(&trace.name)
+            .is_some_and(|known| Arc::ptr_eq(known, trace))
+    {
+        debug!(trace = trace.id, "closed");
+        open.remove(&trace.name);
+    }
+}
+
+impl Membership {
+    /// Has the trace exported as it is now.
+    pub(super) fn export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooMany> {
+        self.trace.export(path, owner(peer))?;
+        self.traces.see_to_exports(&self.trace);
+        Ok(())
+    }
+
+    /// Has the trace exported when its last client has gone.
+    pub(super) fn wish(&self, path: PathBuf, peer: &Peer) -> Result<(), TooMany> {
+        let Owner { uid, gid } = owner(peer);
+        self.trace.wish(Wish { path, uid, gid })
+    }
+
+    /// Says goodbye to whoever forwards the trace.
+    pub(super) async fn say_goodbye(&mut self) {
+        let client = self.client;
+        if let Some(outlet) = self.outlet.take() {
+            let closed = Arrival::ClientClosed { client };
+            // If nobody is there, nobody misses it; and the trace's end says it too.
+            let _ = outlet.tell(closed, self.traces.when_full).await;
+        }
+    }
+
+    /// Says hello to whoever forwards the trace. Without that nothing of the client is forwarded.
+    async fn announce(&mut self, peer: &Peer) {
+        if let Some(outlet) = &self.outlet {
+            let opened = Arrival::ClientOpened {
+                client: self.client,
+                pid: peer.pid.unwrap_or(0),
+                uid: peer.uid,
+                exe: peer.program(),
+            };
+            if outlet.tell(opened, self.traces.when_full).await.is_err() {
+                warn!(trace = self.trace.id, %peer, "its events are not forwarded");
+                self.outlet = None;
+            }
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // What it holds of the way must be gone before the trace says that it has ended.
+        self.outlet = None;
+        self.traces.left(&mut self.traces.open.lock(), &self.trace);
+    }
+}
+
+fn owner(peer: &Peer) -> Owner {
+    Owner {
+        uid: peer.uid,
+        gid: peer.gid,
+    }
+}

@@ -1,0 +1,111 @@
+//! Arguments, then what they ask for until it ends or a signal comes, then out.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use consumer::agent::{self, Usage};
+use consumer::cli::{Arguments, Command, replay_room};
+use consumer::config::{Config, ConfigError};
+use consumer::status;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("consumer: {error:#}");
+            let is_usage = error.is::<Usage>() || error.is::<ConfigError>();
+            ExitCode::from(if is_usage { 2 } else { 1 })
+        }
+    }
+}
+
+/// Whether all is well.
+fn run(arguments: Arguments) -> anyhow::Result<bool> {
+    log(arguments.log_level())?;
+    match arguments.command {
+        Command::Serve(serve) => {
+            let config = serve.config()?;
+            until_stopped(|stop| async { agent::serve(config, stop).await.map(|()| true) })
+        }
+        Command::Replay(replay) => {
+            raise_file_limit();
+            let is_held = replay.hold;
+            let (settings, uplink) = replay.settings()?;
+            until_stopped(|stop| agent::replay(settings, uplink, replay_room(), is_held, stop))
+        }
+        Command::Status(asked) => {
+            let socket = asked.socket.unwrap_or_else(status::default_socket);
+            let report = status::ask(&socket)?;
+            if asked.json {
+                println!("{}", serde_json::to_string_pretty(&report)?);
+            } else {
+                print!("{report}");
+            }
+            Ok(true)
+        }
+        Command::CheckConfig { file } => {
+            let config = Config::read(&file)?;
+            config.check()?;
+            print!("{}", config.to_toml()?);
+            Ok(true)
+        }
+    }
+}
+
+/// Runs something that a signal tells to end.
+fn until_stopped<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<bool>
+where
+    F: Future<Output = anyhow::Result<bool>>,
+{
+    let runtime = Runtime::new().context("cannot start threads")?;
+    let ended = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        agent::stop_on_signals(stop.clone()).context("cannot catch signals")?;
+        run(stop).await
+    });
+    // A thread may still be reading from a slow disk.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Each stream of a trace keeps a file open; the usual limit is meant for programs that would not bear
+/// more.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!(%error, "limit of open files not raised");
+    }
+}
+
+/// Logs to standard error, as `RUST_LOG` says, else from `level` on.
+fn log(level: LevelFilter) -> anyhow::Result<()> {
+    let targets = match std::env::var("RUST_LOG") {
+        Ok(directives) if !directives.is_empty() => directives
+            .parse()
+            .with_context(|| format!("RUST_LOG={directives}"))?,
+        _ => Targets::new().with_default(level),
+    };
+    let to_stderr = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry()
+        .with(to_stderr)
+        .with(targets)
+        .init();
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! What the agent is doing: counted for each session, and told on a socket.
+
+mod counters;
+mod report;
+mod socket;
+
+pub use counters::{Board, Count, Counters, Ended, State};
+pub use report::{Report, SessionReport};
+pub use socket::{AskError, Listening, ask, default_socket, listen};

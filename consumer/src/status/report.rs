@@ -1,0 +1,186 @@
+//! What is told of a running agent: as JSON on its socket, as a table to people.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::counters::{Board, Counters, Ended, State};
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The agent's process.
+    pub process: u32,
+    /// Its version.
+    pub version: String,
+    /// Sessions that are open.
+    pub sessions: Vec<SessionReport>,
+    /// Those that have ended, together.
+    pub ended: Ended,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as in Counters, which it is a copy of")]
+pub struct SessionReport {
+    pub name: String,
+    pub host: String,
+    #[serde(flatten)]
+    pub state: State,
+    pub queued_packets: u64,
+    pub queued_bytes: u64,
+    pub sent: u64,
+    pub acknowledged: u64,
+    pub acknowledged_bytes: u64,
+    pub lost: u64,
+    pub reconnects: u64,
+}
+
+impl Report {
+    /// Of this process.
+    #[must_use]
+    pub fn of(board: &Board) -> Self {
+        let (open, ended) = board.sessions();
+        Self {
+            process: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            sessions: open
+                .iter()
+                .map(|counters| SessionReport::of(counters))
+                .collect(),
+            ended,
+        }
+    }
+}
+
+impl SessionReport {
+    fn of(counters: &Counters) -> Self {
+        Self {
+            name: counters.name.clone(),
+            host: counters.host.clone(),
+            state: counters.state(),
+            queued_packets: counters.queued_packets.get(),
+            queued_bytes: counters.queued_bytes.get(),
+            sent: counters.sent.get(),
+            acknowledged: counters.acknowledged.get(),
+            acknowledged_bytes: counters.acknowledged_bytes.get(),
+            lost: counters.lost.get(),
+            reconnects: counters.reconnects.get(),
+        }
+    }
+
+    fn row(&self) -> [String; 8] {
+        let state = match &self.state {
+            State::Connecting => "connecting".to_owned(),
+            State::Connected { path } => format!("connected: {path}"),
+            State::Waiting { why } => format!("waiting: {why}"),
+        };
+        [
+            format!("{}/{}", self.host, self.name),
+            self.queued_packets.to_string(),
+            self.queued_bytes.to_string(),
+            self.sent.to_string(),
+            self.acknowledged.to_string(),
+            self.lost.to_string(),
+            self.reconnects.to_string(),
+            state,
+        ]
+    }
+}
+
+const HEADINGS: [&str; 8] = [
+    "SESSION",
+    "QUEUED",
+    "BYTES",
+    "SENT",
+    "ACKED",
+    "LOST",
+    "RECONNECTS",
+    "STATE",
+];
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows = vec![HEADINGS.map(str::to_owned)];
+        rows.extend(self.sessions.iter().map(SessionReport::row));
+        let mut widths = [0; HEADINGS.len()];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &rows {
+            for (place, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                match place {
+                    0 => write!(f, "{cell:<width$}")?,
+                    // What comes last needs no blanks behind it.
+                    7 => writeln!(f, "  {cell}")?,
+                    _ => write!(f, "  {cell:>width$}")?,
+                }
+            }
+        }
+        let Ended {
+            sessions,
+            acknowledged,
+            lost,
+        } = self.ended;
+        writeln!(
+            f,
+            "process {}, version {}; {sessions} sessions ended, {acknowledged} packets acknowledged, {lost} lost",
+            self.process, self.version
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let board = Board::default();
+        let one = board.open("slow", "db7");
+        one.queued_packets.add(12);
+        one.set_state(State::Waiting {
+            why: "connection refused".into(),
+        });
+        let other = board.open("s", "h");
+        other.acknowledged.add(3);
+        other.set_state(State::Connected {
+            path: "h/s-1".into(),
+        });
+        let ended = board.open("gone", "h");
+        ended.lost.add(5);
+        board.close(&ended);
+        let process = 7;
+        Report {
+            process,
+            ..Report::of(&board)
+        }
+    }
+
+    #[test]
+    fn a_table_has_its_columns_below_each_other() {
+        let text = report().to_string();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "SESSION   QUEUED  BYTES  SENT  ACKED  LOST  RECONNECTS  STATE"
+        );
+        assert_eq!(
+            lines[1],
+            "db7/slow      12      0     0      0     0           0  waiting: connection refused"
+        );
+        assert_eq!(
+            lines[2],
+            "h/s            0      0     0      3     0           0  connected: h/s-1"
+        );
+        assert!(lines[3].ends_with("1 sessions ended, 0 packets acknowledged, 5 lost"));
+    }
+
+    #[test]
+    fn what_is_told_is_read_back() {
+        let told = serde_json::to_string(&report()).unwrap();
+        assert!(told.contains(r#""state":"waiting""#), "{told}");
+        assert_eq!(serde_json::from_str::<Report>(&told).unwrap(), report());
+    }
+}

@@ -1,0 +1,229 @@
+//! The socket on which a running agent is asked: one JSON document for each connection.
+
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{env, fs};
+
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use thiserror::Error;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::counters::Board;
+use super::report::Report;
+use crate::limits::{MOST_STATUS_BYTES, MOST_STATUS_CONNECTIONS, STATUS_TIMEOUT};
+
+/// Connections that the system keeps until they are answered.
+const BACKLOG: i32 = 16;
+
+/// Listens as long as it lives, and takes its socket away then.
+#[derive(Debug)]
+pub struct Listening {
+    task: JoinHandle<()>,
+    path: PathBuf,
+}
+
+/// Why an agent does not tell.
+#[derive(Debug, Error)]
+pub enum AskError {
+    /// None is there.
+    #[error("no agent runs that listens on {}", path.display())]
+    NoAgent {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The connection fails.
+    #[error("cannot ask on {}: {source}", path.display())]
+    Failed {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Whoever listens there is no agent.
+    #[error("what listens on {} does not answer as an agent: {source}", path.display())]
+    Answer {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with the answer.
+        source: serde_json::Error,
+    },
+}
+
+/// Where a user's agent listens: `$XDG_RUNTIME_DIR/consumer.socket`, or else in `/run/user/UID`, or else
+/// `/tmp/consumer-UID.socket`.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let user = rustix::process::getuid().as_raw();
+    let of_session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let of_session = of_session.filter(|path| path.is_absolute());
+    let of_user = PathBuf::from(format!("/run/user/{user}"));
+    match of_session.or(Some(of_user).filter(|path| path.is_dir())) {
+        Some(directory) => directory.join("consumer.socket"),
+        None => PathBuf::from(format!("/tmp/consumer-{user}.socket")),
+    }
+}
+
+/// Tells whoever asks, until it is dropped.
+///
+/// # Errors
+/// If another agent listens there, or something else lies there.
+pub fn listen(path: &Path, board: Board) -> io::Result<Listening> {
+    make_room(path)?;
+    let listener = UnixListener::from_std(bind(path)?)?;
+    // From here on it is ours to take away.
+    Ok(Listening {
+        task: tokio::spawn(answer_all(listener, board)),
+        path: path.to_owned(),
+    })
+}
+
+/// Binds a socket that nobody else may connect to, not for a moment: a file takes its mode from the
+/// socket that is bound to it.
+fn bind(path: &Path) -> io::Result<BlockingListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Err(error) = fs::remove_file(&self.path) {
+            debug!(path = %self.path.display(), %error, "status socket not taken away");
+        }
+    }
+}
+
+/// Takes away what an agent left behind that was killed: a socket that nobody listens on, and nothing
+/// else.
+fn make_room(path: &Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        let message = "something else than a socket lies there";
+        return Err(io::Error::new(ErrorKind::AlreadyExists, message));
+    }
+    match BlockingStream::connect(path) {
+        Ok(_) => {
+            let message = "another agent listens there";
+            Err(io::Error::new(ErrorKind::AddrInUse, message))
+        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+async fn answer_all(listener: UnixListener, board: Board) {
+    let places = Arc::new(Semaphore::new(MOST_STATUS_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let board = board.clone();
+                tokio::spawn(async move {
+                    if let Ok(Err(error)) = timeout(STATUS_TIMEOUT, answer(socket, &board)).await {
+                        debug!(%error, "status not told");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                debug!(%error, "status connection not taken");
+                // No file descriptor is left, say.
+                tokio::time::sleep(STATUS_TIMEOUT).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut socket: UnixStream, board: &Board) -> io::Result<()> {
+    let mut told = serde_json::to_vec(&Report::of(board))?;
+    told.push(b'\n');
+    socket.write_all(&told).await?;
+    socket.shutdown().await
+}
+
+/// Asks the agent that listens there.
+///
+/// # Errors
+/// If none does, or it does not answer.
+pub fn ask(path: &Path) -> Result<Report, AskError> {
+    let failed = |source: io::Error| {
+        let path = path.to_owned();
+        match source.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::NoAgent { path },
+            _ => AskError::Failed { path, source },
+        }
+    };
+    let socket = BlockingStream::connect(path).map_err(failed)?;
+    socket
+        .set_read_timeout(Some(STATUS_TIMEOUT))
+        .map_err(failed)?;
+    let mut told = Vec::new();
+    let mut limited = socket.take(MOST_STATUS_BYTES);
+    limited.read_to_end(&mut told).map_err(failed)?;
+    serde_json::from_slice(&told).map_err(|source| AskError::Answer {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("consumer.socket");
+        (directory, path)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whoever_asks_is_told_and_no_other_user_may() {
+        let (_directory, path) = place();
+        let board = Board::default();
+        let _open = board.open("s", "h");
+        let listening = listen(&path, board).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let asked = path.clone();
+        let report = tokio::task::spawn_blocking(move || ask(&asked));
+        assert_eq!(report.await.unwrap().unwrap().sessions[0].name, "s");
+        drop(listening);
+        assert!(!path.exists());
+        assert!(matches!(ask(&path), Err(AskError::NoAgent { .. })));
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_agent_left_is_taken_away_and_nothing_else() {
+        let (_directory, path) = place();
+        drop(BlockingListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let listening = listen(&path, Board::default()).unwrap();
+        let second = listen(&path, Board::default()).unwrap_err();
+        assert_eq!(second.kind(), ErrorKind::AddrInUse);
+        drop(listening);
+        fs::write(&path, "precious").unwrap();
+        assert!(listen(&path, Board::default()).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+}

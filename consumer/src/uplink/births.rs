@@ -1,0 +1,42 @@
+//! When sessions are created. Relays make a directory of a session's name and the second of its
+//! creation: two of one name in one second would overwrite each other.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use wire::EpochSeconds;
+
+/// The last creation of each name.
+#[derive(Debug, Default)]
+pub(super) struct Births(Mutex<HashMap<(String, String), u64>>);
+
+impl Births {
+    /// When a session of this host and name is created: now, or a second after the last one.
+    pub(super) fn next(&self, host: &str, name: &str, now: u64) -> EpochSeconds {
+        let mut births = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who was created before now is in nobody's way.
+        births.retain(|_, last| *last >= now);
+        let key = (host.to_owned(), name.to_owned());
+        let next = births.get(&key).map_or(now, |last| now.max(last + 1));
+        births.insert(key, next);
+        EpochSeconds(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_of_one_name_are_created_in_different_seconds() {
+        let births = Births::default();
+        let at = |host, name, now| births.next(host, name, now).0;
+        assert_eq!(at("h", "a", 10), 10);
+        assert_eq!(at("h", "a", 10), 11);
+        assert_eq!(at("h", "b", 10), 10);
+        assert_eq!(at("g", "a", 10), 10);
+        assert_eq!(at("h", "a", 11), 12);
+        assert_eq!(at("h", "a", 9), 13);
+        assert_eq!(at("h", "a", 20), 20);
+    }
+}

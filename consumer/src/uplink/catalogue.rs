@@ -1,0 +1,257 @@
+//! What has been said of a session so far, as far as a relay has to be told that knows nothing of it:
+//! its traces with their metadata, its open streams, and the packets that no relay has confirmed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wire::{Bits, ClassId, FileName, NameError, PacketIndex, StreamId, Text, Timestamp, TracePath};
+
+use super::error::UplinkError;
+use crate::limits::{
+    MOST_CHANNEL_BYTES, MOST_METADATA_BYTES, MOST_PACKET_BYTES, MOST_TRACE_PATH_BYTES,
+};
+use crate::queue::{Queued, Step, StreamKey, TraceKey};
+use crate::status::Counters;
+
+/// What has been said of a session so far.
+#[derive(Debug)]
+pub(super) struct Catalogue {
+    pub(super) traces: BTreeMap<TraceKey, Trace>,
+    /// Those that are not closed.
+    pub(super) streams: BTreeMap<StreamKey, Stream>,
+    pub(super) counters: Arc<Counters>,
+    next_stream: u32,
+    metadata_bytes: usize,
+    packets: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) path: Text,
+    pub(super) metadata: Vec<Bytes>,
+    pub(super) has_had_streams: bool,
+    pub(super) here: TraceHere,
+}
+
+/// How far a trace is known to the relay of this connection.
+#[derive(Debug, Default)]
+pub(super) struct TraceHere {
+    pub(super) is_added: bool,
+    /// The relay's number of its metadata stream.
+    pub(super) relay: Option<StreamId>,
+    /// Pieces of metadata, and bytes of the next, that have been sent.
+    pub(super) sent: (usize, usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) trace: TraceKey,
+    pub(super) channel: Text,
+    pub(super) class: ClassId,
+    /// Packets that have been taken on and not confirmed. Those before
+    /// [`Here::sent`]` - `[`Here::confirmed`] are under way, the others still to be sent.
+    pub(super) unconfirmed: VecDeque<Kept>,
+    /// Its last beacon, if no packet has come after it.
+    pub(super) quiet_until: Option<Timestamp>,
+    /// It is to be closed when everything is confirmed.
+    pub(super) closing: Option<Queued>,
+    pub(super) here: Here,
+}
+
+/// How far a stream is known to the relay of this connection.
+#[derive(Debug, Default)]
+pub(super) struct Here {
+    pub(super) is_added: bool,
+    /// The relay's number for it.
+    pub(super) relay: Option<StreamId>,
+    /// Packets that were sent, and so many of them confirmed.
+    pub(super) sent: u64,
+    pub(super) confirmed: u64,
+    /// The relay has been asked whether it has the packets before this one.
+    pub(super) asked: Option<u64>,
+    /// Bytes that were sent since.
+    pub(super) unasked_bytes: u64,
+    /// Its beacon is to be sent when everything is confirmed: a relay heeds none while it waits for
+    /// one half of a packet.
+    pub(super) beacon_due: bool,
+    pub(super) close_sent: bool,
+    /// First packet, by the tracer's count, that has not been sent.
+    pub(super) next_packet_seq: u64,
+}
+
+/// A packet that is kept until a relay has confirmed it.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Its place among all packets of the session.
+    pub(super) order: u64,
+    pub(super) queued: Queued,
+}
+
+impl Kept {
+    /// The packet.
+    pub(super) fn packet(&self) -> Option<(&Bytes, &PacketIndex)> {
+        match &self.queued.step {
+            Step::Packet { bytes, index, .. } => Some((bytes, index)),
+            _ => None,
+        }
+    }
+}
+
+impl Stream {
+    /// Packets that are under way.
+    pub(super) fn under_way(&self) -> usize {
+        usize::try_from(self.here.sent - self.here.confirmed).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.unconfirmed.is_empty()
+    }
+}
+
+impl Catalogue {
+    pub(super) fn new(counters: Arc<Counters>) -> Self {
+        Self {
+            traces: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            counters,
+            next_stream: 0,
+            metadata_bytes: 0,
+            packets: 0,
+        }
+    }
+
+    /// There is another relay, or another session on it: nothing of this is known there.
+    pub(super) fn forget_relay(&mut self) {
+        for trace in self.traces.values_mut() {
+            trace.here = TraceHere::default();
+        }
+        for stream in self.streams.values_mut() {
+            stream.here = Here {
+                beacon_due: stream.quiet_until.is_some(),
+                ..Here::default()
+            };
+        }
+    }
+
+    pub(super) fn add_trace(&mut self, path: &str) -> Result<(), UplinkError> {
+        let text = Text::from(path);
+        let is_whole = text.as_bytes().len() == path.len();
+        if !is_whole || path.len() > MOST_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
+            return Err(unfit("trace", path));
+        }
+        let key = TraceKey(u32::try_from(self.traces.len()).unwrap_or(u32::MAX));
+        let trace = Trace {
+            path: text,
+            metadata: Vec::new(),
+            has_had_streams: false,
+            here: TraceHere::default(),
+        };
+        self.traces.insert(key, trace);
+        Ok(())
+    }
+
+    pub(super) fn add_stream(
+        &mut self,
+        trace: TraceKey,
+        channel: &str,
+        class: ClassId,
+    ) -> Result<StreamKey, UplinkError> {
+        let text = Text::from(channel);
+        let is_whole = text.as_bytes().len() == channel.len();
+        let name: Result<FileName, NameError> = FileName::parse(&text);
+        // That name would make it a metadata stream.
+        let is_taken = channel == relay_proto::stream::METADATA_CHANNEL;
+        if !is_whole || channel.len() > MOST_CHANNEL_BYTES || name.is_err() || is_taken {
+            return Err(unfit("stream", channel));
+        }
+        let Some(of) = self.traces.get_mut(&trace) else {
+            let what = format!("trace {}", trace.0);
+            return Err(UplinkError::Unknown { what });
+        };
+        of.has_had_streams = true;
+        let key = StreamKey(self.next_stream);
+        self.next_stream = self.next_stream.saturating_add(1);
+        let stream = Stream {
+            trace,
+            channel: text,
+            class,
+            unconfirmed: VecDeque::new(),
+            quiet_until: None,
+            closing: None,
+            here: Here::default(),
+        };
+        self.streams.insert(key, stream);
+        Ok(key)
+    }
+
+    pub(super) fn add_metadata(
+        &mut self,
+        trace: TraceKey,
+        bytes: Bytes,
+    ) -> Result<(), UplinkError> {
+        self.metadata_bytes = self.metadata_bytes.saturating_add(bytes.len());
+        if self.metadata_bytes > MOST_METADATA_BYTES {
+            let most = MOST_METADATA_BYTES;
+            return Err(UplinkError::TooMuchMetadata { most });
+        }
+        let Some(of) = self.traces.get_mut(&trace) else {
+            let what = format!("trace {}", trace.0);
+            return Err(UplinkError::Unknown { what });
+        };
+        of.metadata.push(bytes);
+        Ok(())
+    }
+
+    /// Takes a packet on. One that no relay could take is given back.
+    pub(super) fn add_packet(&mut self, stream: StreamKey, queued: Queued) -> Option<Queued> {
+        let Some(of) = self.streams.get_mut(&stream) else {
+            return Some(queued);
+        };
+        let order = self.packets;
+        let kept = Kept { order, queued };
+        if !kept
+            .packet()
+            .is_some_and(|(bytes, index)| is_sound(bytes, index))
+        {
+            return Some(kept.queued);
+        }
+        self.packets += 1;
+        of.quiet_until = None;
+        of.here.beacon_due = false;
+        of.unconfirmed.push_back(kept);
+        None
+    }
+
+    /// Whether every packet has been confirmed and nothing else is owed.
+    pub(super) fn is_settled(&self) -> bool {
+        let settled = |stream: &Stream| {
+            stream.is_settled() && !stream.here.beacon_due && stream.closing.is_none()
+        };
+        self.streams.values().all(settled)
+    }
+
+    /// Packets that no relay has confirmed.
+    pub(super) fn unconfirmed(&self) -> u64 {
+        let packets = self.streams.values().map(|stream| stream.unconfirmed.len());
+        packets.sum::<usize>() as u64
+    }
+}
+
+/// Whether a packet's index fits it: with another one relays would wait for bytes, or take it for a
+/// beacon.
+fn is_sound(bytes: &Bytes, index: &PacketIndex) -> bool {
+    let Bits(content) = index.content_size;
+    let Some(wire::Bytes(size)) = index.packet_size.to_bytes() else {
+        return false;
+    };
+    let length = bytes.len() as u64;
+    (1..=MOST_PACKET_BYTES).contains(&size)
+        && (1..=size).contains(&length)
+        && content <= index.packet_size.0
+}
+
+fn unfit(what: &'static str, name: &str) -> UplinkError {
+    let name = name.to_owned();
+    UplinkError::Name { what, name }
+}

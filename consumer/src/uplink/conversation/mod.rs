@@ -1,0 +1,401 @@
+//! One session on one relay, from its first stream to its end: which commands and packets follow
+//! from the steps, and what the answers mean. Knows no socket; time comes as an argument.
+//!
+//! Commands are not waited for one by one: answers come in order. An answer to an index says that the
+//! index has arrived, not that the packet has: that is asked for now and then (`DATA_PENDING`), and a
+//! packet is kept until the relay says that it has both.
+
+mod confirm;
+mod send;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Instant;
+
+use relay_proto::producer::{Producer, ProducerError};
+use relay_proto::reply::StreamAdded;
+use relay_proto::{Command, CommandCode, Reply};
+use tracing::warn;
+use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
+
+use super::catalogue::{Catalogue, Stream};
+use super::ending::Ending;
+use super::error::UplinkError;
+use super::outgoing::Outgoing;
+use crate::limits::{GATHERED_BYTES, MOST_IN_FLIGHT};
+use crate::queue::{Queued, Step, StreamKey, TraceKey};
+
+/// The chunk that all of a session lies in: it is never rotated.
+pub(super) const CHUNK: ChunkId = ChunkId(0);
+
+/// How the relay is to cut streams into files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tracefiles {
+    pub(super) size: wire::Bytes,
+    pub(super) count: u64,
+}
+
+/// A session that a relay has opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) machine: Producer,
+    /// The relay's number for it.
+    pub(super) session: SessionId,
+    pub(super) tracefiles: Tracefiles,
+    /// When it was created, in both ways of telling the time.
+    pub(super) created: EpochSeconds,
+    pub(super) at: Instant,
+}
+
+/// One session on one relay.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    opened: Opened,
+    pub(super) out: Outgoing,
+    pub(super) awaited: VecDeque<Awaited>,
+    /// Streams whose number is awaited.
+    adding: usize,
+    /// Streams have been added since viewers were last told.
+    is_unannounced: bool,
+    /// Traces whose metadata stream is to be added with that.
+    unannounced: BTreeSet<TraceKey>,
+    /// Traces with metadata to be sent, and the room that it takes in the queue.
+    undescribed: BTreeSet<TraceKey>,
+    rooms: Vec<Queued>,
+    /// Packets of an earlier connection that are to be sent again, by their streams.
+    again: VecDeque<StreamKey>,
+    /// Streams with packets that the relay has not been asked about.
+    to_ask: BTreeSet<StreamKey>,
+    /// Streams that it is to be asked about again, from then on.
+    to_ask_again: BTreeSet<StreamKey>,
+    ask_again: Option<Instant>,
+    /// Streams with a beacon to be sent, or to be closed, when all their packets are confirmed.
+    due: BTreeSet<StreamKey>,
+    pub(super) ending: Ending,
+    /// Where the trace lies, as the relay said at its end.
+    pub(super) path: Option<Text>,
+}
+
+/// What an answer will be about.
+#[derive(Debug)]
+pub(super) enum Awaited {
+    StreamAdded(StreamKey),
+    MetadataAdded(TraceKey),
+    /// Metadata has arrived: its room in the queue is free.
+    Described {
+        _rooms: Vec<Queued>,
+    },
+    /// Whether the packets before this one have arrived.
+    Confirmed {
+        stream: StreamKey,
+        before: u64,
+    },
+    Closed(StreamKey),
+    /// In the round at the end: whether something is still under way.
+    Pending,
+    ChunkClosed,
+    /// Nothing follows but that it was done.
+    Done,
+}
+
+impl Conversation {
+    /// In a session that a relay has just opened. Adds all that is known of it already.
+    pub(super) fn begin(opened: Opened, book: &mut Catalogue) -> Result<Self, UplinkError> {
+        let mut conversation = Self {
+            opened,
+            out: Outgoing::default(),
+            awaited: VecDeque::new(),
+            adding: 0,
+            is_unannounced: false,
+            unannounced: BTreeSet::new(),
+            undescribed: BTreeSet::new(),
+            rooms: Vec::new(),
+            again: VecDeque::new(),
+            to_ask: BTreeSet::new(),
+            to_ask_again: BTreeSet::new(),
+            ask_again: None,
+            due: BTreeSet::new(),
+            ending: Ending::default(),
+            path: None,
+        };
+        conversation.say_what_is_known(book)?;
+        Ok(conversation)
+    }
+
+    fn say_what_is_known(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
+        book.forget_relay();
+        for (key, trace) in &book.traces {
+            if !trace.has_had_streams {
+                self.unannounced.insert(*key);
+                self.is_unannounced = true;
+            }
+        }
+        let streams: Vec<StreamKey> = book.streams.keys().copied().collect();
+        let mut packets = Vec::new();
+        for key in streams {
+            self.add_stream(key, book)?;
+            let Some(stream) = book.streams.get(&key) else {
+                continue;
+            };
+            packets.extend(stream.unconfirmed.iter().map(|kept| (kept.order, key)));
+            if stream.here.beacon_due || stream.closing.is_some() {
+                self.due.insert(key);
+            }
+        }
+        packets.sort_unstable();
+        self.again = packets.into_iter().map(|(_, key)| key).collect();
+        if self.is_unannounced {
+            self.announce(book)?;
+        }
+        Ok(())
+    }
+
+    /// Does what can be done now: takes steps from the backlog as far as the window allows, and asks
+    /// about what was sent. `is_last`: no step will follow.
+    pub(super) fn advance(
+        &mut self,
+        book: &mut Catalogue,
+        backlog: &mut VecDeque<Queued>,
+        is_last: bool,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
+        if self.ending.has_begun() {
+            return self.end(book, now);
+        }
+        while let Some(&key) = self.again.front() {
+            if !self.is_described(book)? || !self.has_room() {
+                break;
+            }
+            self.again.pop_front();
+            self.send_packet(key, book)?;
+        }
+        while self.again.is_empty()
+            && let Some(next) = backlog.front()
+            && self.is_ready_for(&next.step, book)?
+            && let Some(next) = backlog.pop_front()
+        {
+            self.take(next, book)?;
+        }
+        let is_idle = backlog.is_empty() && self.again.is_empty();
+        if is_idle && is_last {
+            // So that even streams nobody has said anything of are there.
+            self.is_described(book)?;
+        }
+        self.do_what_is_due(book)?;
+        self.ask(book, is_idle, now)?;
+        let is_done = is_idle && self.undescribed.is_empty() && self.awaited.is_empty();
+        if is_last && is_done && !self.is_unannounced && book.is_settled() {
+            return self.end(book, now);
+        }
+        Ok(())
+    }
+
+    /// When [`advance`](Self::advance) may have something to do without any news.
+    pub(super) fn wake(&self) -> Option<Instant> {
+        self.ask_again.or(self.ending.wake())
+    }
+
+    /// The relay's number for the session.
+    pub(super) fn session(&self) -> SessionId {
+        self.opened.session
+    }
+
+    /// That time by the clock that the session's creation was told by.
+    pub(super) fn wall_clock(&self, now: Instant) -> EpochSeconds {
+        let lasted = now.saturating_duration_since(self.opened.at);
+        EpochSeconds(self.opened.created.0.saturating_add(lasted.as_secs()))
+    }
+
+    /// The command whose answer comes next.
+    pub(super) fn next_answered(&self) -> Option<CommandCode> {
+        self.opened.machine.next_answered()
+    }
+
+    /// Whether the relay owes an answer.
+    pub(super) fn is_awaiting(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        self.awaited.len() < MOST_IN_FLIGHT && self.out.data.len() < GATHERED_BYTES
+    }
+
+    /// Whether a step can be taken; whatever must come before it is sent.
+    fn is_ready_for(&mut self, step: &Step, book: &mut Catalogue) -> Result<bool, UplinkError> {
+        if !self.has_room() {
+            return Ok(false);
+        }
+        match step {
+            Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
+            Step::Metadata { trace, .. } => {
+                // All of its streams may have been closed before the relay was found again.
+                if book.traces.get(trace).is_some_and(|of| !of.here.is_added) {
+                    self.unannounced.insert(*trace);
+                    self.is_unannounced = true;
+                }
+            }
+            Step::Packet { .. } | Step::Beacon { .. } | Step::CloseStream { .. } => {}
+        }
+        self.is_described(book)
+    }
+
+    /// Whether the relay has numbered all streams and has been sent all metadata; if not, sends what
+    /// can be sent of it.
+    fn is_described(&mut self, book: &mut Catalogue) -> Result<bool, UplinkError> {
+        if self.is_unannounced {
+            self.announce(book)?;
+        }
+        if self.adding > 0 {
+            return Ok(false);
+        }
+        while let Some(&trace) = self.undescribed.first() {
+            if !self.describe(trace, book)? {
+                return Ok(false);
+            }
+            self.undescribed.remove(&trace);
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, queued: Queued, book: &mut Catalogue) -> Result<(), UplinkError> {
+        match &queued.step {
+            Step::AddTrace { path } => {
+                book.add_trace(path)?;
+                if let Some((key, _)) = book.traces.last_key_value() {
+                    self.unannounced.insert(*key);
+                    self.is_unannounced = true;
+                }
+            }
+            Step::AddStream {
+                trace,
+                channel,
+                class,
+            } => {
+                let key = book.add_stream(*trace, channel, *class)?;
+                self.add_stream(key, book)?;
+            }
+            Step::Metadata { bytes, .. } if bytes.is_empty() => {}
+            Step::Metadata { trace, bytes } => {
+                let trace = *trace;
+                book.add_metadata(trace, bytes.clone())?;
+                self.rooms.push(queued);
+                self.undescribed.insert(trace);
+                self.is_described(book)?;
+            }
+            Step::Packet { stream, .. } => {
+                let stream = *stream;
+                match book.add_packet(stream, queued) {
+                    None => self.send_packet(stream, book)?,
+                    Some(refused) => drop_packet(&refused, book),
+                }
+            }
+            Step::Beacon { stream, until } => {
+                if let Some(of) = book.streams.get_mut(stream) {
+                    of.quiet_until = of.quiet_until.max(Some(*until));
+                    of.here.beacon_due = true;
+                    self.due.insert(*stream);
+                }
+            }
+            Step::CloseStream { stream } => {
+                let stream = *stream;
+                if let Some(of) = book.streams.get_mut(&stream) {
+                    of.closing = Some(queued);
+                    self.due.insert(stream);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, command: &Command, then: Awaited) -> Result<(), UplinkError> {
+        self.opened.machine.send(command, &mut self.out.control)?;
+        self.awaited.push_back(then);
+        Ok(())
+    }
+
+    /// Takes the answers off the front of `input`. Whether there were any.
+    pub(super) fn receive(
+        &mut self,
+        input: &mut &[u8],
+        book: &mut Catalogue,
+        now: Instant,
+    ) -> Result<bool, UplinkError> {
+        let mut some = false;
+        while let Some((command, reply)) = self.opened.machine.receive(input)? {
+            some = true;
+            let Some(awaited) = self.awaited.pop_front() else {
+                return Err(ProducerError::Unasked { bytes: 0 }.into());
+            };
+            self.answered(awaited, command, &reply, book, now)?;
+        }
+        Ok(some)
+    }
+
+    fn answered(
+        &mut self,
+        awaited: Awaited,
+        command: CommandCode,
+        reply: &Reply,
+        book: &mut Catalogue,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
+        let refused = || UplinkError::refused(command, reply);
+        if !reply.is_ok() {
+            return Err(refused());
+        }
+        match (awaited, reply) {
+            (Awaited::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+                self.adding -= 1;
+                if let Some(of) = book.streams.get_mut(&key) {
+                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                }
+            }
+            (Awaited::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+                self.adding -= 1;
+                if let Some(of) = book.traces.get_mut(&key) {
+                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                }
+            }
+            (Awaited::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
+                self.confirmed(stream, before, *is_pending, book, now);
+            }
+            (Awaited::Closed(key), Reply::Ended(_)) => {
+                book.streams.remove(&key);
+            }
+            (Awaited::Pending, Reply::Pending(is_pending)) => self.ending.heard(*is_pending),
+            (Awaited::ChunkClosed, Reply::ChunkClosed { path, .. }) => self.path.clone_from(path),
+            (Awaited::Done | Awaited::Described { .. }, Reply::Ended(_)) => {}
+            _ => return Err(refused()),
+        }
+        Ok(())
+    }
+
+    /// The relay's numbers of all open streams, and of their last packets.
+    pub(super) fn open_streams(book: &Catalogue) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
+        let numbered = |stream: &Stream| {
+            let here = &stream.here;
+            let last = here.sent.checked_sub(1).map(SeqNum);
+            Some((here.relay?, (last, here.next_packet_seq)))
+        };
+        book.streams.values().filter_map(numbered).collect()
+    }
+}
+
+/// A packet that no relay could take: whoever made it has made a mistake.
+fn drop_packet(refused: &Queued, book: &Catalogue) {
+    if let Step::Packet {
+        stream,
+        bytes,
+        index,
+    } = &refused.step
+    {
+        warn!(
+            stream = stream.0,
+            bytes = bytes.len(),
+            packet_size = index.packet_size.0,
+            "packet dropped: its index does not fit it, or its stream is not open"
+        );
+        book.counters.lost.add(1);
+        book.counters.queued_packets.take(1);
+        book.counters.queued_bytes.take(bytes.len() as u64);
+    }
+}

@@ -1,0 +1,89 @@
+//! Why a connection to a relay cannot go on, and what follows from that.
+
+use std::io;
+use std::time::Duration;
+
+use relay_proto::producer::ProducerError;
+use relay_proto::{CommandCode, Reply};
+use thiserror::Error;
+
+use super::target::Endpoint;
+
+/// Why a connection to a relay cannot go on.
+#[derive(Debug, Error)]
+pub(super) enum UplinkError {
+    #[error("cannot connect to {to}: {source}")]
+    Connect { to: Endpoint, source: io::Error },
+    #[error("cannot connect to {to}: no answer within {} s", within.as_secs())]
+    ConnectTimeout { to: Endpoint, within: Duration },
+    #[error("connection lost: {0}")]
+    Lost(#[from] io::Error),
+    #[error("the relay has hung up the {connection} connection")]
+    HungUp { connection: &'static str },
+    #[error("the relay has not answered {command:?} for {} s", within.as_secs())]
+    Silent {
+        command: CommandCode,
+        within: Duration,
+    },
+    #[error("the relay refuses {command:?}: {why}")]
+    Refused { command: CommandCode, why: String },
+    #[error("the relay refuses the session {name:?}: {why}")]
+    SessionRefused { name: String, why: String },
+    #[error("the relay speaks protocol 2.{minor}; 2.11 is the least")]
+    TooOld { minor: u32 },
+    #[error(transparent)]
+    Protocol(#[from] ProducerError),
+    #[error("{what} {name:?} cannot be the name of a file on the relay")]
+    Name { what: &'static str, name: String },
+    #[error("more than {most} bytes of metadata")]
+    TooMuchMetadata { most: usize },
+    #[error("a step names {what} that has not been added")]
+    Unknown { what: String },
+}
+
+/// What a failure costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consequence {
+    /// The connection: another one may do better.
+    Reconnect,
+    /// The session: nothing would be different the next time.
+    GiveUp,
+}
+
+impl UplinkError {
+    /// What the failure costs. The only place that decides it.
+    pub(super) fn consequence(&self) -> Consequence {
+        match self {
+            Self::Connect { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::Lost(_)
+            | Self::HungUp { .. }
+            | Self::Silent { .. }
+            | Self::Refused { .. } => Consequence::Reconnect,
+            // Bytes that are no reply: whatever it is, it is not a relay, or its stream is broken.
+            Self::Protocol(
+                ProducerError::Unasked { .. }
+                | ProducerError::Malformed { .. }
+                | ProducerError::NotNow { .. },
+            ) => Consequence::Reconnect,
+            Self::Protocol(ProducerError::Incompatible { .. })
+            | Self::SessionRefused { .. }
+            | Self::TooOld { .. }
+            | Self::Name { .. }
+            | Self::TooMuchMetadata { .. }
+            | Self::Unknown { .. } => Consequence::GiveUp,
+        }
+    }
+
+    pub(super) fn refused(command: CommandCode, reply: &Reply) -> Self {
+        let why = match reply {
+            Reply::Ended(code) | Reply::ChunkClosed { code, .. } => code.to_string(),
+            Reply::StreamAdded(added) => added.code.to_string(),
+            Reply::SessionCreated { code, .. } => code.to_string(),
+            Reply::Configuration(configuration) => configuration.code.to_string(),
+            Reply::PendingUnknown => "unknown stream".to_owned(),
+            other => format!("{other:?}"),
+        };
+        Self::Refused { command, why }
+    }
+}

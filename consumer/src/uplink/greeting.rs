@@ -1,0 +1,197 @@
+//! The beginning of a conversation: which version, which session, its only chunk. Each command waits
+//! for its answer, because the next one depends on it.
+
+use std::time::{Duration, Instant};
+
+use relay_proto::chunk::CreateTraceChunk;
+use relay_proto::command::GetConfiguration;
+use relay_proto::producer::Producer;
+use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
+use relay_proto::{Command, CommandCode, Reply, Version};
+use tokio::time::timeout;
+use tracing::warn;
+use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
+
+use super::conversation::{CHUNK, Opened, Tracefiles};
+use super::error::UplinkError;
+use super::outgoing::Outgoing;
+use super::pair::Pair;
+use crate::limits::{MOST_TRACEFILES, SILENCE};
+use crate::queue::SessionDescription;
+
+/// The oldest relays that are spoken to: since then traces lie in chunks.
+const LEAST_MINOR: u32 = 11;
+
+/// What a session is called towards a relay.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Introduction<'a> {
+    pub(super) description: &'a SessionDescription,
+    pub(super) base_path: &'a str,
+    pub(super) daemon: DaemonId,
+    /// The session's number in this process.
+    pub(super) id: u64,
+    pub(super) created: EpochSeconds,
+    /// A relay has taken it before: what is refused now is not its name.
+    pub(super) was_taken: bool,
+}
+
+/// Opens a session on a relay. Also gives where its trace will lie there.
+pub(super) async fn greet(
+    pair: &mut Pair,
+    introduction: Introduction<'_>,
+) -> Result<(Opened, Text), UplinkError> {
+    let Introduction {
+        description,
+        created,
+        ..
+    } = introduction;
+    let mut machine = Producer::default();
+    ask(pair, &mut machine, &Command::Version(Version::OURS)).await?;
+    let minor = machine.minor().unwrap_or(relay_proto::Minor(0));
+    if minor.0 < LEAST_MINOR {
+        return Err(UplinkError::TooOld { minor: minor.0 });
+    }
+    if minor.has_configuration() {
+        let ask_all = GetConfiguration { query: 0 };
+        ask(pair, &mut machine, &Command::GetConfiguration(ask_all)).await?;
+    }
+    if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
+        warn!(
+            session = %description.name,
+            "the relay is older than 2.15 and does not know CTF 2; it gets it all the same"
+        );
+    }
+    let (session, path) = create(pair, &mut machine, introduction).await?;
+    let chunk = CreateTraceChunk {
+        chunk: CHUNK,
+        created,
+        name: None,
+    };
+    ask(pair, &mut machine, &Command::CreateTraceChunk(chunk)).await?;
+    let opened = Opened {
+        machine,
+        session,
+        tracefiles: tracefiles(description),
+        created,
+        at: Instant::now(),
+    };
+    Ok((opened, path))
+}
+
+async fn create(
+    pair: &mut Pair,
+    machine: &mut Producer,
+    introduction: Introduction<'_>,
+) -> Result<(SessionId, Text), UplinkError> {
+    let description = introduction.description;
+    let recording = Recording {
+        daemon: introduction.daemon,
+        id: introduction.id,
+        created: introduction.created,
+        name_has_date: false,
+        current_chunk: None,
+    };
+    let create = CreateSession {
+        name: Text::from(description.name.as_str()),
+        host: Text::from(description.host.as_str()),
+        base_path: Text::from(introduction.base_path),
+        live_timer: description.live_timer.map_or(Micros(0), micros),
+        snapshot: false,
+        recording: Some(recording),
+        trace_format: description.trace_format,
+    };
+    let created = ask(pair, machine, &Command::CreateSession(create)).await;
+    match created {
+        Ok(Reply::SessionCreated { session, path, .. }) => Ok((session, path.unwrap_or_default())),
+        Ok(other) => Err(UplinkError::refused(CommandCode::CreateSession, &other)),
+        Err(UplinkError::Refused { why, .. }) if !introduction.was_taken => {
+            let name = description.name.clone();
+            Err(UplinkError::SessionRefused { name, why })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a command and waits for the answer, which must be that it was done.
+async fn ask(
+    pair: &mut Pair,
+    machine: &mut Producer,
+    command: &Command,
+) -> Result<Reply, UplinkError> {
+    let mut out = Outgoing::default();
+    machine.send(command, &mut out.control)?;
+    let command = command.code();
+    let answered = async {
+        loop {
+            pair.write(&mut out)?;
+            pair.read()?;
+            let mut input = &pair.answers[..];
+            let answer = machine.receive(&mut input)?;
+            let left = input.len();
+            let taken = pair.answers.len() - left;
+            bytes::Buf::advance(&mut pair.answers, taken);
+            if let Some((_, reply)) = answer {
+                return Ok::<_, UplinkError>(reply);
+            }
+            pair.ready(&out).await?;
+        }
+    };
+    let within = SILENCE;
+    let silent = |_| UplinkError::Silent { command, within };
+    let reply = timeout(within, answered).await.map_err(silent)??;
+    if reply.is_ok() {
+        Ok(reply)
+    } else {
+        Err(UplinkError::refused(command, &reply))
+    }
+}
+
+/// Rounded up, and never 0, which would say that the session is not live.
+fn micros(period: Duration) -> Micros {
+    Micros(u32::try_from(period.as_micros()).unwrap_or(u32::MAX).max(1))
+}
+
+/// What a relay of LTTng survives: see [`MOST_TRACEFILES`].
+fn tracefiles(description: &SessionDescription) -> Tracefiles {
+    let count = match (description.tracefile_size, description.tracefile_count) {
+        (0, _) => 0,
+        (_, 0) => MOST_TRACEFILES,
+        (_, count) => count.min(MOST_TRACEFILES),
+    };
+    Tracefiles {
+        size: Bytes(description.tracefile_size),
+        count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_relay_is_asked_for_any_number_of_tracefiles() {
+        let count = |tracefile_size, tracefile_count| {
+            let description = SessionDescription {
+                name: "s".into(),
+                host: "h".into(),
+                base_path: String::new(),
+                live_timer: None,
+                trace_format: TraceFormat::Ctf1,
+                tracefile_size,
+                tracefile_count,
+            };
+            tracefiles(&description).count
+        };
+        assert_eq!(count(0, 7), 0);
+        assert_eq!(count(4096, 7), 7);
+        assert_eq!(count(4096, 0), MOST_TRACEFILES);
+        assert_eq!(count(4096, u64::MAX), MOST_TRACEFILES);
+    }
+
+    #[test]
+    fn a_live_session_never_has_a_period_of_nothing() {
+        assert_eq!(micros(Duration::ZERO), Micros(1));
+        assert_eq!(micros(Duration::from_secs(1)), Micros(1_000_000));
+        assert_eq!(micros(Duration::MAX), Micros(u32::MAX));
+    }
+}

@@ -1,0 +1,167 @@
+//! The two connections to a relay. Moves bytes, decides nothing.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
+
+use bytes::{Buf, BytesMut};
+use rustix::net::sockopt;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::error::UplinkError;
+use super::outgoing::Outgoing;
+use super::target::{Endpoint, Family, Target};
+use crate::limits::{
+    CONNECT, GATHERED_PIECES, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL,
+};
+
+/// Room for answers: most of them are 4 bytes.
+const READ_BYTES: usize = 4096;
+
+/// The two connections to a relay.
+#[derive(Debug)]
+pub(super) struct Pair {
+    control: TcpStream,
+    data: TcpStream,
+    /// Answers that have not been understood yet.
+    pub(super) answers: BytesMut,
+}
+
+impl Pair {
+    /// Connects both.
+    pub(super) async fn connect(target: &Target) -> Result<Self, UplinkError> {
+        Ok(Self {
+            control: connect(&target.control).await?,
+            data: connect(&target.data).await?,
+            answers: BytesMut::new(),
+        })
+    }
+
+    /// Writes what there is, as far as the relay takes it. Whether it took anything.
+    pub(super) fn write(&self, out: &mut Outgoing) -> Result<bool, UplinkError> {
+        let mut some = false;
+        // Packets first: the index of a packet says nothing without it.
+        while !out.data.is_empty() {
+            let mut slices = [IoSlice::new(&[]); GATHERED_PIECES];
+            let filled = out.data.front(&mut slices);
+            let gathered = slices.get(..filled).unwrap_or_default();
+            match self.data.try_write_vectored(gathered) {
+                Ok(written) => {
+                    out.data.advance(written);
+                    some = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        while !out.control.is_empty() {
+            match self.control.try_write(&out.control) {
+                Ok(written) => {
+                    out.control.advance(written);
+                    some = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(some)
+    }
+
+    /// Reads the answers that are there. Whether there was anything.
+    pub(super) fn read(&mut self) -> Result<bool, UplinkError> {
+        let mut some = false;
+        loop {
+            self.answers.reserve(READ_BYTES);
+            match self.control.try_read_buf(&mut self.answers) {
+                Ok(0) => {
+                    let connection = "control";
+                    return Err(UplinkError::HungUp { connection });
+                }
+                Ok(_) => some = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if some {
+            // Relays of LTTng hold an answer back until the one before has been acknowledged, for which
+            // the system takes its time unless it is told each time.
+            let _ = sockopt::set_tcp_quickack(&self.control, true);
+        }
+        Ok(some)
+    }
+
+    /// Waits until there are answers, or room for what is to be written.
+    pub(super) async fn ready(&self, out: &Outgoing) -> Result<(), UplinkError> {
+        let interest = |is_empty: bool| {
+            if is_empty {
+                Interest::READABLE
+            } else {
+                Interest::READABLE | Interest::WRITABLE
+            }
+        };
+        tokio::select! {
+            ready = self.control.ready(interest(out.control.is_empty())) => { ready?; }
+            ready = self.data.ready(interest(out.data.is_empty())) => {
+                if ready?.is_readable() {
+                    self.check_data()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing ever comes on the data connection but its end.
+    fn check_data(&self) -> Result<(), UplinkError> {
+        match self.data.try_read(&mut [0; READ_BYTES]) {
+            Ok(0) => Err(UplinkError::HungUp { connection: "data" }),
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+async fn connect(to: &Endpoint) -> Result<TcpStream, UplinkError> {
+    let failed = |source| UplinkError::Connect {
+        to: to.clone(),
+        source,
+    };
+    let within = CONNECT;
+    let socket = timeout(within, connect_any(to)).await;
+    let timeout = |_| UplinkError::ConnectTimeout {
+        to: to.clone(),
+        within,
+    };
+    let socket = socket.map_err(timeout)?.map_err(failed)?;
+    socket.set_nodelay(true).map_err(failed)?;
+    if let Err(error) = keep_alive(&socket) {
+        debug!(%to, %error, "no keep-alive");
+    }
+    Ok(socket)
+}
+
+/// Tries the addresses of the host one after the other.
+async fn connect_any(to: &Endpoint) -> io::Result<TcpStream> {
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((to.host.as_str(), to.port))
+        .await?
+        .filter(|address| address.is_ipv6() == (to.family == Family::V6))
+        .collect();
+    if addresses.is_empty() {
+        let family = match to.family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        };
+        let message = format!("the host has no {family} address");
+        return Err(io::Error::new(ErrorKind::AddrNotAvailable, message));
+    }
+    TcpStream::connect(&*addresses).await
+}
+
+fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_COUNT)
+}

@@ -1,0 +1,362 @@
+//! One session's task: finds a relay, keeps the conversation going, finds a relay again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::time::{sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use wire::Text;
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::catalogue::Catalogue;
+use super::conversation::Conversation;
+use super::error::{Consequence, UplinkError};
+use super::greeting::{Introduction, greet};
+use super::pair::Pair;
+use crate::limits::{GOOD_CONNECTION, MOST_HOST_BYTES, MOST_NAME_BYTES, MOST_PATH_BYTES, SILENCE};
+use crate::queue::{
+    OpenedSession, Queued, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver, Step,
+};
+use crate::status::{Counters, State};
+
+/// Steps that are taken from the queue in one turn, so that the connection has its turn too.
+const STEPS_IN_A_TURN: usize = 1024;
+
+pub(super) struct Session {
+    description: SessionDescription,
+    /// Its number in this process.
+    id: u64,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    steps: SessionReceiver,
+    /// Steps that have been taken from the queue and not been taken on.
+    backlog: VecDeque<Queued>,
+    /// No step will follow those in the backlog.
+    is_last: bool,
+    book: Catalogue,
+    /// Relay sessions that were opened for it.
+    opened: u64,
+    /// A relay has everything; only the closing is left.
+    is_with_relay: bool,
+    give_up: CancellationToken,
+}
+
+/// Why a session's task has stopped trying.
+enum Stopped {
+    /// It was told to, or has waited long enough.
+    GivenUp(String),
+    Failed(UplinkError),
+}
+
+impl Session {
+    pub(super) fn new(
+        session: OpenedSession,
+        id: u64,
+        shared: Arc<Shared>,
+        give_up: CancellationToken,
+    ) -> Self {
+        let OpenedSession { description, steps } = session;
+        let counters = shared.board.open(&description.name, &description.host);
+        Self {
+            book: Catalogue::new(Arc::clone(&counters)),
+            description,
+            id,
+            shared,
+            counters,
+            steps,
+            backlog: VecDeque::new(),
+            is_last: false,
+            opened: 0,
+            is_with_relay: false,
+            give_up,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let end = match self.keep_trying().await {
+            Ok(()) => SessionEnd::Complete,
+            Err(Stopped::GivenUp(why)) => SessionEnd::Failed(why),
+            Err(Stopped::Failed(error)) => SessionEnd::Failed(error.to_string()),
+        };
+        // What was not taken from the queue is lost as well.
+        while self.take_step() {}
+        let unsent = self.backlog.iter().filter(|queued| is_packet(queued));
+        let left = self.book.unconfirmed() + unsent.count() as u64;
+        self.counters.lost.add(left);
+        let outcome = SessionOutcome {
+            acknowledged: self.counters.acknowledged.get(),
+            lost: self.counters.lost.get(),
+            end,
+        };
+        if let SessionEnd::Failed(why) = &outcome.end {
+            warn!(
+                session = %self.description.name,
+                acknowledged = outcome.acknowledged,
+                lost = outcome.lost,
+                "session given up: {why}"
+            );
+        }
+        self.shared.board.close(&self.counters);
+        self.steps.end(outcome);
+    }
+
+    async fn keep_trying(&mut self) -> Result<(), Stopped> {
+        self.check_names().map_err(Stopped::Failed)?;
+        let mut backoff = Backoff::default();
+        let mut last_good = Instant::now();
+        loop {
+            let began = Instant::now();
+            let before = self.counters.acknowledged.get();
+            let give_up = self.give_up.clone();
+            let error = tokio::select! {
+                done = self.attempt() => match done {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
+                () = give_up.cancelled() => return Err(stopped_early(None)),
+            };
+            if error.consequence() == Consequence::GiveUp {
+                return Err(Stopped::Failed(error));
+            }
+            let connected = matches!(self.counters.state(), State::Connected { .. });
+            if self.is_with_relay {
+                warn!(session = %self.description.name, "connection lost at the session's end: {error}");
+                return Ok(());
+            }
+            if connected
+                && (began.elapsed() >= GOOD_CONNECTION || self.counters.acknowledged.get() > before)
+            {
+                backoff.reset();
+            }
+            if connected {
+                last_good = Instant::now();
+            }
+            let pause = backoff.pause(chance());
+            if let Some(patience) = self.shared.patience
+                && last_good.elapsed() + pause > patience
+            {
+                return Err(Stopped::GivenUp(error.to_string()));
+            }
+            self.say_waiting(&error, pause);
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = give_up.cancelled() => return Err(stopped_early(Some(&error))),
+            }
+        }
+    }
+
+    fn say_waiting(&self, error: &UplinkError, pause: Duration) {
+        self.counters.set_state(State::Waiting {
+            why: error.to_string(),
+        });
+        warn!(
+            session = %self.description.name,
+            relay = %self.shared.target,
+            unacknowledged = self.counters.queued_packets.get(),
+            "{error}; trying again in {} ms, nothing is lost so far",
+            pause.as_millis()
+        );
+    }
+
+    fn say_connected(&self, path: &Text) {
+        let (session, relay) = (&self.description.name, &self.shared.target);
+        if self.opened == 0 {
+            info!(%session, %relay, %path, "connected");
+            return;
+        }
+        self.counters.reconnects.add(1);
+        // As loud as the loss was.
+        warn!(
+            %session, %relay, %path,
+            "connected again, in another directory; {} packets are sent again",
+            self.book.unconfirmed()
+        );
+    }
+
+    /// One connection, from its beginning to its end. The session may have to be told anew.
+    async fn attempt(&mut self) -> Result<(), UplinkError> {
+        let target = &self.shared.target;
+        let mut pair = Pair::connect(target).await?;
+        let base_path = self.base_path();
+        let introduction = Introduction {
+            description: &self.description,
+            base_path: &base_path,
+            daemon: self.shared.daemon,
+            id: self.id,
+            was_taken: self.opened > 0,
+            created: self.shared.births.next(
+                &self.description.host,
+                &self.description.name,
+                epoch_seconds(),
+            ),
+        };
+        let (opened, path) = greet(&mut pair, introduction).await?;
+        self.say_connected(&path);
+        self.opened += 1;
+        self.counters.set_state(State::Connected {
+            path: path.to_string(),
+        });
+        let mut conversation = Conversation::begin(opened, &mut self.book)?;
+        self.converse(&mut pair, &mut conversation).await?;
+        info!(
+            session = %self.description.name,
+            packets = self.counters.acknowledged.get(),
+            path = %conversation.path.as_ref().unwrap_or(&path),
+            "complete"
+        );
+        Ok(())
+    }
+
+    async fn converse(
+        &mut self,
+        pair: &mut Pair,
+        conversation: &mut Conversation,
+    ) -> Result<(), UplinkError> {
+        let mut heard = Instant::now();
+        loop {
+            let now = Instant::now();
+            let was_awaiting = conversation.is_awaiting();
+            for _ in 0..STEPS_IN_A_TURN {
+                if !self.take_step() {
+                    break;
+                }
+            }
+            conversation.advance(&mut self.book, &mut self.backlog, self.is_last, now)?;
+            self.is_with_relay = conversation.ending.has_begun();
+            if conversation.ending.is_done() {
+                return Ok(());
+            }
+            let has_written = pair.write(&mut conversation.out)?;
+            let has_read = pair.read()?;
+            if has_read || !was_awaiting {
+                heard = now;
+            }
+            let mut input = &pair.answers[..];
+            let has_heard = conversation.receive(&mut input, &mut self.book, now)?;
+            let taken = pair.answers.len() - input.len();
+            bytes::Buf::advance(&mut pair.answers, taken);
+            if has_written || has_heard {
+                // So that others have their turn as well.
+                tokio::task::consume_budget().await;
+                continue;
+            }
+            let silent_at = heard + SILENCE;
+            if let Some(command) = conversation.next_answered()
+                && now >= silent_at
+            {
+                let within = SILENCE;
+                return Err(UplinkError::Silent { command, within });
+            }
+            let silent_at = conversation.is_awaiting().then_some(silent_at);
+            let wake = conversation.wake().into_iter().chain(silent_at).min();
+            tokio::select! {
+                step = self.steps.next(), if !self.is_last => self.note(step),
+                ready = pair.ready(&conversation.out) => ready?,
+                () = until(wake) => {}
+            }
+        }
+    }
+
+    /// Takes a step from the queue, if one is there.
+    fn take_step(&mut self) -> bool {
+        let step = self.steps.try_next();
+        let some = step.is_some();
+        if some {
+            self.note(step);
+        }
+        some
+    }
+
+    fn note(&mut self, step: Option<Queued>) {
+        let Some(queued) = step else {
+            self.is_last = true;
+            return;
+        };
+        if let Step::Packet { bytes, .. } = &queued.step {
+            self.counters.queued_packets.add(1);
+            self.counters.queued_bytes.add(bytes.len() as u64);
+        }
+        self.backlog.push_back(queued);
+    }
+
+    /// A path of the user's choice has no date in it: a second session there would overwrite the
+    /// first.
+    fn base_path(&self) -> String {
+        let given = &self.description.base_path;
+        let chosen = if given.is_empty() {
+            &self.shared.target.base_path
+        } else {
+            given
+        };
+        match self.opened {
+            0 => chosen.clone(),
+            _ if chosen.is_empty() => String::new(),
+            before => format!("{chosen}-{}", before + 1),
+        }
+    }
+
+    /// Names that relays refuse, or die of.
+    fn check_names(&self) -> Result<(), UplinkError> {
+        let SessionDescription { name, host, .. } = &self.description;
+        let is_name = |name: &str, most| {
+            !name.is_empty()
+                && !name.starts_with('.')
+                && !name.contains(['/', '\0'])
+                && name.len() <= most
+        };
+        let path = self.base_path();
+        for (what, name, is_good) in [
+            ("session", name, is_name(name, MOST_NAME_BYTES)),
+            ("host", host, is_name(host, MOST_HOST_BYTES)),
+            (
+                "path",
+                &path,
+                host.len() + path.len() <= MOST_PATH_BYTES
+                    && !path.starts_with('/')
+                    && !path.contains('\0')
+                    && path.split('/').all(|part| part != ".."),
+            ),
+        ] {
+            if !is_good {
+                let name = name.clone();
+                return Err(UplinkError::Name { what, name });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_packet(queued: &Queued) -> bool {
+    matches!(queued.step, Step::Packet { .. })
+}
+
+fn stopped_early(error: Option<&UplinkError>) -> Stopped {
+    Stopped::GivenUp(match error {
+        Some(error) => format!("stopped before a relay was found again: {error}"),
+        None => "stopped before the relay had everything".to_owned(),
+    })
+}
+
+async fn until(wake: Option<Instant>) {
+    match wake {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn epoch_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Any number. Only the length of a pause depends on it.
+fn chance() -> u32 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) => u32::from_be_bytes(bytes),
+        Err(_) => u32::MAX,
+    }
+}

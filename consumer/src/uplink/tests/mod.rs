@@ -1,0 +1,418 @@
+//! Sessions that are taken to a relay which does what a test tells it.
+
+mod reconnect;
+mod relay;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use relay_proto::session::TraceFormat;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, Timestamp};
+
+use self::relay::{Script, Scripted};
+use super::{Settings, run};
+use crate::limits::MOST_TRACEFILES;
+use crate::queue::{
+    Outlet, Room, SessionDescription, SessionEnd, SessionOutcome, SessionSender, Step, StreamKey,
+    TraceKey, outlet,
+};
+use crate::status::Board;
+
+const ROOM: Room = Room {
+    session: 1 << 20,
+    all: 1 << 20,
+};
+
+/// An uplink, running.
+struct Uplink {
+    outlet: Outlet,
+    board: Board,
+    give_up: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Uplink {
+    fn to(url: &str, patience: Option<Duration>) -> Self {
+        let (outlet, sessions) = outlet(ROOM);
+        let settings = Settings {
+            target: url.parse().unwrap(),
+            patience,
+        };
+        let (board, give_up) = (Board::default(), CancellationToken::new());
+        let running = run(sessions, settings, board.clone(), give_up.clone());
+        Self {
+            outlet,
+            board,
+            give_up,
+            task: tokio::spawn(async { running.await.unwrap() }),
+        }
+    }
+
+    fn open(&self, name: &str) -> SessionSender {
+        self.outlet.open(description(name)).unwrap()
+    }
+
+    /// No session follows; all have ended.
+    async fn finish(self) {
+        drop(self.outlet);
+        self.task.await.unwrap();
+    }
+}
+
+fn description(name: &str) -> SessionDescription {
+    SessionDescription {
+        name: name.into(),
+        host: "host".into(),
+        base_path: String::new(),
+        live_timer: Some(Duration::from_secs(1)),
+        trace_format: TraceFormat::Ctf1,
+        tracefile_size: 0,
+        tracefile_count: 0,
+    }
+}
+
+fn trace(path: &str) -> Step {
+    Step::AddTrace { path: path.into() }
+}
+
+fn stream(channel: &str) -> Step {
+    Step::AddStream {
+        trace: TraceKey(0),
+        channel: channel.into(),
+        class: ClassId(5),
+    }
+}
+
+fn metadata(text: &'static str) -> Step {
+    Step::Metadata {
+        trace: TraceKey(0),
+        bytes: Bytes::from(text),
+    }
+}
+
+/// A packet of 16 bytes, of which 10 are sent.
+fn packet(stream: u32, number: u64) -> Step {
+    Step::Packet {
+        stream: StreamKey(stream),
+        bytes: Bytes::from(vec![u8::try_from(number % 251).unwrap(); 10]),
+        index: PacketIndex {
+            packet_size: Bits(128),
+            content_size: Bits(80),
+            begin: Timestamp(number * 10),
+            end: Timestamp(number * 10 + 10),
+            events_discarded: 0,
+            class: ClassId(5),
+            instance: None,
+            packet_seq: Some(PacketSeqNum(number)),
+        },
+    }
+}
+
+fn beacon(stream: u32, until: u64) -> Step {
+    Step::Beacon {
+        stream: StreamKey(stream),
+        until: Timestamp(until),
+    }
+}
+
+fn close(stream: u32) -> Step {
+    Step::CloseStream {
+        stream: StreamKey(stream),
+    }
+}
+
+async fn say(session: &SessionSender, steps: impl IntoIterator<Item = Step>) {
+    for step in steps {
+        session.send(step).await.unwrap();
+    }
+}
+
+fn complete(acknowledged: u64) -> SessionOutcome {
+    SessionOutcome {
+        acknowledged,
+        lost: 0,
+        end: SessionEnd::Complete,
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_said_in_the_order_that_relays_know() {
+    let relay = Scripted::start(&[Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(&session, [trace("ust/a"), stream("one"), stream("two")]).await;
+    say(
+        &session,
+        [metadata("/* CTF 1.8 */"), packet(0, 0), packet(0, 1)],
+    )
+    .await;
+    assert_eq!(session.finish().await, complete(2));
+    uplink.finish().await;
+    let heard = relay.heard(0);
+    let heard = heard.lock().unwrap();
+    let want = [
+        "create session",
+        "create chunk",
+        "add ust/a/one",
+        "add ust/a/two",
+        "add ust/a/metadata",
+        "streams sent",
+        "metadata",
+        "index one 0",
+        "index one 1",
+        "begin round",
+        "end round",
+        "leave chunk: 2",
+        "leave chunk: 1",
+        "close chunk",
+        "close one 1",
+        "close two -1",
+        "close metadata -1",
+    ];
+    assert_eq!(heard.log, want);
+    assert_eq!(
+        heard.packets_of("one"),
+        [(vec![0; 10], 6), (vec![1; 10], 6)]
+    );
+    assert_eq!(heard.metadata.values().next().unwrap(), b"/* CTF 1.8 */");
+    let recording = heard.session.as_ref().unwrap().recording.as_ref().unwrap();
+    assert!(!recording.daemon.is_nil());
+}
+
+#[tokio::test]
+async fn what_is_added_later_is_announced_before_what_follows() {
+    let relay = Scripted::start(&[Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
+    )
+    .await;
+    say(
+        &session,
+        [stream("two"), packet(1, 0), close(0), packet(1, 1)],
+    )
+    .await;
+    assert_eq!(session.finish().await, complete(3));
+    let heard = relay.heard(0);
+    let heard = heard.lock().unwrap();
+    let place = |what: &str| heard.log.iter().position(|said| said == what).unwrap();
+    let again = heard.log.iter().rposition(|said| said == "streams sent");
+    assert!(place("add a/two") < again.unwrap());
+    assert!(again.unwrap() < place("index two 0"));
+    assert!(place("index one 0") < place("close one 0"));
+    assert!(place("close one 0") < place("close chunk"));
+    assert!(place("leave chunk: 1") < place("close two 1"));
+}
+
+#[tokio::test]
+async fn a_beacon_waits_until_the_relay_has_all_packets_of_its_stream() {
+    let relay = Scripted::start(&[Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("busy"), stream("idle"), metadata("m")],
+    )
+    .await;
+    say(
+        &session,
+        [beacon(1, 7), packet(0, 0), beacon(0, 20), beacon(0, 30)],
+    )
+    .await;
+    assert_eq!(session.finish().await, complete(1));
+    let heard = relay.heard(0);
+    let heard = heard.lock().unwrap();
+    // One that has never had a packet has nothing to wait for; and the last word counts.
+    assert!(heard.log.contains(&"beacon idle 7".into()));
+    assert!(heard.log.contains(&"beacon busy 30".into()));
+}
+
+#[tokio::test]
+async fn commands_do_not_wait_for_each_other() {
+    let silent_until = 100;
+    let script = Script {
+        silent_until,
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[script]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    say(&session, (0..100).map(|number| packet(0, number))).await;
+    assert_eq!(session.finish().await, complete(100));
+}
+
+/// Waits until the first connection has heard something.
+async fn relay_when(
+    relay: &Scripted,
+    is_so: impl Fn(&relay::Heard) -> bool,
+) -> std::sync::Arc<std::sync::Mutex<relay::Heard>> {
+    loop {
+        let heard = relay.connections.lock().unwrap().first().cloned();
+        if let Some(heard) = heard
+            && is_so(&heard.lock().unwrap())
+        {
+            return heard;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_refused_has_failed() {
+    let refusing = Script {
+        refuse_session: true,
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[refusing]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    let outcome = session.finish().await;
+    let SessionEnd::Failed(why) = outcome.end else {
+        panic!("{outcome:?}");
+    };
+    assert!(why.contains("refuses the session \"s\""), "{why}");
+}
+
+#[tokio::test]
+async fn a_relay_before_2_11_is_not_spoken_to() {
+    let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = control.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = control.accept().await.unwrap();
+            // 2.10
+            let _ = socket.write_all(&[0, 0, 0, 2, 0, 0, 0, 10]).await;
+            let _ = socket.read_to_end(&mut Vec::new()).await;
+        }
+    });
+    let uplink = Uplink::to(&format!("net://127.0.0.1:{port}:{port}"), None);
+    let SessionEnd::Failed(why) = uplink.open("s").finish().await.end else {
+        panic!("it has not failed");
+    };
+    assert!(why.contains("2.10") && why.contains("2.11"), "{why}");
+}
+
+#[tokio::test]
+async fn names_that_relays_die_of_never_reach_them() {
+    let relay = Scripted::start(&[Script::default(); 8]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let failed = async |description, steps: Vec<Step>| {
+        let session = uplink.outlet.open(description).unwrap();
+        for step in steps {
+            let _ = session.send(step).await;
+        }
+        matches!(session.finish().await.end, SessionEnd::Failed(_))
+    };
+    for name in ["", "a/b", ".a", &"n".repeat(300)] {
+        assert!(failed(description(name), Vec::new()).await, "{name}");
+    }
+    let base_path = |base_path: &str| SessionDescription {
+        base_path: base_path.into(),
+        ..description("s")
+    };
+    for path in ["/a", "a/../b", &"p".repeat(5000)] {
+        assert!(failed(base_path(path), Vec::new()).await, "{path}");
+    }
+    assert_eq!(relay.connections.lock().unwrap().len(), 0);
+    for path in ["", "/a", "../a", "a/.."] {
+        assert!(failed(description("s"), vec![trace(path)]).await, "{path}");
+    }
+    for channel in ["", "a/b", "..", "metadata"] {
+        let steps = vec![trace("a"), stream(channel)];
+        assert!(failed(description("s"), steps).await, "{channel}");
+    }
+}
+
+#[tokio::test]
+async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
+    let relay = Scripted::start(&[Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
+    )
+    .await;
+    for (packet_size, content_size) in [(0, 0), (72, 72), (129, 80), (128, 136), (1 << 40, 0)] {
+        let Step::Packet {
+            stream,
+            bytes,
+            mut index,
+        } = packet(0, 1)
+        else {
+            unreachable!()
+        };
+        index.packet_size = Bits(packet_size);
+        index.content_size = Bits(content_size);
+        say(
+            &session,
+            [Step::Packet {
+                stream,
+                bytes,
+                index,
+            }],
+        )
+        .await;
+    }
+    say(&session, [packet(7, 0)]).await;
+    let outcome = session.finish().await;
+    assert_eq!((outcome.acknowledged, outcome.lost), (1, 6));
+}
+
+#[tokio::test]
+async fn no_relay_is_told_of_any_number_of_tracefiles() {
+    let relay = Scripted::start(&[Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.outlet.open(SessionDescription {
+        tracefile_size: 4096,
+        ..description("s")
+    });
+    let session = session.unwrap();
+    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    assert_eq!(session.finish().await, complete(0));
+    let heard = relay.heard(0);
+    let heard = heard.lock().unwrap();
+    let limits = heard
+        .added
+        .iter()
+        .map(|stream| (stream.tracefile_size.0, stream.tracefile_count));
+    assert!(limits.eq([(4096, MOST_TRACEFILES), (0, 0)]));
+}
+
+#[tokio::test]
+async fn a_relay_that_has_not_said_that_it_has_a_packet_is_felt_by_who_sends() {
+    let slow = Script {
+        always_pending: true,
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[slow]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    let mut number = 0;
+    // Twice, because what is no packet has given its room back by then.
+    for _ in 0..2 {
+        while session.try_send(packet(0, number)).is_ok() {
+            number += 1;
+        }
+        relay_when(&relay, |heard| heard.packets.len() as u64 == number).await;
+    }
+    // All of it has arrived, and none of it is known to have.
+    assert!(session.try_send(packet(0, number)).is_err());
+    let (open, _) = uplink.board.sessions();
+    assert_eq!(open[0].queued_packets.get(), number);
+    assert_eq!(open[0].acknowledged.get(), 0);
+    // Told to stop, it gives up.
+    uplink.give_up.cancel();
+    let outcome = session.finish().await;
+    assert_eq!((outcome.acknowledged, outcome.lost), (0, number));
+    uplink.finish().await;
+}

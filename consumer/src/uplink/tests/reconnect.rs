@@ -1,0 +1,143 @@
+//! Relays that go away, and come back or do not.
+
+use std::time::Duration;
+
+use super::relay::{self, Script, Scripted};
+use super::{Uplink, beacon, close, complete, metadata, packet, relay_when, say, stream, trace};
+use crate::queue::SessionEnd;
+
+#[tokio::test]
+async fn a_relay_that_comes_back_is_told_everything_that_it_may_not_have() {
+    let dying = Script {
+        hang_up_after: Some(3),
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[dying, Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("one"), stream("two"), metadata("m")],
+    )
+    .await;
+    say(
+        &session,
+        (0..10).flat_map(|number| [packet(0, number), packet(1, number)]),
+    )
+    .await;
+    say(&session, [beacon(0, 1000)]).await;
+    assert_eq!(session.finish().await, complete(20));
+    let (first, second) = (relay.heard(0), relay.heard(1));
+    let (first, second) = (first.lock().unwrap(), second.lock().unwrap());
+    assert!(first.indexes.len() >= 3);
+    for channel in ["one", "two"] {
+        let packets = second.packets_of(channel);
+        let want = (0..10).map(|number| (vec![number; 10], 6));
+        assert!(packets.into_iter().eq(want), "{channel}");
+    }
+    assert_eq!(second.metadata.values().next().unwrap(), b"m");
+    assert!(second.log.contains(&"beacon one 1000".into()));
+    let created = |heard: &relay::Heard| {
+        let session = heard.session.as_ref().unwrap();
+        session.recording.as_ref().unwrap().created
+    };
+    assert!(created(&first) < created(&second));
+    let (_, ended) = uplink.board.sessions();
+    assert_eq!((ended.acknowledged, ended.lost), (20, 0));
+}
+
+#[tokio::test]
+async fn what_a_relay_has_confirmed_is_not_said_again() {
+    let dying = Script {
+        hang_up_after: Some(4),
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[dying, Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("gone"), stream("stays"), metadata("m")],
+    )
+    .await;
+    say(&session, [packet(0, 0), packet(1, 0), close(0)]).await;
+    let heard = relay_when(&relay, |heard| heard.log.contains(&"close gone 0".into())).await;
+    say(&session, [packet(1, 1), packet(1, 2)]).await;
+    assert_eq!(session.finish().await, complete(4));
+    assert_eq!(heard.lock().unwrap().packets_of("stays")[0].0, [0; 10]);
+    let second = relay.heard(1);
+    let second = second.lock().unwrap();
+    assert!(!second.log.iter().any(|said| said.contains("gone")));
+    let packets = second.packets_of("stays");
+    assert_eq!(packets.last().unwrap().0, [2; 10]);
+    assert!(packets.len() <= 3);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_may_be_taken_the_next_time() {
+    let full = Script {
+        refuse_streams: 1,
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[full, Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
+    )
+    .await;
+    assert_eq!(session.finish().await, complete(1));
+}
+
+#[tokio::test]
+async fn without_a_relay_a_session_waits_as_long_as_it_may() {
+    // Nobody listens where somebody has.
+    let gone = Scripted::start(&[]).await;
+    tokio::task::yield_now().await;
+    let uplink = Uplink::to(&gone.url, Some(Duration::from_millis(600)));
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
+    )
+    .await;
+    let outcome = session.finish().await;
+    assert_eq!(outcome.lost, 1);
+    assert!(matches!(outcome.end, SessionEnd::Failed(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_never_answers_is_left() {
+    let mute = Script {
+        is_mute: true,
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[mute, Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    assert_eq!(session.finish().await, complete(0));
+    assert_eq!(relay.connections.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_relay_that_refuses_what_it_took_before_is_tried_again() {
+    let dying = Script {
+        hang_up_after: Some(1),
+        ..Script::default()
+    };
+    let full = Script {
+        refuse_session: true,
+        ..Script::default()
+    };
+    let relay = Scripted::start(&[dying, full, Script::default()]).await;
+    let uplink = Uplink::to(&relay.url, None);
+    let session = uplink.open("s");
+    say(
+        &session,
+        [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
+    )
+    .await;
+    assert_eq!(session.finish().await, complete(1));
+    assert_eq!(relay.connections.lock().unwrap().len(), 3);
+}

@@ -1,0 +1,145 @@
+//! Numbers as JSON writes them, exactly: a floating point number has no room for nanoseconds since 1970.
+
+/// Powers of ten that fit.
+#[expect(clippy::indexing_slicing, reason = "worked out by the compiler")]
+const POWERS: [u64; 20] = {
+    let mut powers = [1; 20];
+    let mut power = 1;
+    while power < powers.len() {
+        powers[power] = powers[power - 1] * 10;
+        power += 1;
+    }
+    powers
+};
+
+/// Digits of microseconds in a nanosecond.
+const DECIMALS: usize = 3;
+
+/// A number of microseconds, as nanoseconds, if it is whole so and fits.
+pub(super) fn nanoseconds(number: &str) -> Option<i64> {
+    plain_nanoseconds(number).or_else(|| any_nanoseconds(number))
+}
+
+/// One of so few digits that nothing can go beyond what fits, with no more than three decimals.
+fn plain_nanoseconds(number: &str) -> Option<i64> {
+    const MOST_BYTES: usize = 15;
+    let (is_negative, digits) = sign(number);
+    if digits.len() > MOST_BYTES {
+        return None;
+    }
+    let mut value = 0;
+    let mut point = None;
+    for (place, byte) in digits.bytes().enumerate() {
+        match byte {
+            b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
+            b'.' => point = Some(place),
+            _ => return None,
+        }
+    }
+    let decimals = point.map_or(0, |point| digits.len() - point - 1);
+    let missing = DECIMALS.checked_sub(decimals)?;
+    let value = value * i64::try_from(*POWERS.get(missing)?).ok()?;
+    Some(if is_negative { -value } else { value })
+}
+
+/// Any that JSON knows.
+fn any_nanoseconds(number: &str) -> Option<i64> {
+    let (is_negative, number) = sign(number);
+    let (mantissa, power) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut value = 0_u64;
+    let mut zeros = 0_usize; // Behind the last digit that is none.
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        zeros += 1;
+        if digit != b'0' {
+            if value > 0 {
+                value = value.checked_mul(*POWERS.get(zeros)?)?;
+            }
+            value = value.checked_add(u64::from(digit.checked_sub(b'0')?))?;
+            zeros = 0;
+        }
+    }
+    if value == 0 {
+        return Some(0);
+    }
+    // One that does not fit is far beyond all that could be made good by digits.
+    let power: i64 = power.parse().ok()?;
+    let length = |of: usize| i64::try_from(of).ok();
+    let power = power
+        .checked_add(length(DECIMALS)?)?
+        .checked_add(length(zeros)?)?
+        .checked_sub(length(fraction.len())?)?;
+    let value = value.checked_mul(*POWERS.get(usize::try_from(power).ok()?)?)?;
+    if is_negative {
+        0_i64.checked_sub_unsigned(value)
+    } else {
+        i64::try_from(value).ok()
+    }
+}
+
+/// A whole number, written as one, if it fits.
+pub(super) fn integer(number: &str) -> Option<i64> {
+    number.parse().ok()
+}
+
+fn sign(number: &str) -> (bool, &str) {
+    match number.strip_prefix('-') {
+        Some(number) => (true, number),
+        None => (false, number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_whole_in_nanoseconds_is_kept_exactly() {
+        for (number, want) in [
+            ("0", Some(0)),
+            ("-0", Some(0)),
+            ("0.0e9999999999999999999", Some(0)),
+            ("1", Some(1000)),
+            ("-1.5", Some(-1500)),
+            ("12.340", Some(12340)),
+            ("1.2345", None),
+            ("1.2340", Some(1234)),
+            ("1234567.89", Some(1_234_567_890)),
+            ("1754000000000000.123", Some(1_754_000_000_000_000_123)),
+            ("1e3", Some(1_000_000)),
+            ("1.5E+2", Some(150_000)),
+            ("1500e-3", Some(1500)),
+            ("1e-3", Some(1)),
+            ("1e-4", None),
+            ("10000000000000000000000000000e-25", Some(1_000_000)),
+            ("0.00000000000000000000000000001e30", Some(10_000)),
+            ("9223372036854775.807", Some(i64::MAX)),
+            ("9223372036854775.808", None),
+            ("-9223372036854775.808", Some(i64::MIN)),
+            ("-9223372036854775.809", None),
+            ("1e999", None),
+            ("1e-999", None),
+            ("1e99999999999999999999", None),
+        ] {
+            assert_eq!(nanoseconds(number), want, "{number}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_ways_agree(number in "-?(0|[1-9][0-9]{0,10})(\\.[0-9]{1,4})?") {
+            if let Some(value) = plain_nanoseconds(&number) {
+                prop_assert_eq!(any_nanoseconds(&number), Some(value));
+            }
+        }
+
+        #[test]
+        fn any_time_that_is_written_is_read_again(value: i64) {
+            let mut text = Vec::new();
+            super::super::write_microseconds(value.into(), &mut text);
+            prop_assert_eq!(nanoseconds(std::str::from_utf8(&text).unwrap()), Some(value));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What kinds of events there are, and which members mean something in which: one table.
+
+/// A member of an event that has a place of its own. The number is its bit in `present`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Field {
+    /// When it began. (`ts`)
+    Ts = 0,
+    /// How long it took. (`dur`)
+    Dur = 1,
+    /// When it began, by the clock of the thread. (`tts`)
+    Tts = 2,
+    /// How long it took, by the clock of the thread. (`tdur`)
+    Tdur = 3,
+    /// The process. (`pid`)
+    Pid = 4,
+    /// The thread. (`tid`)
+    Tid = 5,
+    /// What it is called. (`name`)
+    Name = 6,
+    /// Its categories, with commas between them. (`cat`)
+    Cat = 7,
+    /// What its `id` is unique in. (`scope`)
+    Scope = 8,
+    /// How far an instant reaches: `g`, `p` or `t`. (`s`)
+    S = 9,
+    /// Where a flow ends: `e` is the slice around it. (`bp`)
+    Bp = 10,
+    /// What belongs together. (`id`)
+    Id = 11,
+    /// The same, within the process. (`id2.local`)
+    Id2Local = 12,
+    /// The same, everywhere. (`id2.global`)
+    Id2Global = 13,
+    /// The flow that a slice belongs to. (`bind_id`)
+    BindId = 14,
+    /// Anything else that the program has to say. (`args`)
+    Args = 15,
+}
+
+/// What a member holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Microseconds, kept as nanoseconds.
+    Time,
+    /// A number that fits where readers look for processes and threads.
+    Owner,
+    /// A text.
+    Text,
+    /// A string or a number, kept as it is written.
+    Token,
+    /// An object, kept as it is written.
+    Object,
+}
+
+impl Field {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 16;
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::Ts,
+        Self::Dur,
+        Self::Tts,
+        Self::Tdur,
+        Self::Pid,
+        Self::Tid,
+        Self::Name,
+        Self::Cat,
+        Self::Scope,
+        Self::S,
+        Self::Bp,
+        Self::Id,
+        Self::Id2Local,
+        Self::Id2Global,
+        Self::BindId,
+        Self::Args,
+    ];
+
+    /// In JSON, and in CTF; those of `id2` are not members of the event itself.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ts => "ts",
+            Self::Dur => "dur",
+            Self::Tts => "tts",
+            Self::Tdur => "tdur",
+            Self::Pid => "pid",
+            Self::Tid => "tid",
+            Self::Name => "name",
+            Self::Cat => "cat",
+            Self::Scope => "scope",
+            Self::S => "s",
+            Self::Bp => "bp",
+            Self::Id => "id",
+            Self::Id2Local => "id2_local",
+            Self::Id2Global => "id2_global",
+            Self::BindId => "bind_id",
+            Self::Args => "args",
+        }
+    }
+
+    /// Its bit in `present`.
+    #[must_use]
+    pub fn bit(self) -> u32 {
+        1 << self as u8
+    }
+
+    pub(crate) fn holds(self) -> Holds {
+        match self {
+            Self::Ts | Self::Dur | Self::Tts | Self::Tdur => Holds::Time,
+            Self::Pid | Self::Tid => Holds::Owner,
+            Self::Name | Self::Cat | Self::Scope | Self::S | Self::Bp => Holds::Text,
+            Self::Id | Self::Id2Local | Self::Id2Global | Self::BindId => Holds::Token,
+            Self::Args => Holds::Object,
+        }
+    }
+}
+
+/// Phases whose events have the same members.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Of the event class.
+    pub class: &'static str,
+    /// One, or several that the event has to tell apart; none for all that no other family has.
+    pub phases: &'static str,
+    /// In the order in which they are shown. `pid`, `tid` and `args` are in all of them.
+    pub fields: &'static [Field],
+}
+
+/// The family of an event of this phase.
+#[must_use]
+pub fn family(phase: &str) -> &'static Family {
+    let place = place(phase).and_then(|place| FAMILIES.get(place));
+    place.unwrap_or(&OTHER)
+}
+
+/// Where in [`FAMILIES`] that of this phase is.
+pub(crate) fn place(phase: &str) -> Option<usize> {
+    let [phase] = phase.as_bytes() else {
+        return None;
+    };
+    let place = *PLACES.get(usize::from(*phase))?;
+    (place != NOWHERE).then_some(place.into())
+}
+
+impl Family {
+    /// Whether the events have to say which of its phases they are of.
+    #[must_use]
+    pub fn says_phase(&self) -> bool {
+        self.phases.len() != 1
+    }
+
+    /// Bits of all fields, those of all families too.
+    pub(crate) fn mask(&self) -> u32 {
+        let always = [Field::Pid, Field::Tid, Field::Args];
+        let all = self.fields.iter().chain(&always);
+        all.fold(0, |mask, field| mask | field.bit())
+    }
+}
+
+const fn row(class: &'static str, phases: &'static str, fields: &'static [Field]) -> Family {
+    Family {
+        class,
+        phases,
+        fields,
+    }
+}
+
+use Field::{BindId, Bp, Cat, Dur, Id, Id2Global, Id2Local, Name, S, Scope, Tdur, Ts, Tts};
+
+const EDGE: &[Field] = &[Name, Cat, Ts, Tts, BindId];
+const INSTANT: &[Field] = &[Name, Cat, Ts, S];
+const WITH_ID: &[Field] = &[Name, Cat, Ts, Id];
+const ASYNC: &[Field] = &[Name, Cat, Ts, Id, Id2Local, Id2Global, Scope];
+const FLOW: &[Field] = &[Name, Cat, Ts, Id, Bp];
+const OBJECT: &[Field] = &[Name, Cat, Ts, Id, Scope];
+const POINT: &[Field] = &[Name, Cat, Ts];
+
+/// All but [`OTHER`].
+pub const FAMILIES: [Family; 22] = [
+    row("begin", "B", EDGE),
+    row("end", "E", EDGE),
+    row("complete", "X", &[Name, Cat, Ts, Dur, Tts, Tdur, BindId]),
+    row("instant", "iI", INSTANT),
+    row("mark", "R", INSTANT),
+    row("counter", "C", WITH_ID),
+    row("async_begin", "b", ASYNC),
+    row("async_instant", "n", ASYNC),
+    row("async_end", "e", ASYNC),
+    row("flow_start", "s", FLOW),
+    row("flow_step", "t", FLOW),
+    row("flow_end", "f", FLOW),
+    row("object_new", "N", OBJECT),
+    row("object_snapshot", "O", OBJECT),
+    row("object_delete", "D", OBJECT),
+    // Usually without time.
+    row("metadata", "M", &[Name, Cat]),
+    row("sample", "P", WITH_ID),
+    row("memory_dump", "Vv", WITH_ID),
+    row("clock_sync", "c", POINT),
+    row("context_enter", "(", WITH_ID),
+    row("context_leave", ")", WITH_ID),
+    // Start, step into, step past, finish.
+    row("old_async", "STpF", OBJECT),
+];
+
+/// Phases that are not documented.
+pub const OTHER: Family = row(
+    "other",
+    "",
+    &[
+        Name, Cat, Ts, Dur, Tts, Tdur, Id, Id2Local, Id2Global, BindId, Scope, S, Bp,
+    ],
+);
+
+const NOWHERE: u8 = u8::MAX;
+
+/// Where in [`FAMILIES`] a phase is.
+#[expect(clippy::indexing_slicing, reason = "worked out by the compiler")]
+const PLACES: [u8; 128] = {
+    let mut places = [NOWHERE; 128];
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        let phases = FAMILIES[family].phases.as_bytes();
+        let mut phase = 0;
+        while phase < phases.len() {
+            assert!(places[phases[phase] as usize] == NOWHERE, "one family each");
+            #[expect(clippy::cast_possible_truncation, reason = "there are 22")]
+            let place = family as u8;
+            places[phases[phase] as usize] = place;
+            phase += 1;
+        }
+        family += 1;
+    }
+    places
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_phase_finds_its_family_and_any_other_the_last() {
+        for family_of in &FAMILIES {
+            for phase in family_of.phases.chars() {
+                assert_eq!(family(&phase.to_string()), family_of);
+            }
+        }
+        for phase in ["x", "\u{1}", "é", "😀"] {
+            assert_eq!(family(phase), &OTHER);
+        }
+    }
+
+    #[test]
+    fn the_bits_of_fields_stay_as_they_are() {
+        // Traces are kept: a field may be added, never moved.
+        let bits: Vec<_> = Field::ALL
+            .iter()
+            .map(|field| (field.name(), field.bit().trailing_zeros()))
+            .collect();
+        let names = [
+            "ts",
+            "dur",
+            "tts",
+            "tdur",
+            "pid",
+            "tid",
+            "name",
+            "cat",
+            "scope",
+            "s",
+            "bp",
+            "id",
+            "id2_local",
+            "id2_global",
+            "bind_id",
+            "args",
+        ];
+        assert!(bits.into_iter().eq(names.into_iter().zip(0..)));
+    }
+}

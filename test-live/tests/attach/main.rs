@@ -1,0 +1,15 @@
+//! Following a relay that does all that relays may do, and more.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod connections;
+mod fake;
+mod packets;
+mod push;
+mod sessions;
+mod watch;
+mod wrong;

@@ -1,0 +1,154 @@
+//! Packets and the metadata that they need.
+
+use std::time::{Duration, Instant};
+
+use viewer_proto::index::{NEW_METADATA, NEW_STREAMS};
+use viewer_proto::{Command, CommandCode};
+use wire::Bits;
+
+use crate::fake::{Fake, Session, inactive, ready, record};
+use crate::watch::{assert_said, one_stream, options, wait_until, watch};
+
+#[test]
+fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
+    let fake = one_stream();
+    // The second part comes with the second index, and empty replies mean "again".
+    fake.put_metadata(1, &["", "m2"]);
+    fake.put(2, [ready(0, 0)]);
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("packet a/c 0");
+    fake.put_metadata(1, &["", "m3"]);
+    fake.put(2, [ready(1, NEW_METADATA)]);
+    watch.hear_until("packet a/c 1");
+    fake.put_metadata(1, &["m4"]);
+    fake.put(2, [inactive(50, NEW_METADATA)]);
+    fake.end();
+    assert_said(
+        &watch.hear_the_rest(),
+        &[
+            "trace vm/s/a",
+            "stream a/c",
+            "metadata vm/s/a: m1",
+            "metadata vm/s/a: m2",
+            "packet a/c 0",
+            "metadata vm/s/a: m3",
+            "packet a/c 1",
+            "metadata vm/s/a: m4",
+            "quiet a/c 50",
+            "end a/c",
+            "end vm/s/a",
+            "done",
+        ],
+    );
+}
+
+#[test]
+fn a_packet_in_many_replies_is_whole() {
+    let fake = one_stream();
+    fake.world().most_bytes = 5;
+    fake.put(2, [ready(0, 0), ready(1, 0)]);
+    fake.end();
+    fake.world().sessions[0].is_listed = true;
+    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    assert!(said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
+    let asked = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
+    assert_eq!(asked, 8);
+}
+
+#[test]
+fn a_packet_is_asked_for_again_after_what_the_flags_say() {
+    let fake = one_stream();
+    fake.put(2, [ready(0, 0)]);
+    // Failed, with a flag: for new streams, of which there are none; then for metadata.
+    fake.answer_instead(
+        CommandCode::GetPacket,
+        &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2],
+    );
+    fake.answer_instead(
+        CommandCode::GetPacket,
+        &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1],
+    );
+    fake.answer_instead(
+        CommandCode::GetPacket,
+        &[0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0],
+    );
+    fake.end();
+    fake.world().sessions[0].is_listed = true;
+    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    assert!(said.contains(&"packet a/c 0".to_owned()), "{said:#?}");
+}
+
+#[test]
+fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
+    let fake = one_stream();
+    let mut empty = ready(1, NEW_STREAMS);
+    (empty.packet.packet_size, empty.packet.content_size) = (Bits(0), Bits(0));
+    fake.put(2, [ready(0, 0), empty, ready(2, 0)]);
+    // Overwritten.
+    fake.answer_instead(
+        CommandCode::GetPacket,
+        &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0],
+    );
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("packet a/c 2");
+    assert!(
+        watch
+            .said
+            .iter()
+            .any(|said| said.contains("lost a packet of a/c"))
+    );
+    assert_eq!(
+        fake.count(|asked| matches!(asked, Command::GetPacket(_))),
+        2
+    );
+}
+
+#[test]
+fn metadata_and_streams_may_come_late() {
+    let fake = Fake::start(vec![Session::new(
+        1,
+        "s",
+        vec![
+            vec![],
+            vec![record(2, 1, "a", "c")],
+            vec![],
+            vec![record(1, 1, "a", "metadata")],
+        ],
+    )]);
+    fake.put(2, [ready(0, 0)]);
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("stream a/c");
+    wait_until(|| fake.count(|asked| matches!(asked, Command::GetMetadata(_))) > 0);
+    fake.put_metadata(1, &["m1"]);
+    watch.hear_until("packet a/c 0");
+    let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
+    assert!(place("metadata") < place("packet"), "{:#?}", watch.said);
+}
+
+#[test]
+fn an_idle_session_is_asked_less_and_less() {
+    let fake = one_stream();
+    fake.world().sessions[0].timer = 1_000_000;
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("metadata");
+    let begun = Instant::now();
+    watch.hear(begun + Duration::from_millis(500));
+    let asked = fake.count(|asked| matches!(asked, Command::GetNextIndex(_)));
+    // 10 + 20 + 40 + 80 + 100 + ... ms; more if this machine was slow.
+    let most = 6 + begun.elapsed().as_millis() / 100;
+    assert!((3..=most).contains(&(asked as u128)), "{asked}");
+}
+
+#[test]
+fn a_stream_whose_packets_are_not_decoded_is_fetched_no_further() {
+    let fake = one_stream();
+    fake.put(2, (0..100).map(|number| ready(number, 0)));
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.decodes = false;
+    watch.hear_until("packet a/c 7");
+    assert!(!watch.hear(Instant::now() + Duration::from_millis(300)));
+    watch.decodes = true;
+    let (_, _, backlog) = watch.streams[0].clone();
+    (0..8).for_each(|_| backlog.take());
+    watch.hear_until("packet a/c 99");
+}

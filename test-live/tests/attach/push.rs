@@ -1,0 +1,174 @@
+//! Relays that push, and what they are told.
+
+use clap::Parser;
+use ctf::model::Uuid;
+use ctf::write::{
+    Appended, Event, EventDeclaration, MetadataText, PacketSize, StreamWriter, Trace,
+};
+use test_live::cli::Arguments;
+use test_live::run::{Outcome, Stop, run};
+use viewer_proto::Command;
+use viewer_proto::attention::Attention;
+use viewer_proto::index::{IndexStatus, NextIndex};
+use viewer_proto::push::{Notification, PacketsWait, Quiet};
+use wire::{PacketIndex, SessionId, StreamId, Timestamp};
+
+use crate::fake::{Fake, Session, inactive, ready, record};
+use crate::watch::{one_stream, options, wait_until, watch};
+
+fn quiet(until: u64) -> Notification {
+    Notification::Quiet(Quiet {
+        stream: StreamId(2),
+        until: Timestamp(until),
+    })
+}
+
+#[test]
+fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
+    let fake = one_stream();
+    let pusher = fake.pusher();
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    pusher.send(quiet(10)).unwrap();
+    watch.hear_until("quiet a/c 10");
+    let asked = |fake: &Fake| fake.count(|asked| matches!(asked, Command::GetNextIndex(_)));
+    let before = asked(&fake);
+    for until in 11..200 {
+        pusher.send(quiet(until)).unwrap();
+    }
+    watch.hear_until("quiet a/c 199");
+    // Now and then all is asked, should the relay have forgotten something.
+    assert!(asked(&fake) <= before + 3, "{before} {}", asked(&fake));
+
+    fake.put(2, [ready(20, 0)]);
+    let (stream, unread) = (StreamId(2), 1);
+    pusher
+        .send(Notification::Packets(PacketsWait { stream, unread }))
+        .unwrap();
+    watch.hear_until("packet a/c 20");
+
+    // What comes behind news of streams waits for them.
+    let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+    fake.world().sessions[0].batches.push_back(late);
+    fake.put_metadata(3, &["m3"]);
+    fake.put(2, [inactive(300, 0)]);
+    pusher.send(Notification::NewStreams(SessionId(1))).unwrap();
+    pusher.send(quiet(300)).unwrap();
+    watch.hear_until("quiet a/c 300");
+    let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
+    assert!(
+        place("stream b/c") < place("quiet a/c 300"),
+        "{:#?}",
+        watch.said
+    );
+    assert!(place("stream b/c").is_some());
+
+    // Without a push connection everything goes on.
+    drop(pusher);
+    fake.put(2, [ready(40, 0)]);
+    watch.hear_until("packet a/c 40");
+    fake.end();
+    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+}
+
+#[test]
+fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
+    let fake = one_stream();
+    let pusher = fake.pusher();
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    // At first it takes it that they are.
+    pusher.send(quiet(10)).unwrap();
+    watch.hear_until("quiet a/c 10");
+    assert_eq!(fake.world().attentions, []);
+    let told = [
+        Attention::AtEase,
+        Attention::Waiting,
+        Attention::AtEase,
+        Attention::Waiting,
+    ];
+    for number in 0..told.len() {
+        watch.held_back.send_replace(number % 2 == 1);
+        wait_until(|| fake.world().attentions.len() > number);
+    }
+    assert_eq!(fake.world().attentions, told);
+    fake.end();
+    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+}
+
+#[test]
+fn a_relay_that_does_not_push_is_told_nothing() {
+    let fake = one_stream();
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("metadata");
+    watch.held_back.send_replace(false);
+    fake.put(2, [ready(0, 0)]);
+    watch.hear_until("packet a/c 0");
+    watch.held_back.send_replace(true);
+    fake.end();
+    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+    assert_eq!(fake.world().attentions, []);
+}
+
+/// One event at 500, in a packet up to 600: the metadata that declares it, its index, its bytes.
+fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
+    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "tracer"));
+    let class = metadata.stream(0).unwrap();
+    let event = EventDeclaration::new(0, "waits");
+    let event = metadata.event(&class, &event).unwrap();
+    let mut writer = StreamWriter::new(&class, 0, 0, PacketSize::new(4096, 4096));
+    writer.open(Timestamp(400)).unwrap();
+    let happened = Event {
+        time: Timestamp(500),
+        process: 1,
+        thread: 1,
+        values: &[],
+    };
+    assert_eq!(writer.append(&event, &happened), Ok(Appended::Written));
+    let packet = writer.close(Timestamp(600)).unwrap();
+    let (index, bytes) = (packet.index, packet.bytes.to_vec());
+    (metadata.take_new().to_owned(), index, bytes)
+}
+
+/// The relay keeps promises to itself unless it is told that they are waited for, and answers no
+/// question for them.
+#[test]
+fn an_event_that_has_to_wait_makes_the_relay_promise() {
+    let (text, index, bytes) = event_at_500();
+    let records = vec![
+        record(1, 1, "a", "metadata"),
+        record(2, 1, "a", "c"),
+        record(3, 1, "a", "d"),
+    ];
+    let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
+    fake.put_metadata(1, &[&text]);
+    fake.world().files.insert(2, bytes);
+    let mut ready = NextIndex::bare(IndexStatus::Ready, 0);
+    ready.packet = index.into();
+    let pusher = fake.pusher();
+    let directory = tempfile::tempdir().unwrap();
+    let shown = directory.path().join("shown");
+    let url = format!("net://{}/host/vm/s", fake.address);
+    let output = shown.to_str().unwrap();
+    let arguments = ["test-live", "--quiet", "--output", output, &url];
+    let arguments = Arguments::try_parse_from(arguments).unwrap();
+    let viewer = std::thread::spawn(move || run(&arguments, &Stop::default()).unwrap());
+
+    let shows = || std::fs::read_to_string(&shown).is_ok_and(|text| text.contains("waits"));
+    wait_until(|| fake.world().attentions == [Attention::AtEase]);
+    fake.put(2, [ready]);
+    let (stream, unread) = (StreamId(2), 1);
+    pusher
+        .send(Notification::Packets(PacketsWait { stream, unread }))
+        .unwrap();
+    wait_until(|| fake.world().attentions == [Attention::AtEase, Attention::Waiting]);
+    assert!(!shows());
+    let promise = Quiet {
+        stream: StreamId(3),
+        until: Timestamp(501),
+    };
+    pusher.send(Notification::Quiet(promise)).unwrap();
+    wait_until(shows);
+    wait_until(|| fake.world().attentions.len() == 3);
+    assert_eq!(fake.world().attentions[2], Attention::AtEase);
+    fake.end();
+    assert_eq!(viewer.join().unwrap(), Outcome::Whole);
+}

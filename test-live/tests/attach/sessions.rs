@@ -1,0 +1,200 @@
+//! Which sessions and streams are followed, and when they end.
+
+use test_live::attach::list::list;
+use test_live::attach::relay::{Missing, Options};
+use viewer_proto::Command;
+use viewer_proto::index::NEW_STREAMS;
+use viewer_proto::session::AttachStatus;
+use wire::StreamId;
+
+use crate::fake::{Fake, Session, inactive, ready, record, retry};
+use crate::watch::{PATIENCE, assert_said, one_stream, options, target, watch};
+
+#[test]
+fn a_session_is_followed_to_its_end() {
+    let fake = one_stream();
+    fake.put(
+        2,
+        [
+            ready(0, 0),
+            retry(0),
+            inactive(20, 0),
+            inactive(20, 0),
+            ready(2, 0),
+        ],
+    );
+    fake.end();
+    fake.world().sessions[0].is_listed = true;
+    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    assert_said(
+        &said,
+        &[
+            "trace vm/s/a",
+            "stream a/c",
+            "metadata vm/s/a: m1",
+            "packet a/c 0",
+            "quiet a/c 20",
+            "packet a/c 2",
+            "end a/c",
+            "end vm/s/a",
+            "done",
+        ],
+    );
+    assert_eq!(
+        fake.count(|asked| matches!(asked, Command::DetachSession(_))),
+        1
+    );
+    let hung_up = fake.count(|asked| *asked == Command::GetNextIndex(StreamId(2)));
+    assert_eq!(hung_up, 6, "a stream that has ended is not asked again");
+}
+
+#[test]
+fn all_sessions_of_a_name_are_one_and_others_are_left_alone() {
+    let batch = |first: u64| {
+        vec![
+            record(first, first, "a", "metadata"),
+            record(first + 1, first, "a", "c"),
+        ]
+    };
+    let fake = Fake::start(vec![
+        Session::new(1, "s", vec![batch(1)]),
+        Session::new(2, "other", vec![]),
+        Session::new(3, "s", vec![batch(3)]),
+    ]);
+    fake.put_metadata(1, &["m1"]);
+    fake.put_metadata(3, &["m3"]);
+    fake.put(2, [ready(0, 0)]);
+    fake.put(4, [ready(0, 0)]);
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("packet");
+    fake.end();
+    let said = watch.hear_the_rest();
+    let packets = said.iter().filter(|said| said.starts_with("packet"));
+    assert_eq!(packets.count(), 2, "{said:#?}");
+    let attached = fake.count(|asked| matches!(asked, Command::AttachSession(_)));
+    assert_eq!(attached, 2);
+}
+
+#[test]
+fn without_a_name_sessions_are_followed_as_they_come_and_go() {
+    let fake = one_stream();
+    let mut watch = watch(&fake, "", options());
+    watch.hear_until("metadata");
+    let records = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+    fake.put_metadata(3, &["m3"]);
+    fake.put(4, [ready(0, 0)]);
+    fake.world()
+        .sessions
+        .push(Session::new(2, "late", vec![records]));
+    watch.hear_until("packet b/c 0");
+    fake.end();
+    let said = watch.hear_the_rest();
+    assert!(said.contains(&"trace vm/late/b".to_owned()), "{said:#?}");
+    assert_eq!(
+        said.iter().filter(|said| said.starts_with("end")).count(),
+        4
+    );
+}
+
+#[test]
+fn a_new_stream_is_announced_before_time_passes_it() {
+    for status in [
+        inactive(90, NEW_STREAMS),
+        retry(NEW_STREAMS),
+        ready(0, NEW_STREAMS),
+    ] {
+        let fake = one_stream();
+        fake.put(2, [status, inactive(95, 0)]);
+        let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
+        fake.put_metadata(3, &["m3"]);
+        fake.put(4, [ready(8, 0)]);
+        fake.world().sessions[0].batches.push_back(late);
+        let mut watch = watch(&fake, "/host/vm/s", options());
+        watch.hear_until("quiet a/c 95");
+        fake.end();
+        let said = watch.hear_the_rest();
+        let place = |word: &str| said.iter().position(|said| said.starts_with(word)).unwrap();
+        assert!(place("metadata vm/s/b") < place("quiet"), "{said:#?}");
+        assert!(place("stream b/c") < place("quiet"), "{said:#?}");
+        assert!(said.contains(&"packet b/c 8".to_owned()), "{said:#?}");
+    }
+}
+
+#[test]
+fn a_session_that_is_missing_is_waited_for_or_not() {
+    let missing = |missing| Options {
+        missing,
+        ..options()
+    };
+    let fake = Fake::start(vec![]);
+    let said = watch(&fake, "/host/vm/s", missing(Missing::End)).hear_the_rest();
+    assert_said(&said, &["done"]);
+    let said = watch(&fake, "/host/vm/s", missing(Missing::Fail)).hear_the_rest();
+    assert!(
+        said[0].starts_with("failed") && said[0].contains("no live session"),
+        "{said:?}"
+    );
+
+    let mut waiting = watch(&fake, "/host/vm/s", missing(Missing::Wait));
+    waiting.hear_until("notice");
+    let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
+    fake.put_metadata(1, &["m1"]);
+    fake.put(2, [ready(0, 0)]);
+    fake.world()
+        .sessions
+        .push(Session::new(1, "s", vec![records]));
+    waiting.hear_until("packet a/c 0");
+    fake.end();
+    assert_eq!(waiting.hear_the_rest().last().unwrap(), "done");
+}
+
+#[test]
+fn a_session_that_is_not_live_is_no_session() {
+    let fake = one_stream();
+    fake.world().sessions[0].timer = 0;
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("done");
+    assert!(watch.said[0].contains("not live"), "{:?}", watch.said);
+    let fake = one_stream();
+    fake.world().sessions[0].attach = AttachStatus::Unknown;
+    assert_said(&watch_s(&fake), &["done"]);
+}
+
+fn watch_s(fake: &Fake) -> Vec<String> {
+    watch(fake, "/host/vm/s", options()).hear_the_rest()
+}
+
+#[test]
+fn sessions_are_listed_by_relays_old_and_new() {
+    for minor in [10, 15] {
+        let fake = one_stream();
+        fake.world().minor = minor;
+        let listing = list(&target(&fake, ""), PATIENCE).unwrap();
+        let want = format!(
+            "net://{}/host/vm/s (timer = 1000, 0 stream(s), 0 client(s) connected)\n",
+            fake.address
+        );
+        assert_eq!(listing.to_string(), want);
+    }
+}
+
+#[test]
+fn a_packet_without_any_metadata_does_not_hold_up_the_end() {
+    let records = vec![record(2, 1, "a", "c")];
+    let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
+    fake.put(2, [ready(0, 0)]);
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    watch.hear_until("stream");
+    fake.end();
+    let said = watch.hear_the_rest();
+    assert_said(
+        &said,
+        &[
+            "trace vm/s/a",
+            "stream a/c",
+            "end a/c",
+            "end vm/s/a",
+            "done",
+        ],
+    );
+}

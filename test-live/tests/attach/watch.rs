@@ -1,0 +1,162 @@
+//! A source that is watched: what it says, in words.
+
+use std::time::{Duration, Instant};
+
+use test_live::attach::backlog::Backlog;
+use test_live::attach::relay::{Handle, Options, spawn};
+use test_live::attach::target::{RelayTarget, Target};
+use test_live::attach::{News, StreamKey, TraceKey};
+use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
+use tokio::sync::watch;
+use viewer_proto::session::Seek;
+
+use crate::fake::{Fake, Session, is_packet, record};
+
+/// How long anything may take before a test takes it to have failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A source, and what it has said, in words: `packet a/chan 0`, say.
+pub(crate) struct Watch {
+    pub(crate) news: Receiver<News>,
+    pub(crate) handle: Handle,
+    pub(crate) held_back: watch::Sender<bool>,
+    pub(crate) traces: Vec<(TraceKey, String)>,
+    pub(crate) streams: Vec<(StreamKey, String, Backlog)>,
+    /// Take packets off their backlog as they come.
+    pub(crate) decodes: bool,
+    pub(crate) said: Vec<String>,
+}
+
+pub(crate) fn target(fake: &Fake, path: &str) -> RelayTarget {
+    match format!("net://{}{path}", fake.address).parse() {
+        Ok(Target::Relay(relay)) => relay,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        seek: Seek::Beginning,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn watch(fake: &Fake, path: &str, options: Options) -> Watch {
+    let (sender, news) = mpsc::channel(4);
+    let (held_back, is_held_back) = watch::channel(true);
+    let handle = spawn(target(fake, path), options, sender, is_held_back).unwrap();
+    Watch {
+        news,
+        handle,
+        held_back,
+        traces: Vec::new(),
+        streams: Vec::new(),
+        decodes: true,
+        said: Vec::new(),
+    }
+}
+
+impl Watch {
+    /// Hears the next, if there is any before `deadline`.
+    pub(crate) fn hear(&mut self, deadline: Instant) -> bool {
+        loop {
+            match self.news.try_recv() {
+                Ok(news) => {
+                    let said = self.in_words(news);
+                    self.said.push(said);
+                    return true;
+                }
+                Err(TryRecvError::Disconnected) => {
+                    panic!("ended without a word: {:#?}", self.said)
+                }
+                Err(TryRecvError::Empty) if Instant::now() > deadline => return false,
+                Err(TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    pub(crate) fn hear_until(&mut self, last: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.said.iter().any(|said| said.starts_with(last)) {
+            assert!(self.hear(deadline), "no {last} in {:#?}", self.said);
+        }
+    }
+
+    /// What is said up to and with the end, notices left out.
+    pub(crate) fn hear_the_rest(mut self) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        while !matches!(self.said.last(), Some(said) if said == "done" || said.starts_with("failed"))
+        {
+            assert!(self.hear(deadline), "no end of {:#?}", self.said);
+        }
+        self.handle.join();
+        self.said.retain(|said| !said.starts_with("notice"));
+        self.said
+    }
+
+    fn in_words(&mut self, news: News) -> String {
+        let trace_of = |this: &Self, key| {
+            let found = this.traces.iter().find(|(trace, _)| *trace == key);
+            found.expect("it was announced").1.clone()
+        };
+        let stream_of = |this: &Self, key| {
+            let found = this.streams.iter().find(|(stream, ..)| *stream == key);
+            let (_, name, backlog) = found.expect("it was announced");
+            (name.clone(), backlog.clone())
+        };
+        match news {
+            News::Trace { trace, name } => {
+                self.traces.push((trace, name.clone()));
+                format!("trace {name}")
+            }
+            News::Metadata { trace, bytes } => {
+                let text = String::from_utf8(bytes).unwrap();
+                format!("metadata {}: {text}", trace_of(self, trace))
+            }
+            News::Stream {
+                stream,
+                trace,
+                name,
+                backlog,
+            } => {
+                trace_of(self, trace);
+                self.streams.push((stream, name.clone(), backlog));
+                format!("stream {name}")
+            }
+            News::Packet { stream, bytes } => {
+                let (name, backlog) = stream_of(self, stream);
+                if self.decodes {
+                    backlog.take();
+                }
+                let (_, number) = is_packet(&bytes).expect("a packet is whole");
+                format!("packet {name} {number}")
+            }
+            News::Quiet { stream, until } => format!("quiet {} {until}", stream_of(self, stream).0),
+            News::StreamEnd { stream } => format!("end {}", stream_of(self, stream).0),
+            News::TraceEnd { trace } => format!("end {}", trace_of(self, trace)),
+            News::Notice(text) => format!("notice {text}"),
+            News::Failed(text) => format!("failed {text}"),
+            News::Done => "done".to_owned(),
+        }
+    }
+}
+
+/// A session `s` with one trace of one stream, 2, and metadata stream 1.
+pub(crate) fn one_stream() -> Fake {
+    let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
+    let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
+    fake.put_metadata(1, &["m1"]);
+    fake
+}
+
+pub(crate) fn assert_said(said: &[String], want: &[&str]) {
+    assert_eq!(said, want, "{said:#?}");
+}
+
+pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

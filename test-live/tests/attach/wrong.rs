@@ -1,0 +1,118 @@
+//! Relays that make no sense.
+
+use viewer_proto::CommandCode;
+use viewer_proto::index::{IndexStatus, NextIndex};
+use wire::Bits;
+
+use crate::fake::{Fake, Session, ready, record};
+use crate::watch::{one_stream, options, watch};
+
+#[test]
+fn what_makes_no_sense_ends_it_with_a_reason() {
+    let bare = |status| {
+        let mut bytes = Vec::new();
+        wire::Field::write(&NextIndex::bare(status, 0), &mut bytes);
+        bytes
+    };
+    let hostile_head = [0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0];
+    let empty_head = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let metadata = [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let mut unknown = bare(IndexStatus::Ready);
+    unknown[59] = 9;
+    for (command, reply, why) in [
+        (
+            CommandCode::GetNextIndex,
+            &bare(IndexStatus::Failed)[..],
+            "next packet of stream 2",
+        ),
+        (
+            CommandCode::GetNextIndex,
+            &bare(IndexStatus::EndOfFile),
+            "next packet of stream 2",
+        ),
+        (CommandCode::GetNextIndex, &unknown, "malformed reply"),
+        (
+            CommandCode::GetPacket,
+            &hostile_head,
+            "announces 256, at most 16",
+        ),
+        (CommandCode::GetPacket, &empty_head, "nothing of a packet"),
+        (CommandCode::GetMetadata, &metadata, "announces"),
+        (
+            CommandCode::ListSessions,
+            &[0xff; 4],
+            "announces 4294967295",
+        ),
+        (
+            CommandCode::AttachSession,
+            &[0, 0, 0, 1, 0xff, 0, 0, 0],
+            "announces",
+        ),
+        (
+            CommandCode::AttachSession,
+            &[0, 0, 0, 2, 0, 0, 0, 0],
+            "Already",
+        ),
+        (
+            CommandCode::CreateViewerSession,
+            &[0, 0, 0, 2],
+            "another viewer",
+        ),
+        (CommandCode::Connect, &[0; 20], "speaks protocol 0"),
+        (CommandCode::Connect, &[], "may speak another version"),
+        (CommandCode::GetNextIndex, &[], "hung up"),
+    ] {
+        let fake = one_stream();
+        fake.put(2, [ready(0, 0)]);
+        fake.answer_instead(command, reply);
+        let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+        let last = said.last().unwrap();
+        assert!(
+            last.starts_with("failed") && last.contains(why),
+            "{command:?}: {last}"
+        );
+    }
+}
+
+#[test]
+fn streams_announced_twice_are_refused() {
+    for batch in [
+        vec![record(2, 1, "a", "c"), record(2, 1, "a", "c")],
+        vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "metadata")],
+    ] {
+        let fake = Fake::start(vec![Session::new(1, "s", vec![batch])]);
+        let said = watch(&fake, "", options()).hear_the_rest();
+        assert!(said.last().unwrap().starts_with("failed"), "{said:#?}");
+    }
+}
+
+#[test]
+fn a_stream_that_makes_no_sense_is_left_out_and_the_others_go_on() {
+    let odd = |change: fn(&mut NextIndex)| {
+        let mut index = ready(0, 0);
+        change(&mut index);
+        index
+    };
+    for index in [
+        odd(|index| index.packet.packet_size = Bits(129)),
+        odd(|index| index.packet.content_size = Bits(129)),
+        odd(|index| index.packet.packet_size = Bits((1 << 33) + 8)),
+    ] {
+        let records = vec![
+            record(1, 1, "a", "metadata"),
+            record(2, 1, "a", "c"),
+            record(3, 1, "a", "d"),
+        ];
+        let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
+        fake.put_metadata(1, &["m1"]);
+        fake.put(2, [index, ready(1, 0)]);
+        fake.put(3, [ready(0, 0)]);
+        let mut watch = watch(&fake, "/host/vm/s", options());
+        watch.hear_until("packet a/d 0");
+        fake.end();
+        let said = watch.hear_the_rest();
+        assert!(said.contains(&"end a/c".to_owned()), "{said:#?}");
+        assert!(!said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
+        assert_eq!(said.last().unwrap(), "done");
+    }
+}

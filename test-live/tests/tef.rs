@@ -1,0 +1,207 @@
+//! Lines of the Trace Event Format, as a `tldrs` daemon records them, and as `--sink tef` gives them back.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+use std::path::Path;
+
+use clap::Parser;
+use ctf::model::Uuid;
+use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+use serde_json::{Number, Value, json};
+use tef::Record;
+use tef::ctf::{Classes, Client, Encoded, Lost};
+use test_live::cli::Arguments;
+use test_live::run::{Outcome, Stop, run};
+use wire::Timestamp;
+
+/// Of every phase, and what is odd about some.
+const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
+
+/// Writes a trace of what `events` gives, a microsecond after another.
+fn record(directory: &Path, events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &Classes)) {
+    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "test"));
+    let stream = metadata.stream(0).unwrap();
+    let classes = Classes::declare(&mut metadata, &stream).unwrap();
+    let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(1 << 20, 1 << 20));
+    let mut now = Timestamp(1000);
+    writer.open(now).unwrap();
+    events(
+        &mut |encoded| {
+            now.0 += 1000;
+            let appended = writer.append(encoded.class(), &encoded.at(now));
+            assert_eq!(appended.unwrap(), Appended::Written);
+        },
+        &classes,
+    );
+    std::fs::write(directory.join("metadata"), metadata.as_str()).unwrap();
+    std::fs::write(directory.join("stream"), writer.close(now).unwrap().bytes).unwrap();
+}
+
+fn record_lines(directory: &Path, lines: &[&str]) {
+    record(directory, |append, classes| {
+        for line in lines {
+            append(&classes.record(1, &Record::parse(line).unwrap()));
+        }
+    });
+}
+
+/// What the sink makes of a trace.
+fn shown(directory: &Path, options: &[&str]) -> String {
+    let out = directory.with_extension("json");
+    let mut arguments = vec!["test-live", "--quiet", "--sink", "tef", "--output"];
+    arguments.push(out.to_str().unwrap());
+    arguments.extend(options);
+    arguments.push(directory.to_str().unwrap());
+    let arguments = Arguments::parse_from(arguments);
+    assert_eq!(run(&arguments, &Stop::default()).unwrap(), Outcome::Whole);
+    std::fs::read_to_string(out).unwrap()
+}
+
+fn records(text: &str) -> Vec<Value> {
+    let whole: Value = serde_json::from_str(text).unwrap();
+    whole["traceEvents"].as_array().unwrap().clone()
+}
+
+/// With whole numbers the same, whether or not they are written so.
+fn meaning(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap();
+            if float.trunc() == float && float.abs() < 1e15 {
+                #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+                let whole = float as i64;
+                return Value::Number(Number::from(whole));
+            }
+            Value::Number(number)
+        }
+        Value::Array(values) => values.into_iter().map(meaning).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            Value::Object(
+                members
+                    .map(|(name, value)| (name, meaning(value)))
+                    .collect(),
+            )
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn what_was_sent_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    record(&trace, |append, classes| {
+        let client = Client {
+            client: 1,
+            pid: Some(7),
+            uid: 0,
+            exe: "/bin/true",
+            opened: true,
+            offset: None,
+        };
+        append(&classes.client(&client));
+        for line in LINES.lines() {
+            append(&classes.record(1, &Record::parse(line).unwrap()));
+        }
+    });
+    let text = shown(&trace, &[]);
+    assert!(text.contains(r#""ts":1754000000000000.123"#), "{text}");
+    let records = records(&text);
+    assert_eq!(records.len(), LINES.lines().count());
+    for (got, sent) in records.into_iter().zip(LINES.lines()) {
+        let sent: Value = serde_json::from_str(sent).unwrap();
+        assert_eq!(meaning(got), meaning(sent.clone()), "{sent}");
+    }
+}
+
+#[test]
+fn by_time_of_arrival_a_slice_ends_when_it_arrives_and_the_daemon_is_heard() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    record(&trace, |append, classes| {
+        let lines = [
+            r#"{"ph":"X","ts":77,"dur":1.5}"#,
+            r#"{"ph":"i","ts":78}"#,
+            r#"{"ph":"i","ts":"79"}"#,
+            r#"{"ph":"M"}"#,
+        ];
+        for line in lines {
+            append(&classes.record(1, &Record::parse(line).unwrap()));
+        }
+        append(&classes.lost(&Lost {
+            client: 1,
+            count: 3,
+            reason: "no \"object\"",
+        }));
+    });
+    let by_arrival = records(&shown(&trace, &["--tef-time", "arrival"]));
+    let times = by_arrival.iter().map(|record| record["ts"].clone());
+    let none = Value::Null;
+    let want = [json!(0.5), json!(3), json!(4), none.clone(), none, json!(6)];
+    assert_eq!(times.collect::<Vec<_>>(), want);
+    assert_eq!(by_arrival[5]["name"], "tef:lost");
+    assert_eq!(by_arrival[5]["args"]["reason"], "no \"object\"");
+    // What nobody has sent does not come back.
+    assert_eq!(records(&shown(&trace, &[])).len(), 4);
+}
+
+#[test]
+fn for_perfetto_nothing_is_left_that_it_takes_amiss() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    record_lines(
+        &trace,
+        &[
+            r#"{"ph":"X","name":"inner","ts":1000.5,"dur":1,"pid":1,"tid":1}"#,
+            r#"{"ph":"X","name":"outer","ts":1000.5,"dur":2,"pid":1,"tid":1}"#,
+            r#"{"ph":"T","name":"step","id":18446744073709551615,"ts":1000,"pid":1,"args":{"s":"\ud83d\ude00"}}"#,
+            r#"{"ph":"M","name":"process_name","pid":1,"ts":5,"args":{"name":"p"}}"#,
+        ],
+    );
+    let text = shown(&trace, &["--for", "perfetto"]);
+    let whole: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        whole,
+        json!({
+            "displayTimeUnit": "ns",
+            "traceEvents": [
+                {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "p"}},
+                {"ph": "n", "name": "step", "id": "0xffffffffffffffff", "ts": 0, "pid": 1, "args": {"s": "😀"}},
+                {"ph": "X", "name": "outer", "ts": 0.5, "dur": 2, "pid": 1, "tid": 1},
+                {"ph": "X", "name": "inner", "ts": 0.5, "dur": 1, "pid": 1, "tid": 1},
+            ],
+            "metadata": {"ts_origin_us": 1000},
+        })
+    );
+    assert!(text.contains('😀'));
+}
+
+#[test]
+fn what_a_stranger_has_written_under_our_names_is_shown_as_any_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    record(&trace, |append, classes| {
+        append(&classes.record(1, &Record::Raw("no {json")));
+        let mut event = tef::Event::new("X");
+        event.args = Some("}, {");
+        append(&classes.record(1, &Record::Event(event)));
+        let mut event = tef::Event::new("X");
+        event.rest = "{\"ph\":".into();
+        append(&classes.record(1, &Record::Event(event)));
+    });
+    let records = records(&shown(&trace, &[]));
+    let events = records.iter().filter(|record| record["ph"] == "i");
+    let names: Vec<_> = events
+        .map(|record| record["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["tef:raw", "tef:complete", "tef:complete"]);
+}

@@ -1,0 +1,323 @@
+//! Traces of a directory, sent by `consumer replay` to our relay and to LTTng's: on their disks, and on
+//! viewers' screens, are the events of the original.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::built;
+use tests::consumer::{Held, replay_command};
+use tests::lab::Lab;
+use tests::process::{Ended, Process};
+use tests::recording;
+use tests::relay::Relay;
+use tests::replay::HOST;
+use tests::test_live;
+use tests::tree::files;
+use tests::viewer::Viewer;
+use tests::wait_until;
+use viewer_proto::session::ListedSession;
+
+/// Both relays.
+fn relays(lab: &Lab) -> [Relay; 2] {
+    [Relay::start(lab), Relay::start_reference(lab)]
+}
+
+/// The traces that are made up, and one that LTTng recorded.
+fn recordings(lab: &Lab) -> [std::path::PathBuf; 5] {
+    [
+        recording::every_type(lab),
+        recording::at_the_same_time(lab),
+        recording::with_losses(lab),
+        recording::with_idle_streams(lab),
+        recording::of_lttng(lab, "--buffers-pid", 300),
+    ]
+}
+
+fn name(directory: &Path) -> String {
+    let name = directory.file_name().unwrap().to_str().unwrap();
+    name.to_owned()
+}
+
+/// Events as Babeltrace shows them, without the trace's name: it is called as the directory, and that
+/// is another one.
+pub(crate) fn events(directory: &Path) -> Vec<String> {
+    let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
+    shown.succeeded()
+}
+
+/// The directory of the only session of that name.
+pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
+    let sessions = directories_of(relay, session);
+    assert_eq!(sessions.len(), 1, "{sessions:?}");
+    sessions.into_iter().next().unwrap()
+}
+
+fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
+    // `<session>-YYYYmmdd-HHMMSS`
+    const DATE: usize = "-20260101-000000".len();
+    // Made with the first session.
+    let host = std::fs::read_dir(relay.output.join(HOST)).ok();
+    let entries = host
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
+    let is_of = |path: &std::path::PathBuf| {
+        let name = name(path);
+        name.len() == session.len() + DATE && name.starts_with(session)
+    };
+    let mut found: Vec<_> = entries.filter(is_of).collect();
+    found.sort();
+    found
+}
+
+fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> Ended {
+    replay_as(lab, relay, &name(directory), directory)
+}
+
+/// Replays a directory as a session of this name.
+pub(crate) fn replay_as(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Ended {
+    Process::start(&mut replay_command(lab, relay, session, directory)).wait()
+}
+
+#[test]
+fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
+    let lab = Lab::new();
+    let relays = relays(&lab);
+    for directory in recordings(&lab) {
+        let want = events(&directory);
+        assert!(want.len() > 3);
+        for relay in &relays {
+            replay(&lab, relay, &directory).succeeded();
+            let copy = directory_of(relay, &name(&directory));
+            assert!(events(&copy) == want, "{}", copy.display());
+        }
+    }
+}
+
+#[test]
+fn a_relay_that_is_told_to_cut_streams_into_files_has_all_of_them() {
+    const PACKETS: u64 = 60;
+    let lab = Lab::new();
+    let directory = recording::numbered(&lab, "cut", PACKETS, 1000);
+    // Without a number of files, of which relays of LTTng would die.
+    for relay in relays(&lab) {
+        let mut command = replay_command(&lab, &relay, "cut", &directory);
+        let replay = Process::start(command.arg("--tracefile-size=9000"));
+        replay.wait().succeeded();
+        let copy = directory_of(&relay, "cut");
+        assert!(files(&copy, ".idx").len() > 20);
+        assert!(events(&copy) == events(&directory));
+    }
+}
+
+/// Who looks on.
+#[derive(Clone, Copy)]
+pub(crate) enum Watcher {
+    Babeltrace,
+    TestLive,
+}
+
+impl Watcher {
+    fn start(self, lab: &Lab, relay: &Relay, session: &str) -> Process {
+        let options = ["--clock-cycles", "--no-delta"];
+        match self {
+            Self::Babeltrace => {
+                let url = format!("net://{}/host/{HOST}/{session}", relay.live);
+                let mut command = Command::new(tests::peers::program("babeltrace2"));
+                command.args(options).args(["-i", "lttng-live", &url]);
+                Process::start(&mut command)
+            }
+            Self::TestLive => test_live::follow(lab, relay, (HOST, session), &options),
+        }
+    }
+}
+
+/// Replays a directory live, with viewers attached from the beginning, who are to show so many lines.
+/// What each of them has shown.
+pub(crate) fn watch(
+    lab: &Lab,
+    relay: &Relay,
+    (directory, session): (&Path, &str),
+    watchers: &[Watcher],
+    lines: usize,
+) -> Vec<Ended> {
+    let mut held = Held::open(replay_command(lab, relay, session, directory));
+    let start = |watcher: &Watcher| watcher.start(lab, relay, session);
+    let mut viewers: Vec<_> = watchers.iter().map(start).collect();
+    let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
+    Viewer::connect(relay.live).wait_for_listed(session, all);
+    held.send();
+    // Viewers of LTTng's relay may miss what they have not read when its streams end.
+    for viewer in &mut viewers {
+        wait_until("all has been shown", || {
+            viewer.stdout().len() >= lines || !viewer.is_running()
+        });
+    }
+    held.end().wait().succeeded();
+    viewers.into_iter().map(Process::wait).collect()
+}
+
+#[test]
+fn viewers_of_a_live_replay_see_the_events_of_the_original() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    for directory in recordings(&lab) {
+        let (want, session) = (events(&directory), name(&directory));
+        let both = [Watcher::Babeltrace, Watcher::TestLive];
+        for shown in watch(&lab, &relay, (&directory, &session), &both, want.len()) {
+            assert!(shown.succeeded() == want, "{session}");
+        }
+        assert!(events(&directory_of(&relay, &session)) == want, "{session}");
+    }
+}
+
+#[test]
+fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
+    let lab = Lab::new();
+    let relay = Relay::start_reference(&lab);
+    for directory in recordings(&lab) {
+        let want = events(&directory);
+        // It lets one viewer at a time see a session.
+        let each = [("bt", Watcher::Babeltrace), ("tl", Watcher::TestLive)];
+        for (who, watcher) in each {
+            let session = format!("{who}-{}", name(&directory));
+            let shown = watch(&lab, &relay, (&directory, &session), &[watcher], want.len());
+            for shown in shown {
+                assert!(shown.succeeded() == want, "{session}");
+            }
+            assert!(events(&directory_of(&relay, &session)) == want, "{session}");
+        }
+    }
+}
+
+/// Replays numbered events with some milliseconds between them, and kills the relay in the middle, twice.
+/// All of them are in one of the sessions.
+fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) {
+    const EVENTS: usize = 600;
+    let directory = recording::numbered(lab, "numbered", EVENTS as u64, 5_000_000);
+    let mut command = replay_command(lab, &relay, "numbered", &directory);
+    let replay = Process::start(command.args(["--rate=realtime", "--live=20000"]));
+    for killed in 1..=2 {
+        let in_last = || {
+            let sessions = directories_of(&relay, "numbered");
+            sessions
+                .last()
+                .filter(|_| sessions.len() == killed)
+                .cloned()
+        };
+        wait_until("some packets have arrived", || {
+            let indexes = in_last().map(|session| files(&session, ".idx"));
+            indexes.is_some_and(|files| files.values().any(|file| file.len() > 5000))
+        });
+        relay.kill();
+        let addresses = relay.addresses();
+        drop(relay);
+        relay = again(lab, addresses);
+    }
+    let ended = replay.wait();
+    assert!(ended.status.success(), "{:#?}", ended.stderr);
+    let mut seen = BTreeSet::new();
+    for session in directories_of(&relay, "numbered") {
+        // One that was killed may have left half a packet behind the others.
+        seen.extend(numbers(&test_live::read(lab, &[], &session).stdout));
+    }
+    assert!(seen.into_iter().eq(0..EVENTS));
+}
+
+#[test]
+fn nothing_is_lost_when_the_relay_is_killed() {
+    let lab = Lab::new();
+    kill(&lab, Relay::start(&lab), Relay::start_at);
+}
+
+#[test]
+fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
+    let lab = Lab::new();
+    kill(
+        &lab,
+        Relay::start_reference(&lab),
+        Relay::start_reference_at,
+    );
+}
+
+#[test]
+fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
+    let lab = Lab::new();
+    for relay in relays(&lab) {
+        let directory = recording::numbered(&lab, "stopped", 10_000, 5_000_000);
+        let mut command = replay_command(&lab, &relay, "stopped", &directory);
+        let replay = Process::start(command.arg("--rate=realtime"));
+        wait_until("some packets have arrived", || {
+            files(&relay.output, ".idx")
+                .values()
+                .any(|file| file.len() > 1000)
+        });
+        replay.signal(Signal::TERM);
+        let ended = replay.wait();
+        assert_eq!(ended.status.code(), Some(1));
+        let summary = ended.stderr.last().unwrap();
+        let packets = summary.split(' ').next().unwrap().parse().unwrap();
+        assert!(summary.ends_with("; stopped before the end"), "{summary}");
+        let copy = directory_of(&relay, "stopped");
+        let seen = numbers(&Babeltrace::Two.read(&copy).succeeded());
+        assert!(seen.into_iter().eq(0..packets));
+    }
+}
+
+#[test]
+fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let directory = recording::numbered(&lab, "broken", 100, 1000);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(directory.join("events_1"))
+        .unwrap();
+    file.write_all(&[0xff; 100]).unwrap();
+    let ended = replay(&lab, &relay, &directory);
+    assert_eq!(ended.status.code(), Some(1));
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    assert!(says("events_1, packet at byte"), "{:#?}", ended.stderr);
+    assert!(says("100 packets,") && says("1 files broken"));
+    let seen = numbers(&events(&directory_of(&relay, "broken")));
+    assert!(seen.into_iter().eq(0..100));
+}
+
+#[test]
+fn whoever_gets_no_answer_is_told_why() {
+    let lab = Lab::new();
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(built::consumer());
+        Process::start(command.args(arguments)).wait()
+    };
+    let nowhere = "net://127.0.0.1:1:1";
+    for (arguments, code, says) in [
+        (&["status", "--socket=none"][..], 1, "no agent runs"),
+        (&["replay", "none", "-U", nowhere], 1, "cannot read none"),
+        (&["replay", ".", "-U", nowhere], 1, "no trace at or below"),
+        (&["replay", "."], 2, "no relay is named"),
+        (&["serve"], 2, "no relay is named"),
+        (&["check-config", "none.toml"], 2, "cannot read none.toml"),
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}");
+        let last = ended.stderr.last().unwrap();
+        assert!(last.contains(says), "{arguments:?}: {last}");
+    }
+    let directory = recording::numbered(&lab, "alone", 3, 1000);
+    let directory = directory.to_str().unwrap();
+    let ended = run(&["replay", directory, "-U", nowhere, "--patience=1"]);
+    assert_eq!(ended.status.code(), Some(1));
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    assert!(
+        says("3 packets LOST") && says("Connection refused"),
+        "{:#?}",
+        ended.stderr
+    );
+}

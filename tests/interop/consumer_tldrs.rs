@@ -1,0 +1,250 @@
+//! From a tldrs socket to the screen, through relays: every event of the Trace Event Format arrives as CTF
+//! with typed fields, live, and comes back as it was sent.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::{Number, Value};
+use tests::babeltrace::Babeltrace;
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::relay::Relay;
+use tests::tldrs::Tldrs;
+use tests::viewer::{Viewer, hostname};
+use tests::{built, test_live, wait_until};
+
+/// Of every phase, and what is odd about some.
+const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
+
+const TRACE: &str = "every phase";
+
+/// The relay as programs that send to it are told.
+fn collector(relay: &Relay) -> [String; 4] {
+    [
+        "-C".to_owned(),
+        format!("tcp://{}", relay.control),
+        "-D".to_owned(),
+        format!("tcp://{}", relay.data),
+    ]
+}
+
+/// The agent with a tldrs socket.
+struct Agent {
+    process: Process,
+    socket: PathBuf,
+}
+
+impl Agent {
+    fn start(lab: &Lab, relay: &Relay) -> Self {
+        let socket = lab.path().join("tldrs.socket");
+        let mut command = lab.command(built::consumer());
+        command
+            .args(["serve", "-v", "--live=20000"])
+            .args(collector(relay))
+            .arg(format!("--tldrs={}", socket.display()))
+            .arg(format!("--tldrs-dir={}", lab.directory("data").display()))
+            .arg(format!("--socket={}", lab.path().join("status").display()));
+        let mut process = Process::start(&mut command);
+        process.wait_for_stderr("the agent is ready", |line| {
+            line.contains("consumer::agent: ready").then_some(())
+        });
+        Self { process, socket }
+    }
+
+    fn stop(self) {
+        self.process.signal(Signal::TERM);
+        let ended = self.process.wait();
+        assert!(ended.status.success(), "{:#?}", ended.stderr);
+    }
+}
+
+/// A client of a trace.
+fn client(socket: &Path, trace: &str) -> UnixStream {
+    let mut client = UnixStream::connect(socket).unwrap();
+    writeln!(client, "OPEN {trace}").unwrap();
+    client
+}
+
+fn send(client: &mut UnixStream, lines: &str) {
+    client.write_all(lines.as_bytes()).unwrap();
+}
+
+/// The name that a relay gives a session is that of the trace's file.
+fn url(relay: &Relay) -> String {
+    test_live::url(relay.live, &hostname(), TRACE)
+}
+
+/// Sends all lines while a viewer watches, and gives what it has printed.
+fn watched(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> {
+    let agent = Agent::start(lab, relay);
+    let mut one = client(&agent.socket, TRACE);
+    let mut viewers = Viewer::connect(relay.live);
+    viewers.wait_for_session(TRACE);
+    let mut viewer = test_live::command(lab, options);
+    viewer.args(["--seek", "beginning", &url(relay)]);
+    let viewer = Process::start(&mut viewer);
+    viewers.wait_for_listed(TRACE, |session| session.viewers == 1);
+    send(&mut one, LINES);
+    drop(one);
+    let shown = viewer.wait().succeeded();
+    agent.stop();
+    shown
+}
+
+/// With whole numbers the same, whether or not they are written so.
+fn meaning(value: Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.trunc() == float && float.abs() < 1e15 => {
+                Value::Number(Number::from(float as i64))
+            }
+            _ => Value::Number(number),
+        },
+        Value::Array(values) => values.into_iter().map(meaning).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter();
+            let members = members.map(|(name, value)| (name, meaning(value)));
+            Value::Object(members.collect())
+        }
+        other => other,
+    }
+}
+
+fn meanings<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Value> {
+    lines
+        .map(|line| meaning(serde_json::from_str(line).unwrap()))
+        .collect()
+}
+
+/// That a document of the viewer's has all lines, in their order.
+fn assert_all_came_back(document: &str) {
+    let whole: Value = serde_json::from_str(document).unwrap();
+    let came = whole["traceEvents"].as_array().unwrap().iter();
+    let came: Vec<_> = came.cloned().map(meaning).collect();
+    let sent = meanings(LINES.lines());
+    for (came, sent) in came.iter().zip(&sent) {
+        assert_eq!(came, sent);
+    }
+    assert_eq!(came.len(), sent.len());
+}
+
+fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
+    let live = watched(lab, &relay, &["--quiet", "--sink=tef"]);
+    assert_all_came_back(&live.join("\n"));
+    let recorded = test_live::read(lab, &["--quiet", "--sink=tef"], &relay.output);
+    assert_all_came_back(&recorded.succeeded().join("\n"));
+    let shown = Babeltrace::Two.read(&relay.output);
+    assert_eq!(shown.stderr, [""; 0]);
+    let events = shown.succeeded();
+    // A client came, and went.
+    assert_eq!(events.len(), LINES.lines().count() + 2);
+    let typed = r#"name = "x", cat = "c", ts = 2000, dur = 3125, tts = 1000, tdur = 2000"#;
+    assert!(
+        events.iter().any(|event| event.contains(typed)),
+        "{events:#?}"
+    );
+    assert!(relay.stop().status.success());
+}
+
+#[test]
+fn every_event_comes_back_from_our_relay() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    every_event_comes_back_from(&lab, relay);
+}
+
+#[test]
+fn every_event_comes_back_from_the_relay_of_lttng() {
+    let lab = Lab::new();
+    let relay = Relay::start_reference(&lab);
+    every_event_comes_back_from(&lab, relay);
+}
+
+#[test]
+fn babeltrace_watches_what_tldrs_forwards() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let [control, control_url, data, data_url] = collector(&relay);
+    let options = [&control, &control_url, &data, &data_url, "--live=20000"];
+    let daemon = Tldrs::with(&lab, &options.map(|option: &str| option));
+    let mut one = client(&daemon.socket, "watched");
+    let mut viewers = Viewer::connect(relay.live);
+    viewers.wait_for_session("watched");
+    let viewer = Process::start(&mut Babeltrace::Two.follow_command(&relay, "watched"));
+    viewers.wait_for_listed("watched", |session| session.viewers == 1);
+    send(&mut one, r#"{"ph":"X","name":"shown","ts":5,"dur":2}"#);
+    send(&mut one, "\n");
+    wait_until("the event is on the screen", || {
+        viewer
+            .stdout()
+            .iter()
+            .any(|line| line.contains("\"shown\""))
+    });
+    drop(one);
+    viewer.wait().succeeded();
+    daemon.stop();
+}
+
+#[test]
+fn clients_that_come_one_after_the_other_are_one_session_and_all_their_events_arrive() {
+    const CLIENTS: usize = 64;
+    const EVENTS: usize = 50;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let agent = Agent::start(&lab, &relay);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let socket = &agent.socket;
+            scope.spawn(move || {
+                let mut client = client(socket, "build");
+                for event in 0..EVENTS {
+                    let line = format!(r#"{{"ph":"i","name":"{number}-{event}","ts":{event}}}"#);
+                    send(&mut client, &(line + "\n"));
+                }
+            });
+        }
+    });
+    let mut last = client(&agent.socket, "build");
+    send(
+        &mut last,
+        "{\"ph\":\"i\",\"name\":\"last\"}\n{\"ph\":\"cut in mid-line",
+    );
+    drop(last);
+    agent.stop();
+    let sessions = std::fs::read_dir(relay.output.join(hostname())).unwrap();
+    assert_eq!(sessions.count(), 1);
+    let recorded = test_live::read(&lab, &["--quiet", "--sink=tef"], &relay.output);
+    let whole: Value = serde_json::from_str(&recorded.succeeded().join("\n")).unwrap();
+    let came = whole["traceEvents"].as_array().unwrap();
+    assert_eq!(came.len(), CLIENTS * EVENTS + 1, "{:?}", came.last());
+}
+
+#[test]
+fn a_relay_that_is_away_gets_it_all_when_it_comes_back() {
+    let lab = Lab::new();
+    let mut relay = Relay::start(&lab);
+    let addresses = [relay.control, relay.data, relay.live];
+    let agent = Agent::start(&lab, &relay);
+    let mut one = client(&agent.socket, "away");
+    let event = |number: usize| format!("{{\"ph\":\"i\",\"name\":\"event {number}\"}}\n");
+    send(&mut one, &event(0));
+    wait_until("the first event is with the relay", || {
+        let read = test_live::read(&lab, &["--quiet", "--no-follow"], &relay.output);
+        read.stdout.iter().any(|line| line.contains("event 0"))
+    });
+    relay.process().signal(Signal::KILL);
+    drop(relay);
+    send(&mut one, &event(1));
+    let relay = Relay::start_at(&lab, addresses);
+    send(&mut one, &event(2));
+    drop(one);
+    agent.stop();
+    let read = test_live::read(&lab, &["--quiet"], &relay.output).succeeded();
+    for number in 0..=2 {
+        let name = format!("event {number}\"");
+        let times = read.iter().filter(|line| line.contains(&name)).count();
+        assert!(times >= 1, "{name}: {read:#?}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Many clients, clients that write in tiny pieces, and clients that die.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use tests::tldrs::Tldrs;
+use tests::{Lab, wait_until};
+
+use crate::{event, events};
+
+/// Waits until a trace has so many lines, and gives them.
+fn lines(tldrs: &Tldrs, trace: &str, count: usize) -> Vec<String> {
+    let path = tldrs.data.join(format!("{trace}.jsonl"));
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    wait_until("all is stored", || read().matches('\n').count() >= count);
+    read().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn lines_of_64_clients_stay_whole_and_each_clients_in_order() {
+    const CLIENTS: usize = 64;
+    const EVENTS: usize = 500;
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let tldrs = &tldrs;
+            scope.spawn(move || {
+                let mut client = tldrs.connect();
+                // Cut anywhere, and by some one event at a time.
+                let piece = if number % 2 == 0 {
+                    37 + number
+                } else {
+                    usize::MAX
+                };
+                let mut text = "OPEN shared\n".to_owned();
+                for ts in 0..EVENTS {
+                    text += &format!("{{\"client\":{number},\"ts\":{ts}}}\n");
+                    if piece == usize::MAX {
+                        client
+                            .write_all(std::mem::take(&mut text).as_bytes())
+                            .unwrap();
+                    }
+                }
+                for part in text.as_bytes().chunks(piece) {
+                    client.write_all(part).unwrap();
+                }
+            });
+        }
+    });
+    let mut next = [0; CLIENTS];
+    for line in lines(&tldrs, "shared", CLIENTS * EVENTS) {
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let number = usize::try_from(line["client"].as_u64().unwrap()).unwrap();
+        assert_eq!(line["ts"], next[number], "client {number}");
+        next[number] += 1;
+    }
+    assert_eq!(next, [EVENTS; CLIENTS]);
+    tldrs.stop();
+}
+
+#[test]
+fn a_client_that_pauses_between_bursts_loses_nothing() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    writeln!(client, "OPEN t").unwrap();
+    let mut stored = String::new();
+    for burst in 0..20 {
+        for number in 0..30 {
+            let line = event(&format!("{burst}-{number}"), number) + "\n";
+            client.write_all(line.as_bytes()).unwrap();
+            stored += &line;
+        }
+        tldrs.stores("t", &stored);
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_in_the_middle_of_a_line_harms_nobody() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut other = tldrs.connect();
+    write!(other, "OPEN t\n{}", events(&["a"])).unwrap();
+    tldrs.stores("t", &events(&["a"]));
+    let mut dying = tldrs.connect();
+    write!(dying, "OPEN t\n{}{{\"name\":\"ha", events(&["b"])).unwrap();
+    // As the system does it for a process that is killed.
+    drop(dying);
+    let rejected = tldrs.data.join("t.rejected.jsonl");
+    wait_until("the half is put aside", || {
+        fs::read_to_string(&rejected).is_ok_and(|text| text.contains("{\\\"name\\\":\\\"ha"))
+    });
+    writeln!(other, "{}", event("c", 3)).unwrap();
+    let b = events(&["b"]);
+    tldrs.stores("t", &format!("{}{b}{}\n", events(&["a"]), event("c", 3)));
+}
+
+#[test]
+fn a_client_that_has_gone_when_its_turn_comes_is_heard_all_the_same() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    tldrs.signal(rustix::process::Signal::STOP);
+    for number in 0..50 {
+        tldrs.say(&format!("OPEN t\n{}\n", event("a", number)));
+    }
+    tldrs.signal(rustix::process::Signal::CONT);
+    assert_eq!(lines(&tldrs, "t", 50).len(), 50);
+}
+
+#[test]
+fn too_many_clients_and_traces_are_refused_and_that_is_said() {
+    let lab = Lab::new();
+    let mut tldrs = Tldrs::with(&lab, &["--max-clients", "2", "--max-traces", "1"]);
+    let mut one = tldrs.connect();
+    write!(one, "OPEN a\n{}OPEN b\n{}", events(&["a"]), events(&["b"])).unwrap();
+    tldrs.logs("1 traces are open already");
+    write!(one, "OPEN a\n{}\n", event("c", 2)).unwrap();
+    tldrs.stores("a", &format!("{}{}\n", events(&["a"]), event("c", 2)));
+    let _two = tldrs.connect();
+    let _three = tldrs.connect();
+    tldrs.logs("too many clients");
+    assert!(!tldrs.data.join("b.jsonl").exists());
+}
+
+#[test]
+fn a_disk_that_is_full_makes_clients_wait_and_no_half_lines() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: not tried");
+        return;
+    }
+    let lab = Lab::new();
+    let data = lab.directory("data");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tldrs-test"])
+        .arg(&data)
+        .stderr(Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("cannot mount: not tried");
+        return;
+    }
+    let unmount = || Command::new("umount").arg(&data).status().unwrap();
+    let tldrs = Tldrs::start(&lab);
+    let filler = data.join("filler");
+    fs::write(&filler, vec![0; 30_000]).unwrap();
+    let all: String = (0..500).map(|ts| event("full", ts) + "\n").collect();
+    tldrs.say(&format!("OPEN t\n{all}"));
+    let mut tldrs = tldrs;
+    tldrs.logs("cannot append");
+    let stored = fs::read_to_string(data.join("t.jsonl")).unwrap();
+    assert!(
+        all.starts_with(&stored) && stored.ends_with("}\n"),
+        "a prefix of whole lines"
+    );
+    fs::remove_file(filler).unwrap();
+    tldrs.stores("t", &all);
+    tldrs.stop();
+    unmount();
+}

@@ -1,0 +1,195 @@
+//! The commands for what is stored.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tests::process::Ended;
+use tests::tldrs::{Tldrs, command};
+use tests::{Lab, built};
+
+use crate::{array, event, events};
+
+/// Puts a trace there that was last written so many seconds ago.
+fn put(directory: &Path, name: &str, text: &str, age: u64) {
+    fs::create_dir_all(directory).unwrap();
+    let path = directory.join(name);
+    fs::write(&path, text).unwrap();
+    let file = fs::File::options().append(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(age))
+        .unwrap();
+}
+
+fn printed(ended: Ended) -> String {
+    assert!(ended.status.success(), "{:#?}", ended.stderr);
+    String::from_utf8(ended.printed).unwrap()
+}
+
+#[test]
+fn case_33_traces_are_listed_exported_and_removed() {
+    let lab = Lab::new();
+    let data = lab.directory("data");
+    let d = data.to_str().unwrap();
+    put(&data, "b-second.jsonl", &events(&["b"]), 10);
+    put(&data, "a-first.jsonl", &events(&["a", "a2"]), 5);
+    put(&data, "notes.txt", "mine\n", 0);
+    put(&data, "a-first.rejected.jsonl", "{}\n", 0);
+    fs::create_dir(data.join("subdir")).unwrap();
+    let run = |words: &[&str]| command(&lab, words);
+
+    assert_eq!(printed(run(&["dir", "-d", d])), format!("{d}\n"));
+    let listed = format!("{d}/a-first.jsonl\n{d}/b-second.jsonl\n");
+    assert_eq!(printed(run(&["list", "-d", d])), listed);
+    let a = array(&["a", "a2"]);
+    assert_eq!(printed(run(&["get-tef", &format!("{d}/a-first.jsonl")])), a);
+    assert_eq!(printed(run(&["get-tef", "a-first.jsonl", "-d", d])), a);
+    let newest = "latest is the newest, not the last by name";
+    assert_eq!(printed(run(&["get-tef", "latest", "-d", d])), a, "{newest}");
+    let object = printed(run(&["get-tef", "latest", "-d", d, "--for", "perfetto"]));
+    assert_eq!(object, format!("{{\"traceEvents\":{}}}\n", a.trim_end()));
+    let out = lab.path().join("a.json");
+    let out = out.to_str().unwrap();
+    assert_eq!(
+        printed(run(&["get-tef", "a-first.jsonl", "-d", d, "-o", out])),
+        ""
+    );
+    assert_eq!(fs::read_to_string(out).unwrap(), a);
+    for words in [
+        &["get-tef", "a-first", "-d", d][..],
+        &["get-tef", "nosuch"],
+        &["list", "-d", "/nosuch"],
+    ] {
+        let ended = run(words);
+        assert_eq!(ended.status.code(), Some(1), "{words:?}");
+        assert!(ended.printed.is_empty() && !ended.stderr.is_empty());
+    }
+    let trace = format!("{d}/a-first.jsonl");
+    assert_eq!(
+        run(&["get-tef", &trace, "-o", &trace]).status.code(),
+        Some(1)
+    );
+    assert_eq!(
+        printed(run(&["get-tef", &trace])),
+        a,
+        "a trace is not lost by its export"
+    );
+    let removed = format!("removed {d}/a-first.jsonl\nremoved {d}/b-second.jsonl\n");
+    assert_eq!(printed(run(&["clear", "-d", d])), removed);
+    assert_eq!(printed(run(&["list", "-d", d])), "");
+    assert_eq!(run(&["get-tef", "latest", "-d", d]).status.code(), Some(1));
+    assert!(data.join("notes.txt").exists(), "what is no trace stays");
+    assert!(!data.join("a-first.rejected.jsonl").exists());
+}
+
+#[test]
+fn case_36_only_your_own_traces_are_removed() {
+    let lab = Lab::new();
+    let (home, share) = (lab.directory("home"), lab.directory("share"));
+    put(&home.join("tldrs"), "mine.jsonl", "{\"mine\":1}\n", 10);
+    put(&share.join("tldrs"), "system.jsonl", "{\"system\":1}\n", 0);
+    let run = |words: &[&str]| {
+        let mut command = lab.command(built::tldrs());
+        command
+            .args(words)
+            .env("XDG_DATA_HOME", &home)
+            .env("XDG_DATA_DIRS", &share);
+        tests::process::Process::start(&mut command).wait()
+    };
+    let (mine, system) = (
+        home.join("tldrs/mine.jsonl").display().to_string(),
+        share.join("tldrs/system.jsonl").display().to_string(),
+    );
+    assert_eq!(
+        printed(run(&["dir"])),
+        format!("{}/tldrs/\n", home.display())
+    );
+    assert_eq!(printed(run(&["list"])), format!("{mine}\n{system}\n"));
+    assert_eq!(run(&["get-tef", "mine.jsonl"]).status.code(), Some(1));
+    assert_eq!(printed(run(&["get-tef", "latest"])), "[{\"system\":1}]\n");
+    assert_eq!(printed(run(&["clear"])), format!("removed {mine}\n"));
+    assert_eq!(printed(run(&["list"])), format!("{system}\n"));
+}
+
+#[test]
+fn a_trace_that_is_being_written_is_removed_only_by_force() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let d = tldrs.data.to_str().unwrap();
+    let mut client = tldrs.connect();
+    let line = event("a", 1) + "\n";
+    std::io::Write::write_all(&mut client, format!("OPEN t\n{line}").as_bytes()).unwrap();
+    tldrs.stores("t", &line);
+    assert_eq!(command(&lab, &["clear", "-d", d]).status.code(), Some(1));
+    tldrs.stores("t", &line);
+    let emptied = printed(command(&lab, &["clear", "-d", d, "--force"]));
+    assert_eq!(emptied, format!("emptied {d}/t.jsonl\n"));
+    std::io::Write::write_all(&mut client, line.as_bytes()).unwrap();
+    tldrs.stores("t", &line);
+    drop(client);
+    tests::wait_until("it is closed", || {
+        command(&lab, &["clear", "-d", d]).status.success()
+    });
+    assert!(!tldrs.data.join(".t.state.json").exists());
+}
+
+#[test]
+fn the_long_list_tells_what_is_known_of_a_trace() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    let lines = "{\"a\":nan}\n{\"b\":inf}\n{\"c\":1}\n";
+    std::io::Write::write_all(&mut client, format!("OPEN t\n{lines}HELLO\n").as_bytes()).unwrap();
+    let d = tldrs.data.to_str().unwrap();
+    let figures = || {
+        let listed = command(&lab, &["list", "--long", "-d", d]).succeeded();
+        let line = listed.get(1)?.split_whitespace().skip(2);
+        Some(line.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let path = format!("{d}/t.jsonl");
+    // Bytes, events, clients, repaired, refused, lost.
+    let wanted = |clients| {
+        Some(
+            ["32", "3", clients, "2", "1", "0", &path]
+                .map(str::to_owned)
+                .to_vec(),
+        )
+    };
+    tests::wait_until("the record is there", || figures() == wanted("1"));
+    drop(client);
+    tests::wait_until("the client has gone", || figures() == wanted("0"));
+}
+
+#[test]
+fn what_another_daemon_has_stored_is_exported_as_valid_json() {
+    let lab = Lab::new();
+    let data = lab.directory("data");
+    put(
+        &data,
+        "theirs.jsonl",
+        "{not json}\n{\"a\":1}{\"b\":2}\n{\"v\":nan}\n{\"w\":1}\n",
+        0,
+    );
+    let path = data.join("theirs.jsonl");
+    let ended = command(&lab, &["get-tef", path.to_str().unwrap()]);
+    assert!(ended.stderr.join("").contains("left out 2 lines"));
+    assert_eq!(printed(ended), "[{\"v\":\"nan\"},\n{\"w\":1}]\n");
+}
+
+#[test]
+fn help_is_on_standard_output_and_a_wrong_use_on_standard_error() {
+    let lab = Lab::new();
+    for words in [&["--help"][..], &["serve", "--help"]] {
+        let help = printed(command(&lab, words));
+        assert!(help.contains("Examples:") && help.contains("tldrs serve"));
+    }
+    for words in [
+        &[][..],
+        &["serve", "--no-such-option"],
+        &["no-such-command"],
+        &["get-tef"],
+    ] {
+        let ended = command(&lab, words);
+        assert_eq!(ended.status.code(), Some(2), "{words:?}");
+        assert!(ended.printed.is_empty() && !ended.stderr.is_empty());
+    }
+}

@@ -1,0 +1,196 @@
+//! How the daemon ends, and what is left when it does.
+
+use std::fs;
+use std::io::{Read, Write};
+
+use rustix::process::Signal;
+use tests::Lab;
+use tests::tldrs::Tldrs;
+
+use crate::{array, event, events};
+
+#[test]
+fn case_25_die_stores_everything_and_ends_at_once_with_success() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut other = tldrs.connect();
+    write!(other, "OPEN d2\n{}", events(&["other"])).unwrap();
+    tldrs.stores("d2", &events(&["other"]));
+    let mut last = tldrs.connect();
+    let (before, after) = (event("a", 1), event("after-die", 2));
+    // At once: nobody listens to what comes after it.
+    let said = format!("OPEN d1\n{before}\nDIE\n{after}\n");
+    last.write_all(said.as_bytes()).unwrap();
+    let (socket, data) = (tldrs.socket.clone(), tldrs.data.clone());
+    let ended = tldrs.ends();
+    assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
+    assert!(!socket.exists());
+    assert_eq!(other.read(&mut [0]).unwrap(), 0);
+    let stored = fs::read_to_string(data.join("d1.jsonl")).unwrap();
+    assert_eq!(stored, before + "\n");
+}
+
+#[test]
+fn case_26_die_when_idle_waits_for_the_last_trace_and_for_nothing_else() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/i1.json\n");
+    write!(client, "OPEN i1\n{wish}DIE_WHEN_IDLE\n{}", events(&["a"])).unwrap();
+    tldrs.stores("i1", &events(&["a"]));
+    writeln!(client, "{}", event("b", 2)).unwrap();
+    tldrs.stores("i1", &events(&["a", "b"]));
+    let out = tldrs.out.clone();
+    drop(client);
+    assert_eq!(tldrs.ends().status.code(), Some(0));
+    let exported = fs::read_to_string(out.join("i1.json")).unwrap();
+    assert_eq!(exported, array(&["a", "b"]));
+}
+
+#[test]
+fn case_27_die_when_idle_does_not_wait_for_clients_without_a_trace() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    writeln!(client, "DIE_WHEN_IDLE").unwrap();
+    assert_eq!(tldrs.ends().status.code(), Some(0));
+}
+
+#[test]
+fn case_31_a_daemon_that_is_killed_has_lost_nothing_that_it_had_read() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    let lines = (event("e", 1) + "\n").repeat(50);
+    write!(client, "OPEN sk\n{lines}").unwrap();
+    // It has read what the system does not hold any more.
+    let queued = || rustix::io::ioctl_fionread(&client).unwrap_or(0);
+    tests::wait_until("all is read", || queued() == 0);
+    tldrs.stores("sk", &lines);
+    let data = tldrs.data.clone();
+    tldrs.kill();
+    assert_eq!(fs::read_to_string(data.join("sk.jsonl")).unwrap(), lines);
+}
+
+#[test]
+fn case_32_a_signal_ends_it_in_good_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let lab = Lab::new();
+        let tldrs = Tldrs::start(&lab);
+        let mut client = tldrs.connect();
+        let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+        write!(client, "OPEN st\n{wish}{}", events(&["a", "b"])).unwrap();
+        tldrs.signal(signal);
+        let (data, out) = (tldrs.data.clone(), tldrs.out.clone());
+        let directory = tldrs.socket.parent().unwrap().to_owned();
+        let ended = tldrs.ends();
+        assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
+        let stored = fs::read_to_string(data.join("st.jsonl")).unwrap();
+        assert_eq!(stored, events(&["a", "b"]));
+        let exported = fs::read_to_string(out.join("t.json")).unwrap();
+        assert_eq!(exported, array(&["a", "b"]));
+        let left = fs::read_dir(directory).unwrap().count();
+        assert_eq!(left, 0, "socket or lock stay behind");
+    }
+}
+
+#[test]
+fn a_wish_outlives_the_daemon_that_heard_it() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/late.json\n");
+    write!(client, "OPEN a/b\n{wish}{}", events(&["a"])).unwrap();
+    tldrs.stores("a%2Fb", &events(&["a"]));
+    let out = tldrs.out.clone();
+    tldrs.kill();
+    assert!(!out.join("late.json").exists());
+
+    let tldrs = Tldrs::start(&lab);
+    tldrs.exports("late.json", &array(&["a"]));
+    // Once is enough.
+    fs::remove_file(out.join("late.json")).unwrap();
+    tldrs.say(&format!("OPEN a/b\n{}", event("b", 2)));
+    tldrs.stores("a%2Fb", &events(&["a", "b"]));
+    tldrs.stop();
+    assert!(!out.join("late.json").exists());
+}
+
+#[test]
+fn a_daemon_that_starts_leaves_the_wishes_of_another_alone() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+    write!(client, "OPEN t\n{wish}{}", events(&["a"])).unwrap();
+    tldrs.stores("t", &events(&["a"]));
+    let second = tldrs.socket.with_file_name("second");
+    let mut command = lab.command(tests::built::tldrs());
+    command
+        .args(["serve", "-v", "--socket"])
+        .arg(&second)
+        .arg("-d")
+        .arg(&tldrs.data);
+    let mut second = tests::process::Process::start(&mut command);
+    second.wait_for_stderr("it is ready", |line| {
+        line.contains("serve: ready").then_some(())
+    });
+    second.signal(Signal::TERM);
+    assert!(second.wait().status.success());
+    assert!(!tldrs.out.join("t.json").exists());
+    drop(client);
+    tldrs.exports("t.json", &array(&["a"]));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_at_the_start() {
+    let lab = Lab::new();
+    let mut command = lab.command(tests::built::tldrs());
+    command.args(["serve", "--socket", "s", "--into-file", "missing/all.jsonl"]);
+    let ended = tests::process::Process::start(&mut command).wait();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.stderr.join("").contains("cannot store events there"));
+}
+
+#[test]
+fn a_line_that_a_crash_has_cut_off_is_not_glued_to_the_next() {
+    let lab = Lab::new();
+    let data = lab.directory("data");
+    fs::write(
+        data.join("torn.jsonl"),
+        format!("{}{{\"cut", events(&["a"])),
+    )
+    .unwrap();
+    let tldrs = Tldrs::start(&lab);
+    tldrs.say(&format!(
+        "OPEN torn\n{}\nEMIT_TEF @OUT@/t.json\n",
+        event("b", 2)
+    ));
+    tldrs.exports("t.json", &array(&["a", "b"]));
+}
+
+#[test]
+fn a_daemon_in_the_background_answers_when_its_starter_returns() {
+    let lab = Lab::new();
+    let (socket, data) = (lab.directory("cwd").join("sock"), lab.directory("data"));
+    let mut command = lab.command(tests::built::tldrs());
+    // As seen from where it is started.
+    command.args(["serve", "--daemonize", "--socket", "cwd/sock", "-d", "data"]);
+    let started = tests::process::Process::start(&mut command).wait();
+    assert!(started.status.success(), "{:#?}", started.stderr);
+    let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    write!(client, "OPEN bg\n{}DIE\n", events(&["a"])).unwrap();
+    tests::wait_until("it has gone", || !socket.exists());
+    let stored = fs::read_to_string(data.join("bg.jsonl")).unwrap();
+    assert_eq!(stored, events(&["a"]));
+
+    let started = tests::process::Process::start(lab.command(tests::built::tldrs()).args([
+        "serve",
+        "--daemonize",
+        "--socket",
+        "cwd/sock",
+        "-d",
+        "missing",
+    ]));
+    assert_eq!(started.wait().status.code(), Some(1), "errors are not lost");
+}

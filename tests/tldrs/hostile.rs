@@ -1,0 +1,138 @@
+//! Clients that mean harm, or act as if they did.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use tests::tldrs::Tldrs;
+use tests::{Lab, wait_until};
+
+use crate::{event, events};
+
+/// What the daemon may keep in memory at most, in KiB, whatever clients do here.
+const MOST_MEMORY: u64 = 64 << 10;
+
+fn written(client: &mut UnixStream, bytes: &[u8], times: usize) {
+    for _ in 0..times {
+        client.write_all(bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_gigabyte_without_a_line_feed_is_skipped_and_the_next_line_is_heard() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
+    written(&mut client, &vec![b'x'; 1 << 20], 1 << 10);
+    write!(client, "\n{}\n", event("b", 2)).unwrap();
+    tldrs.stores("t", &events(&["a", "b"]));
+    let rejected = fs::read_to_string(tldrs.data.join("t.rejected.jsonl")).unwrap();
+    assert_eq!(rejected.lines().count(), 1);
+    assert!(rejected.contains("too long") && rejected.len() < 8192);
+    assert!(tldrs.figure("VmHWM") < MOST_MEMORY);
+}
+
+#[test]
+fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::with(&lab, &["--max-line", "1M"]);
+    let line = |length: usize| format!("{{\"a\":\"{}\"}}\n", "x".repeat(length - 8));
+    let (longest, too_long) = (line(1 << 20), line((1 << 20) + 1));
+    tldrs.say(&format!(
+        "OPEN t\n{too_long}{longest}{too_long}{}\n",
+        event("b", 2)
+    ));
+    tldrs.stores("t", &format!("{longest}{}\n", event("b", 2)));
+}
+
+#[test]
+fn a_thousand_clients_take_little_memory() {
+    const CLIENTS: usize = 1000;
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        rustix::process::Rlimit {
+            current: Some(4096),
+            maximum: rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum,
+        },
+    )
+    .unwrap();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| tldrs.connect()).collect();
+    let chunk = events(&["a"]).repeat(700);
+    for (number, client) in clients.iter_mut().enumerate() {
+        // Half a line stays with the daemon for each.
+        write!(client, "OPEN t-{}\n{chunk}{{\"half\":", number % 10).unwrap();
+    }
+    let size = || (0..10).map(|trace| tldrs.data.join(format!("t-{trace}.jsonl")));
+    let size = || {
+        size()
+            .map(|path| path.metadata().map_or(0, |file| file.len()))
+            .sum::<u64>()
+    };
+    wait_until("all is stored", || size() == (CLIENTS * chunk.len()) as u64);
+    assert!(
+        tldrs.figure("VmHWM") < MOST_MEMORY,
+        "{} KiB",
+        tldrs.figure("VmHWM")
+    );
+    assert!(tldrs.figure("Threads") < 32);
+    drop(clients);
+    tldrs.stop();
+}
+
+#[test]
+fn rubbish_of_all_kinds_is_survived() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut random = 1_u64;
+    for _ in 0..20 {
+        let mut client = tldrs.connect();
+        let bytes: Vec<u8> = (0..100_000)
+            .map(|_| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                random.to_be_bytes()[0]
+            })
+            .collect();
+        client.write_all(b"OPEN rubbish\n").unwrap();
+        // Not so much rubbish that it would say DIE.
+        let _ = client.write_all(&bytes);
+    }
+    let deep = "[".repeat(100_000);
+    tldrs.say(&format!(
+        "OPEN ../../../etc/passwd\0\n{{\"a\":{deep}\n{{\"a\":{deep}}}\n"
+    ));
+    tldrs.say(&format!("OPEN {}\n{}", "x/".repeat(5000), events(&["a"])));
+    tldrs.say(&format!("OPEN t\n{}", events(&["a"])));
+    tldrs.stores("t", &events(&["a"]));
+    assert!(tldrs.figure("VmHWM") < MOST_MEMORY);
+    tldrs.stop();
+}
+
+#[test]
+fn many_refused_lines_are_counted_and_not_all_kept_or_logged() {
+    const LINES: usize = 1_000_000;
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mut client = tldrs.connect();
+    writeln!(client, "OPEN t").unwrap();
+    written(&mut client, "no\n".repeat(1000).as_bytes(), LINES / 1000);
+    drop(client);
+    let record = tldrs.data.join(".t.state.json");
+    let count = |record: &serde_json::Value| record["refused"].as_u64();
+    wait_until("all are counted", || {
+        let record = serde_json::from_slice(&fs::read(&record).unwrap_or_default());
+        record.is_ok_and(|record| count(&record) == Some(LINES as u64))
+    });
+    assert!(tldrs.log().len() < 100);
+    let kept = tldrs
+        .data
+        .join("t.rejected.jsonl")
+        .metadata()
+        .unwrap()
+        .len();
+    assert!(kept < 17 << 20, "{kept}");
+}

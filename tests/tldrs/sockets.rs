@@ -1,0 +1,239 @@
+//! Where the daemon listens, and to whom.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use tests::process::Process;
+use tests::tldrs::{Places, Tldrs};
+use tests::{Lab, built};
+
+use crate::{array, events};
+
+/// Starts a daemon that must not come up, and gives what it says.
+fn refusal(lab: &Lab) -> String {
+    let Places { socket, data, .. } = Places::in_lab(lab);
+    let mut command = lab.command(built::tldrs());
+    command
+        .arg("serve")
+        .arg("--socket")
+        .arg(socket)
+        .arg("-d")
+        .arg(data);
+    let ended = Process::start(&mut command).wait();
+    assert_eq!(ended.status.code(), Some(1));
+    ended.stderr.join("\n")
+}
+
+#[test]
+fn a_second_daemon_leaves_the_first_one_alone() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    assert!(refusal(&lab).contains("another daemon listens there"));
+    tldrs.say(&format!("OPEN t\n{}", events(&["a"])));
+    tldrs.stores("t", &events(&["a"]));
+}
+
+#[test]
+fn a_socket_that_a_dead_daemon_has_left_is_taken_over() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let socket = tldrs.socket.clone();
+    tldrs.kill();
+    assert!(socket.exists());
+    Tldrs::start(&lab).stop();
+}
+
+#[test]
+fn what_is_at_the_path_and_not_ours_stays_there() {
+    let lab = Lab::new();
+    let socket = lab.directory("cwd").join("sock");
+    fs::write(&socket, "precious").unwrap();
+    assert!(refusal(&lab).contains("something else than a socket"));
+    assert_eq!(fs::read(&socket).unwrap(), b"precious");
+    fs::remove_file(&socket).unwrap();
+    let _other = UnixListener::bind(&socket).unwrap();
+    assert!(refusal(&lab).contains("another program listens there"));
+}
+
+#[test]
+fn a_directory_that_is_given_is_not_made() {
+    let lab = Lab::new();
+    let ended = Process::start(
+        lab.command(built::tldrs())
+            .args(["serve", "--socket", "s", "-d", "missing"]),
+    )
+    .wait();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(!lab.path().join("missing").exists());
+}
+
+#[test]
+fn only_its_user_may_open_the_socket() {
+    let lab = Lab::new();
+    let tldrs = Tldrs::start(&lab);
+    let mode = tldrs.socket.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn it_listens_where_programs_look_and_where_it_is_safe() {
+    let lab = Lab::new();
+    let mut command = lab.command(built::tldrs());
+    let runtime = lab.directory("runtime");
+    command
+        .args(["serve", "-v"])
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .env_remove("XDG_DATA_HOME");
+    let mut daemon = Process::start(&mut command);
+    daemon.wait_for_stderr("it is ready", |line| {
+        line.contains("serve: ready").then_some(())
+    });
+    // The well-known one may be taken by a daemon that is none of ours; then that is said.
+    let is_refused = daemon
+        .stderr()
+        .iter()
+        .any(|line| line.contains("will not find it"));
+    let mut sockets = vec![runtime.join("tldrs.socket")];
+    if !is_refused {
+        sockets.push("/tmp/tldrs.socket".into());
+    }
+    for socket in &sockets {
+        let mut client = UnixStream::connect(socket).unwrap();
+        write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
+    }
+    let stored = lab.path().join(".local/share/tldrs/t.jsonl");
+    tests::wait_until("both are heard", || {
+        fs::read_to_string(&stored).is_ok_and(|text| text.lines().count() == sockets.len())
+    });
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.wait().status.success());
+    assert!(sockets.iter().all(|socket| !socket.exists()));
+}
+
+#[test]
+fn a_socket_that_is_passed_on_is_listened_to() {
+    let lab = Lab::new();
+    let Places { socket, data, .. } = Places::in_lab(&lab);
+    let Ok(activate) = Command::new("systemd-socket-activate")
+        .arg("--version")
+        .output()
+    else {
+        eprintln!("no systemd-socket-activate: not tried");
+        return;
+    };
+    assert!(activate.status.success());
+    let mut command = lab.command("systemd-socket-activate");
+    command
+        .arg("-l")
+        .arg(&socket)
+        .arg(built::tldrs())
+        .args(["serve", "-d"])
+        .arg(&data);
+    let daemon = Process::start(&mut command);
+    tests::wait_until("somebody listens", || UnixStream::connect(&socket).is_ok());
+    let mut client = UnixStream::connect(&socket).unwrap();
+    write!(client, "OPEN t\n{}DIE\n", events(&["a"])).unwrap();
+    assert!(daemon.wait().status.success());
+    let stored = fs::read_to_string(data.join("t.jsonl")).unwrap();
+    assert_eq!(stored, events(&["a"]));
+}
+
+/// A client that runs as another user, since only that shows whom the daemon lets in.
+struct Stranger;
+
+const NOBODY: u32 = 65_534;
+
+impl Stranger {
+    /// Says something, and gives whether the daemon hung up at once.
+    fn say(tldrs: &Tldrs, text: &str) -> bool {
+        const CLIENT: &str = "import socket,sys\n\
+            s=socket.socket(socket.AF_UNIX)\n\
+            s.connect(sys.argv[1])\n\
+            s.settimeout(1)\n\
+            try:\n s.sendall(sys.argv[2].encode())\n s.shutdown(1)\n print(len(s.recv(1)))\n\
+            except OSError as e: print('hung up', e)\n";
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", CLIENT])
+            .arg(&tldrs.socket)
+            .arg(tldrs.put(text));
+        let client = command
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .current_dir("/")
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut said = String::new();
+        let mut client = client.unwrap();
+        client
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert!(client.wait().unwrap().success());
+        said.contains("hung up")
+    }
+
+    fn is_possible() -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        let has_python = Command::new("python3").arg("--version").output().is_ok();
+        if !(is_root && has_python) {
+            eprintln!("not root, or no python3: not tried");
+        }
+        is_root && has_python
+    }
+}
+
+#[test]
+fn another_user_is_let_in_only_if_that_is_allowed() {
+    if !Stranger::is_possible() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut tldrs = Tldrs::start(&lab);
+    // So that it is not the mode that keeps him out.
+    fs::set_permissions(&tldrs.socket, fs::Permissions::from_mode(0o666)).unwrap();
+    let said = format!("OPEN theirs\n{}", events(&["a"]));
+    Stranger::say(&tldrs, &said);
+    tldrs.logs("not an allowed user");
+    assert!(!tldrs.data.join("theirs.jsonl").exists());
+    tldrs.stop();
+
+    let tldrs = Tldrs::with(&lab, &["--allow-user", "65534"]);
+    Stranger::say(&tldrs, &said);
+    tldrs.stores("theirs", &events(&["a"]));
+}
+
+#[test]
+fn another_user_exports_below_the_emit_root_and_owns_it() {
+    if !Stranger::is_possible() {
+        return;
+    }
+    let lab = Lab::new();
+    let out = lab.directory("out");
+    let root = lab.directory("out/root");
+    let options = [
+        "--allow-user",
+        "nobody",
+        "--emit-root",
+        root.to_str().unwrap(),
+    ];
+    let mut tldrs = Tldrs::with(&lab, &options);
+    let said = format!(
+        "OPEN theirs\n{}EMIT_TEF @OUT@/outside.json\nEMIT_TEF @OUT@/root/inside.json\n",
+        events(&["a"])
+    );
+    Stranger::say(&tldrs, &said);
+    tldrs.exports("root/inside.json", &array(&["a"]));
+    tldrs.logs("may export below");
+    assert_eq!(
+        out.join("root/inside.json").metadata().unwrap().uid(),
+        NOBODY
+    );
+    assert!(!out.join("outside.json").exists());
+}

@@ -1,0 +1,73 @@
+//! Running on its own: the program starts itself again, under the same name, and returns when the
+//! other one is ready.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{chdir, setsid};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+/// In the environment of the one that runs in the background, which has a pipe to the other as its
+/// standard input.
+const IS_BACKGROUND: &str = "TLDRS_IN_BACKGROUND";
+
+/// What the one says to the other through the pipe.
+const READY: &[u8] = b"ready";
+
+/// Whether this is the one that runs in the background.
+#[must_use]
+pub fn is_background() -> bool {
+    std::env::var_os(IS_BACKGROUND).is_some()
+}
+
+/// Starts this program again in the background. Gives whether it became ready; if not, it has said
+/// why on standard error.
+///
+/// # Errors
+/// If it could not be started at all.
+pub fn start() -> io::Result<bool> {
+    let (pipe, child_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let again = |program: &std::ffi::OsStr| {
+        Command::new(program)
+            .arg0(&name)
+            .args(std::env::args_os().skip(1))
+            .env(IS_BACKGROUND, "1")
+            .stdin(child_end.try_clone()?)
+            .spawn()
+    };
+    // By the name that it was called by, since that is how scripts find it.
+    again(&name).or_else(|_| again(std::env::current_exe()?.as_os_str()))?;
+    drop(child_end);
+    let mut said = Vec::new();
+    File::from(pipe).read_to_end(&mut said)?;
+    Ok(said == READY)
+}
+
+/// Leaves the session and directory of the one that started it.
+///
+/// # Errors
+/// As the system says.
+pub fn leave() -> io::Result<()> {
+    // It may lead a session already, if a service manager did this before.
+    let _ = setsid();
+    chdir("/")?;
+    Ok(())
+}
+
+/// Says that it is ready, and falls silent.
+///
+/// # Errors
+/// As the system says.
+pub fn ready() -> io::Result<()> {
+    rustix::io::write(rustix::stdio::stdin(), READY)?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    Ok(())
+}

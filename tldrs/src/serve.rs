@@ -1,0 +1,155 @@
+//! The daemon until a signal, or until a client wants it to end.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use consumer::agent::Agent;
+use consumer::config::Config;
+use consumer::frontend::tldrs::arrival::Forward;
+use consumer::frontend::tldrs::{Daemon, Settings};
+use listenfd::ListenFd;
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::background;
+use crate::cli::Serve;
+
+/// Of a daemon in the background, as the reference has it.
+const BACKGROUND_UMASK: u32 = 0o027;
+
+/// Runs the daemon.
+///
+/// # Errors
+/// If it cannot start.
+pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
+    let daemonize = options.daemonize;
+    if daemonize && !background::is_background() {
+        let is_ready = background::start().context("cannot start in the background")?;
+        return Ok(if is_ready {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
+    // Paths are as seen from where it was started.
+    let settings = settings(&options)?;
+    let relay = options.relay()?;
+    if daemonize {
+        background::leave().context("cannot leave for the background")?;
+        umask(Mode::from_raw_mode(BACKGROUND_UMASK));
+    }
+    raise_file_limit();
+    let runtime = runtime()?;
+    let stop = CancellationToken::new();
+    let (daemon, uplink) = {
+        let _guard = runtime.enter();
+        stop_at_signal(stop.clone())?;
+        let (forward, uplink) = match relay {
+            None => (None, None),
+            Some(config) => {
+                let (forward, uplink) = Uplink::start(&config, &stop)?;
+                (Some(forward), Some(uplink))
+            }
+        };
+        (Daemon::start(settings, forward)?, uplink)
+    };
+    info!("ready");
+    if daemonize {
+        background::ready()?;
+    }
+    let why = runtime.block_on(daemon.run(stop.clone()));
+    info!(?why, "stopped");
+    stop.cancel();
+    if let Some(uplink) = uplink {
+        runtime.block_on(uplink.finish())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The way to a relay.
+struct Uplink {
+    agent: Agent,
+    /// Takes traces until there will be no more.
+    forwarded: JoinHandle<()>,
+}
+
+impl Uplink {
+    /// Starts it. After `stop` the relay may take what is left, but not for ever.
+    fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(Forward, Self)> {
+        let agent = Agent::start(config.uplink()?, config.room(), stop, config.stop_within());
+        let (forward, forwarded) = agent.forward(config.session.forward());
+        let forwarded = tokio::spawn(forwarded);
+        Ok((forward, Self { agent, forwarded }))
+    }
+
+    async fn finish(self) -> anyhow::Result<()> {
+        self.forwarded.await?;
+        self.agent.finish().await
+    }
+}
+
+fn settings(serve: &Serve) -> anyhow::Result<Settings> {
+    let inherited = inherited()?;
+    let mut settings = serve.options()?.settings()?;
+    if serve.socket.is_empty() && !inherited.is_empty() {
+        settings.sockets.clear();
+        settings.extra_socket = None;
+    }
+    settings.inherited = inherited;
+    Ok(settings)
+}
+
+/// Sockets on which a service manager listens for us.
+fn inherited() -> anyhow::Result<Vec<std::os::unix::net::UnixListener>> {
+    let mut passed = ListenFd::from_env();
+    let mut listeners = Vec::new();
+    for index in 0..passed.len() {
+        let listener = passed.take_unix_listener(index);
+        listeners.extend(listener.context("a socket that was passed on is none for streams")?);
+    }
+    Ok(listeners)
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Builder::new_multi_thread()
+        .thread_name("tldrs")
+        // Writing blocks when the disk does: then some other client can go on.
+        .worker_threads(cores.clamp(2, 8))
+        .enable_all()
+        .build()
+        .context("cannot start threads")
+}
+
+/// Catches signals from now on.
+fn stop_at_signal(stop: CancellationToken) -> anyhow::Result<()> {
+    let catch = |kind| signal(kind).context("cannot catch signals");
+    let mut terminate = catch(SignalKind::terminate())?;
+    let mut interrupt = catch(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(())
+}
+
+/// Clients and traces take file descriptors; the usual limit is meant for programs that would not bear
+/// more.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        warn!(%error, "limit of open files not raised");
+    }
+}

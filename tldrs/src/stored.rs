@@ -1,0 +1,224 @@
+//! Commands for traces that are stored.
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use consumer::frontend::tldrs::export::{Form, Written, write_document};
+use consumer::frontend::tldrs::files::{StoredTrace, traces};
+use consumer::frontend::tldrs::record::Record;
+use jiff::tz::TimeZone;
+use tracing::warn;
+
+use crate::cli::{Clear, Directory, GetTef, List};
+use consumer::frontend::tldrs::places;
+
+/// The newest trace goes by this name.
+const LATEST: &str = "latest";
+
+/// Prints where traces are.
+///
+/// # Errors
+/// If that is not known.
+pub fn print_directory(options: &Directory) -> anyhow::Result<ExitCode> {
+    println!("{}", directory(options)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints which traces there are.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn list(options: &List) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let listed = visible(&options.directory)?;
+    if options.long {
+        writeln!(
+            out,
+            "{:<19}  {:>12}  {:>10}  {:>7}  {:>8}  {:>7}  {:>6}  PATH",
+            "MODIFIED", "BYTES", "EVENTS", "CLIENTS", "REPAIRED", "REFUSED", "LOST"
+        )?;
+    }
+    for trace in listed {
+        let path = trace.files.events.display();
+        if options.long {
+            // It may go meanwhile.
+            match long_line(&trace) {
+                Ok(line) => writeln!(out, "{line}  {path}")?,
+                Err(error) => warn!(%path, %error, "not listed"),
+            }
+        } else {
+            writeln!(out, "{path}")?;
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes traces, and prints which.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn clear(options: &Clear) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for trace in in_own_directory(&options.directory)? {
+        let path = trace.files.events.display();
+        match remove(&trace, options.force) {
+            Ok(done) => println!("{done} {path}"),
+            Err(error) => {
+                eprintln!("tldrs: {path}: {error:#}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Writes a trace as one document.
+///
+/// # Errors
+/// If there is no such trace, or it cannot be read or written.
+pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
+    let path = find(&options.trace, &options.directory)?;
+    let mut from = File::open(&path).with_context(|| path.display().to_string())?;
+    let form = options.reader.into();
+    let written = match &options.output {
+        Some(output) => {
+            if is_same(&from, output)? {
+                bail!("{}: would replace the trace itself", output.display());
+            }
+            let mut to = File::create(output).with_context(|| output.display().to_string())?;
+            write_document(&mut from, &mut to, form)
+        }
+        None => to_stdout(&mut from, form),
+    };
+    let dropped = written.with_context(|| path.display().to_string())?.dropped;
+    if dropped > 0 {
+        eprintln!(
+            "tldrs: {}: left out {dropped} lines that are no events",
+            path.display()
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_same(file: &File, path: &Path) -> io::Result<bool> {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let file = file.metadata().map(identity)?;
+    Ok(path
+        .metadata()
+        .map(identity)
+        .is_ok_and(|other| other == file))
+}
+
+/// Whoever reads may have seen enough.
+fn to_stdout(from: &mut File, form: Form) -> io::Result<Written> {
+    match write_document(from, &mut io::stdout().lock(), form) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Written::default()),
+        written => written,
+    }
+}
+
+fn directory(options: &Directory) -> anyhow::Result<PathBuf> {
+    match &options.directory {
+        Some(directory) => Ok(directory.clone()),
+        None => places::own_directory(),
+    }
+}
+
+/// Those of the directory that was named, or of all that there usually are.
+fn visible(options: &Directory) -> anyhow::Result<Vec<StoredTrace>> {
+    let mut all = in_own_directory(options)?;
+    if options.directory.is_none() {
+        for directory in places::other_directories() {
+            all.extend(if_there(&directory)?);
+        }
+        all.sort_by(|a, b| a.files.events.as_os_str().cmp(b.files.events.as_os_str()));
+    }
+    Ok(all)
+}
+
+fn in_own_directory(options: &Directory) -> anyhow::Result<Vec<StoredTrace>> {
+    let directory = directory(options)?;
+    if options.directory.is_some() {
+        traces(&directory).with_context(|| directory.display().to_string())
+    } else {
+        // No daemon has made it yet.
+        if_there(&directory)
+    }
+}
+
+fn if_there(directory: &Path) -> anyhow::Result<Vec<StoredTrace>> {
+    match traces(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        traces => traces.with_context(|| directory.display().to_string()),
+    }
+}
+
+fn find(name: &Path, options: &Directory) -> anyhow::Result<PathBuf> {
+    if name.is_file() {
+        return Ok(name.to_owned());
+    }
+    if name == Path::new(LATEST) {
+        let newest = visible(options)?
+            .into_iter()
+            .max_by(|a, b| a.modified.cmp(&b.modified));
+        let newest = newest.context("there are no traces")?;
+        return Ok(newest.files.events);
+    }
+    match &options.directory {
+        Some(directory) if directory.join(name).is_file() => Ok(directory.join(name)),
+        _ => bail!("{}: no such trace", name.display()),
+    }
+}
+
+fn remove(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static str> {
+    match trace.lock()? {
+        Some(lock) => {
+            trace.remove(lock)?;
+            Ok("removed")
+        }
+        None if force => {
+            trace.empty()?;
+            Ok("emptied")
+        }
+        None => bail!("is being written; --force empties it"),
+    }
+}
+
+fn long_line(trace: &StoredTrace) -> io::Result<String> {
+    let record = Record::load(&trace.files.record);
+    let clients = match trace.lock()? {
+        Some(_) => 0,
+        None => record.clients,
+    };
+    let modified = jiff::Timestamp::try_from(trace.modified).unwrap_or_default();
+    let modified = modified.to_zoned(TimeZone::system());
+    Ok(format!(
+        "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>7}  {:>6}",
+        modified.strftime("%Y-%m-%d %H:%M:%S"),
+        trace.size,
+        events(&trace.files.events)?,
+        record.repaired.total(),
+        record.refused,
+        record.lost,
+    ))
+}
+
+/// The lines of a file. Not from the record: other daemons may have written to it, too.
+fn events(path: &Path) -> io::Result<u64> {
+    let mut file = BufReader::with_capacity(1 << 18, File::open(path)?);
+    let mut lines = 0;
+    loop {
+        let bytes = file.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(lines);
+        }
+        lines += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let length = bytes.len();
+        file.consume(length);
+    }
+}

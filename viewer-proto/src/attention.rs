@@ -1,0 +1,69 @@
+//! What a viewer says on its push connection: whether it waits for promises. They are what most of
+//! an idle session's news is, and nobody needs them who has nothing to show.
+
+use bytes::BufMut;
+use thiserror::Error;
+use wire::{Field, wire_enum};
+
+use crate::push::NotificationHeader;
+
+wire_enum! {
+    /// Whether a viewer waits for promises: the `until` of a [`Quiet`](crate::push::Quiet).
+    pub Attention {
+        /// It does: it holds something back until it is certain that nothing earlier comes. So it is
+        /// at first.
+        Waiting = 1,
+        /// It does not, until it says otherwise.
+        AtEase = 2,
+    }
+}
+
+/// A viewer has said what it may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the viewer has said {code}, with {size} bytes")]
+pub struct AttentionError {
+    /// What it said.
+    code: u32,
+    /// What it announced.
+    size: u32,
+}
+
+impl Attention {
+    /// Appends it as it is sent: a header with nothing behind it.
+    pub fn encode(self, to: &mut impl BufMut) {
+        NotificationHeader {
+            code: self.code(),
+            size: 0,
+        }
+        .write(to);
+    }
+}
+
+/// The relay's end of what a viewer says.
+#[derive(Debug, Default)]
+pub struct AttentionReader {
+    /// The beginning of something.
+    received: Vec<u8>,
+}
+
+impl AttentionReader {
+    /// Takes bytes as they come, however they are cut, and gives what the viewer has said last: what
+    /// it said before that is no longer so.
+    ///
+    /// # Errors
+    /// If it has said anything else. The push connection is to be closed.
+    pub fn extend(&mut self, bytes: &[u8]) -> Result<Option<Attention>, AttentionError> {
+        self.received.extend_from_slice(bytes);
+        let mut from = &self.received[..];
+        let mut last = None;
+        while let Ok(NotificationHeader { code, size }) = NotificationHeader::read(&mut from) {
+            match Attention::from_code(code) {
+                Ok(attention) if size == 0 => last = Some(attention),
+                _ => return Err(AttentionError { code, size }),
+            }
+        }
+        let taken = self.received.len() - from.len();
+        self.received.drain(..taken);
+        Ok(last)
+    }
+}
