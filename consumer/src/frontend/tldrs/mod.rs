@@ -290,9 +290,9 @@ impl Daemon {
             abort: CancellationToken::new(),
             clients,
         });
-        let helpers = TaskTracker::new();
+        let accepting = TaskTracker::new();
         for listener in listeners {
-            helpers.spawn(Arc::clone(&entrance).accept(listener));
+            accepting.spawn(Arc::clone(&entrance).accept(listener));
         }
         let beating = Arc::clone(&entrance);
         let beat = tokio::spawn(async move {
@@ -309,8 +309,8 @@ impl Daemon {
         // From now on nobody can connect; who has connected is still listened to for a moment.
         guards.iter().for_each(socket::Guard::remove);
         entrance.closed.cancel();
-        helpers.close();
-        helpers.wait().await;
+        accepting.close();
+        accepting.wait().await;
         entrance.leave().await;
         // Only now another daemon may take over.
         drop(guards);
