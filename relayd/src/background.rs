@@ -1,10 +1,13 @@
 //! Running on its own: the program starts itself again, under the same name, and returns when the
 //! other one is ready.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -31,22 +34,37 @@ pub fn is_background() -> bool {
 /// If it could not be started at all.
 pub fn start() -> io::Result<bool> {
     let (pipe, child_end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let mut arguments = std::env::args_os();
-    let name = arguments.next().unwrap_or_default();
-    let again = |program: &std::ffi::OsStr| {
-        Command::new(program)
-            .arg0(&name)
-            .args(std::env::args_os().skip(1))
-            .env(IS_BACKGROUND, "1")
-            .stdin(child_end.try_clone()?)
-            .spawn()
-    };
+    let name = std::env::args_os().next().unwrap_or_default();
     // By the name that it was called by, since that is how scripts find it.
-    again(&name).or_else(|_| again(std::env::current_exe()?.as_os_str()))?;
-    drop(child_end);
+    Command::new(this_program(&name)?)
+        .arg0(&name)
+        .args(std::env::args_os().skip(1))
+        .env(IS_BACKGROUND, "1")
+        .stdin(child_end)
+        .spawn()?;
     let mut said = Vec::new();
     File::from(pipe).read_to_end(&mut said)?;
     Ok(said == READY)
+}
+
+/// Where this program is: by the name that it was called by, if that leads here, so that the system
+/// calls the process after it too.
+fn this_program(name: &OsStr) -> io::Result<PathBuf> {
+    let real = std::env::current_exe()?;
+    let id = |path: &Path| path.metadata().map(|about| (about.dev(), about.ino())).ok();
+    let this = id(&real);
+    let named = PathBuf::from(name);
+    let candidates = if named.components().count() > 1 {
+        vec![named]
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|directory| directory.join(&named))
+            .collect()
+    };
+    let is_this = |path: &PathBuf| this.is_some() && id(path) == this;
+    let found = candidates.into_iter().find(is_this);
+    Ok(found.unwrap_or(real))
 }
 
 /// Leaves the session and directory of the one that started it.

@@ -14,4 +14,5 @@ pub mod limits;
 pub mod live;
 pub mod net;
 pub mod registry;
+pub mod service;
 pub mod store;

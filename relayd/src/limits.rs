@@ -108,3 +108,24 @@ pub const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// All connections together get so long for that.
 pub const DRAIN: Duration = Duration::from_millis(800);
+
+// What is around the relay.
+
+/// A set of threads that has not come round for so long is not well. The reference takes as long.
+pub const HEALTH_STALLED: Duration = Duration::from_secs(20);
+
+/// Whoever asks how the relay is must say so within this time: others wait for their turn.
+pub const HEALTH_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Pause after the system has refused a connection to the health socket.
+pub const HEALTH_REFUSED: Duration = Duration::from_millis(500);
+
+// Trace files.
+
+/// Smallest pool of trace files that may be asked for, as with the reference. Each thread that
+/// writes needs two at a time, and viewers theirs.
+pub const LEAST_POOL: i64 = 100;
+
+/// A trace file that nothing has been written to for so long is closed, and opened again when
+/// something is. Twice as long at most. Live streams that are busy write more often.
+pub const IDLE_FILE: Duration = Duration::from_secs(5);

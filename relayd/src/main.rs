@@ -8,6 +8,8 @@ use clap::Parser;
 use relayd::background;
 use relayd::cli::{Arguments, Mode};
 use relayd::net::{Addresses, Server};
+use relayd::service::sockets::Inherited;
+use relayd::service::{self, Service, signal_parent};
 use relayd::store::make_directory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,37 +44,52 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let inherited = Inherited::take().context("what was handed over is no port")?;
+    let (arguments, doubts) = arguments.with_files()?;
     let mode = arguments.mode();
     if mode != Mode::Foreground && !background::is_background() {
         let is_ready = background::start().context("cannot start in the background")?;
-        return Ok(if is_ready {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        });
+        if !is_ready {
+            return Ok(ExitCode::FAILURE);
+        }
+        if arguments.signals_parent() {
+            signal_parent();
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     log(arguments.log_level())?;
-    let config = arguments.config()?;
+    doubts.iter().for_each(|doubt| warn!("{doubt}"));
+    let config = arguments.config(raise_file_limit())?;
+    let doubts = &config.network.doubts;
+    doubts.iter().for_each(|doubt| warn!("{doubt}"));
     if mode != Mode::Foreground {
         background::leave().context("cannot leave for the background")?;
     }
+    let surroundings = &config.surroundings;
+    if let Some(directory) = &surroundings.working_directory {
+        service::enter(directory)?;
+    }
     make_directory(&config.output)?;
-    raise_file_limit();
-    let server = Server::start(&config)?;
+    let server = Server::start(&config, inherited)?;
     let signals = server
         .block_on(async { Signals::catch() })
         .context("cannot catch signals")?;
+    let addresses = server.addresses();
+    let service = Service::begin(surroundings, addresses, server.health())?;
     let Addresses {
         control,
         data,
         live,
-    } = server.addresses();
-    info!(%control, %data, %live, output = %config.output.display(), "listening");
+    } = addresses;
+    let (output, grouping) = (config.output.display(), config.grouping);
+    info!(%control, %data, %live, %output, by = %grouping, pool = config.pool, "listening");
     match mode {
         Mode::Foreground => background::close_stdin()?,
         Mode::Background | Mode::Daemon => background::ready(mode == Mode::Daemon)?,
     }
+    service.ready();
     server.block_on(signals.wait_for_stop());
+    service.stopping();
     server.stop();
     Ok(ExitCode::SUCCESS)
 }
@@ -96,8 +113,8 @@ fn log(level: LevelFilter) -> anyhow::Result<()> {
 }
 
 /// Streams and connections take file descriptors; the usual limit is meant for programs that would
-/// not bear more.
-fn raise_file_limit() {
+/// not bear more. Gives how many there may be.
+fn raise_file_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
@@ -106,6 +123,8 @@ fn raise_file_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         warn!(%error, "limit of open files not raised");
     }
+    // None: there is no limit.
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 struct Signals {

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,7 +20,13 @@ const PORTS: [&str; 3] = [
 
 fn relayd() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_relayd"));
-    command.env_remove("RUST_LOG").env_remove("LTTNG_HOME");
+    // So that no configuration file and no run folder of this host comes in.
+    static OWN: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().unwrap());
+    command
+        .env_remove("RUST_LOG")
+        .env_remove("LTTNG_HOME")
+        .env("HOME", OWN.path())
+        .env("LTTNG_RUNDIR", OWN.path().join("run"));
     command
 }
 
@@ -73,6 +80,7 @@ fn help_shows_examples_on_standard_output() {
             "--live-port",
             "--reorder-packets",
             "Examples:",
+            "Variables:",
             "lttng create",
         ] {
             assert!(help.contains(part), "{part}");
@@ -107,7 +115,14 @@ fn what_makes_no_sense_is_said_on_standard_error_and_exits_1() {
             &["-o", "/proc/nowhere", PORTS[0], PORTS[1], PORTS[2]],
             "/proc/nowhere",
         ),
-        (&["-b", "-d"], "cannot be used with"),
+        (&["-p", "-s"], "cannot be used with"),
+        (&["--fd-pool-size=99"], "99"),
+        (&["-o", "/tmp", "--fd-pool-size=4000000000"], "open files"),
+        (&["-f", "/no/such/file"], "/no/such/file"),
+        (
+            &["-w", "/no/such/directory"],
+            "Failed to change working directory to",
+        ),
         (&["--reorder-packets=0"], "0"),
         (&["--reorder-bytes=much"], "16k"),
         (&["-o", "/tmp", &taken], "in use"),

@@ -197,6 +197,7 @@ fn packets_under_way_when_the_control_connection_ends_are_still_taken() {
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "underway", Seek::Beginning);
     assert_eq!(by_channel(&streams)["chan_0"], stream);
     producer.send_packet(stream, 0, 100);
+    producer.settle(stream, 0);
     producer.send_index(stream, 1, index(1, 100));
     producer.control().shutdown(Shutdown::Write).unwrap();
     assert!(producer.is_hung_up());

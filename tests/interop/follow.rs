@@ -294,6 +294,33 @@ fn options() -> FollowOptions {
     FollowOptions::default()
 }
 
+/// The relay closes the files of streams in which nothing happens; then no lock says that there may be
+/// more.
+#[test]
+fn streams_whose_files_are_put_aside_have_not_ended() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut tracer = Tracer::new(&relay, "aside", 3, 0, 0);
+    let mut watcher = Watcher::new(&relay.output, options());
+    let before = relay.open_files();
+    for _ in 0..2 {
+        // The last one never has anything.
+        for stream in 0..2 {
+            tracer.packet(stream, 10);
+        }
+        tracer.beacon(0);
+        tracer.beacon(2);
+        let shown = tracer.events;
+        watcher.wait_for_events(shown - 10);
+        wait_until("the files are put aside", || relay.open_files() <= before);
+        watcher.take();
+        assert!(!watcher.has_ended);
+    }
+    let events = tracer.events;
+    tracer.end();
+    watcher.finish().is_exactly(events);
+}
+
 #[test]
 fn every_event_is_shown_once_and_in_order_while_it_is_written() {
     let lab = Lab::new();

@@ -12,20 +12,30 @@ use tests::tree::tree;
 ///
 /// `minor` is the highest protocol version that the producer is made to speak.
 fn same_tree(minor: Option<u8>, record: impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str])) {
+    same_tree_with(&[], "", minor, record);
+}
+
+/// The same, with arguments for both relays, and with a path behind the URLs.
+fn same_tree_with(
+    arguments: &[&str],
+    base_path: &str,
+    minor: Option<u8>,
+    record: impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str]),
+) {
     let lab = Lab::new();
-    let reference = Relay::start_reference(&lab);
+    let reference = Relay::start_reference_with(&lab, arguments);
     let tap = Tap::before(&reference, minor);
     let (control, data) = tap.addresses();
     let urls = [
-        format!("--ctrl-url=tcp4://{control}"),
-        format!("--data-url=tcp4://{data}"),
+        format!("--ctrl-url=tcp4://{control}{base_path}"),
+        format!("--data-url=tcp4://{data}{base_path}"),
     ];
     let daemon = SessionDaemon::start(&lab);
     record(&lab, &daemon, &[&urls[0], &urls[1]]);
     // It keeps the connections of snapshots.
     drop(daemon);
     let recording = tap.recording();
-    let ours = Relay::start(&lab);
+    let ours = Relay::start_with(&lab, arguments);
     recording.replay(&ours);
     let (want, got) = (tree(&reference.output), tree(&ours.output));
     assert_eq!(
@@ -95,6 +105,42 @@ fn of_a_producer_of_2_10() {
 #[test]
 fn of_a_producer_of_2_4() {
     same_tree(Some(4), |lab, daemon, urls| record(lab, daemon, urls, UID));
+}
+
+const BY_SESSION: &[&str] = &["--group-output-by-session"];
+
+#[test]
+fn grouped_by_session() {
+    same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
+        record(lab, daemon, urls, UID)
+    });
+}
+
+#[test]
+fn of_a_session_whose_name_has_the_date_grouped_by_session() {
+    same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
+        daemon.lttng(&[&["create"], urls].concat());
+        daemon.lttng(&["enable-event", "--userspace", "tracee:*"]);
+        daemon.lttng(&["start"]);
+        tracee::run(lab, 50, 0, "one");
+        daemon.lttng(&["destroy"]);
+    });
+}
+
+#[test]
+fn with_a_base_path_by_host_and_by_session() {
+    for arguments in [&[][..], BY_SESSION] {
+        same_tree_with(arguments, "/my/base", None, |lab, daemon, urls| {
+            record(lab, daemon, urls, UID)
+        });
+    }
+}
+
+#[test]
+fn of_a_producer_of_2_10_grouped_by_session() {
+    same_tree_with(BY_SESSION, "", Some(10), |lab, daemon, urls| {
+        record(lab, daemon, urls, UID)
+    });
 }
 
 #[test]

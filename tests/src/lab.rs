@@ -30,6 +30,10 @@ impl Lab {
         let is_root = rustix::process::getuid().is_root();
         let lab = Self { directory, is_root };
         lab.give_away(lab.path());
+        // Programs of either user share it, whoever comes first.
+        for shared in [".lttng", ".lttng/relayd"] {
+            let _ = lab.directory(shared);
+        }
         lab
     }
 

@@ -57,6 +57,12 @@ impl Relay {
         Self::start_command(lab, command, ANY_PORT)
     }
 
+    /// Ours, started by this command.
+    #[must_use]
+    pub fn start_as(lab: &Lab, command: Command) -> Self {
+        Self::start_command(lab, command, ANY_PORT)
+    }
+
     fn start_command(lab: &Lab, mut command: Command, addresses: [SocketAddr; 3]) -> Self {
         let output = lab.directory("output");
         command.arg("-v").arg("-o").arg(&output);
@@ -80,7 +86,16 @@ impl Relay {
     /// If it does not start.
     #[must_use]
     pub fn start_reference(lab: &Lab) -> Self {
-        Self::start_reference_at(lab, free_addresses())
+        Self::start_reference_with(lab, &[])
+    }
+
+    /// The reference, with more arguments.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_reference_with(lab: &Lab, arguments: &[&str]) -> Self {
+        Self::reference(lab, free_addresses(), arguments)
     }
 
     /// The reference, where another one was.
@@ -89,6 +104,10 @@ impl Relay {
     /// If it does not start.
     #[must_use]
     pub fn start_reference_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
+        Self::reference(lab, addresses, &[])
+    }
+
+    fn reference(lab: &Lab, addresses: [SocketAddr; 3], arguments: &[&str]) -> Self {
         let output = lab.directory("reference");
         let [control, data, live] = addresses;
         let url = |address: SocketAddr| format!("tcp://{address}");
@@ -96,7 +115,8 @@ impl Relay {
             lab.traced_command(peers::program("lttng-relayd"))
                 .arg("-o")
                 .arg(&output)
-                .args(["-C", &url(control), "-D", &url(data), "-L", &url(live)]),
+                .args(["-C", &url(control), "-D", &url(data), "-L", &url(live)])
+                .args(arguments),
         );
         wait_until("the reference listens", || {
             [control, data, live]
@@ -136,6 +156,12 @@ impl Relay {
         self.log()
             .iter()
             .any(|line| parts.iter().all(|part| line.contains(part)))
+    }
+
+    /// Its number as a process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Its process.
@@ -189,7 +215,12 @@ fn listening(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-fn free_addresses() -> [SocketAddr; 3] {
+/// Where nobody listens.
+///
+/// # Panics
+/// If the system has no ports left.
+#[must_use]
+pub fn free_addresses() -> [SocketAddr; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
 }

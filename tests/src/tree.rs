@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Node {
     /// Permissions.
     pub mode: u32,
-    /// What a file holds. None: a directory.
+    /// What a file holds. None: a directory, a socket.
     pub contents: Option<Vec<u8>>,
 }
 
@@ -34,8 +34,10 @@ fn collect(top: &Path, directory: &Path, nodes: &mut BTreeMap<String, Node>) {
         let contents = if metadata.is_dir() {
             collect(top, &path, nodes);
             None
-        } else {
+        } else if metadata.is_file() {
             Some(fs::read(&path).unwrap())
+        } else {
+            None
         };
         nodes.insert(name, Node { mode, contents });
     }

@@ -25,7 +25,7 @@ enum Job {
     Demo(demo::Options),
     /// Give the readers hostile input for a while (needs cargo-fuzz)
     Fuzz(fuzz::Options),
-    /// Write the man pages of all programs to target/man
+    /// Write the man pages of all programs to target/man, shell completions to target/completions
     Man,
     /// Run everything that must pass: format, lints, documentation, all tests with the real peers
     Test(test::Options),

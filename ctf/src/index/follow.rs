@@ -28,6 +28,7 @@ pub struct Follower {
     /// Known once the header is there.
     checker: Option<(Layout, Checker)>,
     beacon: Option<Timestamp>,
+    ends_in_beacon: bool,
     buffer: Vec<u8>,
 }
 
@@ -85,6 +86,7 @@ impl Follower {
             file,
             checker: None,
             beacon: None,
+            ends_in_beacon: false,
             buffer: vec![0; READ_BYTES],
         })
     }
@@ -105,6 +107,13 @@ impl Follower {
             News::None if gone => News::Gone,
             news => news,
         })
+    }
+
+    /// Whether there was a beacon at the end when it was last looked at: as long as there is, the relay
+    /// may have put the stream's files aside, and let go of their locks, to go on later.
+    #[must_use]
+    pub fn ends_in_beacon(&self) -> bool {
+        self.ends_in_beacon
     }
 
     /// Reads behind the last entry. `None` if the writer is at it.
@@ -175,11 +184,12 @@ impl Follower {
             rest = rest.get(layout.stride..).unwrap_or_default();
         }
         *checker = ahead;
+        let until = Beacon::at_front(rest).map(|beacon| beacon.until);
+        self.ends_in_beacon = until.is_some();
         if !entries.is_empty() {
             self.beacon = None;
             return Ok(News::Entries(entries));
         }
-        let until = Beacon::at_front(rest).map(|beacon| beacon.until);
         if until.is_none() || until == self.beacon {
             return Ok(News::None);
         }
@@ -203,19 +213,54 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FollowError + use<> {
     move |source| FollowError::Io { path, source }
 }
 
-/// Whether the relay still writes this data stream file: it holds an exclusive lock on it for as
-/// long as it does. If not, the entries that its index file has are all there will be.
+/// Whether the relay still writes this data stream file. If not, the entries that its index file has
+/// are all there will be.
+///
+/// It holds an exclusive lock on a file that it has open. One that it has put aside until there is more
+/// has a beacon at the end of its index file, or no index file yet, and the metadata file beside it is
+/// locked.
 ///
 /// # Errors
 /// If the file cannot be opened or locked.
 pub fn is_being_written(data: &Path) -> io::Result<bool> {
-    let file = File::open(data)?;
+    if is_locked(data)? {
+        return Ok(true);
+    }
+    let directory = data.parent().unwrap_or(data);
+    let mut index = data.file_name().unwrap_or_default().to_owned();
+    index.push(".idx");
+    let ends_in_beacon = match File::open(directory.join("index").join(index)) {
+        Ok(index) => ends_in_beacon(&index)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(error),
+    };
+    if !ends_in_beacon {
+        return Ok(false);
+    }
+    match is_locked(&directory.join("metadata")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        locked => locked,
+    }
+}
+
+fn is_locked(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
     match file.try_lock_shared() {
         // Closing lets go of it.
         Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(error),
     }
+}
+
+fn ends_in_beacon(index: &File) -> io::Result<bool> {
+    let mut tail = [0; Beacon::SIZE];
+    let length = index.metadata()?.len();
+    let Some(at) = length.checked_sub(tail.len() as u64) else {
+        return Ok(false);
+    };
+    index.read_exact_at(&mut tail, at)?;
+    Ok(Beacon::at_front(&tail).is_some())
 }
 
 #[cfg(test)]
@@ -342,5 +387,26 @@ mod tests {
         assert!(!is_being_written(&growing.path()).unwrap());
         growing.file.lock().unwrap();
         assert!(is_being_written(&growing.path()).unwrap());
+    }
+
+    #[test]
+    fn one_that_is_put_aside_is_being_written_as_long_as_its_metadata_is_locked() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("index")).unwrap();
+        let (data, index) = (at("chan_0"), at("index/chan_0.idx"));
+        File::create(&data).unwrap();
+        assert!(!is_being_written(&data).unwrap());
+        let metadata = File::create(at("metadata")).unwrap();
+        metadata.lock().unwrap();
+        assert!(is_being_written(&data).unwrap());
+        let mut bytes = file(IndexFormat::V1_1, &[entry(0)]);
+        std::fs::write(&index, &bytes).unwrap();
+        assert!(!is_being_written(&data).unwrap());
+        bytes.extend(Beacon::new(Timestamp(0)).to_bytes());
+        std::fs::write(&index, &bytes).unwrap();
+        assert!(is_being_written(&data).unwrap());
+        metadata.unlock().unwrap();
+        assert!(!is_being_written(&data).unwrap());
     }
 }

@@ -44,6 +44,8 @@ enum ChunksError {
     Pending(ChunkId),
     #[error("{0} is named by its producer: it stays where it is")]
     Named(ChunkId),
+    #[error("what {0} has may not be deleted: the relay was told so")]
+    ClearDisallowed(ChunkId),
     #[error("the producer has no chunks")]
     Chunkless,
     #[error(transparent)]
@@ -69,9 +71,10 @@ impl From<ChunksError> for Refusal {
             ChunksError::Layout(_) | ChunksError::Chunk(ChunkError::Layout(_)) => {
                 ReturnCode::NO_MEMORY
             }
-            ChunksError::Pending(_) | ChunksError::Exists(_) | ChunksError::Chunkless => {
-                ReturnCode::INVALID_PROTOCOL
-            }
+            ChunksError::Pending(_)
+            | ChunksError::Exists(_)
+            | ChunksError::ClearDisallowed(_)
+            | ChunksError::Chunkless => ReturnCode::INVALID_PROTOCOL,
             ChunksError::Stream(_) => ReturnCode::FILE_CREATION,
             ChunksError::Store(_) | ChunksError::Chunk(ChunkError::Store(_)) => ReturnCode::UNKNOWN,
         };
@@ -233,6 +236,9 @@ fn close_chunk(
         return Err(ChunksError::Pending(other.id().unwrap_or_default()));
     }
     let command = request.command.0;
+    if command == Some(CloseCommand::Delete) && !registry.settings().allows_clear {
+        return Err(ChunksError::ClearDisallowed(request.chunk));
+    }
     if chunk.is_named() && command == Some(CloseCommand::MoveToCompleted) {
         return Err(ChunksError::Named(request.chunk));
     }

@@ -63,7 +63,7 @@ impl Producer {
 
 impl Relay for Producer {
     fn clear_allowed(&self) -> bool {
-        true
+        self.registry.settings().allows_clear
     }
 
     fn create_session(

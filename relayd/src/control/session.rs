@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ctf::index::IndexFormat;
 use relay_proto::Minor;
@@ -9,7 +10,7 @@ use relay_proto::ReturnCode;
 use relay_proto::relay::{Refusal, SessionCreated};
 use relay_proto::session::CreateSession;
 use tracing::info;
-use wire::{Text, TracePath};
+use wire::{EpochSeconds, Text, TracePath};
 
 use super::{MetadataStream, SessionChunks};
 use crate::registry::Registry;
@@ -17,6 +18,7 @@ use crate::registry::session::{Identity, Session};
 use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;
+use crate::store::old_paths::OldPaths;
 
 /// A session and what only its control connection needs to know.
 #[derive(Debug)]
@@ -27,7 +29,9 @@ pub(super) struct OpenSession {
     pub(super) index_format: Option<IndexFormat>,
     /// Below the relay's output; none if the paths of streams begin there.
     pub(super) directory: Option<TracePath>,
-    /// The same, absolute.
+    /// How the paths of streams are to be understood, if they begin at the relay's output.
+    pub(super) old_paths: Option<OldPaths>,
+    /// Where it lies, absolute.
     pub(super) absolute: PathBuf,
     pub(super) chunks: SessionChunks,
     /// The stream whose metadata is being received.
@@ -47,8 +51,15 @@ pub(super) fn create(
     let fatal =
         |why: Box<dyn std::error::Error + Send + Sync>| Refusal::new(ReturnCode::FATAL, why);
     let settings = registry.settings();
-    let directory =
-        session_directory(request, &settings.time_zone).map_err(|error| fatal(error.into()))?;
+    let directory = session_directory(request, settings.grouping, &settings.time_zone)
+        .map_err(|error| fatal(error.into()))?;
+    let old_paths = match directory {
+        Some(_) => None,
+        None => Some(
+            OldPaths::new(settings.grouping, &request.name, now(), &settings.time_zone)
+                .map_err(|error| fatal(error.into()))?,
+        ),
+    };
     let recording = request.recording.as_ref();
     if recording.is_some_and(|recording| recording.daemon.is_nil()) {
         return Err(fatal("the session daemon has no number".into()));
@@ -99,9 +110,15 @@ pub(super) fn create(
         is_snapshot,
         index_format,
         directory,
+        old_paths,
         absolute,
         chunks,
         metadata: None,
     };
     Ok((open, created))
+}
+
+fn now() -> EpochSeconds {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    EpochSeconds(since.unwrap_or_default().as_secs())
 }

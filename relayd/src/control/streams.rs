@@ -62,16 +62,21 @@ pub(super) fn add(
         name: name.clone(),
         source,
     };
-    let path = TracePath::parse_rooted(&request.path)
-        .map_err(|source| named("path", &request.path, source))?;
+    let path = match &open.old_paths {
+        Some(old) => old.place(&request.path),
+        None => TracePath::parse_rooted(&request.path),
+    };
+    let path = path.map_err(|source| named("path", &request.path, source))?;
     let name = FileName::parse(&request.channel)
         .map_err(|source| named("channel name", &request.channel, source))?;
     if !open.session.has_room() {
         return Err(StreamError::TooMany.into());
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
+    let pool = Arc::clone(&registry.settings().pool);
     let stream = if request.is_metadata() {
-        let file = MetadataFile::create(path.clone(), name, chunk).map_err(StreamError::Store)?;
+        let file =
+            MetadataFile::create(pool, path.clone(), name, chunk).map_err(StreamError::Store)?;
         Stream::Metadata(Arc::new(MetadataStream::new(id, path.clone(), file)))
     } else {
         let layout = StreamLayout {
@@ -87,9 +92,9 @@ pub(super) fn add(
             .check()
             .map_err(|source| named("channel name", &request.channel, source))?;
         let has_indexes = layout.index_format.is_some();
-        let files = StreamFiles::create(layout, chunk).map_err(StreamError::Store)?;
+        let files = StreamFiles::create(layout, pool, chunk).map_err(StreamError::Store)?;
         let window = registry.settings().window;
-        let stream = Arc::new(DataStream::new(id, files, window, has_indexes));
+        let stream = DataStream::new(id, files, window, has_indexes);
         registry.add_data_stream(&open.session, Arc::clone(&stream));
         Stream::Data(stream)
     };

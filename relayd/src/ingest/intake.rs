@@ -347,6 +347,11 @@ impl Intake {
         beacon.map_or(Ok(()), |until| self.files.beacon(until))
     }
 
+    /// Closes the files that can be opened again. Gives whether all are closed.
+    pub(super) fn put_aside(&mut self) -> bool {
+        self.files.put_aside()
+    }
+
     /// Writes the entries that are due, and lets viewers see the packets.
     fn flush(&mut self) -> Result<(), IngestError> {
         while let Some(due) = self.halves.as_mut().and_then(Halves::due) {

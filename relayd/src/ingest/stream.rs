@@ -1,7 +1,7 @@
 //! One stream, as the connections know it that its packets and indexes come on: what each of them
 //! may do to it, one at a time.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use relay_proto::DataHeader;
@@ -14,6 +14,7 @@ use super::reorder::{Early, Window};
 use crate::registry::published::Published;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
+use crate::store::pool::Holder;
 use crate::store::stream_files::StreamFiles;
 
 /// A data connection, as the streams that it carries know it.
@@ -42,14 +43,18 @@ pub enum Arrival {
 impl DataStream {
     /// A stream that writes to `files`. Without indexes, bytes alone make a packet.
     #[must_use]
-    pub fn new(id: StreamId, files: StreamFiles, window: Window, has_indexes: bool) -> Self {
+    pub fn new(id: StreamId, files: StreamFiles, window: Window, has_indexes: bool) -> Arc<Self> {
         let published = Arc::new(Published::default());
+        let seat = Arc::clone(files.seat());
         let intake = Intake::new(id, Arc::clone(&published), files, window, has_indexes);
-        Self {
+        let stream = Arc::new(Self {
             id,
             published,
             intake: Mutex::new(intake),
-        }
+        });
+        let weak: Weak<dyn Holder> = Arc::<Self>::downgrade(&stream);
+        seat.belongs_to(weak);
+        stream
     }
 
     /// Its number.
@@ -196,5 +201,12 @@ impl DataStream {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.published.is_over()
+    }
+}
+
+impl Holder for DataStream {
+    fn put_aside(&self) -> bool {
+        let intake = self.intake.try_lock();
+        intake.is_some_and(|mut intake| intake.put_aside())
     }
 }

@@ -1,17 +1,20 @@
 //! A viewer's position in a stream of packets.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
+use ctf::index::Entry;
+use parking_lot::Mutex;
 use tracing::warn;
 use viewer_proto::relay::{Ahead, Next, Stream};
 use wire::{Bytes, ClassId};
 
 use super::listening::Heard;
 use crate::registry::published::{Found, Published, Run};
+use crate::store::pool::PooledFile;
 use crate::store::segment::{OpenSegment, Segment};
 
 /// A viewer's position in a stream of packets.
@@ -23,19 +26,39 @@ pub struct PacketReader {
     open: Option<Open>,
 }
 
-/// The tracefile that the position is in. It stays readable, whatever becomes of its name.
+/// The tracefile that the position is in.
 #[derive(Debug)]
 struct Open {
     segment: Arc<Segment>,
-    files: OpenSegment,
+    /// As long as there is something that the viewer may want from them, whatever becomes of their
+    /// names. Many viewers wait at the end of many streams.
+    files: Mutex<Option<OpenSegment>>,
     /// Where the last packet that the viewer was told of ends.
     given: Bytes,
+    /// The viewer has had that packet.
+    was_taken: AtomicBool,
+}
+
+impl Open {
+    /// Lets go of the files if the viewer has had what it was told of.
+    fn let_go(&self) {
+        if self.was_taken.load(Ordering::Relaxed) {
+            *self.files.lock() = None;
+        }
+    }
+
+    fn entry(&self, number: u64) -> io::Result<Entry> {
+        match &*self.files.lock() {
+            Some(files) => files.entry(number),
+            None => Err(io::Error::other("it has been let go of")),
+        }
+    }
 }
 
 /// Bytes of a tracefile.
 #[derive(Debug)]
 pub struct Packet {
-    file: Arc<File>,
+    file: Arc<PooledFile>,
     offset: Bytes,
     left: u32,
 }
@@ -51,18 +74,21 @@ impl PacketReader {
 
     /// Opens the tracefile of a run, unless it is open.
     fn open(&mut self, run: &Run) -> io::Result<Option<&mut Open>> {
-        let is_open = |open: &Open| Arc::ptr_eq(&open.segment, &run.segment);
+        let is_open =
+            |open: &Open| Arc::ptr_eq(&open.segment, &run.segment) && open.files.lock().is_some();
         if !self.open.as_ref().is_some_and(is_open) {
             let files = run.segment.open()?;
             // It may have been replaced just before it was opened by its name.
             if !self.published.holds(&run.segment) {
                 return Ok(None);
             }
-            let segment = Arc::clone(&run.segment);
+            let last = self.open.take();
+            let again = last.filter(|open| Arc::ptr_eq(&open.segment, &run.segment));
             self.open = Some(Open {
-                segment,
-                files,
-                given: Bytes(0),
+                segment: Arc::clone(&run.segment),
+                files: Mutex::new(Some(files)),
+                given: again.map_or(Bytes(0), |open| open.given),
+                was_taken: AtomicBool::new(false),
             });
         }
         Ok(self.open.as_mut())
@@ -76,14 +102,18 @@ impl Stream for PacketReader {
         loop {
             let (packet, run) = match self.published.find(self.next) {
                 Found::Packet { packet, run } => (packet, run),
-                Found::Quiet(until) => return Next::Quiet { until },
+                Found::Quiet(until) => {
+                    self.open.iter().for_each(Open::let_go);
+                    return Next::Quiet { until };
+                }
                 Found::Over => return Next::Over,
             };
             let read = self.open(&run).and_then(|open| {
                 let Some(open) = open else { return Ok(None) };
-                let entry = open.files.entry(packet - run.first)?;
+                let entry = open.entry(packet - run.first)?;
                 let len = entry.packet.packet_size.to_bytes().unwrap_or_default();
                 open.given = open.given.max(Bytes(entry.offset.0.saturating_add(len.0)));
+                open.was_taken.store(false, Ordering::Relaxed);
                 Ok(Some(entry))
             });
             match read {
@@ -119,8 +149,29 @@ impl Stream for PacketReader {
     fn packet(&self, offset: Bytes, len: u32) -> Option<Packet> {
         let open = self.open.as_ref()?;
         let end = offset.0.checked_add(u64::from(len))?;
-        (end <= open.given.0).then(|| Packet {
-            file: Arc::clone(open.files.data()),
+        if end > open.given.0 {
+            return None;
+        }
+        let mut files = open.files.lock();
+        let data = match &*files {
+            Some(files) => Arc::clone(files.data()),
+            None => {
+                // Asked for once more. By now another file may have the name.
+                let again = open.segment.open().ok()?;
+                if !self.published.holds(&open.segment) {
+                    return None;
+                }
+                Arc::clone(again.data())
+            }
+        };
+        if end == open.given.0 {
+            open.was_taken.store(true, Ordering::Relaxed);
+            if data.pool().is_full() {
+                *files = None;
+            }
+        }
+        Some(Packet {
+            file: data,
             offset,
             left: len,
         })

@@ -15,8 +15,9 @@ use tracing::{debug, warn};
 
 use super::receive::{ReceiveError, Received};
 use super::send::send;
+use crate::config::Patience;
 use crate::control::Producer;
-use crate::limits::{INTRODUCTION, REPLY_BYTES, STALLED};
+use crate::limits::{INTRODUCTION, REPLY_BYTES};
 use crate::registry::Registry;
 
 /// Room for reads: commands are short, and metadata is passed on in pieces.
@@ -37,10 +38,11 @@ pub(super) async fn serve(
     mut socket: TcpStream,
     peer: SocketAddr,
     registry: Arc<Registry>,
+    patience: Patience,
     stop: CancellationToken,
 ) {
     let mut producer = Producer::new(registry);
-    let served = converse(&mut socket, peer, &mut producer, &stop).await;
+    let served = converse(&mut socket, peer, &mut producer, patience, &stop).await;
     let session = producer.session_name();
     match &served {
         Ok(()) => debug!(%peer, session, "control connection ended"),
@@ -53,6 +55,7 @@ async fn converse(
     socket: &mut TcpStream,
     peer: SocketAddr,
     producer: &mut Producer,
+    patience: Patience,
     stop: &CancellationToken,
 ) -> Result<(), Closed> {
     let mut connection = Connection::default();
@@ -75,22 +78,23 @@ async fn converse(
         let left = input.len();
         received.keep(left);
         let is_answered = !replies.is_empty();
-        send(socket, &mut replies).await?;
+        send(socket, &mut replies, patience.unread).await?;
         failed?;
         if !needs_more {
             continue;
         }
-        let patience = if !connection.is_greeted() {
+        let wait = if !connection.is_greeted() {
             Some(INTRODUCTION)
         } else {
-            connection.in_command(received.bytes()).then_some(STALLED)
+            let in_command = connection.in_command(received.bytes());
+            in_command.then_some(patience.producer)
         };
         if !is_answered {
             // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
             // acknowledgement. With an answer it leaves anyway.
             let _ = set_tcp_quickack(&*socket, true);
         }
-        if !received.more(socket, patience, stop).await? {
+        if !received.more(socket, wait, stop).await? {
             return Ok(());
         }
     }

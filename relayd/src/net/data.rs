@@ -9,14 +9,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::receive::Received;
+use crate::config::Patience;
 use crate::ingest::DataConnection;
-use crate::limits::{MOST_RECEIVED_BYTES, STALLED};
+use crate::limits::MOST_RECEIVED_BYTES;
 use crate::registry::Registry;
 
 pub(super) async fn serve(
     mut socket: TcpStream,
     peer: SocketAddr,
     registry: Arc<Registry>,
+    patience: Patience,
     stop: CancellationToken,
 ) {
     let mut connection = DataConnection::new(registry);
@@ -25,7 +27,7 @@ pub(super) async fn serve(
     loop {
         let is_inside = decoder.in_packet() || !received.bytes().is_empty();
         match received
-            .more(&mut socket, is_inside.then_some(STALLED), &stop)
+            .more(&mut socket, is_inside.then_some(patience.producer), &stop)
             .await
         {
             Ok(true) => {}

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use crate::limits::{BACKLOG, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MOST_CONNECTIONS};
+use crate::config::KeepAlive;
+use crate::limits::{BACKLOG, MOST_CONNECTIONS};
 
 /// Pause after the system has refused a connection for want of file descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -23,11 +24,16 @@ pub(super) struct Listener {
     port: &'static str,
     address: SocketAddr,
     listener: TcpListener,
+    keep_alive: Option<KeepAlive>,
 }
 
 impl Listener {
     /// Listens. To be called on the threads that will accept.
-    pub(super) fn bind(port: &'static str, address: SocketAddr) -> io::Result<Self> {
+    pub(super) fn bind(
+        port: &'static str,
+        address: SocketAddr,
+        keep_alive: Option<KeepAlive>,
+    ) -> io::Result<Self> {
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()
         } else {
@@ -36,11 +42,30 @@ impl Listener {
         // So that a relay can be started again at once.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        let listener = socket.listen(BACKLOG)?;
+        Self::on(port, socket.listen(BACKLOG)?, keep_alive)
+    }
+
+    /// Goes on with a port that somebody else has bound. To be called on the threads that will
+    /// accept.
+    pub(super) fn inherit(
+        port: &'static str,
+        bound: std::net::TcpListener,
+        keep_alive: Option<KeepAlive>,
+    ) -> io::Result<Self> {
+        bound.set_nonblocking(true)?;
+        Self::on(port, TcpListener::from_std(bound)?, keep_alive)
+    }
+
+    fn on(
+        port: &'static str,
+        listener: TcpListener,
+        keep_alive: Option<KeepAlive>,
+    ) -> io::Result<Self> {
         Ok(Self {
             port,
             address: listener.local_addr()?,
             listener,
+            keep_alive,
         })
     }
 
@@ -73,7 +98,7 @@ impl Listener {
                 warn!(port = self.port, %peer, most = MOST_CONNECTIONS, "connection refused: too many");
                 continue;
             };
-            if let Err(error) = prepare(&socket) {
+            if let Err(error) = prepare(&socket, self.keep_alive) {
                 debug!(port = self.port, %peer, %error, "connection lost at once");
                 continue;
             }
@@ -87,10 +112,24 @@ impl Listener {
 }
 
 /// Replies leave at once; a peer that has vanished is noticed, and NATs on the way keep their state.
-fn prepare(socket: &TcpStream) -> io::Result<()> {
+fn prepare(socket: &TcpStream, keep_alive: Option<KeepAlive>) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_socket_keepalive(socket, keep_alive.is_some())?;
+    let Some(keep_alive) = keep_alive else {
+        return Ok(());
+    };
+    if let Some(idle) = keep_alive.idle {
+        sockopt::set_tcp_keepidle(socket, idle)?;
+    }
+    if let Some(interval) = keep_alive.interval {
+        sockopt::set_tcp_keepintvl(socket, interval)?;
+    }
+    if let Some(probes) = keep_alive.probes {
+        sockopt::set_tcp_keepcnt(socket, probes)?;
+    }
+    if let Some(abort) = keep_alive.abort {
+        let milliseconds = u32::try_from(abort.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, milliseconds)?;
+    }
     Ok(())
 }

@@ -15,7 +15,8 @@ use wire::ViewerId;
 use super::push::{Push, Viewers};
 use super::receive::{ReceiveError, Received};
 use super::send::send;
-use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES, STALLED_VIEWER};
+use crate::config::Patience;
+use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES};
 use crate::live::{Packet, View};
 use crate::registry::Registry;
 
@@ -40,9 +41,10 @@ pub(super) async fn serve(
     peer: SocketAddr,
     registry: Arc<Registry>,
     viewers: Arc<Viewers>,
+    patience: Patience,
 ) {
     let mut push = Push::new(Arc::clone(&viewers));
-    match converse(&mut socket, &View::new(registry), &mut push).await {
+    match converse(&mut socket, &View::new(registry), &mut push, patience).await {
         Ok(End::HungUp) => debug!(%peer, "viewer's connection ended"),
         Ok(End::Push(viewer)) => {
             drop(push);
@@ -62,7 +64,12 @@ enum End {
     Push(ViewerId),
 }
 
-async fn converse(socket: &mut TcpStream, view: &View, push: &mut Push) -> Result<End, Closed> {
+async fn converse(
+    socket: &mut TcpStream,
+    view: &View,
+    push: &mut Push,
+    patience: Patience,
+) -> Result<End, Closed> {
     let mut connection = Connection::default();
     let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
@@ -84,24 +91,23 @@ async fn converse(socket: &mut TcpStream, view: &View, push: &mut Push) -> Resul
         received.keep(left);
         push.set_viewer(connection.viewer());
         if let Ok(Some(packet)) = &mut outcome {
-            send_packet(socket, packet, &mut replies).await?;
+            send_packet(socket, packet, &mut replies, patience).await?;
         }
-        send(socket, &mut replies).await?;
+        send(socket, &mut replies, patience.unread).await?;
         outcome?;
         if !needs_more {
             continue;
         }
-        let patience = if !connection.is_greeted() {
+        let wait = if !connection.is_greeted() {
             Some(INTRODUCTION)
         } else {
-            connection
-                .in_command(received.bytes())
-                .then_some(STALLED_VIEWER)
+            let in_command = connection.in_command(received.bytes());
+            in_command.then_some(patience.viewer)
         };
         let has_more = tokio::select! {
             biased;
             never = push.serve(&mut connection, view) => match never {},
-            has_more = received.more(socket, patience, &never) => has_more?,
+            has_more = received.more(socket, wait, &never) => has_more?,
         };
         if !has_more {
             return Ok(End::HungUp);
@@ -114,10 +120,11 @@ async fn send_packet(
     socket: &mut TcpStream,
     packet: &mut Packet,
     replies: &mut BytesMut,
+    patience: Patience,
 ) -> Result<(), Closed> {
     while packet.left() > 0 {
         if replies.len() >= SENT_BYTES {
-            send(socket, replies).await?;
+            send(socket, replies, patience.unread).await?;
         }
         packet.read(SENT_BYTES, replies).map_err(Closed::Packet)?;
     }

@@ -13,7 +13,7 @@ mod receive;
 mod send;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::config::{Config, Endpoint, EndpointError};
+use crate::config::{Config, Endpoint, EndpointError, Patience};
 use crate::limits::DRAIN;
 use crate::registry::{Registry, Settings};
+use crate::service::health::{Health, Side};
+use crate::service::sockets::Inherited;
+use crate::store::pool::Pool;
 use listen::Listener;
 use push::Viewers;
 
@@ -40,6 +43,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub struct Server {
     addresses: Addresses,
     registry: Arc<Registry>,
+    health: Arc<Health>,
     producers: Runtime,
     viewers: Runtime,
     connections: TaskTracker,
@@ -86,24 +90,32 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Starts a relay. When this returns, all three ports accept.
+    /// Starts a relay. When this returns, all three ports accept: those that were `inherited`, and the
+    /// others where `config` says.
     ///
     /// # Errors
     /// If a port cannot be listened on.
-    pub fn start(config: &Config) -> Result<Self, StartError> {
+    pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
         let producers = threads("ingest")?;
         let viewers = threads("live")?;
-        let on = |runtime: &Runtime, port, endpoint: &Endpoint| {
-            let address = endpoint.resolve().map_err(|source| {
-                let endpoint = endpoint.clone();
-                StartError::Endpoint {
-                    port,
-                    endpoint,
-                    source,
-                }
-            })?;
+        let keep_alive = config.network.keep_alive;
+        let on = |runtime: &Runtime, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
             let _guard = runtime.enter();
-            Listener::bind(port, address).map_err(|source| {
+            let listener = match bound {
+                Some(bound) => Listener::inherit(port, bound, keep_alive),
+                None => {
+                    let address = endpoint.resolve().map_err(|source| {
+                        let endpoint = endpoint.clone();
+                        StartError::Endpoint {
+                            port,
+                            endpoint,
+                            source,
+                        }
+                    })?;
+                    Listener::bind(port, address, keep_alive)
+                }
+            };
+            listener.map_err(|source| {
                 let endpoint = endpoint.clone();
                 StartError::Listen {
                     port,
@@ -112,9 +124,9 @@ impl Server {
                 }
             })
         };
-        let control = on(&producers, "control", &config.control)?;
-        let data = on(&producers, "data", &config.data)?;
-        let live = on(&viewers, "viewers", &config.live)?;
+        let control = on(&producers, "control", &config.control, inherited.control)?;
+        let data = on(&producers, "data", &config.data, inherited.data)?;
+        let live = on(&viewers, "viewers", &config.live, inherited.live)?;
         let addresses = Addresses {
             control: control.address(),
             data: data.address(),
@@ -122,21 +134,29 @@ impl Server {
         };
         let registry = Registry::new(Settings {
             output: config.output.clone(),
+            grouping: config.grouping,
+            allows_clear: config.allows_clear,
             window: config.window,
             time_zone: config.time_zone.clone(),
+            pool: Pool::new(config.pool),
         });
-        let connections = TaskTracker::new();
-        let stop = CancellationToken::new();
         let server = Self {
             addresses,
             registry,
+            health: Arc::new(Health::new(Instant::now())),
             producers,
             viewers,
-            connections,
-            stop,
+            connections: TaskTracker::new(),
+            stop: CancellationToken::new(),
         };
-        server.serve(control, data, live);
+        server.serve(config.network.patience, control, data, live);
         Ok(server)
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     /// Where it listens.
@@ -167,51 +187,67 @@ impl Server {
         self.viewers.shutdown_background();
     }
 
-    fn serve(&self, control: Listener, data: Listener, live: Listener) {
-        let registry = || Arc::clone(&self.registry);
-        let stop = || self.stop.clone();
-        let (serve_registry, serve_stop) = (registry(), stop());
-        self.producers.spawn(control.accept(
-            stop(),
+    fn serve(&self, patience: Patience, control: Listener, data: Listener, live: Listener) {
+        let (registry, stop) = (Arc::clone(&self.registry), self.stop.clone());
+        let accepting = control.accept(
+            self.stop.clone(),
             self.connections.clone(),
             move |socket, peer| {
-                control::serve(
-                    socket,
-                    peer,
-                    Arc::clone(&serve_registry),
-                    serve_stop.clone(),
-                )
+                control::serve(socket, peer, Arc::clone(&registry), patience, stop.clone())
             },
-        ));
-        let (serve_registry, serve_stop) = (registry(), stop());
-        self.producers.spawn(
-            data.accept(stop(), self.connections.clone(), move |socket, peer| {
-                data::serve(
-                    socket,
-                    peer,
-                    Arc::clone(&serve_registry),
-                    serve_stop.clone(),
-                )
-            }),
         );
-        let serve_registry = registry();
+        self.listen(&self.producers, |health| &health.producers, accepting);
+        let (registry, stop) = (Arc::clone(&self.registry), self.stop.clone());
+        let accepting = data.accept(
+            self.stop.clone(),
+            self.connections.clone(),
+            move |socket, peer| {
+                data::serve(socket, peer, Arc::clone(&registry), patience, stop.clone())
+            },
+        );
+        self.listen(&self.producers, |health| &health.producers, accepting);
+        let registry = Arc::clone(&self.registry);
         let viewers = Arc::<Viewers>::default();
         // Viewers are not waited for when the relay stops.
-        self.viewers.spawn(
-            live.accept(stop(), TaskTracker::new(), move |socket, peer| {
-                let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
-                live::serve(socket, peer, registry, viewers)
-            }),
+        let accepting = live.accept(
+            self.stop.clone(),
+            TaskTracker::new(),
+            move |socket, peer| {
+                let (registry, viewers) = (Arc::clone(&registry), Arc::clone(&viewers));
+                live::serve(socket, peer, registry, viewers, patience)
+            },
         );
-        self.producers.spawn(tick(registry()));
+        self.listen(&self.viewers, |health| &health.viewers, accepting);
+        let (registry, health) = (Arc::clone(&self.registry), Arc::clone(&self.health));
+        self.producers.spawn(every_tick(move |now| {
+            registry.tick(now);
+            health.producers.beat(now);
+        }));
+        let health = Arc::clone(&self.health);
+        self.viewers
+            .spawn(every_tick(move |now| health.viewers.beat(now)));
+    }
+
+    /// Accepts, on threads whose health is that of `side`.
+    fn listen(
+        &self,
+        on: &Runtime,
+        side: fn(&Health) -> &Side,
+        accepting: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let health = Arc::clone(&self.health);
+        on.spawn(async move {
+            let _listening = side(&health).listening();
+            accepting.await;
+        });
     }
 }
 
-async fn tick(registry: Arc<Registry>) {
+async fn every_tick(mut then: impl FnMut(Instant)) {
     let mut interval = tokio::time::interval(TICK);
     loop {
         interval.tick().await;
-        registry.tick(Instant::now());
+        then(Instant::now());
     }
 }
 

@@ -16,7 +16,7 @@ use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
 pub(super) enum ReceiveError {
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
-    #[error("nothing came for {} seconds in the middle of what had begun", .0.as_secs())]
+    #[error("nothing came for {} seconds in the middle of what had begun", .0.as_secs_f32())]
     Stalled(Duration),
 }
 

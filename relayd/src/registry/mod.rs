@@ -26,6 +26,8 @@ use crate::ingest::DataStream;
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
 use crate::limits::LINGER;
+use crate::store::layout::Grouping;
+use crate::store::pool::Pool;
 use news::{Ear, Ears};
 use recording::Recordings;
 use session::Session;
@@ -35,10 +37,16 @@ use session::Session;
 pub struct Settings {
     /// Below this lies everything that is written.
     pub output: PathBuf,
+    /// What directories of sessions are put together by.
+    pub grouping: Grouping,
+    /// Whether what has been recorded may be deleted at a producer's word.
+    pub allows_clear: bool,
     /// How long a missing packet is waited for.
     pub window: Window,
     /// For times in names.
     pub time_zone: TimeZone,
+    /// What bounds the trace files that are open.
+    pub pool: Arc<Pool>,
 }
 
 /// All sessions and streams.
@@ -188,12 +196,13 @@ impl Registry {
         }
     }
 
-    /// To be called every now and then: writes beacons, ends sessions that have waited for long
+    /// To be called every now and then: writes beacons, closes files that nothing is written to, ends sessions that have waited for long
     /// enough.
     pub fn tick(&self, now: Instant) {
         for session in self.sessions() {
             session.write_beacons();
         }
+        self.settings.pool.close_idle(now);
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
             if session.has_data_connection() {

@@ -2,7 +2,6 @@
 //! came after them. A viewer's position is a number here and costs the stream nothing.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -12,6 +11,7 @@ use wire::{Bytes, ClassId, Timestamp};
 use super::news::{Ear, Ears};
 use crate::limits::MOST_TRACEFILES;
 use crate::store::chunk::Chunk;
+use crate::store::pool::PooledFile;
 use crate::store::segment::Segment;
 
 /// The packets of a stream, counted from 0 for as long as it lives.
@@ -218,7 +218,7 @@ pub struct PublishedMetadata {
 
 #[derive(Debug, Default)]
 struct MetadataState {
-    file: Option<Arc<File>>,
+    file: Option<Arc<PooledFile>>,
     /// So much of the file came in whole pieces.
     received: Bytes,
     is_over: bool,
@@ -227,7 +227,7 @@ struct MetadataState {
 
 impl PublishedMetadata {
     /// The file is so long now, with a whole piece at its end.
-    pub fn received(&self, file: &Arc<File>, received: Bytes) {
+    pub fn received(&self, file: &Arc<PooledFile>, received: Bytes) {
         let mut state = self.state.lock();
         state.file = Some(Arc::clone(file));
         state.received = received;
@@ -266,7 +266,7 @@ impl PublishedMetadata {
 
     /// The file, if it has something from `sent` on, and where that ends.
     #[must_use]
-    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<File>, Bytes)> {
+    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<PooledFile>, Bytes)> {
         let state = self.state.lock();
         let file = state.file.as_ref().filter(|_| state.received > sent)?;
         Some((Arc::clone(file), state.received))

@@ -18,6 +18,7 @@ use tracing::error;
 use wire::{ChunkId, EpochSeconds, FileName};
 
 use super::layout::{LayoutError, chunk_date};
+use super::pool::Pool;
 use super::{StoreError, create_file, make_directory};
 
 /// Where chunks wait while their successor is made, and the successor while it is.
@@ -152,7 +153,12 @@ impl Chunk {
     ///
     /// # Errors
     /// If it cannot be made, or another stream is writing the file of that name.
-    pub fn create_file(&self, directory: &Path, name: &FileName) -> Result<File, StoreError> {
+    pub fn create_file(
+        &self,
+        pool: &Pool,
+        directory: &Path,
+        name: &FileName,
+    ) -> Result<File, StoreError> {
         let mut state = self.state.write();
         if let Some(top) = directory.components().next()
             && !state.tops.contains(top.as_os_str())
@@ -161,7 +167,7 @@ impl Chunk {
         }
         let directory = self.path(&state, &state.place).join(directory);
         make_directory(&directory)?;
-        create_file(&directory.join(name))
+        create_file(&directory.join(name), pool)
     }
 
     /// Opens a file in it to write on.

@@ -11,12 +11,18 @@ use std::sync::Arc;
 use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
 use wire::Timestamp;
 
+use super::pool::{Claim, PooledFile};
 use crate::limits::{LOCK_PAUSE, LOCK_TRIES};
+
+/// What a beacon says that promises nothing.
+const NO_PROMISE: Timestamp = Timestamp(0);
 
 /// An index file being written.
 #[derive(Debug)]
 pub struct IndexFile {
-    file: Arc<File>,
+    /// None: it is put aside.
+    file: Option<Arc<PooledFile>>,
+    claim: Claim,
     format: IndexFormat,
     entries: u64,
     /// Whether a beacon stands behind the entries.
@@ -30,35 +36,51 @@ impl IndexFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn begin(file: File, format: IndexFormat) -> io::Result<Self> {
+    pub fn begin(file: Arc<PooledFile>, format: IndexFormat) -> io::Result<Self> {
         file.write_all_at(&format.header_bytes(), 0)?;
-        let (file, has_beacon) = (Arc::new(file), false);
         Ok(Self {
-            file,
+            claim: file.pool().claim(&file)?,
+            file: Some(file),
             format,
             entries: 0,
-            has_beacon,
+            has_beacon: false,
             is_held_up: false,
         })
     }
 
-    /// Goes on with a file in which there is only a beacon so far.
+    /// The file, for readers. None: it is put aside.
     #[must_use]
-    pub fn resume(file: File, format: IndexFormat) -> Self {
-        let (file, has_beacon) = (Arc::new(file), true);
-        Self {
-            file,
-            format,
-            entries: 0,
-            has_beacon,
-            is_held_up: false,
-        }
+    pub fn file(&self) -> Option<&Arc<PooledFile>> {
+        self.file.as_ref()
     }
 
-    /// The file, for readers.
+    /// Closes it until it is [resumed](Self::resume), with a beacon at its end, which says to those who
+    /// follow it that there may be more.
+    ///
+    /// # Errors
+    /// As the system says. It is not closed then.
+    pub fn put_aside(&mut self) -> io::Result<()> {
+        if self.file.is_some() && !self.has_beacon {
+            self.beacon(NO_PROMISE)?;
+        }
+        self.file = None;
+        Ok(())
+    }
+
+    /// Goes on after it was put aside.
+    ///
+    /// # Errors
+    /// If it is not the same file any more.
+    pub fn resume(&mut self, file: Arc<PooledFile>) -> io::Result<()> {
+        self.claim.check(&file)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Whether a beacon stands behind the entries.
     #[must_use]
-    pub fn file(&self) -> &Arc<File> {
-        &self.file
+    pub fn has_beacon(&self) -> bool {
+        self.has_beacon
     }
 
     /// Appends an entry. The packet that it points at must be whole.
@@ -104,25 +126,28 @@ impl IndexFile {
 
     /// Calls `write` with the end of the entries while no reader holds the lock.
     fn locked(&mut self, write: impl FnOnce(&File, u64) -> io::Result<()>) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Err(io::Error::other("it is put aside"));
+        };
         let end = self.format.position(self.entries);
-        let locked = self.lock();
-        let written = write(&self.file, end);
+        let locked = lock(file, self.is_held_up);
+        self.is_held_up = !locked;
+        let written = write(file, end);
         if locked {
-            self.file.unlock()?;
+            file.unlock()?;
         }
         written
     }
+}
 
-    fn lock(&mut self) -> bool {
-        let tries = if self.is_held_up { 0 } else { LOCK_TRIES };
-        let locked = self.file.try_lock().is_ok()
-            || (0..tries).any(|_| {
-                std::thread::sleep(LOCK_PAUSE);
-                self.file.try_lock().is_ok()
-            });
-        self.is_held_up = !locked;
-        locked
-    }
+/// Gives whether it could be locked before readers were waited for long enough.
+fn lock(file: &File, was_held_up: bool) -> bool {
+    let tries = if was_held_up { 0 } else { LOCK_TRIES };
+    file.try_lock().is_ok()
+        || (0..tries).any(|_| {
+            std::thread::sleep(LOCK_PAUSE);
+            file.try_lock().is_ok()
+        })
 }
 
 /// Reads the entry with this number, counted from 0.
@@ -141,7 +166,16 @@ mod tests {
     use ctf::index::{Follower, News};
     use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 
+    use super::super::pool::Pool;
     use super::*;
+
+    fn pooled(open: impl Fn() -> io::Result<File>) -> Arc<PooledFile> {
+        Pool::new(9).open(open).unwrap()
+    }
+
+    fn begun(format: IndexFormat) -> IndexFile {
+        IndexFile::begin(pooled(tempfile::tempfile), format).unwrap()
+    }
 
     fn entry(number: u64) -> Entry {
         Entry {
@@ -160,8 +194,9 @@ mod tests {
     }
 
     fn contents(index: &IndexFile) -> Vec<u8> {
-        let mut bytes = vec![0; usize::try_from(index.file().metadata().unwrap().len()).unwrap()];
-        index.file().read_exact_at(&mut bytes, 0).unwrap();
+        let file = index.file().unwrap();
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
 
@@ -174,33 +209,33 @@ mod tests {
 
     #[test]
     fn an_entry_is_what_lttng_relayd_writes() {
-        let mut index = IndexFile::begin(tempfile::tempfile().unwrap(), IndexFormat::V1_1).unwrap();
+        let mut index = begun(IndexFormat::V1_1);
         index.append(&entry(0)).unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
         index.append(&entry(1)).unwrap();
         for number in 0..2 {
-            let read = read_entry(index.file(), IndexFormat::V1_1, number).unwrap();
+            let read = read_entry(index.file().unwrap(), IndexFormat::V1_1, number).unwrap();
             assert_eq!(read, entry(number));
         }
-        assert!(read_entry(index.file(), IndexFormat::V1_1, 2).is_err());
+        assert!(read_entry(index.file().unwrap(), IndexFormat::V1_1, 2).is_err());
     }
 
     #[test]
     fn an_old_entry_knows_neither_instance_nor_packet() {
-        let mut index = IndexFile::begin(tempfile::tempfile().unwrap(), IndexFormat::V1_0).unwrap();
+        let mut index = begun(IndexFormat::V1_0);
         index.append(&entry(0)).unwrap();
         assert_eq!(contents(&index).len(), 16 + 56);
         assert_eq!(
             contents(&index)[..16],
             [0xc1, 0xf1, 0xdc, 0xc1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 56]
         );
-        let read = read_entry(index.file(), IndexFormat::V1_0, 0).unwrap();
+        let read = read_entry(index.file().unwrap(), IndexFormat::V1_0, 0).unwrap();
         assert_eq!((read.packet.instance, read.packet.packet_seq), (None, None));
     }
 
     #[test]
     fn a_beacon_stands_behind_the_entries_and_leaves_no_trace() {
-        let mut index = IndexFile::begin(tempfile::tempfile().unwrap(), IndexFormat::V1_1).unwrap();
+        let mut index = begun(IndexFormat::V1_1);
         index.append(&entry(0)).unwrap();
         let before = contents(&index);
         for until in [7, 8] {
@@ -220,11 +255,32 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_put_aside_ends_in_a_beacon_and_goes_on() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let open = || pooled(|| named.reopen());
+        let mut index = IndexFile::begin(open(), IndexFormat::V1_1).unwrap();
+        index.append(&entry(0)).unwrap();
+        index.put_aside().unwrap();
+        assert!(index.append(&entry(1)).is_err());
+        let mut follower = Follower::open(named.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
+        assert_eq!(follower.poll().unwrap(), News::Beacon(NO_PROMISE));
+        assert!(index.resume(pooled(tempfile::tempfile)).is_err());
+        index.resume(open()).unwrap();
+        index.append(&entry(1)).unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
+        // A true one is left as it is.
+        index.beacon(Timestamp(7)).unwrap();
+        index.put_aside().unwrap();
+        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(7)));
+    }
+
+    #[test]
     fn a_follower_is_given_what_is_written_in_order() {
         let named = tempfile::NamedTempFile::new().unwrap();
         let mut follower = Follower::open(named.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), News::None);
-        let mut index = IndexFile::begin(named.reopen().unwrap(), IndexFormat::V1_1).unwrap();
+        let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
@@ -240,7 +296,7 @@ mod tests {
     #[test]
     fn a_reader_that_keeps_the_lock_does_not_stop_the_writer() {
         let named = tempfile::NamedTempFile::new().unwrap();
-        let mut index = IndexFile::begin(named.reopen().unwrap(), IndexFormat::V1_1).unwrap();
+        let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
         index.append(&entry(0)).unwrap();

@@ -1,5 +1,7 @@
 //! Which directory a session gets, and how times are written in names.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use relay_proto::session::CreateSession;
@@ -38,15 +40,36 @@ pub enum LayoutError {
     Unnamed,
 }
 
-/// Directory of a session below the relay's output: `HOST/SESSION-DATE`, or `HOST/BASE` if the user
-/// gave a base path.
+/// What the directories of sessions are put together by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// `HOST/SESSION-DATE`.
+    #[default]
+    ByHost,
+    /// `SESSION/HOST-DATE`.
+    BySession,
+}
+
+impl fmt::Display for Grouping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ByHost => "host",
+            Self::BySession => "session",
+        })
+    }
+}
+
+/// Directory of a session below the relay's output. With a base path that the user gave, that comes
+/// after the host; by host it then takes the place of session and date.
 ///
-/// `None` from producers before 2.11: they put host and session into the path of every stream.
+/// `None` from producers before 2.11: they put host and session into the path of every stream
+/// ([`OldPaths`](super::old_paths::OldPaths)).
 ///
 /// # Errors
 /// If the names may not become a directory.
 pub fn session_directory(
     session: &CreateSession,
+    grouping: Grouping,
     time_zone: &TimeZone,
 ) -> Result<Option<TracePath>, LayoutError> {
     if session.name.is_empty() && session.recording.is_none() {
@@ -57,36 +80,38 @@ pub fn session_directory(
     let Some(recording) = &session.recording else {
         return Ok(None);
     };
-    let below_host = if !session.base_path.is_empty() {
-        path("base path", &session.base_path)?
-    } else if recording.name_has_date {
-        name.into()
-    } else {
+    let dated = |what, name: &FileName| {
         let suffix = format!("-{}", date(recording.created, time_zone)?);
-        let dated = name
-            .with_suffix(&suffix)
+        name.with_suffix(&suffix)
             .map_err(|source| LayoutError::Name {
-                what: "session name",
-                name: session.name.clone(),
+                what,
+                name: Text::from(name.to_string().as_str()),
                 source,
-            })?;
-        dated.into()
+            })
     };
-    let joined = path(
-        "session directory",
-        &Text::from(format!("{host}/{below_host}").as_str()),
-    )?;
-    if joined.len() >= PATH_LIMIT {
+    let has_base = !session.base_path.is_empty();
+    if has_base {
+        path("base path", &session.base_path)?;
+    }
+    let base = &session.base_path;
+    let directory = match grouping {
+        Grouping::ByHost if has_base => format!("{host}/{base}"),
+        Grouping::ByHost if recording.name_has_date => format!("{host}/{name}"),
+        Grouping::ByHost => format!("{host}/{}", dated("session name", &name)?),
+        Grouping::BySession => format!("{name}/{}/{base}", dated("host name", &host)?),
+    };
+    let directory = path("session directory", &Text::from(directory.as_str()))?;
+    if directory.len() >= PATH_LIMIT {
         let source = NameError::TooLong {
             most: PATH_LIMIT - 1,
         };
         return Err(LayoutError::Name {
             what: "session directory",
-            name: joined.to_text(),
+            name: directory.to_text(),
             source,
         });
     }
-    Ok(Some(joined))
+    Ok(Some(directory))
 }
 
 fn visible_name(what: &'static str, name: &Text) -> Result<FileName, LayoutError> {
@@ -163,7 +188,11 @@ mod tests {
     }
 
     fn directory(session: &CreateSession) -> Result<String, String> {
-        session_directory(session, &TimeZone::UTC)
+        grouped(session, Grouping::ByHost)
+    }
+
+    fn grouped(session: &CreateSession, grouping: Grouping) -> Result<String, String> {
+        session_directory(session, grouping, &TimeZone::UTC)
             .map(|path| path.unwrap().to_string())
             .map_err(|error| error.to_string())
     }
@@ -183,6 +212,26 @@ mod tests {
             directory(&automatic).unwrap(),
             "tracehost/auto-20261120-213911"
         );
+    }
+
+    #[test]
+    fn a_host_lies_below_its_session_if_so_grouped() {
+        let by_session = |session| grouped(session, Grouping::BySession).unwrap();
+        let plain = session("livesess", "tracehost", "");
+        assert_eq!(by_session(&plain), "livesess/tracehost-20261120-213831");
+        let based = session("regen", "tracehost", "my/base");
+        assert_eq!(
+            by_session(&based),
+            "regen/tracehost-20261120-213831/my/base"
+        );
+        let mut automatic = session("auto-20261120-213911", "tracehost", "");
+        automatic.recording.as_mut().unwrap().name_has_date = true;
+        assert_eq!(
+            by_session(&automatic),
+            "auto-20261120-213911/tracehost-20261120-213831"
+        );
+        let long = session("name", &"x".repeat(250), "");
+        assert!(grouped(&long, Grouping::BySession).is_err());
     }
 
     #[test]
@@ -208,10 +257,12 @@ mod tests {
             ("name", "host", "/etc"),
             ("name", "host", "../other"),
         ] {
-            assert!(
-                directory(&session(name, host, base)).is_err(),
-                "{name:?} {host:?} {base:?}"
-            );
+            for grouping in [Grouping::ByHost, Grouping::BySession] {
+                assert!(
+                    grouped(&session(name, host, base), grouping).is_err(),
+                    "{name:?} {host:?} {base:?}"
+                );
+            }
         }
         let long = "x".repeat(250);
         assert!(directory(&session(&long, "host", "")).is_err());

@@ -1,6 +1,5 @@
 //! The metadata file of a trace. What a producer sends in one piece is in it whole or not at all.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +8,15 @@ use wire::{Bytes, FileName, TracePath};
 
 use super::StoreError;
 use super::chunk::Holding;
+use super::pool::{Pool, PooledFile};
 use super::tracefile::Tracefile;
 
 /// The metadata file of a trace. In no chunk, there is none to write to.
+///
+/// It is never put aside: its lock says that the streams beside it may go on.
 #[derive(Debug)]
 pub struct MetadataFile {
+    pool: Arc<Pool>,
     directory: TracePath,
     name: FileName,
     open: Option<(Holding, Tracefile)>,
@@ -25,11 +28,13 @@ impl MetadataFile {
     /// # Errors
     /// If it cannot be made.
     pub fn create(
+        pool: Arc<Pool>,
         directory: TracePath,
         name: FileName,
         chunk: Holding,
     ) -> Result<Self, StoreError> {
         let mut file = Self {
+            pool,
             directory,
             name,
             open: None,
@@ -45,8 +50,11 @@ impl MetadataFile {
     /// If it cannot be made. Nothing can be written then.
     pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.open = None;
-        let file = chunk.create_file(self.directory.as_ref(), &self.name)?;
-        self.open = Some((chunk, Tracefile::new(file)));
+        let directory: &Path = self.directory.as_ref();
+        let create = || chunk.create_file(&self.pool, directory, &self.name);
+        let file = Tracefile::new(self.pool.open(create)?);
+        let file = file.map_err(StoreError::on("write metadata of", directory))?;
+        self.open = Some((chunk, file));
         Ok(())
     }
 
@@ -63,8 +71,8 @@ impl MetadataFile {
 
     /// The file, for readers.
     #[must_use]
-    pub fn file(&self) -> Option<&Arc<File>> {
-        self.open.as_ref().map(|(_, file)| file.file())
+    pub fn file(&self) -> Option<&Arc<PooledFile>> {
+        self.open.as_ref().and_then(|(_, file)| file.file())
     }
 
     /// Writes some of a piece.

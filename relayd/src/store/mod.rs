@@ -1,16 +1,19 @@
 //! What is on disk, and in which order it gets there: the bytes of a packet first, then the index
 //! entry that points at them. Sees no socket. `doc/store.md` describes the files.
 //!
-//! Read in this order: [`layout`] (names of directories), [`chunk`] (a directory's worth of trace
-//! and where it moves), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), [`index`] (where the two halves of a packet meet), [`stream_files`] (all the files
-//! of one stream), [`metadata`], [`segment`] (a tracefile as its readers hold it).
+//! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
+//! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
+//! and beacons), [`index`] (where the two halves of a packet meet), `open_file` and [`stream_files`] (all the
+//! files of one stream), [`metadata`], [`segment`] (a tracefile as its readers hold it).
 
 pub mod chunk;
 pub mod index;
 pub mod index_file;
 pub mod layout;
 pub mod metadata;
+pub mod old_paths;
+mod open_file;
+pub mod pool;
 pub mod segment;
 pub mod stream_files;
 pub mod tracefile;
@@ -22,6 +25,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
+
+use pool::Pool;
 
 /// A file or directory that could not be dealt with.
 #[derive(Debug, Error)]
@@ -71,12 +76,15 @@ pub fn make_directory(path: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// If the file of that name is still being written by another stream: two recordings that were
 /// given the same directory.
-fn create_file(path: &Path) -> Result<File, StoreError> {
+fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
     // Whatever else lies there is neither followed nor waited for.
     let look = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(path, look, Mode::empty()) {
         Ok(old) => {
-            if let Err(TryLockError::WouldBlock) = File::from(old).try_lock_shared() {
+            let old = File::from(old);
+            // Of another relay its lock is all that we know.
+            let is_locked = matches!(old.try_lock_shared(), Err(TryLockError::WouldBlock));
+            if is_locked || pool.is_claimed(&old) {
                 let busy = io::Error::other("another stream is writing it");
                 return Err(StoreError::on("replace", path)(busy));
             }

@@ -1,5 +1,5 @@
 //! A tracefile with its index file, as readers hold it: they read the files that are being written
-//! as long as they are, and open them again later.
+//! as long as they are open, and open them again if not.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use ctf::index::{Entry, IndexFormat};
+use parking_lot::Mutex;
 
 use super::chunk::Chunk;
 use super::index_file::read_entry;
+use super::pool::{Pool, PooledFile};
 
 /// A tracefile that has at least one packet, and its index file.
 #[derive(Debug)]
@@ -21,20 +23,26 @@ pub struct Segment {
     data_path: PathBuf,
     index_path: PathBuf,
     format: IndexFormat,
-    /// The open files, as long as the writer has them open.
-    data: Weak<File>,
-    index: Weak<File>,
+    pool: Arc<Pool>,
+    written: Mutex<Written>,
+}
+
+/// The open files, as long as the writer has them open.
+#[derive(Debug, Default)]
+struct Written {
+    data: Weak<PooledFile>,
+    index: Weak<PooledFile>,
 }
 
 impl Segment {
-    /// What the writer of the files lets readers have.
+    /// What readers may have of the tracefile with this number.
     #[must_use]
     pub(super) fn new(
         chunk: &Arc<Chunk>,
         number: u64,
         (data_path, index_path): (PathBuf, PathBuf),
         format: IndexFormat,
-        (data, index): (&Arc<File>, &Arc<File>),
+        pool: &Arc<Pool>,
     ) -> Self {
         Self {
             chunk: Arc::clone(chunk),
@@ -42,9 +50,18 @@ impl Segment {
             data_path,
             index_path,
             format,
-            data: Arc::downgrade(data),
-            index: Arc::downgrade(index),
+            pool: Arc::clone(pool),
+            written: Mutex::default(),
         }
+    }
+
+    /// The writer has these files open.
+    pub(super) fn opened(&self, data: Option<&Arc<PooledFile>>, index: Option<&Arc<PooledFile>>) {
+        let weak = |file: Option<&Arc<PooledFile>>| file.map_or_else(Weak::new, Arc::downgrade);
+        *self.written.lock() = Written {
+            data: weak(data),
+            index: weak(index),
+        };
     }
 
     /// Whether it is that tracefile of its stream in that chunk.
@@ -64,16 +81,19 @@ impl Segment {
     /// # Errors
     /// If they cannot be opened: they may have been removed by hand.
     pub fn open(&self) -> io::Result<OpenSegment> {
-        let open = |open: &Weak<File>, path: &PathBuf| match open.upgrade() {
+        let (data, index) = {
+            let written = self.written.lock();
+            (written.data.upgrade(), written.index.upgrade())
+        };
+        let open = |open: Option<Arc<PooledFile>>, path: &PathBuf| match open {
             Some(file) => Ok(file),
             None => self
-                .chunk
-                .with_path(path, |path| File::open(path))
-                .map(Arc::new),
+                .pool
+                .open(|| self.chunk.with_path(path, |path| File::open(path))),
         };
         Ok(OpenSegment {
-            data: open(&self.data, &self.data_path)?,
-            index: open(&self.index, &self.index_path)?,
+            data: open(data, &self.data_path)?,
+            index: open(index, &self.index_path)?,
             format: self.format,
         })
     }
@@ -82,15 +102,15 @@ impl Segment {
 /// A [`Segment`]'s files.
 #[derive(Debug)]
 pub struct OpenSegment {
-    data: Arc<File>,
-    index: Arc<File>,
+    data: Arc<PooledFile>,
+    index: Arc<PooledFile>,
     format: IndexFormat,
 }
 
 impl OpenSegment {
     /// The packets.
     #[must_use]
-    pub fn data(&self) -> &Arc<File> {
+    pub fn data(&self) -> &Arc<PooledFile> {
         &self.data
     }
 

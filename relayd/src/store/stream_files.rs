@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ctf::index::{Entry, IndexFormat};
-use tracing::warn;
 use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
-use super::index_file::IndexFile;
+use super::open_file::OpenFile;
+use super::pool::{Pool, Seat};
 use super::segment::Segment;
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
@@ -68,6 +68,8 @@ impl StreamLayout {
 #[derive(Debug)]
 pub struct StreamFiles {
     layout: StreamLayout,
+    pool: Arc<Pool>,
+    seat: Arc<Seat>,
     /// The last is being written, if any is; those before it wait for indexes.
     open: VecDeque<OpenFile>,
     /// Number of the first of them among all that the stream has had.
@@ -75,35 +77,6 @@ pub struct StreamFiles {
     is_writing: bool,
     /// Which tracefile of the chunk is being written.
     number: u64,
-}
-
-/// A tracefile and its index file.
-#[derive(Debug)]
-struct OpenFile {
-    chunk: Holding,
-    number: u64,
-    /// Below the chunk.
-    data_path: PathBuf,
-    index_path: PathBuf,
-    index_name: FileName,
-    data: Tracefile,
-    index: Index,
-    /// From the first entry on.
-    segment: Option<Arc<Segment>>,
-    /// Packets that have been written and have no entry yet.
-    unindexed: usize,
-}
-
-/// The index file of a tracefile.
-#[derive(Debug)]
-enum Index {
-    /// There is nothing to say yet.
-    None,
-    /// It is there for the sake of a beacon, and not open: a stream that is idle costs no file
-    /// descriptor for it.
-    BeaconOnly,
-    /// It has entries.
-    Open(IndexFile),
 }
 
 /// Where a packet was written.
@@ -124,21 +97,43 @@ impl Place {
 }
 
 impl StreamFiles {
-    /// Makes the stream's first tracefile.
+    /// Makes the stream's first tracefile, and puts it aside until there is something to write.
     ///
     /// # Errors
     /// If it cannot be made.
-    pub fn create(layout: StreamLayout, chunk: Holding) -> Result<Self, StoreError> {
+    pub fn create(
+        layout: StreamLayout,
+        pool: Arc<Pool>,
+        chunk: Holding,
+    ) -> Result<Self, StoreError> {
         let (open, first_open) = (VecDeque::new(), 0);
         let mut files = Self {
             layout,
+            pool,
+            seat: Arc::default(),
             open,
             first_open,
             is_writing: false,
             number: 0,
         };
         files.enter(chunk)?;
+        files.put_aside();
         Ok(files)
+    }
+
+    /// Where it is asked to put its files aside.
+    #[must_use]
+    pub fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// Closes the files that can be opened again. Gives whether all are closed.
+    pub fn put_aside(&mut self) -> bool {
+        let mut all = true;
+        for file in &mut self.open {
+            all &= file.put_aside();
+        }
+        all
     }
 
     /// Begins to write to a chunk.
@@ -171,18 +166,21 @@ impl StreamFiles {
         // Where the first packet that goes lies, in each file.
         let mut cuts: Vec<Place> = Vec::new();
         for place in packets {
-            let Some(from) = self.file_of(place) else {
+            let at = self.file_of(place);
+            let Some(from) = at.and_then(|at| self.open.get_mut(at)) else {
                 continue;
             };
+            let bytes = Arc::clone(from.open_data(&self.pool, &self.seat)?);
             from.unindexed -= 1;
-            let bytes = Arc::clone(from.data.file());
             if cuts.last().is_none_or(|cut| cut.file != place.file) {
                 cuts.push(*place);
             }
             *place = self.copy(&bytes, place.extent)?;
         }
         for cut in cuts {
-            if let Some(from) = self.file_of(&cut) {
+            let at = self.file_of(&cut);
+            if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
+                from.open_data(&self.pool, &self.seat)?;
                 from.data.cut(cut.extent.offset);
             }
         }
@@ -279,7 +277,9 @@ impl StreamFiles {
         packet: PacketIndex,
     ) -> Result<Arc<Segment>, StoreError> {
         let format = self.layout.index_format;
-        let Some((file, format)) = self.file_of(place).zip(format) else {
+        let at = self.file_of(place);
+        let file = at.and_then(|at| self.open.get_mut(at));
+        let Some((file, format)) = file.zip(format) else {
             let none = io::Error::other("the packet's file has been closed");
             return Err(StoreError::on("index", self.layout.directory.as_ref())(
                 none,
@@ -289,7 +289,7 @@ impl StreamFiles {
             offset: place.extent.offset,
             packet,
         };
-        let segment = file.append_entry(format, &entry)?;
+        let segment = file.append_entry(&self.pool, &self.seat, format, &entry)?;
         file.unindexed -= 1;
         self.close_indexed();
         Ok(segment)
@@ -312,7 +312,7 @@ impl StreamFiles {
     /// As the system says.
     pub fn beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
         match (self.layout.index_format, self.open.back_mut()) {
-            (Some(format), Some(file)) if self.is_writing => file.beacon(format, until),
+            (Some(format), Some(file)) if self.is_writing => file.beacon(&self.pool, format, until),
             _ => Ok(()),
         }
     }
@@ -332,22 +332,29 @@ impl StreamFiles {
             .map_err(long_name)
             .map_err(failed())?;
         let index_path = directory.join(INDEX_DIRECTORY).join(&index_name);
-        let data = Tracefile::new(chunk.create_file(directory, &data_name)?);
+        for older in &mut self.open {
+            // It waits for indexes, and needs no protection from ourselves.
+            if older.chunk.is(&chunk) && older.number == self.number {
+                older.is_replaced = true;
+                older.data.give_up_name();
+            }
+        }
+        let data = self
+            .pool
+            .open(|| chunk.create_file(&self.pool, directory, &data_name))?;
+        self.pool.seat(&self.seat);
+        let data = Tracefile::new(data).map_err(failed())?;
         if self.layout.index_format.is_some() {
             // That of the tracefile that this one replaces.
             chunk.with_path(&index_path, remove_file)?;
         }
-        self.open.push_back(OpenFile {
-            data_path: directory.join(&data_name),
+        self.open.push_back(OpenFile::new(
             chunk,
-            number: self.number,
-            index_path,
-            index_name,
+            self.number,
             data,
-            index: Index::None,
-            segment: None,
-            unindexed: 0,
-        });
+            directory.join(&data_name),
+            (index_path, index_name),
+        ));
         self.is_writing = true;
         self.close_indexed();
         Ok(())
@@ -359,7 +366,7 @@ impl StreamFiles {
         while self.open.len() > kept && self.open.front().is_some_and(|file| file.unindexed == 0) {
             if let Some(file) = self.open.pop_front() {
                 self.first_open += 1;
-                file.close();
+                file.close(&self.pool);
             }
         }
     }
@@ -370,6 +377,8 @@ impl StreamFiles {
     ) -> Result<T, StoreError> {
         match self.open.back_mut() {
             Some(file) if self.is_writing => {
+                self.seat.used();
+                file.open_data(&self.pool, &self.seat)?;
                 write(&mut file.data).map_err(StoreError::on("write", &file.data_path))
             }
             _ => {
@@ -396,79 +405,8 @@ impl StreamFiles {
         self.finish(&[], 0)
     }
 
-    fn file_of(&mut self, place: &Place) -> Option<&mut OpenFile> {
-        let at = usize::try_from(place.file.checked_sub(self.first_open)?).ok()?;
-        self.open.get_mut(at)
-    }
-}
-
-impl OpenFile {
-    fn open_index(&mut self, format: IndexFormat) -> Result<&mut IndexFile, StoreError> {
-        let there = match self.index {
-            Index::BeaconOnly => self.chunk.open_file(&self.index_path).ok(),
-            Index::None | Index::Open(_) => None,
-        };
-        if !matches!(self.index, Index::Open(_)) {
-            self.index = Index::Open(match there {
-                Some(file) => IndexFile::resume(file, format),
-                None => {
-                    let directory = self.index_path.parent().unwrap_or(&self.index_path);
-                    let file = self.chunk.create_file(directory, &self.index_name)?;
-                    let begun = IndexFile::begin(file, format);
-                    begun.map_err(StoreError::on("write", &self.index_path))?
-                }
-            });
-        }
-        match &mut self.index {
-            Index::Open(index) => Ok(index),
-            Index::None | Index::BeaconOnly => unreachable!("it has just been opened"),
-        }
-    }
-
-    fn append_entry(
-        &mut self,
-        format: IndexFormat,
-        entry: &Entry,
-    ) -> Result<Arc<Segment>, StoreError> {
-        let index = self.open_index(format)?;
-        let appended = index.append(entry);
-        let index = Arc::clone(index.file());
-        appended.map_err(StoreError::on("write", &self.index_path))?;
-        let segment = self.segment.get_or_insert_with(|| {
-            let paths = (self.data_path.clone(), self.index_path.clone());
-            let files = (self.data.file(), &index);
-            Arc::new(Segment::new(
-                self.chunk.chunk(),
-                self.number,
-                paths,
-                format,
-                files,
-            ))
-        });
-        Ok(Arc::clone(segment))
-    }
-
-    fn beacon(&mut self, format: IndexFormat, until: Timestamp) -> Result<(), StoreError> {
-        let index = self.open_index(format)?;
-        let written = index.beacon(until);
-        let is_all = index.is_empty();
-        written.map_err(StoreError::on("write", &self.index_path))?;
-        if is_all {
-            self.index = Index::BeaconOnly;
-        }
-        Ok(())
-    }
-
-    fn close(mut self) {
-        let closed = match &mut self.index {
-            Index::None => Ok(()),
-            Index::BeaconOnly => self.chunk.with_path(&self.index_path, remove_file),
-            Index::Open(index) => index
-                .end()
-                .map_err(StoreError::on("write", &self.index_path)),
-        };
-        if let Err(error) = closed {
-            warn!(%error, "a beacon stays behind");
-        }
+    /// Where among the open files that of a packet is.
+    fn file_of(&self, place: &Place) -> Option<usize> {
+        usize::try_from(place.file.checked_sub(self.first_open)?).ok()
     }
 }

@@ -1,13 +1,15 @@
 //! The bytes of packets, one after the other. A packet is whole or absent: what has come of one
 //! that never ends is cut off again.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use tracing::warn;
 use wire::Bytes;
+
+use super::pool::{Claim, PooledFile};
+use crate::limits::{LOCK_PAUSE, LOCK_TRIES};
 
 /// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
 /// gigabytes of it costs neither time nor disk.
@@ -17,7 +19,9 @@ static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
 /// A tracefile being written.
 #[derive(Debug)]
 pub struct Tracefile {
-    file: Arc<File>,
+    /// None: it is put aside.
+    file: Option<Arc<PooledFile>>,
+    claim: Claim,
     /// Where the last whole packet ends.
     whole: u64,
     /// What has been written of the packet under way.
@@ -43,22 +47,69 @@ impl Extent {
 
 impl Tracefile {
     /// Takes over an empty file. The lock says that it is being written; nobody else respects it
-    /// but relays.
-    #[must_use]
-    pub fn new(file: File) -> Self {
+    /// but relays, and those who follow what a relay writes.
+    ///
+    /// # Errors
+    /// If the system does not tell which file it is.
+    pub fn new(file: Arc<PooledFile>) -> io::Result<Self> {
         // A file system without locks is no reason not to record.
         let _ = file.try_lock();
-        Self {
-            file: Arc::new(file),
+        Ok(Self {
+            claim: file.pool().claim(&file)?,
+            file: Some(file),
             whole: 0,
             under_way: 0,
-        }
+        })
     }
 
-    /// The file, for readers.
+    /// The file, for readers. None: it is put aside.
     #[must_use]
-    pub fn file(&self) -> &Arc<File> {
-        &self.file
+    pub fn file(&self) -> Option<&Arc<PooledFile>> {
+        self.file.as_ref()
+    }
+
+    /// Another file takes its name, and is to be made by the same writer.
+    pub fn give_up_name(&mut self) {
+        self.unlock();
+        self.claim.give_up();
+    }
+
+    /// Closes it until it is [resumed](Self::resume). Gives whether it is closed: not in the middle of
+    /// a packet.
+    pub fn put_aside(&mut self) -> bool {
+        if self.under_way == 0 {
+            self.unlock();
+            self.file = None;
+        }
+        self.file.is_none()
+    }
+
+    /// Goes on after it was put aside.
+    ///
+    /// # Errors
+    /// If it is not the same file any more.
+    pub fn resume(&mut self, file: Arc<PooledFile>) -> io::Result<()> {
+        self.claim.check(&file)?;
+        // Who looks whether it is locked holds it himself for a moment.
+        let _ = file.try_lock().is_ok()
+            || (0..LOCK_TRIES).any(|_| {
+                std::thread::sleep(LOCK_PAUSE);
+                file.try_lock().is_ok()
+            });
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<&Arc<PooledFile>> {
+        let aside = || io::Error::other("it is put aside");
+        self.file.as_ref().ok_or_else(aside)
+    }
+
+    fn unlock(&self) {
+        if let Some(file) = &self.file {
+            // Readers may hold the file longer; its place may be taken now.
+            let _ = file.unlock();
+        }
     }
 
     /// Where the last whole packet ends.
@@ -72,7 +123,8 @@ impl Tracefile {
     /// # Errors
     /// As the system says, for want of space for example.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, self.whole + self.under_way)?;
+        self.open()?
+            .write_all_at(bytes, self.whole + self.under_way)?;
         self.under_way += bytes.len() as u64;
         Ok(())
     }
@@ -86,7 +138,7 @@ impl Tracefile {
         self.append_both(bytes, zeros.unwrap_or_default())?;
         if zeros.is_none() {
             self.under_way += u64::from(padding);
-            self.file.set_len(self.whole + self.under_way)?;
+            self.open()?.set_len(self.whole + self.under_way)?;
         }
         let extent = Extent {
             offset: Bytes(self.whole),
@@ -103,8 +155,11 @@ impl Tracefile {
             return self.append(bytes);
         }
         let at = self.whole + self.under_way;
-        let written =
-            rustix::io::pwritev(&self.file, &[IoSlice::new(bytes), IoSlice::new(zeros)], at)?;
+        let written = rustix::io::pwritev(
+            &***self.open()?,
+            &[IoSlice::new(bytes), IoSlice::new(zeros)],
+            at,
+        )?;
         self.under_way += written as u64;
         match bytes.get(written..) {
             Some(rest) if !rest.is_empty() => {
@@ -126,7 +181,7 @@ impl Tracefile {
     /// Cuts everything off from `end` on.
     pub fn cut(&mut self, end: Bytes) {
         self.whole = end.0;
-        if let Err(error) = self.file.set_len(end.0) {
+        if let Err(error) = self.open().and_then(|file| file.set_len(end.0)) {
             // Readers go by the index, which has nothing on what is too much.
             warn!(%error, "cannot cut the end off a tracefile");
         }
@@ -135,23 +190,44 @@ impl Tracefile {
 
 impl Drop for Tracefile {
     fn drop(&mut self) {
-        // Readers may hold the file longer; its place may be taken now.
-        let _ = self.file.unlock();
+        self.unlock();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::pool::Pool;
     use super::*;
 
     fn tracefile() -> Tracefile {
-        Tracefile::new(tempfile::tempfile().unwrap())
+        let file = Pool::new(9).open(tempfile::tempfile).unwrap();
+        Tracefile::new(file).unwrap()
     }
 
     fn contents(file: &Tracefile) -> Vec<u8> {
-        let mut bytes = vec![0; usize::try_from(file.file().metadata().unwrap().len()).unwrap()];
-        file.file().read_exact_at(&mut bytes, 0).unwrap();
+        let file = file.file().unwrap();
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
+    }
+
+    #[test]
+    fn one_that_was_put_aside_goes_on_where_it_was() {
+        let (named, pool) = (tempfile::NamedTempFile::new().unwrap(), Pool::new(9));
+        let open = || pool.open(|| named.reopen()).unwrap();
+        let mut file = Tracefile::new(open()).unwrap();
+        file.append(b"first").unwrap();
+        assert!(!file.put_aside());
+        file.finish(b"", 0).unwrap();
+        assert!(file.put_aside());
+        assert!(named.reopen().unwrap().try_lock().is_ok());
+        assert!(file.append(b"second").is_err());
+        let other = pool.open(tempfile::tempfile).unwrap();
+        assert!(file.resume(other).is_err());
+        file.resume(open()).unwrap();
+        assert!(named.reopen().unwrap().try_lock().is_err());
+        file.finish(b"second", 0).unwrap();
+        assert_eq!(contents(&file), b"firstsecond");
     }
 
     #[test]
@@ -185,7 +261,7 @@ mod tests {
         let mut file = tracefile();
         let extent = file.finish(b"x", 512 << 20).unwrap();
         assert_eq!(extent.len, Bytes((512 << 20) + 1));
-        let metadata = file.file().metadata().unwrap();
+        let metadata = file.file().unwrap().metadata().unwrap();
         assert_eq!(metadata.len(), extent.len.0);
         assert!(metadata.blocks() < 100);
     }

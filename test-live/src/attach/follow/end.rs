@@ -18,7 +18,8 @@ impl Follow {
             self.is_soon = true;
             return true;
         }
-        let is_locked = piece.is_locked().unwrap_or(false);
+        let is_aside = !has_next && self.is_described(piece) && piece.is_put_aside();
+        let is_locked = is_aside || piece.is_locked().unwrap_or(false);
         let Some(group) = self.groups.get_mut(&group) else {
             return is_locked;
         };
@@ -27,6 +28,13 @@ impl Follow {
             return is_locked;
         }
         !has_next && !is_silent(group.grown, self.options.silence)
+    }
+
+    /// Whether the relay holds its lock on the metadata beside a piece.
+    fn is_described(&self, piece: &Piece) -> bool {
+        let place = self.places.get(&piece.place);
+        let metadata = place.and_then(|place| place.metadata.as_ref());
+        metadata.is_some_and(GrowingFile::is_locked)
     }
 
     /// Ends the streams that no file that has appeared can be a further piece of.

@@ -104,6 +104,15 @@ impl Piece {
         Ok(is_locked(&self.open()?.data))
     }
 
+    /// Whether it looks as one that the relay has put aside until there is more. So does one that it has
+    /// left in the middle; the lock on its metadata tells.
+    pub(super) fn is_put_aside(&mut self) -> bool {
+        self.open().is_ok_and(|open| match &open.index {
+            Some((index, _)) => index.ends_in_beacon(),
+            None => true,
+        })
+    }
+
     /// When it was written last.
     pub(super) fn modified(&mut self) -> SystemTime {
         let about = self.open().ok().and_then(|open| open.data.metadata().ok());

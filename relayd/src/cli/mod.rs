@@ -1,24 +1,24 @@
-//! The command line: that of `lttng-relayd`, and what is ours by long names only.
+//! The command line: that of `lttng-relayd`, and what is ours by long names only. What it leaves open
+//! the configuration files say (`file`), then the environment; the three become a `Config` in
+//! `settle`.
+
+mod file;
+mod settle;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
-use jiff::tz::TimeZone;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
-use wire::Bytes;
 
-use crate::config::{Config, Endpoint};
-use crate::ingest::reorder::Window;
+use crate::config::Endpoint;
+use crate::limits::LEAST_POOL;
+use file::FileError;
+pub(crate) use file::switch;
 
 /// The release of LTTng whose relay daemon this one stands in for. Packages compare it.
 const STANDS_IN_FOR: &str = "2.15.0";
-
-/// Ports, and addresses unless others are given.
-const CONTROL: (&str, u16) = ("0.0.0.0", 5342);
-const DATA: (&str, u16) = ("0.0.0.0", 5343);
-const LIVE: (&str, u16) = ("localhost", 5344);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,14 +33,28 @@ On the traced host:
 To watch:
   babeltrace2 -i lttng-live net://COLLECTOR/host/TRACED/NAME
 
-A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. RUST_LOG selects what is logged and
-overrides -v.";
+A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. Long options may be shortened, and
+may stand in the section [relayd] of /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf and the
+--config FILE, each line NAME=VALUE; the later counts, the command line most.
+
+Variables:
+  LTTNG_HOME                        Home for traces and run folder [default: $HOME]
+  LTTNG_RUNDIR                      Run folder [default: /var/run/lttng, $LTTNG_HOME/.lttng]
+  LTTNG_RELAYD_HEALTH               Health socket [default: relayd/health-PID in the run folder]
+  LTTNG_RELAYD_WORKING_DIRECTORY    As --working-directory
+  LTTNG_RELAYD_DISALLOW_CLEAR       1: as --disallow-clear
+  LTTNG_NETWORK_SOCKET_TIMEOUT      Milliseconds that a peer in the middle of something has
+  LTTNG_RELAYD_TCP_KEEP_ALIVE       0: do not ask silent peers whether they are there
+  ..._IDLE_TIME, _PROBE_INTERVAL, _MAX_PROBE_COUNT, _ABORT_THRESHOLD
+                                    When, how often, and until when they are asked
+  RUST_LOG                          What is logged; overrides -v";
 
 /// Take trace data from LTTng session daemons, write CTF traces, and serve live viewers.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Default, Parser)]
 #[command(
     name = "relayd",
     infer_long_args = true,
+    args_override_self = true,
     disable_version_flag = true,
     after_help = EXAMPLES
 )]
@@ -62,22 +76,63 @@ pub struct Arguments {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
+    /// Write each trace to HOST/SESSION-DATE [default]
+    #[arg(short = 'p', long, conflicts_with = "group_output_by_session")]
+    group_output_by_host: bool,
+
+    /// Write each trace to SESSION/HOST-DATE
+    #[arg(short = 's', long)]
+    group_output_by_session: bool,
+
+    /// Refuse `lttng clear`: what has been recorded stays
+    #[arg(short = 'x', long)]
+    disallow_clear: bool,
+
     /// Run in the background, keeping standard output and error
-    #[arg(short, long, conflicts_with = "daemonize")]
+    #[arg(short, long)]
     background: bool,
 
     /// Run in the background
     #[arg(short, long)]
     daemonize: bool,
 
-    /// Give a missing packet up when N packets of its stream have come after it
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    reorder_packets: u32,
+    /// Work in DIR
+    #[arg(short, long, value_name = "DIR")]
+    working_directory: Option<PathBuf>,
+
+    /// Let the members of group NAME ask how the relay is [default: tracing]
+    #[arg(short, long, value_name = "NAME")]
+    group: Option<String>,
+
+    /// Read options from FILE, after those of the system and the user
+    #[arg(short = 'f', long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Write the process number to FILE while the relay runs
+    #[arg(short = 'P', long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+
+    /// Send SIGUSR1 to the parent when all ports accept
+    #[arg(short = 'S', long)]
+    sig_parent: bool,
+
+    /// Let port 0 take any free port, as it always does here
+    #[arg(long)]
+    dynamic_port_allocation: bool,
+
+    /// Keep no more than N trace files open, at least 100 [default: three quarters of what the
+    /// system allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(LEAST_POOL..))]
+    fd_pool_size: Option<u32>,
+
+    /// Give a missing packet up when N packets of its stream have come after it [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    reorder_packets: Option<u32>,
 
     /// Give a missing packet up when SIZE bytes of its stream have come after it (suffixes k, M, G)
-    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size)]
-    reorder_bytes: u64,
+    /// [default: 32M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    reorder_bytes: Option<u64>,
 
     /// Tell more: -v what happens, -vv details, -vvv every packet
     #[arg(short, long, action = ArgAction::Count)]
@@ -92,7 +147,7 @@ pub struct Arguments {
     operands: Vec<OsString>,
 }
 
-/// Why the arguments cannot be followed.
+/// Why the relay cannot be told what it is told.
 #[derive(Debug, Error)]
 pub enum ArgumentError {
     /// A relative output would move with the working directory.
@@ -101,6 +156,23 @@ pub enum ArgumentError {
     /// There is no default for the output.
     #[error("neither --output, LTTNG_HOME nor HOME says where to write traces")]
     NoHome,
+    /// A relative path, and no directory that it begins in.
+    #[error("{0}: there is no working directory")]
+    Adrift(PathBuf),
+    /// The system does not allow so many open files.
+    #[error("--fd-pool-size {asked}: the system allows {allowed} open files")]
+    PoolBeyondLimit {
+        /// How many were asked for.
+        asked: u32,
+        /// How many there may be.
+        allowed: u64,
+    },
+    /// A variable that must not be misunderstood.
+    #[error("{0}: neither of 1, yes, true, on, 0, no, false, off")]
+    Variable(&'static str),
+    /// A configuration file.
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// How the relay is to run.
@@ -152,37 +224,6 @@ impl Arguments {
             _ => LevelFilter::TRACE,
         }
     }
-
-    /// What the relay is told.
-    ///
-    /// # Errors
-    /// If it does not know where to write.
-    pub fn config(self) -> Result<Config, ArgumentError> {
-        let endpoint = |given: Option<Endpoint>, (host, port): (&str, u16)| {
-            given.map_or_else(|| Endpoint::v4(host, port), |given| given.or_port(port))
-        };
-        let output = match self.output {
-            Some(output) if output.is_absolute() => output,
-            Some(output) => return Err(ArgumentError::RelativeOutput(output)),
-            None => home().ok_or(ArgumentError::NoHome)?.join("lttng-traces"),
-        };
-        Ok(Config {
-            output,
-            control: endpoint(self.control_port, CONTROL),
-            data: endpoint(self.data_port, DATA),
-            live: endpoint(self.live_port, LIVE),
-            window: Window {
-                packets: self.reorder_packets as usize,
-                bytes: Bytes(self.reorder_bytes),
-            },
-            time_zone: TimeZone::system(),
-        })
-    }
-}
-
-fn home() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    set("LTTNG_HOME").or_else(|| set("HOME")).map(PathBuf::from)
 }
 
 /// A number of bytes: `4096`, `16k`, `32M`, `1G`.
@@ -209,28 +250,36 @@ mod tests {
 
     #[test]
     fn options_are_those_of_the_reference() {
-        let config = parse(&[
-            "-o",
-            "/out",
-            "-C",
-            "tcp://127.0.0.1:1",
-            "--live-port=tcp6://::1",
-        ])
-        .config()
-        .unwrap();
-        assert_eq!(config.output, PathBuf::from("/out"));
-        assert_eq!(config.control.to_string(), "tcp://127.0.0.1:1");
-        assert_eq!(config.data.to_string(), "tcp://0.0.0.0:5343");
-        assert_eq!(config.live.to_string(), "tcp6://[::1]:5344");
         assert_eq!(parse(&["-dvv"]).mode(), Mode::Daemon);
         assert_eq!(parse(&["--backgr", "operand"]).mode(), Mode::Background);
+        assert_eq!(parse(&["-b", "-d"]).mode(), Mode::Daemon);
         assert_eq!(parse(&["-dvv"]).log_level(), LevelFilter::DEBUG);
-        assert!(matches!(
-            parse(&["-o", "out"]).config(),
-            Err(ArgumentError::RelativeOutput(_))
-        ));
-        assert!(Arguments::try_parse_from(["relayd", "--no-such-option"]).is_err());
-        assert!(Arguments::try_parse_from(["relayd", "-C", "localhost"]).is_err());
+        let twice = parse(&["-o", "/a", "-o", "/b", "--verbose", "-v"]);
+        assert_eq!(twice.output, Some(PathBuf::from("/b")));
+        assert_eq!(twice.verbose, 2);
+        for abbreviated in [
+            "--group-output-by-s",
+            "--disallow",
+            "--working-dir=/",
+            "--fd-pool=100",
+            "--pid=/run/pid",
+            "--sig",
+            "--dynamic",
+        ] {
+            parse(&[abbreviated]);
+        }
+        assert_eq!(parse(&["--group=wheel"]).group.as_deref(), Some("wheel"));
+        for wrong in [
+            &["--no-such-option"][..],
+            &["-C", "localhost"],
+            &["-p", "-s"],
+            &["--group-output"],
+            &["--fd-pool-size=99"],
+            &["--fd-pool-size=many"],
+        ] {
+            let arguments = [&["relayd"], wrong].concat();
+            assert!(Arguments::try_parse_from(arguments).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

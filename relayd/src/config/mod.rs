@@ -8,23 +8,54 @@ use std::str::FromStr;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
+pub use self::network::{KeepAlive, Network, Patience};
 use crate::ingest::reorder::Window;
+use crate::store::layout::Grouping;
+
+mod network;
 
 /// What the relay is told when it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Below this lies everything that is written.
     pub output: PathBuf,
+    /// What directories of sessions are put together by.
+    pub grouping: Grouping,
+    /// Whether producers may have deleted what they recorded.
+    pub allows_clear: bool,
     /// Where producers connect for commands.
     pub control: Endpoint,
     /// Where producers connect for packets.
     pub data: Endpoint,
     /// Where viewers connect.
     pub live: Endpoint,
+    /// What is asked of every connection.
+    pub network: Network,
+    /// How many trace files may be open.
+    pub pool: usize,
     /// How long a missing packet is waited for.
     pub window: Window,
     /// For times in names.
     pub time_zone: TimeZone,
+    /// What the relay has around it.
+    pub surroundings: Surroundings,
+}
+
+/// What the relay has around it, besides ports and traces.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Where it works, if not where it was started.
+    pub working_directory: Option<PathBuf>,
+    /// Whose members may ask how it is. None: the usual one, if there is one.
+    pub group: Option<String>,
+    /// Where it can be asked, if not in the run folder.
+    pub health: Option<PathBuf>,
+    /// Where its number is to be written.
+    pub pid_file: Option<PathBuf>,
+    /// Whether its parent is sent a signal when it is ready.
+    pub signals_parent: bool,
+    /// Where LTTng's programs find each other. None: there is no home for one.
+    pub run_folder: Option<PathBuf>,
 }
 
 /// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`.

@@ -1,0 +1,125 @@
+//! Where the relay can be asked how it is. A thread of its own answers, so that it does when the
+//! others do not.
+
+use std::fs::Permissions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use tracing::{debug, warn};
+
+use super::ServiceError;
+use super::health::Health;
+use super::run_folder::{Group, give};
+use crate::limits::{HEALTH_PATIENCE, HEALTH_REFUSED};
+
+/// Who may ask: owner and group.
+const MODE: u32 = 0o660;
+
+/// The one question there is: how are you?
+const CHECK: [u8; 4] = [0; 4];
+
+/// A socket that answers. Dropped, it is gone from its folder.
+#[derive(Debug)]
+pub(super) struct HealthSocket(PathBuf);
+
+impl HealthSocket {
+    /// Opens it. One that is left of a relay that was killed gives way.
+    pub(super) fn open(
+        path: &Path,
+        group: Option<Group>,
+        health: Arc<Health>,
+    ) -> Result<Self, ServiceError> {
+        let failed = || ServiceError::on("open the health socket", path);
+        let is_left = |about: std::fs::Metadata| about.file_type().is_socket();
+        if std::fs::symlink_metadata(path).is_ok_and(is_left) && UnixStream::connect(path).is_err()
+        {
+            std::fs::remove_file(path).map_err(failed())?;
+        }
+        let listener = UnixListener::bind(path).map_err(failed())?;
+        let socket = Self(path.to_owned());
+        std::fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(failed())?;
+        give(path, group)?;
+        thread::Builder::new()
+            .name("health".to_owned())
+            .spawn(move || answer_all(&listener, &health))
+            .map_err(failed())?;
+        Ok(socket)
+    }
+}
+
+impl Drop for HealthSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn answer_all(listener: &UnixListener, health: &Health) {
+    loop {
+        match listener.accept() {
+            Ok((asking, _)) => {
+                if let Err(error) = answer(asking, health) {
+                    debug!(%error, "nobody told how the relay is");
+                }
+            }
+            Err(error) => {
+                warn!(%error, "nobody can ask how the relay is");
+                thread::sleep(HEALTH_REFUSED);
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::host_endian_bytes,
+    reason = "both ends are on one machine, and this is how they speak"
+)]
+fn answer(mut asking: UnixStream, health: &Health) -> io::Result<()> {
+    // One that says nothing keeps the next waiting.
+    asking.set_read_timeout(Some(HEALTH_PATIENCE))?;
+    asking.set_write_timeout(Some(HEALTH_PATIENCE))?;
+    let mut question = [0; CHECK.len()];
+    asking.read_exact(&mut question)?;
+    if question != CHECK {
+        return Err(io::Error::other("not a question"));
+    }
+    asking.write_all(&health.mask(Instant::now()).to_ne_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_is_told_and_whoever_talks_nonsense_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("health");
+        // Left of another.
+        drop(UnixListener::bind(&path).unwrap());
+        let health = Arc::new(Health::new(Instant::now()));
+        let socket = HealthSocket::open(&path, None, Arc::clone(&health)).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        let ask = |question: &[u8]| {
+            let mut asking = UnixStream::connect(&path).unwrap();
+            asking.write_all(question).unwrap();
+            asking.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = Vec::new();
+            let _ = asking.read_to_end(&mut answer);
+            answer
+        };
+        assert_eq!(ask(&CHECK), [0; 8]);
+        assert!(ask(&[0, 0]).is_empty());
+        assert!(ask(&[1, 0, 0, 1]).is_empty());
+        drop(health.producers.listening());
+        let answer = ask(&CHECK);
+        assert!(answer.len() == 8 && answer.contains(&0b101));
+        assert!(HealthSocket::open(&path, None, health).is_err());
+        drop(socket);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,161 @@
+//! Where the streams of producers before LTTng 2.11 go. They know nothing of grouping: the path of
+//! each stream begins with host, session and date, or with host and base path, and has to be taken
+//! apart to be grouped otherwise.
+
+use jiff::tz::TimeZone;
+use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
+
+use super::layout::{Grouping, LayoutError, date};
+
+/// `-20261120-213831`, as it stands at the end of names.
+const DATE_BYTES: usize = 16;
+
+/// How the paths of one session's streams are to be understood.
+#[derive(Debug, Clone)]
+pub struct OldPaths {
+    grouping: Grouping,
+    session: FileName,
+    /// When the relay was told of the session, for those whose names have no date.
+    now: String,
+}
+
+impl OldPaths {
+    /// Of a session that opens now.
+    ///
+    /// # Errors
+    /// If its name cannot be a directory's, or the calendar does not reach that far.
+    pub fn new(
+        grouping: Grouping,
+        session: &Text,
+        now: EpochSeconds,
+        time_zone: &TimeZone,
+    ) -> Result<Self, LayoutError> {
+        let named = FileName::parse(session).map_err(|source| LayoutError::Name {
+            what: "session name",
+            name: session.clone(),
+            source,
+        })?;
+        Ok(Self {
+            grouping,
+            session: named,
+            now: date(now, time_zone)?,
+        })
+    }
+
+    /// Where the files of a stream with this path go, below the relay's output.
+    ///
+    /// # Errors
+    /// If that would lead elsewhere.
+    pub fn place(&self, sent: &Text) -> Result<TracePath, NameError> {
+        let sent = TracePath::parse_rooted(sent)?;
+        if self.grouping == Grouping::ByHost {
+            return Ok(sent);
+        }
+        let text = sent.to_text();
+        let mut parts = text.as_bytes().splitn(3, |&byte| byte == b'/');
+        let (Some(host), Some(second)) = (parts.next(), parts.next()) else {
+            return Ok(sent);
+        };
+        let rest = parts.next().unwrap_or_default();
+        let session = self.session.as_os_str().as_encoded_bytes();
+        let now = self.now.as_bytes();
+        let own_date = date_at_end(session);
+        let (date, base): (Option<&[u8]>, &[u8]) = match second.strip_prefix(session) {
+            None => (own_date.or(Some(now)), second),
+            Some([]) => (own_date.or(Some(now)), &[]),
+            Some(suffix) if suffix.len() == DATE_BYTES && date_at_end(suffix).is_some() => {
+                (date_at_end(suffix), &[])
+            }
+            // A base path that begins like the session: the reference leaves the date out then.
+            Some(_) => (None, second),
+        };
+        let mut placed = [session, b"/", host].concat();
+        if let Some(date) = date {
+            placed.push(b'-');
+            placed.extend_from_slice(date);
+        }
+        for below in [base, rest] {
+            placed.push(b'/');
+            placed.extend_from_slice(below);
+        }
+        TracePath::parse(&Text::from(placed.as_slice()))
+    }
+}
+
+/// The date that a name ends in, without the dash before it.
+fn date_at_end(name: &[u8]) -> Option<&[u8]> {
+    let (_, end) = name.split_at_checked(name.len().checked_sub(DATE_BYTES)?)?;
+    let is_in_form = |(at, byte): (usize, &u8)| match at {
+        0 | 9 => *byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    let is_date = end.iter().enumerate().all(is_in_form);
+    end.strip_prefix(b"-").filter(|_| is_date)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(grouping: Grouping, session: &str, sent: &str) -> Result<String, NameError> {
+        let now = EpochSeconds(1_795_210_711);
+        let paths = OldPaths::new(grouping, &Text::from(session), now, &TimeZone::UTC).unwrap();
+        paths.place(&Text::from(sent)).map(|path| path.to_string())
+    }
+
+    #[test]
+    fn by_host_they_stay_as_they_are() {
+        let sent = "/host/name-20200101-101010//ust/uid/0/64-bit";
+        assert_eq!(
+            placed(Grouping::ByHost, "name", sent).unwrap(),
+            "host/name-20200101-101010/ust/uid/0/64-bit"
+        );
+    }
+
+    #[test]
+    fn by_session_host_and_session_change_places() {
+        for (session, sent, want) in [
+            (
+                "name",
+                "/host/name-20200101-101010//ust/uid",
+                "name/host-20200101-101010/ust/uid",
+            ),
+            ("name", "/host/name//ust", "name/host-20261120-213831/ust"),
+            (
+                "auto-20200101-101010",
+                "/host/auto-20200101-101010//ust",
+                "auto-20200101-101010/host-20200101-101010/ust",
+            ),
+            (
+                "name",
+                "/host/my/base//ust",
+                "name/host-20261120-213831/my/base/ust",
+            ),
+            (
+                "auto-20200101-101010",
+                "/host/base//ust",
+                "auto-20200101-101010/host-20200101-101010/base/ust",
+            ),
+            ("name", "/host/names//ust", "name/host/names/ust"),
+            (
+                "name",
+                "/host/name-20200101-101010-1//ust",
+                "name/host/name-20200101-101010-1/ust",
+            ),
+            ("name", "/host", "host"),
+        ] {
+            assert_eq!(
+                placed(Grouping::BySession, session, sent).unwrap(),
+                want,
+                "{session} {sent}"
+            );
+        }
+    }
+
+    #[test]
+    fn they_lead_nowhere_else() {
+        for sent in ["/host/../..//ust", "//", "/../name", "/host/name/../.."] {
+            assert!(placed(Grouping::BySession, "name", sent).is_err(), "{sent}");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! How many trace files are open. Those that nothing has been written to for a while are put aside:
+//! closed, and opened again when something is. So idle streams cost no descriptor, and busy ones no
+//! more than there may be.
+//!
+//! Whoever writes to an open file touches nothing but his own [`Seat`]. The pool is asked only when a
+//! file is opened, and goes round the seats then: one that was used since it last came by stays.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::StoreError;
+use crate::limits::IDLE_FILE;
+
+/// The trace files of a relay that are open.
+#[derive(Debug)]
+pub struct Pool {
+    most: usize,
+    open: AtomicUsize,
+    /// Of those who may have files open, in the order in which they are come by.
+    seats: Mutex<VecDeque<Arc<Seat>>>,
+    /// Files that are being written, open or not.
+    written: Mutex<HashSet<FileId>>,
+    looked: Mutex<Option<Instant>>,
+}
+
+/// Somebody who has files of the pool and can put them aside.
+pub trait Holder: Debug + Send + Sync {
+    /// Closes files that can be opened again. Gives whether it did: it does not wait until it can.
+    fn put_aside(&self) -> bool;
+}
+
+/// The place of a [`Holder`] in the pool.
+#[derive(Debug, Default)]
+pub struct Seat {
+    was_used: AtomicBool,
+    is_taken: AtomicBool,
+    holder: OnceLock<Weak<dyn Holder>>,
+}
+
+/// An open file of the pool.
+#[derive(Debug)]
+pub struct PooledFile {
+    file: File,
+    pool: Arc<Pool>,
+}
+
+/// A file, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId(u64, u64);
+
+/// The right to write to a file: nobody else of this relay has it.
+#[derive(Debug)]
+pub struct Claim {
+    id: FileId,
+    pool: Arc<Pool>,
+}
+
+/// An error that comes from the system.
+pub trait FromSystem {
+    /// What the system said.
+    fn system(&self) -> &io::Error;
+}
+
+impl FromSystem for io::Error {
+    fn system(&self) -> &io::Error {
+        self
+    }
+}
+
+impl FromSystem for StoreError {
+    fn system(&self) -> &io::Error {
+        &self.source
+    }
+}
+
+impl Seat {
+    /// Its holder uses his files: they stay for now.
+    pub fn used(&self) {
+        self.was_used.store(true, Ordering::Relaxed);
+    }
+
+    /// Says whose it is. Before, nothing is asked of it.
+    pub fn belongs_to(&self, holder: Weak<dyn Holder>) {
+        // Nobody gives it away twice.
+        let _ = self.holder.set(holder);
+    }
+}
+
+impl FileId {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let about = file.metadata()?;
+        Ok(Self(about.dev(), about.ino()))
+    }
+}
+
+impl Pool {
+    /// One in which so many files may be open.
+    #[must_use]
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            open: AtomicUsize::new(0),
+            seats: Mutex::default(),
+            written: Mutex::default(),
+            looked: Mutex::default(),
+        })
+    }
+
+    /// Opens a file as `open` says, for which others are put aside if it is one too many. If all are
+    /// in use at this moment it is opened all the same.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open<E: FromSystem>(
+        self: &Arc<Self>,
+        open: impl Fn() -> Result<File, E>,
+    ) -> Result<Arc<PooledFile>, E> {
+        while self.is_full() && self.put_one_aside() {}
+        let is_exhausted = |error: &E| {
+            let of_system = Errno::from_io_error(error.system());
+            matches!(of_system, Some(Errno::MFILE | Errno::NFILE))
+        };
+        let file = match open() {
+            // Connections have taken what the pool was meant to have.
+            Err(error) if is_exhausted(&error) && self.put_one_aside() => open()?,
+            opened => opened?,
+        };
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(PooledFile {
+            file,
+            pool: Arc::clone(self),
+        }))
+    }
+
+    /// Whether so many files are open that the next takes the place of another.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.open.load(Ordering::Relaxed) >= self.most
+    }
+
+    /// From now on the holder of this seat can be asked to put files aside.
+    pub fn seat(&self, seat: &Arc<Seat>) {
+        if !seat.is_taken.swap(true, Ordering::Relaxed) {
+            self.seats.lock().push_back(Arc::clone(seat));
+        }
+    }
+
+    /// To be called every now and then: files that nobody has used for a while are put aside.
+    pub fn close_idle(&self, now: Instant) {
+        let mut looked = self.looked.lock();
+        if now.saturating_duration_since(*looked.get_or_insert(now)) < IDLE_FILE {
+            return;
+        }
+        *looked = Some(now);
+        let seats = self.seats.lock().len();
+        for _ in 0..seats {
+            self.come_by();
+        }
+    }
+
+    /// Gives whether some were.
+    fn put_one_aside(&self) -> bool {
+        // Those that were in use the first time round are not the second time.
+        let steps = 2 * self.seats.lock().len();
+        (0..steps).any(|_| self.come_by())
+    }
+
+    /// Comes by the next seat. Gives whether its holder has put files aside.
+    fn come_by(&self) -> bool {
+        let Some(seat) = self.seats.lock().pop_front() else {
+            return false;
+        };
+        if seat.was_used.swap(false, Ordering::Relaxed) {
+            self.seats.lock().push_back(seat);
+            return false;
+        }
+        // Before the files are closed: whoever opens them again takes the seat again.
+        seat.is_taken.store(false, Ordering::Relaxed);
+        match seat.holder.get() {
+            Some(holder) => match holder.upgrade() {
+                Some(holder) if holder.put_aside() => true,
+                Some(_) => {
+                    self.seat(&seat);
+                    false
+                }
+                // He is gone, and his files with him.
+                None => false,
+            },
+            None => {
+                self.seat(&seat);
+                false
+            }
+        }
+    }
+
+    /// Claims a file that has just been made.
+    ///
+    /// # Errors
+    /// If the system does not tell which one it is.
+    pub fn claim(self: &Arc<Self>, file: &File) -> io::Result<Claim> {
+        let id = FileId::of(file)?;
+        self.written.lock().insert(id);
+        Ok(Claim {
+            id,
+            pool: Arc::clone(self),
+        })
+    }
+
+    /// Whether somebody of this relay writes the file.
+    #[must_use]
+    pub fn is_claimed(&self, file: &File) -> bool {
+        FileId::of(file).is_ok_and(|id| self.written.lock().contains(&id))
+    }
+}
+
+impl Claim {
+    /// Whether this is the file, opened again.
+    ///
+    /// # Errors
+    /// If somebody else's file has taken its name.
+    pub fn check(&self, file: &File) -> io::Result<()> {
+        if FileId::of(file)? == self.id {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "somebody has put another file in its place",
+        ))
+    }
+
+    /// Lets others have the name of the file.
+    pub fn give_up(&self) {
+        self.pool.written.lock().remove(&self.id);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl PooledFile {
+    /// The pool that it is of.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+impl Deref for PooledFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for PooledFile {
+    fn drop(&mut self) {
+        self.pool.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Files {
+        open: Mutex<Vec<Arc<PooledFile>>>,
+        seat: Arc<Seat>,
+    }
+
+    impl Holder for Files {
+        fn put_aside(&self) -> bool {
+            self.open.try_lock().is_some_and(|mut open| {
+                open.clear();
+                true
+            })
+        }
+    }
+
+    fn holders(pool: &Arc<Pool>, count: usize) -> Vec<Arc<Files>> {
+        let one = |_| {
+            let seat = Arc::<Seat>::default();
+            let files = Arc::new(Files {
+                open: Mutex::default(),
+                seat: Arc::clone(&seat),
+            });
+            let weak: Weak<dyn Holder> = Arc::<Files>::downgrade(&files);
+            seat.belongs_to(weak);
+            open(pool, &files);
+            files
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn open(pool: &Arc<Pool>, files: &Files) {
+        let file = pool.open(tempfile::tempfile).unwrap();
+        files.open.lock().push(file);
+        pool.seat(&files.seat);
+    }
+
+    fn are_open(files: &[Arc<Files>]) -> Vec<bool> {
+        let is_open = |files: &Arc<Files>| !files.open.lock().is_empty();
+        files.iter().map(is_open).collect()
+    }
+
+    #[test]
+    fn the_least_used_make_room_for_one_more() {
+        let pool = Pool::new(3);
+        let files = holders(&pool, 3);
+        files[0].seat.used();
+        open(&pool, &files[2]);
+        assert_eq!(are_open(&files), [true, false, true]);
+        assert_eq!(pool.open.load(Ordering::Relaxed), 3);
+        // Not asked twice in a row.
+        open(&pool, &files[1]);
+        assert_eq!(pool.open.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn who_is_busy_is_not_waited_for() {
+        let pool = Pool::new(1);
+        let files = holders(&pool, 1);
+        let busy = files[0].open.lock();
+        let one_more = pool.open(tempfile::tempfile).unwrap();
+        assert_eq!(pool.open.load(Ordering::Relaxed), 2);
+        drop((one_more, busy));
+        drop(files);
+        assert_eq!(pool.open.load(Ordering::Relaxed), 0);
+        assert!(!pool.put_one_aside());
+    }
+
+    #[test]
+    fn what_nobody_uses_for_a_while_is_put_aside() {
+        let pool = Pool::new(100);
+        let files = holders(&pool, 2);
+        let start = Instant::now();
+        pool.close_idle(start);
+        assert_eq!(are_open(&files), [true, true]);
+        files[1].seat.used();
+        pool.close_idle(start + IDLE_FILE);
+        assert_eq!(are_open(&files), [false, true]);
+        pool.close_idle(start + IDLE_FILE);
+        assert_eq!(are_open(&files), [false, true]);
+        pool.close_idle(start + 2 * IDLE_FILE);
+        assert_eq!(are_open(&files), [false, false]);
+    }
+
+    #[test]
+    fn files_are_opened_when_the_system_had_none_left() {
+        let pool = Pool::new(100);
+        let files = holders(&pool, 1);
+        let opened = pool.open(|| {
+            if are_open(&files)[0] {
+                return Err(io::Error::from(Errno::MFILE));
+            }
+            tempfile::tempfile()
+        });
+        assert!(opened.is_ok());
+        assert!(
+            pool.open(|| Err::<File, _>(io::Error::from(Errno::MFILE)))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_file_is_written_by_one_only() {
+        let pool = Pool::new(1);
+        let (ours, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let claim = pool.claim(&ours).unwrap();
+        assert!(pool.is_claimed(&ours) && !pool.is_claimed(&other));
+        assert!(claim.check(&ours).is_ok() && claim.check(&other).is_err());
+        drop(claim);
+        assert!(!pool.is_claimed(&ours));
+    }
+}

@@ -1,0 +1,103 @@
+//! `--background` and `--daemonize`: when the command returns, everything is there, under the name that
+//! it was called by; when the daemon is told to stop, everything is gone.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tests::lab::Lab;
+use tests::relay::free_addresses;
+use tests::{peers, wait_until};
+
+use super::{all_accept, as_lttng_relayd, at};
+
+/// Daemons of this lab.
+fn daemons(lab: &Lab) -> Vec<PathBuf> {
+    let home = lab.path().display().to_string();
+    let is_it = |path: &PathBuf| {
+        let line = fs::read_to_string(path.join("cmdline")).unwrap_or_default();
+        let name = line.split('\0').next().unwrap_or_default();
+        Path::new(name).file_name() == Some("lttng-relayd".as_ref()) && line.contains(&home)
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.map(|entry| entry.path()).filter(is_it).collect()
+}
+
+fn health_sockets(lab: &Lab) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(lab.path().join(".lttng/relayd")) else {
+        return Vec::new();
+    };
+    let names = entries.flatten().map(|entry| entry.path());
+    names
+        .filter(|path| path.display().to_string().contains("/health-"))
+        .collect()
+}
+
+/// Starts a daemon, which must be ready when the command returns, and stops it.
+fn start_and_stop(lab: &Lab, mut command: Command, option: &str, addresses: [SocketAddr; 3]) {
+    // A file, since one in the background keeps it.
+    let said_path = lab.directory("said").join("said");
+    let said = fs::File::create(&said_path).unwrap();
+    let output = lab.directory("output");
+    command
+        .args(at(addresses))
+        .arg("-o")
+        .arg(output)
+        .arg(option)
+        .stdout(said.try_clone().unwrap())
+        .stderr(said);
+    let status = command.status().unwrap();
+    let said = fs::read_to_string(said_path).unwrap();
+    assert_eq!((status.code(), said), (Some(0), String::new()), "{option}");
+    // At once.
+    assert!(all_accept(addresses), "{option}");
+    assert_eq!(health_sockets(lab).len(), 1, "{option}");
+    let daemons = daemons(lab);
+    assert_eq!(daemons.len(), 1, "{option}: {daemons:?}");
+    let link = |name: &str| fs::read_link(daemons[0].join(name)).unwrap();
+    assert_eq!(link("cwd"), Path::new("/"));
+    let is_silent = link("fd/2") == Path::new("/dev/null");
+    assert_eq!(is_silent, option == "-d");
+    let id = daemons[0].file_name().unwrap().to_str().unwrap();
+    let id = Pid::from_raw(id.parse().unwrap()).unwrap();
+    let begun = Instant::now();
+    kill_process(id, Signal::TERM).unwrap();
+    wait_until("no process of that name is left", || {
+        self::daemons(lab).is_empty()
+    });
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    wait_until("the health socket is gone", || {
+        health_sockets(lab).is_empty()
+    });
+}
+
+#[test]
+fn ours_is_ready_when_the_command_returns() {
+    for option in ["-b", "-d"] {
+        let lab = Lab::new();
+        let command = lab.command(as_lttng_relayd(&lab));
+        start_and_stop(&lab, command, option, free_addresses());
+    }
+}
+
+#[test]
+fn by_its_name_alone_it_is_found_on_the_path() {
+    let lab = Lab::new();
+    as_lttng_relayd(&lab);
+    let mut command = lab.command("sh");
+    let path = std::env::var("PATH").unwrap();
+    command
+        .env("PATH", format!("{}:{path}", lab.path().display()))
+        .args(["-c", "exec lttng-relayd \"$@\"", "sh"]);
+    start_and_stop(&lab, command, "-d", free_addresses());
+}
+
+#[test]
+fn so_is_the_reference() {
+    let lab = Lab::new();
+    let command = lab.traced_command(peers::program("lttng-relayd"));
+    start_and_stop(&lab, command, "-d", free_addresses());
+}

@@ -1,0 +1,91 @@
+//! `--disallow-clear`: what was recorded stays, and producers are told so.
+
+use std::fs;
+
+use relay_proto::chunk::CloseCommand;
+use relay_proto::command::GetConfiguration;
+use relay_proto::reply::{CLEAR_ALLOWED, Configuration, ReturnCode};
+use relay_proto::{Command, Minor, Reply};
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::process::Process;
+use tests::producer::{Producer, live_session};
+use tests::relay::Relay;
+use tests::tree::files;
+use tests::{built, peers, tracee};
+
+fn flags(relay: &Relay) -> u64 {
+    let mut producer = Producer::greet(relay, Minor(15));
+    let ask = Command::GetConfiguration(GetConfiguration { query: 0 });
+    match producer.ask(ask) {
+        Reply::Configuration(Configuration { flags, .. }) => flags,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_way_to_say_so_is_told_to_producers_as_by_the_reference() {
+    let lab = Lab::new();
+    let file = lab.path().join("no-clear.conf");
+    fs::write(&file, "[relayd]\ndisallow-clear = yes\n").unwrap();
+    let config = format!("--config={}", file.display());
+    for (arguments, variable, want) in [
+        (&[][..], "", CLEAR_ALLOWED),
+        (&["-x"], "", 0),
+        (&["--disallow-clear"], "0", 0),
+        (&[&config], "", 0),
+        (&[], "1", 0),
+        (&[], "no", CLEAR_ALLOWED),
+    ] {
+        let mut command = lab.command(built::relayd());
+        command
+            .args(arguments)
+            .env("LTTNG_RELAYD_DISALLOW_CLEAR", variable);
+        let relay = Relay::start_as(&lab, command);
+        assert_eq!(flags(&relay), want, "{arguments:?} {variable:?}");
+    }
+    // As another user, in another home.
+    let lab = Lab::new();
+    assert_eq!(flags(&Relay::start_reference(&lab)), CLEAR_ALLOWED);
+    assert_eq!(flags(&Relay::start_reference_with(&lab, &["-x"])), 0);
+}
+
+#[test]
+fn who_deletes_a_chunk_all_the_same_is_refused_and_nothing_is_gone() {
+    for start in [Relay::start_with, Relay::start_reference_with] {
+        let lab = Lab::new();
+        let relay = start(&lab, &["-x"]);
+        let mut producer = Producer::open(&relay, live_session("kept"));
+        let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+        producer.send_packet(stream, 0, 1000);
+        producer.settle(stream, 0);
+        let refused = producer.close_chunk(0, Some(CloseCommand::Delete));
+        assert_eq!(
+            refused,
+            Reply::ChunkClosed {
+                code: ReturnCode::INVALID_PROTOCOL,
+                path: None
+            }
+        );
+        assert!(producer.is_hung_up());
+        let kept = files(&relay.output, "/chan_0");
+        assert!(kept.values().all(|bytes| bytes.len() == 1000) && kept.len() == 1);
+    }
+}
+
+#[test]
+fn lttng_clear_says_that_it_may_not() {
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--disallow-clear"]);
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create("kept", &relay, None);
+    daemon.channel("kept", "busy", &["--subbuf-size=4k"], true);
+    daemon.lttng(&["start", "kept"]);
+    tracee::run(&lab, 300, 0, "one");
+    let mut clear = lab.traced_command(peers::program("lttng"));
+    let ended = Process::start(clear.args(["--no-sessiond", "clear", "kept"])).wait();
+    assert!(!ended.status.success(), "{:?}", ended.stdout);
+    daemon.lttng(&["destroy", "kept"]);
+    let kept: usize = files(&relay.output, "").values().map(Vec::len).sum();
+    assert!(kept > 300 * 8);
+}

@@ -1,0 +1,104 @@
+//! Options and exit codes.
+
+use std::process::Output;
+
+use tests::lab::Lab;
+use tests::relay::{Relay, free_addresses};
+
+use super::{all, at};
+
+fn run(arguments: &[&str], variable: Option<(&str, &str)>) -> [Output; 3] {
+    let lab = Lab::new();
+    let addresses = at(free_addresses());
+    all(&lab).map(|mut program| {
+        program.args(&addresses).args(arguments);
+        program.envs(variable);
+        program.output().unwrap()
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_cannot_be_ends_all_of_them_with_1_and_a_message() {
+    for arguments in [
+        &["--no-such-option"][..],
+        &["-C", "localhost"],
+        &["-L", "nonsense://localhost"],
+        &["-o", "relative/path"],
+        &["-p", "-s"],
+        &["--group-output"],
+        &["--fd-pool-size=99"],
+        &["--fd-pool-size=1999999999"],
+        &["--fd-pool-size=many"],
+        &["--config=/no/such/file"],
+        &["-b", "-w", "/no/such/directory"],
+    ] {
+        for output in run(arguments, None) {
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+            assert!(!said.is_empty(), "{arguments:?}");
+        }
+    }
+    let perhaps = ("LTTNG_RELAYD_DISALLOW_CLEAR", "perhaps");
+    for output in run(&[], Some(perhaps)) {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(perhaps.0));
+    }
+}
+
+#[test]
+fn a_working_directory_that_is_none_is_said_in_the_words_of_the_reference() {
+    for output in run(&["-b", "-w", "/no/such/directory"], None) {
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("Failed to change working directory to"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_version_is_a_number_and_nothing_else() {
+    for option in ["-V", "--version", "--vers"] {
+        for output in run(&[option], None) {
+            let said = text(&output.stdout);
+            assert!(output.status.success());
+            let number = said.strip_suffix('\n').unwrap();
+            assert!(
+                number.starts_with("2.")
+                    && number.split('.').all(|part| part.parse::<u32>().is_ok()),
+                "{said:?}"
+            );
+            assert!(output.stderr.is_empty());
+        }
+    }
+}
+
+#[test]
+fn abbreviations_repetitions_and_operands_are_taken_as_by_getopt() {
+    let lab = Lab::new();
+    let directory = lab.directory("work").display().to_string();
+    let relay = Relay::start_with(
+        &lab,
+        &[
+            "operand",
+            "--working-dir",
+            &directory,
+            "--group-output-by-s",
+            "-o",
+            "/first/of/two",
+            "--disallow",
+            "--dynamic",
+            "another",
+        ],
+    );
+    assert!(relay.has_logged(&["listening", "by=session"]));
+    let link = format!("/proc/{}/cwd", relay.id());
+    assert_eq!(
+        std::fs::read_link(link).unwrap(),
+        std::fs::canonicalize(directory).unwrap()
+    );
+}

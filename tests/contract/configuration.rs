@@ -1,0 +1,69 @@
+//! Configuration files: the user's, then the one that is named, then the command line.
+
+use std::fs;
+
+use tests::built;
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::relay::Relay;
+use tests::wait_until;
+
+#[test]
+fn the_later_file_counts_and_the_command_line_most() {
+    let lab = Lab::new();
+    fs::write(
+        lab.path().join(".lttng/lttng.conf"),
+        "[sessiond]\nverbose=3\n[relayd]\ngroup-output-by-session=on\nfd-pool-size=200\noutput=/user\n",
+    )
+    .unwrap();
+    let named = lab.path().join("named.conf");
+    fs::write(
+        &named,
+        "# Of this site.\n[relayd]\nfd-pool-size = 300 ; enough\nnonsense=1\noutput=/named\n",
+    )
+    .unwrap();
+    let config = format!("--config={}", named.display());
+    // Which is given an output and ports.
+    let relay = Relay::start_with(&lab, &[&config]);
+    assert!(relay.has_logged(&["listening", "by=session", "pool=300"]));
+    assert!(relay.has_logged(&["WARN", "named.conf:4", "nonsense"]));
+    assert!(relay.output.starts_with(lab.path()));
+    drop(relay);
+    let relay = Relay::start_with(&lab, &["--group-output-by-host"]);
+    assert!(relay.has_logged(&["listening", "by=host", "pool=200"]));
+}
+
+#[test]
+fn everything_may_stand_in_the_file() {
+    let lab = Lab::new();
+    let (output, pid) = (lab.path().join("traces"), lab.path().join("pid"));
+    fs::write(
+        lab.path().join(".lttng/lttng.conf"),
+        format!(
+            "[relayd]\ncontrol-port=tcp://127.0.0.1:0\ndata-port=tcp://127.0.0.1:0\n\
+             live-port=tcp://127.0.0.1:0\noutput={}\npid-file={}\nverbose=1\n",
+            output.display(),
+            pid.display()
+        ),
+    )
+    .unwrap();
+    let relay = Process::start(&mut lab.command(built::relayd()));
+    wait_until("it has started", || {
+        fs::read_to_string(&pid).is_ok_and(|text| text == format!("{}\n", relay.id()))
+    });
+    assert!(output.is_dir());
+}
+
+#[test]
+fn a_value_that_cannot_be_ends_it_and_names_the_file() {
+    let lab = Lab::new();
+    let named = lab.path().join("wrong.conf");
+    for wrong in ["control-port=nowhere", "fd-pool-size=7", "output=relative"] {
+        fs::write(&named, format!("[relayd]\n{wrong}\n")).unwrap();
+        let mut command = lab.command(built::relayd());
+        let ended = Process::start(command.arg("-f").arg(&named)).wait();
+        assert_eq!(ended.status.code(), Some(1), "{wrong}");
+        let (option, _) = wrong.split_once('=').unwrap();
+        assert!(ended.stderr.concat().contains(option), "{:?}", ended.stderr);
+    }
+}

@@ -1,0 +1,63 @@
+//! Where the streams of producers before LTTng 2.11 go that are grouped by session.
+
+use relay_proto::Minor;
+use tests::lab::Lab;
+use tests::producer::{Producer, live_session, stream};
+use tests::relay::Relay;
+use tests::tree::files;
+
+/// Sessions, and the path that a stream of each has.
+const OLD: [(&str, &str); 7] = [
+    ("plain", "/host/plain-20200101-101010//ust/uid"),
+    ("undated", "/host/undated//ust/uid"),
+    (
+        "auto-20200101-101010",
+        "/host/auto-20200101-101010//ust/uid",
+    ),
+    ("based", "/host/my/base//ust/uid"),
+    ("auto-20200202-202020", "/host/base//ust/uid"),
+    ("like", "/host/likewise//ust/uid"),
+    ("more", "/host/more-20200101-101010-rest//ust/uid"),
+];
+
+/// Where a relay puts them, with `NOW` for dates of this run.
+fn places(relay: &Relay) -> Vec<String> {
+    for (name, path) in OLD {
+        let mut producer = Producer::greet(relay, Minor(10));
+        let mut session = live_session(name);
+        session.recording = None;
+        producer.create(session);
+        let mut request = stream("chan_0", path);
+        request.chunk = None;
+        producer.add(request);
+    }
+    let made = files(&relay.output, "/chan_0").into_keys();
+    made.map(|name| without_now(&name)).collect()
+}
+
+fn without_now(name: &str) -> String {
+    let is_now = |at: usize| {
+        let date = name.as_bytes().get(at..at + 15).unwrap_or_default();
+        !date.starts_with(b"2020")
+            && date.get(8) == Some(&b'-')
+            && date.iter().filter(|byte| byte.is_ascii_digit()).count() == 14
+    };
+    match (0..name.len()).find(|at| is_now(*at)) {
+        Some(at) => format!("{}NOW{}", &name[..at], &name[at + 15..]),
+        None => name.to_owned(),
+    }
+}
+
+#[test]
+fn ours_are_where_those_of_the_reference_are() {
+    let by_session = &["--group-output-by-session"];
+    let (lab, other) = (Lab::new(), Lab::new());
+    let ours = places(&Relay::start_with(&lab, by_session));
+    let theirs = places(&Relay::start_reference_with(&other, by_session));
+    assert_eq!(ours, theirs);
+    assert_eq!(ours.len(), OLD.len());
+    assert!(
+        ours.iter()
+            .any(|name| name.contains("undated/host-NOW/ust"))
+    );
+}

@@ -1,0 +1,207 @@
+//! Many streams, few file descriptors.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use relay_proto::Reply;
+use relay_proto::chunk::CloseCommand;
+use relay_proto::reply::ReturnCode;
+use tests::lab::Lab;
+use tests::producer::{Producer, beacon, index, live_session, packet, stream};
+use tests::relay::Relay;
+use tests::tree::files;
+use tests::viewer::{Viewer, by_channel};
+use tests::wait_until;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
+use wire::{Bytes, StreamId};
+
+const OK: Reply = Reply::Ended(ReturnCode::OK);
+
+/// A session with so many streams, in traces of a thousand.
+fn many(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
+    let mut producer = Producer::open(relay, live_session(name));
+    let mut streams = Vec::new();
+    for first in (0..count).step_by(1000) {
+        let names: Vec<_> = (first..count.min(first + 1000))
+            .map(|number| format!("chan_{number}"))
+            .collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let path = format!("ust/uid/{first}/64-bit");
+        streams.extend(producer.add_trace(&path, &names));
+    }
+    (producer, streams)
+}
+
+#[test]
+fn ten_thousand_idle_streams_cost_next_to_nothing() {
+    const STREAMS: usize = 10_000;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let (mut producer, streams) = many(&relay, "idle", STREAMS);
+    for stream in &streams {
+        assert_eq!(producer.send_index(*stream, u64::MAX - 1, beacon(7)), OK);
+    }
+    println!(
+        "{} descriptors, {} bytes",
+        relay.open_files(),
+        relay.memory()
+    );
+    assert!(relay.open_files() <= 1000, "{}", relay.open_files());
+    assert!(relay.memory() <= 40 << 20, "{}", relay.memory());
+    // One that wakes up is recorded as any other.
+    producer.send_packet(streams[STREAMS / 2], 0, 4096);
+    producer.settle(streams[STREAMS / 2], 0);
+    let name = format!("/chan_{}", STREAMS / 2);
+    assert_eq!(
+        files(&relay.output, &name).values().next().unwrap().len(),
+        4096
+    );
+}
+
+#[test]
+fn streams_that_have_gone_idle_let_go_of_their_files() {
+    const STREAMS: usize = 1500;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let before = relay.open_files();
+    let (mut producer, streams) = many(&relay, "busy", STREAMS);
+    for stream in &streams {
+        producer.send_packet(*stream, 0, 100);
+    }
+    producer.settle(streams[STREAMS - 1], 0);
+    assert!(relay.open_files() > STREAMS);
+    // One goes on, and keeps its own.
+    let mut sent = 1;
+    wait_until("the others have let go", || {
+        producer.send_packet(streams[0], sent, 100);
+        sent += 1;
+        relay.open_files() < before + 20
+    });
+    for stream in &streams[1..] {
+        producer.send_packet(*stream, 1, 100);
+    }
+    producer.settle(streams[STREAMS - 1], 1);
+    let (data, indexes) = (files(&relay.output, ""), files(&relay.output, ".idx"));
+    let whole = |name: &String| {
+        name.contains("/chan_") && !name.ends_with(".idx") && data[name].len() >= 200
+    };
+    assert_eq!(data.keys().filter(|name| whole(name)).count(), STREAMS);
+    assert_eq!(indexes.len(), STREAMS);
+}
+
+#[test]
+fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
+    const STREAMS: usize = 2000;
+    const POOL: usize = 150;
+    const SIZE: usize = 512;
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &[&format!("--fd-pool-size={POOL}")]);
+    let (mut producer, streams) = many(&relay, "busy", STREAMS);
+    let most = relay.open_files() + POOL;
+    let mut seen = BTreeSet::new();
+    let mut round = |producer: &mut Producer, number: u64| {
+        for stream in &streams {
+            producer.send_packet(*stream, number, SIZE);
+            if stream.0 % 100 == 0 {
+                seen.insert(relay.open_files());
+            }
+        }
+    };
+    round(&mut producer, 0);
+    round(&mut producer, 1);
+    // Packets of which only one half is there wait in files that are put aside.
+    for stream in &streams {
+        let bytes = packet(*stream, 2, SIZE);
+        producer.data.write_all(&bytes).unwrap();
+    }
+    // The next chunk, while the directory of the first moves twice.
+    assert_eq!(producer.create_chunk(1), OK);
+    let metadata: Vec<_> = (streams.chunks(1000))
+        .map(|trace| StreamId(trace[999].0 + 1))
+        .collect();
+    let all = streams.iter().chain(&metadata);
+    let positions: Vec<_> = all.map(|stream| (*stream, 3)).collect();
+    assert_eq!(producer.rotate(Some(1), &positions), OK);
+    for stream in metadata {
+        producer.send_metadata(stream, b"/* CTF 1.8 */\n", 0);
+    }
+    for stream in &streams {
+        assert_eq!(producer.send_index(*stream, 2, index(2, SIZE as u64)), OK);
+    }
+    round(&mut producer, 3);
+    let closed = producer.close_chunk(0, Some(CloseCommand::MoveToCompleted));
+    assert!(matches!(
+        closed,
+        Reply::ChunkClosed {
+            code: ReturnCode::OK,
+            ..
+        }
+    ));
+    round(&mut producer, 4);
+    producer.settle(streams[STREAMS - 1], 4);
+    // Some connections and metadata more or less.
+    let highest = seen.last().copied().unwrap();
+    assert!(highest <= most + 20, "{highest} of {most}");
+    // A viewer reads it all, in files that are opened for it.
+    let (mut viewer, _, listed) = Viewer::attached(relay.live, "busy", Seek::Beginning);
+    let by_channel = by_channel(&listed);
+    for channel in (0..STREAMS).step_by(7) {
+        let of_viewer = by_channel[&format!("chan_{channel}")];
+        for number in 0..5 {
+            let next = viewer.next_index(of_viewer);
+            assert_eq!(next.status, IndexStatus::Ready, "{channel} {number}");
+            let (_, bytes) = viewer.packet(of_viewer, next.offset.0, SIZE as u32);
+            let fill = u8::try_from(number).unwrap();
+            assert!(bytes == vec![fill; SIZE], "{channel} {number}");
+        }
+    }
+    assert!(relay.open_files() <= most + 40, "{}", relay.open_files());
+    // On disk the first chunk has three packets of each, the second two.
+    for stream in &streams {
+        assert_eq!(producer.close(*stream, Some(4)), OK);
+    }
+    let data = files(&relay.output, "");
+    let lengths = |chunk: &str, ending: &str| -> Vec<usize> {
+        let is_one = |name: &&String| {
+            name.contains(chunk)
+                && name.contains("/chan_")
+                && name.ends_with(".idx") != ending.is_empty()
+        };
+        data.iter()
+            .filter(|(name, _)| is_one(name))
+            .map(|(_, bytes)| bytes.len())
+            .collect()
+    };
+    for (chunk, packets) in [("archives/", 3), ("-1/ust", 2)] {
+        assert_eq!(lengths(chunk, ""), vec![packets * SIZE; STREAMS], "{chunk}");
+        let index = 16 + packets * 72;
+        assert_eq!(lengths(chunk, ".idx"), vec![index; STREAMS], "{chunk}");
+    }
+}
+
+#[test]
+fn one_tracefile_that_is_replaced_again_and_again_keeps_its_indexes() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut producer = Producer::open(&relay, live_session("ring"));
+    let mut request = stream("chan_0", "ust/uid/0/64-bit");
+    (request.tracefile_size, request.tracefile_count) = (Bytes(1000), 1);
+    let stream = producer.add(request);
+    for number in 0..4 {
+        producer
+            .data
+            .write_all(&packet(stream, number, 1000))
+            .unwrap();
+    }
+    // The indexes come when their files have gone.
+    for number in 0..4 {
+        assert_eq!(producer.send_index(stream, number, index(number, 1000)), OK);
+    }
+    producer.settle(stream, 3);
+    assert_eq!(producer.close(stream, Some(3)), OK);
+    let data = files(&relay.output, "/chan_0_0");
+    assert_eq!(data.values().next().unwrap(), &vec![3; 1000]);
+    let indexes = files(&relay.output, "/chan_0_0.idx");
+    assert_eq!(indexes.values().next().unwrap().len(), 16 + 72);
+}

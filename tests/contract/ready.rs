@@ -1,0 +1,86 @@
+//! Who is told when all ports accept, and who may have bound them before.
+
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::relay::{Relay, free_addresses};
+use tests::{PATIENCE, built, wait_until};
+
+use super::{all_accept, as_lttng_relayd, at};
+
+#[test]
+fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+    let lab = Lab::new();
+    let path = lab.path().join("manager");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut bytes = [0; 256];
+        let len = manager.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
+    };
+    let addresses = free_addresses();
+    let mut command = lab.command(built::relayd());
+    let relay = Process::start(command.args(at(addresses)).env("NOTIFY_SOCKET", &path));
+    assert_eq!(told(), "READY=1");
+    assert!(all_accept(addresses));
+    relay.signal(rustix::process::Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert!(relay.wait().status.success());
+}
+
+#[test]
+fn the_parent_is_sent_a_signal_in_the_foreground_and_from_the_background() {
+    const PARENT: &str = r#"
+        trap 'echo told; kill $(cat "$PID_FILE"); exit 0' USR1
+        "$@" &
+        while :; do sleep 0.05; done"#;
+    for mode in [None, Some("-d")] {
+        let lab = Lab::new();
+        let pid_file = lab.path().join("pid");
+        let mut command = lab.command("sh");
+        command
+            .env("PID_FILE", &pid_file)
+            .args(["-c", PARENT, "sh"])
+            .arg(as_lttng_relayd(&lab))
+            .args(at(free_addresses()))
+            .args(["-S", "-P"])
+            .arg(&pid_file)
+            .args(mode);
+        let ended = Process::start(&mut command).wait();
+        assert_eq!(ended.stdout, ["told"], "{mode:?}: {:?}", ended.stderr);
+        wait_until("the relay has ended", || !pid_file.exists());
+    }
+}
+
+#[test]
+fn ports_that_the_service_manager_has_bound_are_taken_over() {
+    const HANDED_OVER: &str = r#"
+        exec 3<&"$CONTROL" 4<&"$DATA" 5<&"$LIVE"
+        export LISTEN_PID=$$ LISTEN_FDS=3
+        exec "$@""#;
+    for names in ["", "live:data:control"] {
+        let lab = Lab::new();
+        let bound = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let mut command = lab.command("bash");
+        for (listener, variable) in bound.iter().zip(["CONTROL", "DATA", "LIVE"]) {
+            fcntl_setfd(listener, FdFlags::empty()).unwrap();
+            command.env(variable, listener.as_raw_fd().to_string());
+        }
+        command
+            .env("LISTEN_FDNAMES", names)
+            .args(["-c", HANDED_OVER, "bash"])
+            .arg(built::relayd());
+        let relay = Relay::start_as(&lab, command);
+        let mut want = bound.map(|listener| listener.local_addr().unwrap());
+        if !names.is_empty() {
+            want.reverse();
+        }
+        assert_eq!([relay.control, relay.data, relay.live], want, "{names}");
+        assert!(all_accept(want));
+    }
+}

@@ -1,0 +1,115 @@
+//! Files beside the traces, the working directory, and what the environment says of connections.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::producer::is_at_end;
+use tests::relay::{Relay, free_addresses};
+use tests::{built, wait_until};
+
+use super::at;
+
+#[test]
+fn ports_and_process_stand_in_files_while_it_runs() {
+    let lab = Lab::new();
+    let pid_file = lab.path().join("pid");
+    let relay = Relay::start_with(&lab, &["-P", pid_file.to_str().unwrap()]);
+    let folder = lab.path().join(".lttng/relayd");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    wait_until("all files are there", || folder.join("live.port").exists());
+    for (name, address) in [
+        ("control.port", relay.control),
+        ("data.port", relay.data),
+        ("live.port", relay.live),
+    ] {
+        assert_eq!(read(name), format!("{}\n", address.port()), "{name}");
+    }
+    let pid = fs::read_to_string(&pid_file).unwrap();
+    assert_eq!(pid, format!("{}\n", relay.id()));
+    let mode = fs::metadata(&folder).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert!(relay.stop().status.success());
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    assert!(!pid_file.exists());
+}
+
+#[test]
+fn a_relative_pid_file_lies_where_the_command_was_given() {
+    let lab = Lab::new();
+    let mut command = lab.command(built::relayd());
+    command
+        .args(at(free_addresses()))
+        .args(["-P", "pid", "-d"])
+        .current_dir(lab.path());
+    assert!(command.status().unwrap().success());
+    let pid = fs::read_to_string(lab.path().join("pid")).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    wait_until("it has ended", || !lab.path().join("pid").exists());
+}
+
+#[test]
+fn what_cannot_be_made_around_it_ends_it() {
+    let lab = Lab::new();
+    for arguments in [["-P", "/proc/nowhere/pid"], ["-o", "/proc/nowhere"]] {
+        let mut command = lab.command(built::relayd());
+        let ended = Process::start(command.args(at(free_addresses())).args(arguments)).wait();
+        assert_eq!(ended.status.code(), Some(1));
+        assert!(ended.stderr.concat().contains("/proc/nowhere"));
+    }
+    let mut command = lab.command(built::relayd());
+    command.env("LTTNG_RUNDIR", "/proc/nowhere");
+    let ended = Process::start(command.args(at(free_addresses()))).wait();
+    assert_eq!(ended.status.code(), Some(1));
+}
+
+#[test]
+fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
+    let lab = Lab::new();
+    let here = fs::canonicalize(lab.directory("here")).unwrap();
+    let mut command = lab.command(built::relayd());
+    command.env("LTTNG_RELAYD_WORKING_DIRECTORY", &here);
+    let relay = Relay::start_as(&lab, command);
+    let cwd = fs::read_link(format!("/proc/{}/cwd", relay.id())).unwrap();
+    assert_eq!(cwd, here);
+    // Root may write everywhere.
+    let lab = Lab::new();
+    let copy = lab.path().join("lttng-relayd");
+    fs::copy(built::relayd(), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = lab.traced_command(&copy);
+    command.args(["-w", "/etc"]);
+    let relay = Relay::start_as(&lab, command);
+    assert!(relay.has_logged(&["Working directory \"/etc\" is not writable"]));
+}
+
+#[test]
+fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says() {
+    let lab = Lab::new();
+    let mut command = lab.command(built::relayd());
+    command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
+    let relay = Relay::start_as(&lab, command);
+    let mut socket = TcpStream::connect(relay.data).unwrap();
+    let begun = Instant::now();
+    socket.write_all(&[0; 10]).unwrap();
+    assert!(is_at_end(&mut socket));
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert!(relay.has_logged(&["0.3 seconds"]));
+}
+
+#[test]
+fn variables_that_make_no_sense_are_told_and_not_heeded() {
+    let lab = Lab::new();
+    let mut command = lab.command(built::relayd());
+    command
+        .env("LTTNG_RELAYD_TCP_KEEP_ALIVE", "1")
+        .env("LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME", "soon");
+    let relay = Relay::start_as(&lab, command);
+    assert!(relay.has_logged(&["WARN", "LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME"]));
+    assert!(TcpStream::connect(relay.control).is_ok());
+}
