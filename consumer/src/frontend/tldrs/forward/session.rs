@@ -9,7 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tef::Record;
 use tef::ctf::{Classes, Encoded, Lost};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
@@ -93,13 +93,14 @@ impl Session {
             if let Err(Gone) = events.forward(&mut arrivals).await {
                 break true;
             }
-            match tokio::time::timeout(REOPEN_WITHIN, again.recv()).await {
+            match events.linger(&mut again).await {
                 Ok(Some(trace)) => {
                     debug!(trace = name, "opened again");
                     events.clients.begin_again();
                     arrivals = trace.arrivals;
                 }
-                Ok(None) | Err(_) => break false,
+                Ok(None) => break false,
+                Err(Gone) => break true,
             }
         };
         // What comes now by the same name is another session's.
@@ -185,6 +186,23 @@ impl Events {
             }
         }
         self.flush().await
+    }
+
+    /// Waits whether the trace is opened again; viewers are told meanwhile that nothing happens.
+    async fn linger(
+        &mut self,
+        again: &mut mpsc::UnboundedReceiver<ForwardedTrace>,
+    ) -> Result<Option<ForwardedTrace>, Gone> {
+        let over = sleep(REOPEN_WITHIN);
+        tokio::pin!(over);
+        let mut tick = interval(self.live_timer);
+        loop {
+            tokio::select! {
+                trace = again.recv() => return Ok(trace),
+                () = &mut over => return Ok(None),
+                _ = tick.tick() => self.flush().await?,
+            }
+        }
     }
 
     async fn flush(&mut self) -> Result<(), Gone> {
