@@ -5,7 +5,7 @@
 //! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], [`tldrs`], built by
 //! [`built`]. Real peers:
 //! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
-//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`]. Traces to read:
+//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`], [`watch`]. Traces to read:
 //! [`recording`].
 
 pub mod babeltrace;
@@ -27,6 +27,7 @@ pub mod tldrs;
 pub mod tracee;
 pub mod tree;
 pub mod viewer;
+pub mod watch;
 
 pub use lab::Lab;
 

@@ -14,6 +14,7 @@ use super::rotation::{Progress, Rotation, is_at_or_past};
 use super::stream::{Arrival, ConnectionId};
 use crate::limits::MOST_PACKET_BYTES;
 use crate::registry::published::Published;
+use crate::registry::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::index::{Due, Halves, IndexFate};
@@ -24,6 +25,7 @@ use crate::store::stream_files::{Place, StreamFiles};
 pub(super) struct Intake {
     id: StreamId,
     published: Arc<Published>,
+    tally: Arc<Tally>,
     reorder: Reorder,
     /// The packet whose bytes go to the file as they come, and the connection that they come on.
     under_way: Option<(SeqNum, ConnectionId)>,
@@ -52,7 +54,7 @@ impl Intake {
     /// Of a stream that writes to `files`. Without indexes, bytes alone make a packet.
     pub(super) fn new(
         id: StreamId,
-        published: Arc<Published>,
+        (published, tally): (Arc<Published>, Arc<Tally>),
         files: StreamFiles,
         window: Window,
         has_indexes: bool,
@@ -60,6 +62,7 @@ impl Intake {
         Self {
             id,
             published,
+            tally,
             reorder: Reorder::new(window),
             under_way: None,
             halves: has_indexes.then(Halves::default),
@@ -221,6 +224,7 @@ impl Intake {
             let Some(early) = self.reorder.take() else {
                 break;
             };
+            self.count_waiting();
             self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
             let written = self.files.finish(&early.payload, early.padding);
             let place = written.map_err(|error| self.store_error(error))?;
@@ -231,6 +235,7 @@ impl Intake {
 
     fn passed(&mut self, seq: SeqNum, place: Place) -> Result<(), IngestError> {
         trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
+        self.tally.written(place.packet_len().0);
         self.reorder.passed(seq);
         self.progress.data = Some(seq);
         // A packet of no bytes has no index either: that would be a beacon.
@@ -263,6 +268,7 @@ impl Intake {
             Turn::Early => {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
                 self.reorder.keep(early);
+                self.count_waiting();
                 while self.reorder.is_full(0) {
                     if !self.give_up(None)? {
                         break;
@@ -280,6 +286,7 @@ impl Intake {
             return Ok(false);
         };
         self.abandon();
+        self.tally.lost(lost.count());
         if let Some(halves) = &mut self.halves {
             halves.lost(lost.first, lost.last);
         }
@@ -292,6 +299,11 @@ impl Intake {
         );
         self.take_waiting()?;
         Ok(true)
+    }
+
+    fn count_waiting(&self) {
+        let (packets, bytes) = self.reorder.waiting();
+        self.tally.waiting(packets as u64, bytes.0);
     }
 
     fn abandon(&mut self) {
@@ -360,7 +372,8 @@ impl Intake {
                 .files
                 .index(&place, index)
                 .map_err(|error| self.store_error(error))?;
-            self.published.packet(&segment, index.class);
+            self.published
+                .packet(&segment, index.class, place.packet_len());
             self.beacon_on_disk = None;
             self.progress.indexed = Some(seq);
             self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
@@ -515,6 +528,7 @@ impl Intake {
     }
 
     fn store_error(&self, source: StoreError) -> IngestError {
+        self.files.pool().faults().count(&source);
         IngestError::Store {
             stream: self.id,
             source,

@@ -12,6 +12,7 @@ use super::error::IngestError;
 use super::intake::Intake;
 use super::reorder::{Early, Window};
 use crate::registry::published::Published;
+use crate::registry::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::pool::Holder;
@@ -26,6 +27,7 @@ pub struct ConnectionId(pub u64);
 pub struct DataStream {
     id: StreamId,
     published: Arc<Published>,
+    tally: Arc<Tally>,
     intake: Mutex<Intake>,
 }
 
@@ -46,10 +48,13 @@ impl DataStream {
     pub fn new(id: StreamId, files: StreamFiles, window: Window, has_indexes: bool) -> Arc<Self> {
         let published = Arc::new(Published::default());
         let seat = Arc::clone(files.seat());
-        let intake = Intake::new(id, Arc::clone(&published), files, window, has_indexes);
+        let tally = Arc::<Tally>::default();
+        let told = (Arc::clone(&published), Arc::clone(&tally));
+        let intake = Intake::new(id, told, files, window, has_indexes);
         let stream = Arc::new(Self {
             id,
             published,
+            tally,
             intake: Mutex::new(intake),
         });
         let weak: Weak<dyn Holder> = Arc::<Self>::downgrade(&stream);
@@ -67,6 +72,12 @@ impl DataStream {
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
+    }
+
+    /// What is counted of it.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     // From data connections.

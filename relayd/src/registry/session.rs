@@ -12,8 +12,10 @@ use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::announced::{Announced, Content, Listed};
+use super::audience::Audience;
 use super::news::{Ear, Ears};
 use super::recording::Recording;
+use super::tally::Totals;
 use crate::ingest::{DataStream, MetadataStream};
 use crate::limits::{BEACONS_ON_DISK, MOST_STREAMS};
 
@@ -42,6 +44,7 @@ pub struct Session {
     /// [`Announced::next`], to be looked at without the lock.
     announced_next: AtomicU64,
     viewers: AtomicU32,
+    audience: Audience,
     producer_gone: AtomicBool,
     ears: Mutex<Ears>,
     /// The stream whose beacon is to be put on disk next.
@@ -55,6 +58,8 @@ struct Streams {
     /// Streams that viewers have not been told of.
     unannounced: Vec<Unannounced>,
     data_connections: usize,
+    /// What those have left that are no longer open.
+    past: Totals,
 }
 
 #[derive(Debug)]
@@ -136,6 +141,7 @@ impl Session {
             announced: Mutex::default(),
             announced_next: AtomicU64::new(0),
             viewers: AtomicU32::new(0),
+            audience: Audience::default(),
             producer_gone: AtomicBool::new(false),
             ears: Mutex::default(),
             next_beacon: Mutex::default(),
@@ -164,6 +170,26 @@ impl Session {
     #[must_use]
     pub fn viewers(&self) -> &AtomicU32 {
         &self.viewers
+    }
+
+    /// How far they are behind.
+    #[must_use]
+    pub fn audience(&self) -> &Audience {
+        &self.audience
+    }
+
+    /// How many streams of packets are open, and what has come of all that it ever had.
+    #[must_use]
+    pub fn totals(&self) -> (usize, Totals) {
+        let streams = self.streams.lock();
+        let (mut open, mut totals) = (0, streams.past);
+        for entry in streams.open.values() {
+            if let Stream::Data(stream) = &entry.stream {
+                open += 1;
+                totals += stream.tally().totals();
+            }
+        }
+        (open, totals)
     }
 
     /// Whether its producer is gone, so that no stream will be added.
@@ -261,10 +287,14 @@ impl Session {
     #[must_use]
     pub fn forget_closed(&self) -> Vec<StreamId> {
         let mut closed = Vec::new();
-        self.streams.lock().open.retain(|id, entry| {
+        let Streams { open, past, .. } = &mut *self.streams.lock();
+        open.retain(|id, entry| {
             let is_closed = entry.stream.is_closed();
             if is_closed {
                 closed.push(*id);
+                if let Stream::Data(stream) = &entry.stream {
+                    *past += stream.tally().totals().past();
+                }
             }
             !is_closed
         });

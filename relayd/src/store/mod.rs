@@ -4,9 +4,10 @@
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
 //! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
 //! and beacons), [`index`] (where the two halves of a packet meet), `open_file` and [`stream_files`] (all the
-//! files of one stream), [`metadata`], [`segment`] (a tracefile as its readers hold it).
+//! files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a tracefile as its readers hold it).
 
 pub mod chunk;
+pub mod fault;
 pub mod index;
 pub mod index_file;
 pub mod layout;
@@ -26,6 +27,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use fault::FaultKind;
 use pool::Pool;
 
 /// A file or directory that could not be dealt with.
@@ -41,6 +43,12 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    /// What sort of fault it is.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        FaultKind::of(&self.source)
+    }
+
     fn on(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { what, path, source }

@@ -127,6 +127,12 @@ impl StreamFiles {
         &self.seat
     }
 
+    /// What bounds its open files.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// Closes the files that can be opened again. Gives whether all are closed.
     pub fn put_aside(&mut self) -> bool {
         let mut all = true;
