@@ -132,6 +132,12 @@ pub const HEALTH_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause after the system has refused a connection to the health socket.
 pub const HEALTH_REFUSED: Duration = Duration::from_millis(500);
 
+// A disk that is full.
+
+/// How often it is tried whether there is space again. It costs each connection that waits a call or
+/// two to the system, and delays producers by no more once there is.
+pub const SPACE_PAUSE: Duration = Duration::from_millis(250);
+
 // Trace files.
 
 /// Smallest pool of trace files that may be asked for, as with the reference. Each thread that

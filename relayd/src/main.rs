@@ -140,8 +140,9 @@ fn raise_file_limit() -> u64 {
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
-    /// Caught, so that it does no harm.
-    _user: tokio::signal::unix::Signal,
+    /// Caught, so that they do no harm: sent by ourselves, and by a limit to the size of files, which
+    /// is an error of the write too.
+    _harmless: [tokio::signal::unix::Signal; 2],
 }
 
 impl Signals {
@@ -149,7 +150,10 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            _user: signal(SignalKind::user_defined1())?,
+            _harmless: [
+                signal(SignalKind::user_defined1())?,
+                signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
+            ],
         })
     }
 

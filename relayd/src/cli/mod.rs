@@ -13,6 +13,7 @@ use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{Endpoint, LogFormat};
+use crate::ingest::WhenFull;
 use crate::limits::LEAST_POOL;
 use file::FileError;
 pub(crate) use file::switch;
@@ -133,6 +134,16 @@ pub struct Arguments {
     /// [default: 32M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     reorder_bytes: Option<u64>,
+
+    /// When the disk is full, let producers wait until there is space, or close their sessions
+    /// [default: pause]
+    #[arg(
+        long,
+        value_name = "pause|close",
+        value_enum,
+        hide_possible_values = true
+    )]
+    on_disk_full: Option<WhenFull>,
 
     /// Tell those who keep watch how the relay is, over HTTP on [HOST:]PORT: /metrics, /healthz,
     /// /readyz, /sessions. Without HOST, on this host only

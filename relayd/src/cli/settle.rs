@@ -85,6 +85,7 @@ impl Arguments {
             fd_pool_size: self.fd_pool_size.or(other.fd_pool_size),
             reorder_packets: self.reorder_packets.or(other.reorder_packets),
             reorder_bytes: self.reorder_bytes.or(other.reorder_bytes),
+            on_disk_full: self.on_disk_full.or(other.on_disk_full),
             http: self.http.or(other.http),
             log_format: self.log_format.or(other.log_format),
             operands: self.operands,
@@ -138,6 +139,7 @@ impl Arguments {
                     .map_or(WINDOW.packets, |packets| packets as usize),
                 bytes: self.reorder_bytes.map_or(WINDOW.bytes, Bytes),
             },
+            when_full: self.on_disk_full.unwrap_or_default(),
             time_zone: TimeZone::system(),
             surroundings: Surroundings {
                 working_directory: working_directory.map(from_here).transpose()?,

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 pub use self::network::{KeepAlive, Network, Patience};
+use crate::ingest::WhenFull;
 use crate::ingest::reorder::Window;
 use crate::store::layout::Grouping;
 
@@ -47,6 +48,8 @@ pub struct Config {
     pub pool: usize,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// What is to be done when there is no space on the disk.
+    pub when_full: WhenFull,
     /// For times in names.
     pub time_zone: TimeZone,
     /// What the relay has around it.

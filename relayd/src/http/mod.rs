@@ -125,6 +125,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::WhenFull;
     use crate::ingest::reorder::Window;
     use crate::limits::HEALTH_STALLED;
     use crate::registry::Settings;
@@ -137,6 +138,7 @@ mod tests {
             grouping: Grouping::ByHost,
             allows_clear: true,
             window: Window::default(),
+            when_full: WhenFull::default(),
             time_zone: jiff::tz::TimeZone::UTC,
             pool: Pool::new(7),
         });

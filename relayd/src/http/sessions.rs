@@ -18,7 +18,11 @@ fn one(session: &Session, state: &str) -> Value {
     let (streams, totals) = session.totals();
     let lags = session.audience().lags();
     let period = identity.live_timer.period();
-    let state = if totals.paused > 0 { "paused" } else { state };
+    let state = match state {
+        _ if session.has_failed() => "failed",
+        _ if totals.paused > 0 => "paused",
+        state => state,
+    };
     json!({
         "id": identity.id.0,
         "host": identity.host.to_string(),

@@ -1,6 +1,8 @@
 //! What happens to a stream's packets and indexes, one at a time: they leave in sequence for the
 //! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
 
+mod pause;
+
 use std::sync::Arc;
 
 use relay_proto::DataHeader;
@@ -19,6 +21,8 @@ use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::index::{Due, Halves, IndexFate};
 use crate::store::stream_files::{Place, StreamFiles};
+use pause::Pause;
+pub use pause::{Resumed, WhenFull};
 
 /// Where the packets and indexes of one stream come in.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub(super) struct Intake {
     progress: Progress,
     rotation: Option<Rotation>,
     state: State,
+    pause: Pause,
     /// It was asked, in this round of questions, whether data is under way.
     was_asked: bool,
     beacon_on_disk: Option<Timestamp>,
@@ -58,6 +63,7 @@ impl Intake {
         files: StreamFiles,
         window: Window,
         has_indexes: bool,
+        when_full: WhenFull,
     ) -> Self {
         Self {
             id,
@@ -70,6 +76,7 @@ impl Intake {
             progress: Progress::default(),
             rotation: None,
             state: State::Open,
+            pause: Pause::new(when_full),
             was_asked: false,
             beacon_on_disk: None,
         }
@@ -90,13 +97,21 @@ impl Intake {
             // It took too long and was given up.
             return Ok(());
         }
-        match padding {
+        if self.has_unwritten() {
+            self.keep_unwritten(None, bytes, padding);
+            return Ok(());
+        }
+        let written = match padding {
             None => self
                 .files
                 .append(bytes)
                 .map_err(|error| self.store_error(error)),
             Some(padding) => self.complete(seq, bytes, padding),
+        };
+        if written.as_ref().is_err_and(|error| self.can_wait(error)) {
+            self.keep_unwritten(None, bytes, padding);
         }
+        self.or_wait(written)
     }
 
     /// See [`DataStream::has_to_wait`](super::DataStream::has_to_wait).
@@ -106,7 +121,11 @@ impl Intake {
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        while self.reorder.is_full(bytes) && self.give_up(Some(packet.seq))? {}
+        // While there is no space nothing is given up: what is missing may be what waits for it.
+        while !self.pause.is_paused()
+            && self.reorder.is_full(bytes)
+            && self.give_up(Some(packet.seq))?
+        {}
         match self.reorder.turn(packet.seq) {
             Turn::Early => Ok(Arrival::Early),
             Turn::Now | Turn::Over => self.begin(packet, from),
@@ -128,8 +147,8 @@ impl Intake {
         if self.state == State::Closed {
             return Ok(());
         }
-        while self.give_up(None)? {}
-        if self.state != State::Open {
+        while !self.pause.is_paused() && self.give_up(None)? {}
+        if self.state != State::Open && !self.pause.is_paused() {
             self.close();
         }
         Ok(())
@@ -168,7 +187,14 @@ impl Intake {
         }
         match self.reorder.turn(seq) {
             Turn::Now if self.under_way.is_none() => {
-                self.begin_file_for(packet.data_size)?;
+                if self.pause.is_paused() && self.reorder.waits(seq) {
+                    return Err(IngestError::Twice { stream, seq });
+                }
+                let begun = self.begin_file_for(packet.data_size);
+                if begun.as_ref().is_err_and(|error| self.can_wait(error)) {
+                    self.keep_unwritten(Some(packet.data_size), &[], None);
+                }
+                self.or_wait(begun)?;
                 self.under_way = Some((seq, from));
                 Ok(Arrival::Direct)
             }
@@ -225,12 +251,24 @@ impl Intake {
                 break;
             };
             self.count_waiting();
-            self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
-            let written = self.files.finish(&early.payload, early.padding);
-            let place = written.map_err(|error| self.store_error(error))?;
+            let place = match self.write_early(&early) {
+                Err(error) if self.can_wait(&error) => {
+                    self.reorder.keep(early);
+                    self.count_waiting();
+                    self.wait(error);
+                    return Ok(());
+                }
+                written => written?,
+            };
             self.passed(early.seq, place)?;
         }
         self.flush()
+    }
+
+    fn write_early(&mut self, early: &Early) -> Result<Place, IngestError> {
+        self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
+        let written = self.files.finish(&early.payload, early.padding);
+        written.map_err(|error| self.store_error(error))
     }
 
     fn passed(&mut self, seq: SeqNum, place: Place) -> Result<(), IngestError> {
@@ -253,12 +291,12 @@ impl Intake {
         Ok(())
     }
 
-    pub(super) fn keep(&mut self, early: Early, from: ConnectionId) -> Result<(), IngestError> {
+    pub(super) fn keep(&mut self, early: Early) -> Result<(), IngestError> {
         match self.reorder.turn(early.seq) {
             Turn::Now if self.under_way.is_none() => {
-                self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
-                self.under_way = Some((early.seq, from));
-                self.complete(early.seq, &early.payload, early.padding)
+                // What comes before it has come meanwhile.
+                self.reorder.keep(early);
+                self.take_waiting()
             }
             Turn::Now => Err(IngestError::Twice {
                 stream: self.id,
@@ -269,7 +307,7 @@ impl Intake {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
                 self.reorder.keep(early);
                 self.count_waiting();
-                while self.reorder.is_full(0) {
+                while !self.pause.is_paused() && self.reorder.is_full(0) {
                     if !self.give_up(None)? {
                         break;
                     }
@@ -309,6 +347,7 @@ impl Intake {
     fn abandon(&mut self) {
         if let Some((seq, _)) = self.under_way.take() {
             debug!(stream = %self.id, %seq, "packet dropped: it did not come to its end");
+            self.drop_unwritten();
             self.files.abandon();
         }
     }
@@ -368,10 +407,17 @@ impl Intake {
     fn flush(&mut self) -> Result<(), IngestError> {
         while let Some(due) = self.halves.as_mut().and_then(Halves::due) {
             let Due { seq, place, index } = due;
-            let segment = self
-                .files
-                .index(&place, index)
-                .map_err(|error| self.store_error(error))?;
+            let written = self.files.index(&place, index);
+            let segment = match written.map_err(|error| self.store_error(error)) {
+                Err(error) if self.can_wait(&error) => {
+                    if let Some(halves) = &mut self.halves {
+                        halves.not_yet(Due { seq, place, index });
+                    }
+                    self.wait(error);
+                    return Ok(());
+                }
+                written => written?,
+            };
             self.published
                 .packet(&segment, index.class, place.packet_len());
             self.beacon_on_disk = None;
@@ -432,7 +478,15 @@ impl Intake {
             return Ok(());
         };
         debug!(stream = %self.id, ?progress, "goes over to another chunk");
-        self.switch(rotation.target)
+        let target = rotation.target.clone();
+        match self.switch(target) {
+            Err(error) if self.can_wait(&error) => {
+                self.rotation = Some(rotation);
+                self.wait(error);
+                Ok(())
+            }
+            switched => switched,
+        }
     }
 
     fn switch(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
@@ -489,6 +543,10 @@ impl Intake {
         let State::Closing { last } = self.state else {
             return;
         };
+        if self.pause.is_paused() {
+            // What is kept comes first.
+            return;
+        }
         let has_data = match (self.progress.data, last) {
             (_, None) => true,
             (None, Some(_)) => false,
@@ -505,11 +563,17 @@ impl Intake {
             return;
         }
         self.state = State::Closed;
+        let is_cut = self.has_unwritten();
+        self.end_pause();
         self.abandon();
         self.rotation = None;
         if let Err(error) = self.write_the_rest() {
             warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
         }
+        if is_cut || self.pause.is_paused() {
+            warn!(stream = %self.id, "the stream ends while there is no space on the disk: what waited is lost");
+        }
+        self.end_pause();
         let unindexed = self.files.give_up_indexes();
         if unindexed > 0 {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");
@@ -520,7 +584,8 @@ impl Intake {
 
     /// Writes what waits for nothing but what will not come any more.
     fn write_the_rest(&mut self) -> Result<(), IngestError> {
-        while self.give_up(None)? {}
+        self.take_waiting()?;
+        while !self.pause.is_paused() && self.give_up(None)? {}
         if let Some(halves) = &mut self.halves {
             halves.drop_data();
         }
@@ -528,7 +593,10 @@ impl Intake {
     }
 
     fn store_error(&self, source: StoreError) -> IngestError {
-        self.files.pool().faults().count(&source);
+        // While it waits it tries again and again.
+        if !(self.tally.is_paused() && source.kind().is_want_of_space()) {
+            self.files.pool().faults().count(&source);
+        }
         IngestError::Store {
             stream: self.id,
             source,

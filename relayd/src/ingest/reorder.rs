@@ -158,7 +158,9 @@ impl Reorder {
         })
     }
 
-    fn waits(&self, seq: SeqNum) -> bool {
+    /// Whether this one waits.
+    #[must_use]
+    pub fn waits(&self, seq: SeqNum) -> bool {
         self.waiting.iter().any(|Reverse(early)| early.seq == seq)
     }
 }

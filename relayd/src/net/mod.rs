@@ -148,6 +148,7 @@ impl Server {
             grouping: config.grouping,
             allows_clear: config.allows_clear,
             window: config.window,
+            when_full: config.when_full,
             time_zone: config.time_zone.clone(),
             pool: Pool::new(config.pool),
         });

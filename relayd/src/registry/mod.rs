@@ -25,9 +25,9 @@ use parking_lot::{Mutex, RwLock};
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
-use crate::ingest::DataStream;
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
+use crate::ingest::{DataStream, WhenFull};
 use crate::limits::LINGER;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
@@ -47,6 +47,8 @@ pub struct Settings {
     pub allows_clear: bool,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// What is to be done when there is no space on the disk.
+    pub when_full: WhenFull,
     /// For times in names.
     pub time_zone: TimeZone,
     /// What bounds the trace files that are open.

@@ -55,6 +55,12 @@ impl Tally {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
+    /// Whether it waits for space on the disk.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
+    }
+
     /// What there is to add up.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -65,7 +71,7 @@ impl Tally {
             lost: read(&self.lost),
             waiting_packets: read(&self.waiting_packets),
             waiting_bytes: read(&self.waiting_bytes),
-            paused: u64::from(self.is_paused.load(Ordering::Relaxed)),
+            paused: u64::from(self.is_paused()),
         }
     }
 }
