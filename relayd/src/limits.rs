@@ -95,6 +95,18 @@ pub const PUSH_PAUSE: Duration = Duration::from_millis(1);
 /// for this often: it takes the producer a few milliseconds.
 pub const ROTATION_PAUSE: Duration = Duration::from_millis(10);
 
+/// Connections of those who keep watch: a few programs, each with one. More would only cost others
+/// their file descriptors.
+pub const MOST_HTTP_CONNECTIONS: usize = 64;
+
+/// Longest head of an HTTP request. Ours are a line long; what browsers and proxies add fits. No less
+/// is possible with the library.
+pub const MOST_HTTP_HEAD: usize = 8 << 10;
+
+/// Time that a client has for the head of an HTTP request, the first and each after it: whoever asks
+/// every minute keeps the connection.
+pub const HTTP_PATIENCE: Duration = Duration::from_secs(90);
+
 /// After so much silence, and then every so often, the system asks whether the peer still is there.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// See [`KEEP_ALIVE_IDLE`].
@@ -119,6 +131,12 @@ pub const HEALTH_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Pause after the system has refused a connection to the health socket.
 pub const HEALTH_REFUSED: Duration = Duration::from_millis(500);
+
+// A disk that is full.
+
+/// How often it is tried whether there is space again. It costs each connection that waits a call or
+/// two to the system, and delays producers by no more once there is.
+pub const SPACE_PAUSE: Duration = Duration::from_millis(250);
 
 // Trace files.
 

@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Parser;
 use relayd::background;
 use relayd::cli::{Arguments, Mode};
+use relayd::config::LogFormat;
 use relayd::net::{Addresses, Server};
 use relayd::service::sockets::Inherited;
 use relayd::service::{self, Service, signal_parent};
@@ -14,6 +15,7 @@ use relayd::store::make_directory;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -57,7 +59,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    log(arguments.log_level())?;
+    log(arguments.log_level(), arguments.log_format())?;
     doubts.iter().for_each(|doubt| warn!("{doubt}"));
     let config = arguments.config(raise_file_limit())?;
     let doubts = &config.network.doubts;
@@ -80,9 +82,13 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         control,
         data,
         live,
+        http,
     } = addresses;
     let (output, grouping) = (config.output.display(), config.grouping);
     info!(%control, %data, %live, %output, by = %grouping, pool = config.pool, "listening");
+    if let Some(http) = http {
+        info!(%http, "telling how it is");
+    }
     match mode {
         Mode::Foreground => background::close_stdin()?,
         Mode::Background | Mode::Daemon => background::ready(mode == Mode::Daemon)?,
@@ -95,7 +101,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Logs to standard error, as `RUST_LOG` says, else from `level` on.
-fn log(level: LevelFilter) -> anyhow::Result<()> {
+fn log(level: LevelFilter, format: LogFormat) -> anyhow::Result<()> {
     let targets = match std::env::var("RUST_LOG") {
         Ok(directives) if !directives.is_empty() => directives
             .parse()
@@ -105,6 +111,10 @@ fn log(level: LevelFilter) -> anyhow::Result<()> {
     let to_stderr = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
+    let to_stderr = match format {
+        LogFormat::Text => to_stderr.boxed(),
+        LogFormat::Json => to_stderr.with_ansi(false).json().boxed(),
+    };
     tracing_subscriber::registry()
         .with(to_stderr)
         .with(targets)
@@ -130,8 +140,9 @@ fn raise_file_limit() -> u64 {
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
-    /// Caught, so that it does no harm.
-    _user: tokio::signal::unix::Signal,
+    /// Caught, so that they do no harm: sent by ourselves, and by a limit to the size of files, which
+    /// is an error of the write too.
+    _harmless: [tokio::signal::unix::Signal; 2],
 }
 
 impl Signals {
@@ -139,7 +150,10 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            _user: signal(SignalKind::user_defined1())?,
+            _harmless: [
+                signal(SignalKind::user_defined1())?,
+                signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
+            ],
         })
     }
 

@@ -3,15 +3,16 @@
 //!
 //! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
 //! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], [`tldrs`], built by
-//! [`built`]. Real peers:
+//! [`built`], some on a small [`disk`]. Real peers:
 //! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
-//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`]. Traces to read:
+//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`], [`watch`]. Traces to read:
 //! [`recording`].
 
 pub mod babeltrace;
 pub mod built;
 pub mod bystander;
 pub mod consumer;
+pub mod disk;
 pub mod lab;
 pub mod lttng;
 pub mod peers;
@@ -27,6 +28,7 @@ pub mod tldrs;
 pub mod tracee;
 pub mod tree;
 pub mod viewer;
+pub mod watch;
 
 pub use lab::Lab;
 

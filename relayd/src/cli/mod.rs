@@ -12,7 +12,8 @@ use clap::{ArgAction, Parser};
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::Endpoint;
+use crate::config::{Endpoint, LogFormat};
+use crate::ingest::WhenFull;
 use crate::limits::LEAST_POOL;
 use file::FileError;
 pub(crate) use file::switch;
@@ -134,6 +135,30 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     reorder_bytes: Option<u64>,
 
+    /// When the disk is full, let producers wait until there is space, or close their sessions
+    /// [default: pause]
+    #[arg(
+        long,
+        value_name = "pause|close",
+        value_enum,
+        hide_possible_values = true
+    )]
+    on_disk_full: Option<WhenFull>,
+
+    /// Tell those who keep watch how the relay is, over HTTP on [HOST:]PORT: /metrics, /healthz,
+    /// /readyz, /sessions. Without HOST, on this host only
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = Endpoint::parse_http)]
+    http: Option<Endpoint>,
+
+    /// Log lines of text, or a JSON object each [default: text]
+    #[arg(
+        long,
+        value_name = "text|json",
+        value_enum,
+        hide_possible_values = true
+    )]
+    log_format: Option<LogFormat>,
+
     /// Tell more: -v what happens, -vv details, -vvv every packet
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
@@ -212,6 +237,12 @@ impl Arguments {
             (_, true) => Mode::Background,
             _ => Mode::Foreground,
         }
+    }
+
+    /// What lines of the log look like.
+    #[must_use]
+    pub fn log_format(&self) -> LogFormat {
+        self.log_format.unwrap_or_default()
     }
 
     /// From which level on is logged, unless `RUST_LOG` says otherwise: nothing while all is well.

@@ -20,6 +20,9 @@ const CONTROL: (&str, u16) = ("0.0.0.0", 5342);
 const DATA: (&str, u16) = ("0.0.0.0", 5343);
 const LIVE: (&str, u16) = ("localhost", 5344);
 
+/// Port of HTTP, if it is to be there and no other is given.
+const HTTP: u16 = 5345;
+
 /// Packets and bytes that a missing packet is waited for, unless others are given.
 const WINDOW: Window = Window {
     packets: 64,
@@ -82,6 +85,9 @@ impl Arguments {
             fd_pool_size: self.fd_pool_size.or(other.fd_pool_size),
             reorder_packets: self.reorder_packets.or(other.reorder_packets),
             reorder_bytes: self.reorder_bytes.or(other.reorder_bytes),
+            on_disk_full: self.on_disk_full.or(other.on_disk_full),
+            http: self.http.or(other.http),
+            log_format: self.log_format.or(other.log_format),
             operands: self.operands,
         }
     }
@@ -124,6 +130,7 @@ impl Arguments {
             control: endpoint(&self.control_port, CONTROL),
             data: endpoint(&self.data_port, DATA),
             live: endpoint(&self.live_port, LIVE),
+            http: self.http.clone().map(|http| http.or_port(HTTP)),
             network: Network::told_by(env),
             pool: self.pool(open_files)?,
             window: Window {
@@ -132,6 +139,7 @@ impl Arguments {
                     .map_or(WINDOW.packets, |packets| packets as usize),
                 bytes: self.reorder_bytes.map_or(WINDOW.bytes, Bytes),
             },
+            when_full: self.on_disk_full.unwrap_or_default(),
             time_zone: TimeZone::system(),
             surroundings: Surroundings {
                 working_directory: working_directory.map(from_here).transpose()?,

@@ -9,10 +9,21 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 pub use self::network::{KeepAlive, Network, Patience};
+use crate::ingest::WhenFull;
 use crate::ingest::reorder::Window;
 use crate::store::layout::Grouping;
 
 mod network;
+
+/// What lines of the log look like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON object each, for programs.
+    Json,
+}
 
 /// What the relay is told when it starts.
 #[derive(Debug, Clone)]
@@ -29,12 +40,16 @@ pub struct Config {
     pub data: Endpoint,
     /// Where viewers connect.
     pub live: Endpoint,
+    /// Where those connect who keep watch. None: nowhere.
+    pub http: Option<Endpoint>,
     /// What is asked of every connection.
     pub network: Network,
     /// How many trace files may be open.
     pub pool: usize,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// What is to be done when there is no space on the disk.
+    pub when_full: WhenFull,
     /// For times in names.
     pub time_zone: TimeZone,
     /// What the relay has around it.
@@ -73,6 +88,9 @@ pub enum EndpointError {
     /// It is not of the form.
     #[error("{0:?} is not of the form tcp://HOST[:PORT] or tcp6://HOST[:PORT]")]
     Form(String),
+    /// The same, where it may be shorter.
+    #[error("{0:?} is not of the form [HOST:]PORT")]
+    HttpForm(String),
     /// The host has no address of the family asked for.
     #[error("{host:?} has no {family} address")]
     NoAddress {
@@ -100,6 +118,23 @@ impl Endpoint {
             host: host.to_owned(),
             port: Some(port),
         }
+    }
+
+    /// As it is written for HTTP: `[HOST:]PORT`, or as a URL. Without a host, this one only.
+    ///
+    /// # Errors
+    /// If it is of neither form.
+    pub fn parse_http(text: &str) -> Result<Self, EndpointError> {
+        if text.contains("://") {
+            return text.parse();
+        }
+        if let Ok(port) = text.parse() {
+            return Ok(Self::v4("127.0.0.1", port));
+        }
+        let scheme = if text.starts_with('[') { "tcp6" } else { "tcp" };
+        let parsed = format!("{scheme}://{text}").parse();
+        // It is not to name a scheme that was not written.
+        parsed.map_err(|_| EndpointError::HttpForm(text.to_owned()))
     }
 
     /// The same, on this port if it names none itself.
@@ -219,6 +254,23 @@ mod tests {
             "tcp6://[::1]99",
         ] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn for_http_a_port_is_enough_and_means_this_host_only() {
+        for (text, shown) in [
+            ("9342", "tcp://127.0.0.1:9342"),
+            ("0.0.0.0:9342", "tcp://0.0.0.0:9342"),
+            ("[::1]:9342", "tcp6://[::1]:9342"),
+            ("localhost", "tcp://localhost"),
+            ("tcp6://[::]:1", "tcp6://[::]:1"),
+        ] {
+            let endpoint = Endpoint::parse_http(text).unwrap();
+            assert_eq!(endpoint.to_string(), shown, "{text}");
+        }
+        for text in ["", ":", "http://localhost", "a:b", "localhost:70000"] {
+            assert!(Endpoint::parse_http(text).is_err(), "{text}");
         }
     }
 

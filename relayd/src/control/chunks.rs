@@ -11,6 +11,7 @@ use tracing::{debug, info};
 use wire::{ChunkId, FileName, NameError, Text, TracePath};
 
 use super::session::OpenSession;
+use super::streams::heed_pause;
 use crate::ingest::IngestError;
 use crate::registry::Registry;
 use crate::registry::session::Stream;
@@ -180,11 +181,11 @@ fn chunk_name(name: &Text) -> Result<FileName, ChunksError> {
     })
 }
 
-pub(super) fn rotate(open: &OpenSession, request: &RotateStreams) -> Result<(), Refusal> {
+pub(super) fn rotate(open: &mut OpenSession, request: &RotateStreams) -> Result<(), Refusal> {
     Ok(rotate_streams(open, request)?)
 }
 
-fn rotate_streams(open: &OpenSession, request: &RotateStreams) -> Result<(), ChunksError> {
+fn rotate_streams(open: &mut OpenSession, request: &RotateStreams) -> Result<(), ChunksError> {
     let target = match request.target {
         Some(id) => {
             let current = open
@@ -198,7 +199,10 @@ fn rotate_streams(open: &OpenSession, request: &RotateStreams) -> Result<(), Chu
     for position in &request.positions {
         let stream = open.session.stream(position.stream);
         match stream.ok_or(ChunksError::UnknownStream(position.stream))? {
-            Stream::Data(stream) => stream.rotate(position.at, target.clone())?,
+            Stream::Data(stream) => {
+                stream.rotate(position.at, target.clone())?;
+                heed_pause(open, Stream::Data(stream));
+            }
             Stream::Metadata(stream) => stream.rotate(target.clone())?,
         }
     }

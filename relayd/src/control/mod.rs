@@ -48,6 +48,15 @@ impl Producer {
         self.session.as_ref().map(|open| open.session.to_string())
     }
 
+    /// Tries again to write what there was no space for on the disk. Gives whether the answers may be
+    /// sent, and more be taken.
+    pub fn resume(&mut self) -> bool {
+        match &mut self.session {
+            Some(open) if !open.paused.is_empty() => streams::resume(&self.registry, open),
+            _ => true,
+        }
+    }
+
     /// The connection has ended; if it failed, its streams are waited for no more.
     pub fn end(mut self, failed: bool, now: Instant) {
         if let Some(open) = self.session.take() {

@@ -14,7 +14,7 @@ use wire::{EpochSeconds, Text, TracePath};
 
 use super::{MetadataStream, SessionChunks};
 use crate::registry::Registry;
-use crate::registry::session::{Identity, Session};
+use crate::registry::session::{Identity, Session, Stream};
 use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;
@@ -36,6 +36,8 @@ pub(super) struct OpenSession {
     pub(super) chunks: SessionChunks,
     /// The stream whose metadata is being received.
     pub(super) metadata: Option<Arc<MetadataStream>>,
+    /// Streams that wait for space on the disk, and the answers to what was brought to them too.
+    pub(super) paused: Vec<Stream>,
 }
 
 /// Without a session there is nothing to refuse it for.
@@ -114,6 +116,7 @@ pub(super) fn create(
         absolute,
         chunks,
         metadata: None,
+        paused: Vec::new(),
     };
     Ok((open, created))
 }

@@ -74,10 +74,19 @@ pub(super) fn add(
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
     let pool = Arc::clone(&registry.settings().pool);
+    let when_full = registry.settings().when_full;
+    let counted = |error| {
+        registry.settings().pool.faults().count(&error);
+        StreamError::Store(error)
+    };
     let stream = if request.is_metadata() {
-        let file =
-            MetadataFile::create(pool, path.clone(), name, chunk).map_err(StreamError::Store)?;
-        Stream::Metadata(Arc::new(MetadataStream::new(id, path.clone(), file)))
+        let file = MetadataFile::create(pool, path.clone(), name, chunk).map_err(counted)?;
+        Stream::Metadata(Arc::new(MetadataStream::new(
+            id,
+            path.clone(),
+            file,
+            when_full,
+        )))
     } else {
         let layout = StreamLayout {
             directory: path.clone(),
@@ -92,9 +101,9 @@ pub(super) fn add(
             .check()
             .map_err(|source| named("channel name", &request.channel, source))?;
         let has_indexes = layout.index_format.is_some();
-        let files = StreamFiles::create(layout, pool, chunk).map_err(StreamError::Store)?;
+        let files = StreamFiles::create(layout, pool, chunk).map_err(counted)?;
         let window = registry.settings().window;
-        let stream = DataStream::new(id, files, window, has_indexes);
+        let stream = DataStream::new(id, files, window, has_indexes, when_full);
         registry.add_data_stream(&open.session, Arc::clone(&stream));
         Stream::Data(stream)
     };
@@ -119,18 +128,47 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
     }
 }
 
-pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<(), Refusal> {
+pub(super) fn index(open: &mut OpenSession, index: &SendIndex) -> Result<(), Refusal> {
     let stream = data_stream(open, index.stream)?;
-    Ok(stream.index(index).map_err(StreamError::Ingest)?)
+    stream.index(index).map_err(StreamError::Ingest)?;
+    heed_pause(open, Stream::Data(stream));
+    Ok(())
+}
+
+/// If a stream waits for space on the disk, so does the answer to what was brought to it.
+pub(super) fn heed_pause(open: &mut OpenSession, stream: Stream) {
+    let is_known = |known: &Stream| known.id() == stream.id();
+    if stream.is_paused() && !open.paused.iter().any(is_known) {
+        open.paused.push(stream);
+    }
+}
+
+/// Tries again to write what there was no space for. Gives whether all of it has been written, or has
+/// come to nothing.
+pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
+    let session = &open.session;
+    let mut has_closed = false;
+    open.paused.retain(|stream| {
+        let goes_on = stream.resume(session);
+        has_closed |= goes_on && stream.is_closed();
+        !goes_on
+    });
+    if has_closed {
+        registry.forget_closed(&open.session);
+    }
+    open.paused.is_empty()
 }
 
 pub(super) fn close(
     registry: &Registry,
-    open: &OpenSession,
+    open: &mut OpenSession,
     close: &CloseStream,
 ) -> Result<(), Refusal> {
     match open.session.stream(close.stream) {
-        Some(Stream::Data(stream)) => stream.close(close.last),
+        Some(Stream::Data(stream)) => {
+            stream.close(close.last);
+            heed_pause(open, Stream::Data(stream));
+        }
         Some(Stream::Metadata(stream)) => stream.close(),
         None => return Err(StreamError::Unknown(close.stream, "").into()),
     }
@@ -151,11 +189,13 @@ pub(super) fn begin_metadata(
     Ok(())
 }
 
-pub(super) fn metadata_text(open: &OpenSession, text: &[u8]) -> Result<(), Refusal> {
-    let Some(stream) = &open.metadata else {
+pub(super) fn metadata_text(open: &mut OpenSession, text: &[u8]) -> Result<(), Refusal> {
+    let Some(stream) = open.metadata.clone() else {
         return Ok(());
     };
-    Ok(stream.text(text).map_err(StreamError::Store)?)
+    stream.text(text).map_err(StreamError::Store)?;
+    heed_pause(open, Stream::Metadata(stream));
+    Ok(())
 }
 
 pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
@@ -164,6 +204,7 @@ pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
     };
     stream.end_piece().map_err(StreamError::Store)?;
     open.session.described(stream.trace());
+    heed_pause(open, Stream::Metadata(stream));
     Ok(())
 }
 

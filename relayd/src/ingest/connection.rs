@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use relay_proto::{DataEvent, DataHeader};
-use tracing::{debug, error};
+use tracing::{debug, error, info, warn};
 use wire::{Bytes, StreamId};
 
 use super::error::{At, IngestError};
+use super::intake::Resumed;
 use super::reorder::Early;
 use super::stream::{Arrival, ConnectionId, DataStream};
 use crate::registry::Registry;
@@ -25,6 +26,8 @@ pub struct DataConnection {
     /// What it has received.
     at: Bytes,
     packet: Packet,
+    /// The stream that has to wait for space before more can be taken.
+    paused: Option<Arc<DataStream>>,
 }
 
 /// The packet being received.
@@ -48,6 +51,7 @@ impl DataConnection {
             streams: HashMap::new(),
             at: Bytes(0),
             packet: Packet::None,
+            paused: None,
         }
     }
 
@@ -70,6 +74,45 @@ impl DataConnection {
         taken.map_err(|source| At { at, source })
     }
 
+    /// Whether a stream has to wait for space on the disk before more can be taken.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Tries again to write what there was no space for. Gives whether the connection goes on.
+    ///
+    /// # Errors
+    /// If it cannot be written for another reason than before.
+    pub fn resume(&mut self) -> Result<bool, At> {
+        let Some(stream) = &self.paused else {
+            return Ok(true);
+        };
+        let session = self.session.as_ref().map(|session| session.to_string());
+        match stream.resume() {
+            Ok(Resumed::No(why)) => {
+                if let Some(why) = why {
+                    warn!(session, %why, "no space: the producer waits");
+                }
+                return Ok(false);
+            }
+            Ok(Resumed::Yes) => info!(session, stream = %stream.id(), "there is space again"),
+            Ok(Resumed::Already) => {}
+            Err(source) => {
+                let at = self.at;
+                return Err(At { at, source });
+            }
+        }
+        if stream.is_closed() {
+            self.streams.remove(&stream.id());
+            if let Some(session) = &self.session {
+                self.registry.forget_closed(session);
+            }
+        }
+        self.paused = None;
+        Ok(true)
+    }
+
     /// It has ended: what came of a packet that did not end is dropped.
     pub fn end(mut self) {
         self.leave(Session::data_ended);
@@ -80,7 +123,7 @@ impl DataConnection {
         let session = self.session.as_ref().map(|session| session.to_string());
         error!(session, error = %why, "data connection closed, session aborted");
         self.leave(|session| {
-            session.abort();
+            session.fail();
             session.data_ended();
         });
     }
@@ -102,6 +145,7 @@ impl DataConnection {
             Arrival::Early => Packet::Early(stream, header, Vec::new()),
             Arrival::Late => Packet::Dropped,
         };
+        self.heed_pause();
         Ok(())
     }
 
@@ -122,7 +166,7 @@ impl DataConnection {
                             payload,
                             padding: header.padding_size,
                         };
-                        stream.receive_early(early, self.id)?;
+                        stream.receive_early(early)?;
                     }
                     Arrival::Early => {}
                     Arrival::Direct => {
@@ -134,10 +178,19 @@ impl DataConnection {
                 }
             }
         }
+        self.heed_pause();
         if last {
             self.packet_ended();
         }
         Ok(())
+    }
+
+    fn heed_pause(&mut self) {
+        if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
+            && stream.is_paused()
+        {
+            self.paused = Some(Arc::clone(stream));
+        }
     }
 
     fn packet_ended(&mut self) {

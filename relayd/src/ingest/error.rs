@@ -80,6 +80,14 @@ pub enum IngestError {
     },
 }
 
+impl IngestError {
+    /// Whether it passes when somebody makes room on the disk.
+    #[must_use]
+    pub fn is_want_of_space(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if source.kind().is_want_of_space())
+    }
+}
+
 /// Where in a connection something went wrong.
 #[derive(Debug, Error)]
 #[error("after {at} of the connection: {source}")]

@@ -1,6 +1,8 @@
 //! What happens to a stream's packets and indexes, one at a time: they leave in sequence for the
 //! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
 
+mod pause;
+
 use std::sync::Arc;
 
 use relay_proto::DataHeader;
@@ -14,16 +16,20 @@ use super::rotation::{Progress, Rotation, is_at_or_past};
 use super::stream::{Arrival, ConnectionId};
 use crate::limits::MOST_PACKET_BYTES;
 use crate::registry::published::Published;
+use crate::registry::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::index::{Due, Halves, IndexFate};
 use crate::store::stream_files::{Place, StreamFiles};
+use pause::Pause;
+pub use pause::{Resumed, WhenFull};
 
 /// Where the packets and indexes of one stream come in.
 #[derive(Debug)]
 pub(super) struct Intake {
     id: StreamId,
     published: Arc<Published>,
+    tally: Arc<Tally>,
     reorder: Reorder,
     /// The packet whose bytes go to the file as they come, and the connection that they come on.
     under_way: Option<(SeqNum, ConnectionId)>,
@@ -33,6 +39,7 @@ pub(super) struct Intake {
     progress: Progress,
     rotation: Option<Rotation>,
     state: State,
+    pause: Pause,
     /// It was asked, in this round of questions, whether data is under way.
     was_asked: bool,
     beacon_on_disk: Option<Timestamp>,
@@ -52,14 +59,16 @@ impl Intake {
     /// Of a stream that writes to `files`. Without indexes, bytes alone make a packet.
     pub(super) fn new(
         id: StreamId,
-        published: Arc<Published>,
+        (published, tally): (Arc<Published>, Arc<Tally>),
         files: StreamFiles,
         window: Window,
         has_indexes: bool,
+        when_full: WhenFull,
     ) -> Self {
         Self {
             id,
             published,
+            tally,
             reorder: Reorder::new(window),
             under_way: None,
             halves: has_indexes.then(Halves::default),
@@ -67,6 +76,7 @@ impl Intake {
             progress: Progress::default(),
             rotation: None,
             state: State::Open,
+            pause: Pause::new(when_full),
             was_asked: false,
             beacon_on_disk: None,
         }
@@ -87,13 +97,21 @@ impl Intake {
             // It took too long and was given up.
             return Ok(());
         }
-        match padding {
+        if self.has_unwritten() {
+            self.keep_unwritten(None, bytes, padding);
+            return Ok(());
+        }
+        let written = match padding {
             None => self
                 .files
                 .append(bytes)
                 .map_err(|error| self.store_error(error)),
             Some(padding) => self.complete(seq, bytes, padding),
+        };
+        if written.as_ref().is_err_and(|error| self.can_wait(error)) {
+            self.keep_unwritten(None, bytes, padding);
         }
+        self.or_wait(written)
     }
 
     /// See [`DataStream::has_to_wait`](super::DataStream::has_to_wait).
@@ -103,7 +121,11 @@ impl Intake {
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        while self.reorder.is_full(bytes) && self.give_up(Some(packet.seq))? {}
+        // While there is no space nothing is given up: what is missing may be what waits for it.
+        while !self.pause.is_paused()
+            && self.reorder.is_full(bytes)
+            && self.give_up(Some(packet.seq))?
+        {}
         match self.reorder.turn(packet.seq) {
             Turn::Early => Ok(Arrival::Early),
             Turn::Now | Turn::Over => self.begin(packet, from),
@@ -125,8 +147,8 @@ impl Intake {
         if self.state == State::Closed {
             return Ok(());
         }
-        while self.give_up(None)? {}
-        if self.state != State::Open {
+        while !self.pause.is_paused() && self.give_up(None)? {}
+        if self.state != State::Open && !self.pause.is_paused() {
             self.close();
         }
         Ok(())
@@ -165,7 +187,14 @@ impl Intake {
         }
         match self.reorder.turn(seq) {
             Turn::Now if self.under_way.is_none() => {
-                self.begin_file_for(packet.data_size)?;
+                if self.pause.is_paused() && self.reorder.waits(seq) {
+                    return Err(IngestError::Twice { stream, seq });
+                }
+                let begun = self.begin_file_for(packet.data_size);
+                if begun.as_ref().is_err_and(|error| self.can_wait(error)) {
+                    self.keep_unwritten(Some(packet.data_size), &[], None);
+                }
+                self.or_wait(begun)?;
                 self.under_way = Some((seq, from));
                 Ok(Arrival::Direct)
             }
@@ -221,16 +250,30 @@ impl Intake {
             let Some(early) = self.reorder.take() else {
                 break;
             };
-            self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
-            let written = self.files.finish(&early.payload, early.padding);
-            let place = written.map_err(|error| self.store_error(error))?;
+            self.count_waiting();
+            let place = match self.write_early(&early) {
+                Err(error) if self.can_wait(&error) => {
+                    self.reorder.keep(early);
+                    self.count_waiting();
+                    self.wait(error);
+                    return Ok(());
+                }
+                written => written?,
+            };
             self.passed(early.seq, place)?;
         }
         self.flush()
     }
 
+    fn write_early(&mut self, early: &Early) -> Result<Place, IngestError> {
+        self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
+        let written = self.files.finish(&early.payload, early.padding);
+        written.map_err(|error| self.store_error(error))
+    }
+
     fn passed(&mut self, seq: SeqNum, place: Place) -> Result<(), IngestError> {
         trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
+        self.tally.written(place.packet_len().0);
         self.reorder.passed(seq);
         self.progress.data = Some(seq);
         // A packet of no bytes has no index either: that would be a beacon.
@@ -248,12 +291,12 @@ impl Intake {
         Ok(())
     }
 
-    pub(super) fn keep(&mut self, early: Early, from: ConnectionId) -> Result<(), IngestError> {
+    pub(super) fn keep(&mut self, early: Early) -> Result<(), IngestError> {
         match self.reorder.turn(early.seq) {
             Turn::Now if self.under_way.is_none() => {
-                self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
-                self.under_way = Some((early.seq, from));
-                self.complete(early.seq, &early.payload, early.padding)
+                // What comes before it has come meanwhile.
+                self.reorder.keep(early);
+                self.take_waiting()
             }
             Turn::Now => Err(IngestError::Twice {
                 stream: self.id,
@@ -263,7 +306,8 @@ impl Intake {
             Turn::Early => {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
                 self.reorder.keep(early);
-                while self.reorder.is_full(0) {
+                self.count_waiting();
+                while !self.pause.is_paused() && self.reorder.is_full(0) {
                     if !self.give_up(None)? {
                         break;
                     }
@@ -280,6 +324,7 @@ impl Intake {
             return Ok(false);
         };
         self.abandon();
+        self.tally.lost(lost.count());
         if let Some(halves) = &mut self.halves {
             halves.lost(lost.first, lost.last);
         }
@@ -294,9 +339,15 @@ impl Intake {
         Ok(true)
     }
 
+    fn count_waiting(&self) {
+        let (packets, bytes) = self.reorder.waiting();
+        self.tally.waiting(packets as u64, bytes.0);
+    }
+
     fn abandon(&mut self) {
         if let Some((seq, _)) = self.under_way.take() {
             debug!(stream = %self.id, %seq, "packet dropped: it did not come to its end");
+            self.drop_unwritten();
             self.files.abandon();
         }
     }
@@ -356,11 +407,19 @@ impl Intake {
     fn flush(&mut self) -> Result<(), IngestError> {
         while let Some(due) = self.halves.as_mut().and_then(Halves::due) {
             let Due { seq, place, index } = due;
-            let segment = self
-                .files
-                .index(&place, index)
-                .map_err(|error| self.store_error(error))?;
-            self.published.packet(&segment, index.class);
+            let written = self.files.index(&place, index);
+            let segment = match written.map_err(|error| self.store_error(error)) {
+                Err(error) if self.can_wait(&error) => {
+                    if let Some(halves) = &mut self.halves {
+                        halves.not_yet(Due { seq, place, index });
+                    }
+                    self.wait(error);
+                    return Ok(());
+                }
+                written => written?,
+            };
+            self.published
+                .packet(&segment, index.class, place.packet_len());
             self.beacon_on_disk = None;
             self.progress.indexed = Some(seq);
             self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
@@ -419,7 +478,15 @@ impl Intake {
             return Ok(());
         };
         debug!(stream = %self.id, ?progress, "goes over to another chunk");
-        self.switch(rotation.target)
+        let target = rotation.target.clone();
+        match self.switch(target) {
+            Err(error) if self.can_wait(&error) => {
+                self.rotation = Some(rotation);
+                self.wait(error);
+                Ok(())
+            }
+            switched => switched,
+        }
     }
 
     fn switch(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
@@ -476,6 +543,10 @@ impl Intake {
         let State::Closing { last } = self.state else {
             return;
         };
+        if self.pause.is_paused() {
+            // What is kept comes first.
+            return;
+        }
         let has_data = match (self.progress.data, last) {
             (_, None) => true,
             (None, Some(_)) => false,
@@ -492,11 +563,17 @@ impl Intake {
             return;
         }
         self.state = State::Closed;
+        let is_cut = self.has_unwritten();
+        self.end_pause();
         self.abandon();
         self.rotation = None;
         if let Err(error) = self.write_the_rest() {
             warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
         }
+        if is_cut || self.pause.is_paused() {
+            warn!(stream = %self.id, "the stream ends while there is no space on the disk: what waited is lost");
+        }
+        self.end_pause();
         let unindexed = self.files.give_up_indexes();
         if unindexed > 0 {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");
@@ -507,7 +584,8 @@ impl Intake {
 
     /// Writes what waits for nothing but what will not come any more.
     fn write_the_rest(&mut self) -> Result<(), IngestError> {
-        while self.give_up(None)? {}
+        self.take_waiting()?;
+        while !self.pause.is_paused() && self.give_up(None)? {}
         if let Some(halves) = &mut self.halves {
             halves.drop_data();
         }
@@ -515,6 +593,10 @@ impl Intake {
     }
 
     fn store_error(&self, source: StoreError) -> IngestError {
+        // While it waits it tries again and again.
+        if !(self.tally.is_paused() && source.kind().is_want_of_space()) {
+            self.files.pool().faults().count(&source);
+        }
         IngestError::Store {
             stream: self.id,
             source,

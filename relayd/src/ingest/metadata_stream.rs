@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use relay_proto::metadata::SendMetadata;
+use tracing::warn;
 use wire::{StreamId, TracePath};
 
+use super::intake::WhenFull;
 use crate::registry::published::PublishedMetadata;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
@@ -18,6 +20,7 @@ pub struct MetadataStream {
     id: StreamId,
     trace: TracePath,
     published: Arc<PublishedMetadata>,
+    when_full: WhenFull,
     state: Mutex<State>,
 }
 
@@ -26,23 +29,34 @@ struct State {
     file: MetadataFile,
     /// Zeros that the piece under way ends in.
     padding: u32,
+    /// What there was no space for: it waits, and what follows it.
+    unwritten: Option<Unwritten>,
     was_asked: bool,
+}
+
+#[derive(Debug, Default)]
+struct Unwritten {
+    text: Vec<u8>,
+    /// The piece is complete with it.
+    ends: bool,
 }
 
 impl MetadataStream {
     /// A stream that describes a trace and writes to `file`.
     #[must_use]
-    pub fn new(id: StreamId, trace: TracePath, file: MetadataFile) -> Self {
+    pub fn new(id: StreamId, trace: TracePath, file: MetadataFile, when_full: WhenFull) -> Self {
         let published = Arc::new(PublishedMetadata::default());
         let state = State {
             file,
             padding: 0,
+            unwritten: None,
             was_asked: false,
         };
         Self {
             id,
             trace,
             published,
+            when_full,
             state: Mutex::new(state),
         }
     }
@@ -78,7 +92,13 @@ impl MetadataStream {
     /// # Errors
     /// If it cannot be written.
     pub fn text(&self, text: &[u8]) -> Result<(), StoreError> {
-        self.state.lock().file.append(text)
+        let mut state = self.state.lock();
+        if let Some(kept) = &mut state.unwritten {
+            kept.text.extend_from_slice(text);
+            return Ok(());
+        }
+        let written = state.file.append(text);
+        self.or_wait(&mut state, written, text, false)
     }
 
     /// The piece is complete: viewers may have it.
@@ -87,12 +107,70 @@ impl MetadataStream {
     /// If it cannot be written.
     pub fn end_piece(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        let padding = state.padding;
-        let received = state.file.finish(padding)?;
+        if let Some(kept) = &mut state.unwritten {
+            kept.ends = true;
+            return Ok(());
+        }
+        let ended = self.finish(&mut state);
+        self.or_wait(&mut state, ended, &[], true)
+    }
+
+    fn finish(&self, state: &mut State) -> Result<(), StoreError> {
+        let received = state.file.finish(state.padding)?;
         if let Some(file) = state.file.file() {
             self.published.received(file, received);
         }
         Ok(())
+    }
+
+    /// Keeps what there was no space for, if the producer is to wait. Any other error is given back.
+    fn or_wait(
+        &self,
+        state: &mut State,
+        written: Result<(), StoreError>,
+        text: &[u8],
+        ends: bool,
+    ) -> Result<(), StoreError> {
+        let Err(error) = written else { return Ok(()) };
+        state.file.pool().faults().count(&error);
+        if self.when_full != WhenFull::Pause || !error.kind().is_want_of_space() {
+            return Err(error);
+        }
+        warn!(stream = %self.id, %error, "no space: the producer waits");
+        let text = text.to_vec();
+        state.unwritten = Some(Unwritten { text, ends });
+        Ok(())
+    }
+
+    /// Whether something waits for space.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.state.lock().unwritten.is_some()
+    }
+
+    /// Tries again to write what there was no space for. Gives whether the stream goes on.
+    ///
+    /// # Errors
+    /// If it cannot be written for another reason than before.
+    pub fn resume(&self) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
+        let Some(mut kept) = state.unwritten.take() else {
+            return Ok(true);
+        };
+        let mut written = state.file.append(&kept.text);
+        if written.is_ok() {
+            kept.text.clear();
+            if kept.ends {
+                written = self.finish(&mut state);
+            }
+        }
+        match written {
+            Err(error) if error.kind().is_want_of_space() => {
+                state.unwritten = Some(kept);
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
     }
 
     /// The metadata starts anew.
@@ -129,6 +207,9 @@ impl MetadataStream {
     /// No more will come: what has not ended is dropped.
     pub fn close(&self) {
         let mut state = self.state.lock();
+        if state.unwritten.take().is_some() {
+            warn!(stream = %self.id, "metadata that waited for space on the disk is lost");
+        }
         state.file.abandon();
         state.file.leave();
         self.published.end();

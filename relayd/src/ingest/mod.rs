@@ -2,7 +2,7 @@
 //! connection to the store. Sees neither file nor socket.
 //!
 //! Read in this order: [`connection`] (one data connection), [`reorder`] (whose turn it is),
-//! [`stream`] (one stream, as its connections know it) and `intake` (what happens in it),
+//! [`stream`] (one stream, as its connections know it) and `intake` (what happens in it, also while the disk is full),
 //! [`rotation`] (when it goes over to another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
 
 pub mod connection;
@@ -15,5 +15,6 @@ pub mod stream;
 
 pub use connection::DataConnection;
 pub use error::IngestError;
+pub use intake::{Resumed, WhenFull};
 pub use metadata_stream::MetadataStream;
 pub use stream::DataStream;

@@ -127,6 +127,12 @@ impl Reorder {
             || self.waiting_bytes + more as u64 > self.window.bytes.0
     }
 
+    /// How many packets wait, and how many bytes they have.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, Bytes) {
+        (self.waiting.len(), Bytes(self.waiting_bytes))
+    }
+
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -152,7 +158,9 @@ impl Reorder {
         })
     }
 
-    fn waits(&self, seq: SeqNum) -> bool {
+    /// Whether this one waits.
+    #[must_use]
+    pub fn waits(&self, seq: SeqNum) -> bool {
         self.waiting.iter().any(|Reverse(early)| early.seq == seq)
     }
 }

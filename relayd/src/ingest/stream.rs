@@ -9,9 +9,10 @@ use relay_proto::index::SendIndex;
 use wire::{PacketSeqNum, SeqNum, StreamId};
 
 use super::error::IngestError;
-use super::intake::Intake;
+use super::intake::{Intake, Resumed, WhenFull};
 use super::reorder::{Early, Window};
 use crate::registry::published::Published;
+use crate::registry::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::pool::Holder;
@@ -26,6 +27,7 @@ pub struct ConnectionId(pub u64);
 pub struct DataStream {
     id: StreamId,
     published: Arc<Published>,
+    tally: Arc<Tally>,
     intake: Mutex<Intake>,
 }
 
@@ -43,13 +45,22 @@ pub enum Arrival {
 impl DataStream {
     /// A stream that writes to `files`. Without indexes, bytes alone make a packet.
     #[must_use]
-    pub fn new(id: StreamId, files: StreamFiles, window: Window, has_indexes: bool) -> Arc<Self> {
+    pub fn new(
+        id: StreamId,
+        files: StreamFiles,
+        window: Window,
+        has_indexes: bool,
+        when_full: WhenFull,
+    ) -> Arc<Self> {
         let published = Arc::new(Published::default());
         let seat = Arc::clone(files.seat());
-        let intake = Intake::new(id, Arc::clone(&published), files, window, has_indexes);
+        let tally = Arc::<Tally>::default();
+        let told = (Arc::clone(&published), Arc::clone(&tally));
+        let intake = Intake::new(id, told, files, window, has_indexes, when_full);
         let stream = Arc::new(Self {
             id,
             published,
+            tally,
             intake: Mutex::new(intake),
         });
         let weak: Weak<dyn Holder> = Arc::<Self>::downgrade(&stream);
@@ -67,6 +78,12 @@ impl DataStream {
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
+    }
+
+    /// What is counted of it.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     // From data connections.
@@ -112,13 +129,27 @@ impl DataStream {
     ///
     /// # Errors
     /// If it or packets that waited cannot be written.
-    pub fn receive_early(&self, early: Early, from: ConnectionId) -> Result<(), IngestError> {
-        self.intake.lock().keep(early, from)
+    pub fn receive_early(&self, early: Early) -> Result<(), IngestError> {
+        self.intake.lock().keep(early)
     }
 
     /// The connection has ended in the middle of a packet.
     pub fn abandon(&self, from: ConnectionId) {
         self.intake.lock().connection_ended(from);
+    }
+
+    /// Whether it waits for space on the disk: nothing more is to be brought to it.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.tally.is_paused()
+    }
+
+    /// Tries again to write what it could not.
+    ///
+    /// # Errors
+    /// If it cannot for another reason than before.
+    pub fn resume(&self) -> Result<Resumed, IngestError> {
+        self.intake.lock().resume()
     }
 
     /// No data connection is left: what is missing will not come.

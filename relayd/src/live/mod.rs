@@ -14,10 +14,11 @@ use tracing::info;
 use viewer_proto::relay::{NewStream, Position, Relay, Session as _, SessionFacts};
 use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
-use wire::{SessionId, ViewerId};
+use wire::{Bytes, SessionId, ViewerId};
 
 use crate::registry::Registry;
 use crate::registry::announced::Content;
+use crate::registry::audience::Watcher;
 use crate::registry::news::{Ear, Inbox};
 use crate::registry::session::Session;
 use listening::Heard;
@@ -64,6 +65,7 @@ impl Drop for View {
 pub struct Attachment {
     session: Heard<Session>,
     inbox: Arc<Inbox>,
+    watcher: Arc<Watcher>,
     /// Number of the next stream that it is to be told of.
     next: u64,
     /// Streams before this are read from where they were when it attached.
@@ -98,9 +100,11 @@ impl Relay for View {
             Seek::Last => session.announced_next(),
         };
         let about = Change::Session(session.id());
+        let watcher = session.audience().enter();
         Some(Attachment {
             session: Heard::new(session, about, &self.inbox),
             inbox: Arc::clone(&self.inbox),
+            watcher,
             next: 0,
             seek_last,
         })
@@ -165,13 +169,14 @@ impl viewer_proto::relay::Session for Attachment {
                 // It has nothing to come.
                 Content::Packets(published) if was_there && published.is_over() => continue,
                 Content::Packets(published) => {
-                    let next = if was_there {
+                    let (next, bytes) = if was_there {
                         published.next_packet()
                     } else {
-                        0
+                        (0, Bytes(0))
                     };
+                    let place = self.watcher.reads(published, next, bytes.0);
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);
-                    Position::Packets(PacketReader::new(published, next))
+                    Position::Packets(PacketReader::new(published, next, place))
                 }
                 Content::Metadata(published) => {
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);

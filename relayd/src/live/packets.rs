@@ -13,6 +13,7 @@ use viewer_proto::relay::{Ahead, Next, Stream};
 use wire::{Bytes, ClassId};
 
 use super::listening::Heard;
+use crate::registry::audience::Place;
 use crate::registry::published::{Found, Published, Run};
 use crate::store::pool::PooledFile;
 use crate::store::segment::{OpenSegment, Segment};
@@ -23,6 +24,8 @@ pub struct PacketReader {
     published: Heard<Published>,
     /// Number of the next packet.
     next: u64,
+    /// Where it is said how far the viewer is.
+    place: Arc<Place>,
     open: Option<Open>,
 }
 
@@ -64,10 +67,11 @@ pub struct Packet {
 }
 
 impl PacketReader {
-    pub(super) fn new(published: Heard<Published>, next: u64) -> Self {
+    pub(super) fn new(published: Heard<Published>, next: u64, place: Arc<Place>) -> Self {
         Self {
             published,
             next,
+            place,
             open: None,
         }
     }
@@ -119,6 +123,9 @@ impl Stream for PacketReader {
             match read {
                 Ok(Some(entry)) => {
                     self.next = packet + 1;
+                    let len = entry.packet.packet_size.to_bytes().unwrap_or_default();
+                    let before = run.before.0.saturating_add(entry.offset.0);
+                    self.place.at(self.next, before.saturating_add(len.0));
                     return Next::Packet {
                         offset: entry.offset,
                         index: entry.packet,
@@ -129,6 +136,7 @@ impl Stream for PacketReader {
                     // Somebody has removed the file, or the disk has failed.
                     warn!(packet, %error, "packets of a tracefile skipped for a viewer");
                     self.next = run.end();
+                    self.place.at(self.next, run.before.0);
                 }
             }
         }

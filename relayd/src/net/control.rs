@@ -17,7 +17,7 @@ use super::receive::{ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
 use crate::control::Producer;
-use crate::limits::{INTRODUCTION, REPLY_BYTES};
+use crate::limits::{INTRODUCTION, REPLY_BYTES, SPACE_PAUSE};
 use crate::registry::Registry;
 
 /// Room for reads: commands are short, and metadata is passed on in pieces.
@@ -77,6 +77,13 @@ async fn converse(
         }
         let left = input.len();
         received.keep(left);
+        // What is answered has been written.
+        while !producer.resume() {
+            tokio::select! {
+                () = tokio::time::sleep(SPACE_PAUSE) => {}
+                () = stop.cancelled() => return Ok(()),
+            }
+        }
         let is_answered = !replies.is_empty();
         send(socket, &mut replies, patience.unread).await?;
         failed?;

@@ -11,7 +11,8 @@ use tracing::{debug, warn};
 use super::receive::Received;
 use crate::config::Patience;
 use crate::ingest::DataConnection;
-use crate::limits::MOST_RECEIVED_BYTES;
+use crate::ingest::error::At;
+use crate::limits::{MOST_RECEIVED_BYTES, SPACE_PAUSE};
 use crate::registry::Registry;
 
 pub(super) async fn serve(
@@ -46,8 +47,28 @@ pub(super) async fn serve(
                 warn!(%peer, "data connection failed");
                 return connection.fail(&error);
             }
+            match wait_for_space(&mut connection, &stop).await {
+                Ok(true) => {}
+                Ok(false) => return connection.end(),
+                Err(error) => return connection.fail(&error),
+            }
         }
         let left = input.len();
         received.keep(left);
     }
+}
+
+/// While there is no space on the disk nothing more is taken: the producer notices, and waits too.
+/// Gives whether there is some, rather than that the relay stops.
+async fn wait_for_space(
+    connection: &mut DataConnection,
+    stop: &CancellationToken,
+) -> Result<bool, At> {
+    while !connection.resume()? {
+        tokio::select! {
+            () = tokio::time::sleep(SPACE_PAUSE) => {}
+            () = stop.cancelled() => return Ok(false),
+        }
+    }
+    Ok(true)
 }

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::config::KeepAlive;
+use crate::http::Port;
 use crate::limits::{BACKLOG, MOST_CONNECTIONS};
 
 /// Pause after the system has refused a connection for want of file descriptors or memory.
@@ -25,6 +26,8 @@ pub(super) struct Listener {
     address: SocketAddr,
     listener: TcpListener,
     keep_alive: Option<KeepAlive>,
+    most: usize,
+    room: Arc<Semaphore>,
 }
 
 impl Listener {
@@ -66,7 +69,25 @@ impl Listener {
             address: listener.local_addr()?,
             listener,
             keep_alive,
+            most: MOST_CONNECTIONS,
+            room: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
         })
+    }
+
+    /// Takes no more than so many connections at a time.
+    pub(super) fn at_most(mut self, most: usize) -> Self {
+        self.most = most;
+        self.room = Arc::new(Semaphore::new(most));
+        self
+    }
+
+    /// For those who keep watch: how many connections it has.
+    pub(super) fn port(&self) -> Port {
+        let (most, room) = (self.most, Arc::clone(&self.room));
+        Port {
+            name: self.port,
+            connections: Box::new(move || most - room.available_permits()),
+        }
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -80,7 +101,6 @@ impl Listener {
         tasks: TaskTracker,
         serve: impl Fn(TcpStream, SocketAddr) -> F,
     ) {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -94,8 +114,8 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-                warn!(port = self.port, %peer, most = MOST_CONNECTIONS, "connection refused: too many");
+            let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+                warn!(port = self.port, %peer, most = self.most, "connection refused: too many");
                 continue;
             };
             if let Err(error) = prepare(&socket, self.keep_alive) {

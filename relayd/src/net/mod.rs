@@ -2,10 +2,11 @@
 //! is decided is decided elsewhere; here bytes are moved.
 //!
 //! Read in this order: [`Server`] here, `listen` (accepting), `receive` and `send` (what all
-//! connections do), then one file for each port: `control`, `data`, `live` with `push`.
+//! connections do), then one file for each port: `control`, `data`, `live` with `push`, `http`.
 
 mod control;
 mod data;
+mod http;
 mod listen;
 mod live;
 mod push;
@@ -24,7 +25,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::config::{Config, Endpoint, EndpointError, Patience};
-use crate::limits::DRAIN;
+use crate::http::Desk;
+use crate::limits::{DRAIN, MOST_HTTP_CONNECTIONS};
 use crate::registry::{Registry, Settings};
 use crate::service::health::{Health, Side};
 use crate::service::sockets::Inherited;
@@ -42,6 +44,7 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Server {
     addresses: Addresses,
+    desk: Arc<Desk>,
     registry: Arc<Registry>,
     health: Arc<Health>,
     producers: Runtime,
@@ -59,6 +62,8 @@ pub struct Addresses {
     pub data: SocketAddr,
     /// For viewers.
     pub live: SocketAddr,
+    /// For those who keep watch, if it is to.
+    pub http: Option<SocketAddr>,
 }
 
 /// Why a relay does not start.
@@ -67,7 +72,7 @@ pub enum StartError {
     /// An address makes no sense here.
     #[error("cannot listen for {port} on {endpoint}")]
     Endpoint {
-        /// Which of the three.
+        /// Which of them.
         port: &'static str,
         /// What it was to be.
         endpoint: Endpoint,
@@ -77,7 +82,7 @@ pub enum StartError {
     /// An address cannot be listened on: usually another program does.
     #[error("cannot listen for {port} on {endpoint}")]
     Listen {
-        /// Which of the three.
+        /// Which of them.
         port: &'static str,
         /// What it was to be.
         endpoint: Endpoint,
@@ -90,7 +95,7 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Starts a relay. When this returns, all three ports accept: those that were `inherited`, and the
+    /// Starts a relay. When this returns, all ports accept: those that were `inherited`, and the
     /// others where `config` says.
     ///
     /// # Errors
@@ -127,29 +132,44 @@ impl Server {
         let control = on(&producers, "control", &config.control, inherited.control)?;
         let data = on(&producers, "data", &config.data, inherited.data)?;
         let live = on(&viewers, "viewers", &config.live, inherited.live)?;
+        let http = match &config.http {
+            Some(endpoint) => Some(on(&viewers, "http", endpoint, None)?),
+            None => None,
+        };
+        let http = http.map(|http| http.at_most(MOST_HTTP_CONNECTIONS));
         let addresses = Addresses {
             control: control.address(),
             data: data.address(),
             live: live.address(),
+            http: http.as_ref().map(Listener::address),
         };
         let registry = Registry::new(Settings {
             output: config.output.clone(),
             grouping: config.grouping,
             allows_clear: config.allows_clear,
             window: config.window,
+            when_full: config.when_full,
             time_zone: config.time_zone.clone(),
             pool: Pool::new(config.pool),
         });
+        let health = Arc::new(Health::new(Instant::now()));
+        let ports = [&control, &data, &live].into_iter().chain(&http);
+        let ports = ports.map(Listener::port).collect();
+        let desk = Desk::new(Arc::clone(&registry), Arc::clone(&health), ports);
         let server = Self {
             addresses,
+            desk: Arc::new(desk),
             registry,
-            health: Arc::new(Health::new(Instant::now())),
+            health,
             producers,
             viewers,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         server.serve(config.network.patience, control, data, live);
+        if let Some(http) = http {
+            server.serve_http(http);
+        }
         Ok(server)
     }
 
@@ -174,6 +194,7 @@ impl Server {
     /// ends every session. What was received is on disk when this returns.
     pub fn stop(self) {
         info!("stopping");
+        self.desk.stopping();
         self.stop.cancel();
         self.connections.close();
         let drained = self
@@ -226,6 +247,15 @@ impl Server {
         let health = Arc::clone(&self.health);
         self.viewers
             .spawn(every_tick(move |now| health.viewers.beat(now)));
+    }
+
+    fn serve_http(&self, http: Listener) {
+        let (desk, ended) = (Arc::clone(&self.desk), CancellationToken::new());
+        // It tells that the relay stops until it has stopped.
+        let accepting = http.accept(ended.clone(), TaskTracker::new(), move |socket, peer| {
+            http::serve(socket, peer, Arc::clone(&desk), ended.clone())
+        });
+        self.listen(&self.viewers, |health| &health.viewers, accepting);
     }
 
     /// Accepts, on threads whose health is that of `side`.

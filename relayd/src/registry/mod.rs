@@ -3,13 +3,16 @@
 //!
 //! Read in this order: [`session`] (one producer's recording), [`recording`] (what the sessions of
 //! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`news`] (who is to hear that any of this has changed).
+//! they may see of each), [`news`] (who is to hear that any of this has changed), [`tally`] and
+//! [`audience`] (what is counted of streams and of those who watch them).
 
 pub mod announced;
+pub mod audience;
 pub mod news;
 pub mod published;
 pub mod recording;
 pub mod session;
+pub mod tally;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -22,15 +25,16 @@ use parking_lot::{Mutex, RwLock};
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
-use crate::ingest::DataStream;
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
+use crate::ingest::{DataStream, WhenFull};
 use crate::limits::LINGER;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
 use recording::Recordings;
 use session::Session;
+use tally::Totals;
 
 /// What every session goes by.
 #[derive(Debug, Clone)]
@@ -43,6 +47,8 @@ pub struct Settings {
     pub allows_clear: bool,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// What is to be done when there is no space on the disk.
+    pub when_full: WhenFull,
     /// For times in names.
     pub time_zone: TimeZone,
     /// What bounds the trace files that are open.
@@ -59,7 +65,7 @@ pub struct Registry {
     /// Those whose producers are gone, that wait for packets until the given time.
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
-    data_streams: RwLock<HashMap<StreamId, OfSession>>,
+    data_streams: RwLock<DataStreams>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
     next: Counters,
@@ -67,6 +73,13 @@ pub struct Registry {
 
 /// A stream and its session.
 pub type OfSession = (Arc<Session>, Arc<DataStream>);
+
+#[derive(Debug, Default)]
+struct DataStreams {
+    open: HashMap<StreamId, OfSession>,
+    /// What those have left that are no longer open.
+    past: Totals,
+}
 
 /// Numbers, from 1, that are never given twice.
 #[derive(Debug, Default)]
@@ -147,13 +160,32 @@ impl Registry {
     /// A session takes packets of a stream.
     pub fn add_data_stream(&self, session: &Arc<Session>, stream: Arc<DataStream>) {
         let entry = (Arc::clone(session), Arc::clone(&stream));
-        self.data_streams.write().insert(stream.id(), entry);
+        self.data_streams.write().open.insert(stream.id(), entry);
     }
 
     /// The sessions whose producers are connected, by number.
     #[must_use]
     pub fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.read().values().cloned().collect()
+    }
+
+    /// Those whose producers are gone, and that wait for packets.
+    #[must_use]
+    pub fn lingering(&self) -> Vec<Arc<Session>> {
+        let lingering = self.lingering.lock();
+        let sessions = lingering.iter().map(|(_, session)| Arc::clone(session));
+        sessions.collect()
+    }
+
+    /// How many streams take packets, and what has come of all that ever did.
+    #[must_use]
+    pub fn totals(&self) -> (usize, Totals) {
+        let streams = self.data_streams.read();
+        let mut totals = streams.past;
+        for (_, stream) in streams.open.values() {
+            totals += stream.tally().totals();
+        }
+        (streams.open.len(), totals)
     }
 
     /// One of them.
@@ -165,7 +197,7 @@ impl Registry {
     /// A stream that takes packets, and its session.
     #[must_use]
     pub fn data_stream(&self, id: StreamId) -> Option<OfSession> {
-        self.data_streams.read().get(&id).cloned()
+        self.data_streams.read().open.get(&id).cloned()
     }
 
     /// The control connection of a session has ended. Packets may still be under way: they are
@@ -191,7 +223,9 @@ impl Registry {
         if !closed.is_empty() {
             let mut streams = self.data_streams.write();
             closed.iter().for_each(|id| {
-                streams.remove(id);
+                if let Some((_, stream)) = streams.open.remove(id) {
+                    streams.past += stream.tally().totals().past();
+                }
             });
         }
     }

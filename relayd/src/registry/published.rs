@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
+use super::audience::Lag;
 use super::news::{Ear, Ears};
 use crate::limits::MOST_TRACEFILES;
 use crate::store::chunk::Chunk;
@@ -26,6 +27,8 @@ struct State {
     runs: VecDeque<Run>,
     /// Packets so far, with those that are no longer there.
     packets: u64,
+    /// And their bytes.
+    bytes: u64,
     beacon: Option<Timestamp>,
     class: Option<ClassId>,
     is_over: bool,
@@ -39,6 +42,8 @@ pub struct Run {
     pub first: u64,
     /// How many.
     len: u64,
+    /// Bytes of all packets before it.
+    pub before: Bytes,
     /// The tracefile.
     pub segment: Arc<Segment>,
 }
@@ -68,10 +73,10 @@ pub enum Found {
 }
 
 impl Published {
-    /// A packet and its entry are on disk.
-    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId) {
+    /// A packet of this length and its entry are on disk.
+    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId, len: Bytes) {
         let mut state = self.state.lock();
-        let first = state.packets;
+        let (first, before) = (state.packets, Bytes(state.bytes));
         match state.runs.back_mut() {
             Some(run) if Arc::ptr_eq(&run.segment, segment) => run.len += 1,
             _ => {
@@ -81,11 +86,13 @@ impl Published {
                 state.runs.push_back(Run {
                     first,
                     len: 1,
+                    before,
                     segment: Arc::clone(segment),
                 });
             }
         }
         state.packets += 1;
+        state.bytes += len.0;
         state.beacon = None;
         state.class.get_or_insert(class);
         state.ears.ring();
@@ -143,10 +150,25 @@ impl Published {
         self.state.lock().is_over
     }
 
-    /// Number of the next packet to come.
+    /// Number of the next packet to come, and the bytes of all before.
     #[must_use]
-    pub fn next_packet(&self) -> u64 {
-        self.state.lock().packets
+    pub fn next_packet(&self) -> (u64, Bytes) {
+        let state = self.state.lock();
+        (state.packets, Bytes(state.bytes))
+    }
+
+    /// What there still is for a viewer that has been told of so many packets and bytes.
+    #[must_use]
+    pub fn beyond(&self, packets: u64, bytes: u64) -> Lag {
+        let mut state = self.state.lock();
+        state.drop_deleted();
+        let Some(oldest) = state.runs.front().filter(|_| packets < state.packets) else {
+            return Lag::default();
+        };
+        Lag {
+            packets: state.packets - packets.max(oldest.first),
+            bytes: state.bytes.saturating_sub(bytes.max(oldest.before.0)),
+        }
     }
 
     /// The class of the stream, once any index has told it.

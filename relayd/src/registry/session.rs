@@ -7,14 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use relay_proto::session::TraceFormat;
-use tracing::warn;
+use tracing::{debug, error, info, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::announced::{Announced, Content, Listed};
+use super::audience::Audience;
 use super::news::{Ear, Ears};
 use super::recording::Recording;
-use crate::ingest::{DataStream, MetadataStream};
+use super::tally::Totals;
+use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
 use crate::limits::{BEACONS_ON_DISK, MOST_STREAMS};
 
 /// What a session is, from its beginning on.
@@ -42,7 +44,9 @@ pub struct Session {
     /// [`Announced::next`], to be looked at without the lock.
     announced_next: AtomicU64,
     viewers: AtomicU32,
+    audience: Audience,
     producer_gone: AtomicBool,
+    has_failed: AtomicBool,
     ears: Mutex<Ears>,
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
@@ -55,6 +59,8 @@ struct Streams {
     /// Streams that viewers have not been told of.
     unannounced: Vec<Unannounced>,
     data_connections: usize,
+    /// What those have left that are no longer open.
+    past: Totals,
 }
 
 #[derive(Debug)]
@@ -96,7 +102,9 @@ impl fmt::Display for Session {
 }
 
 impl Stream {
-    fn id(&self) -> StreamId {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
         match self {
             Self::Data(stream) => stream.id(),
             Self::Metadata(stream) => stream.id(),
@@ -110,11 +118,52 @@ impl Stream {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    /// Whether it takes nothing any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         match self {
             Self::Data(stream) => stream.is_closed(),
             Self::Metadata(stream) => stream.is_closed(),
         }
+    }
+
+    /// Whether it waits for space on the disk.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        match self {
+            Self::Data(stream) => stream.is_paused(),
+            Self::Metadata(stream) => stream.is_paused(),
+        }
+    }
+
+    /// Tries again to write what it could not. Gives whether it goes on. If it fails for another reason
+    /// than before, so does the session.
+    #[must_use]
+    pub fn resume(&self, session: &Session) -> bool {
+        let id = self.id();
+        let resumed = match self {
+            Self::Data(stream) => stream.resume(),
+            Self::Metadata(stream) => match stream.resume() {
+                Ok(true) => Ok(Resumed::Yes),
+                Ok(false) => Ok(Resumed::No(None)),
+                Err(source) => Err(IngestError::Store { stream: id, source }),
+            },
+        };
+        match resumed {
+            Ok(Resumed::Yes) => info!(%session, stream = %id, "there is space again"),
+            Ok(Resumed::Already) => {}
+            Ok(Resumed::No(why)) => {
+                if let Some(why) = why {
+                    warn!(%session, %why, "no space: the producer waits");
+                }
+                return false;
+            }
+            Err(why) => {
+                error!(%session, error = %why, "session aborted");
+                session.fail();
+            }
+        }
+        true
     }
 
     fn was_left_out(&self) -> bool {
@@ -136,7 +185,9 @@ impl Session {
             announced: Mutex::default(),
             announced_next: AtomicU64::new(0),
             viewers: AtomicU32::new(0),
+            audience: Audience::default(),
             producer_gone: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             ears: Mutex::default(),
             next_beacon: Mutex::default(),
         }
@@ -164,6 +215,26 @@ impl Session {
     #[must_use]
     pub fn viewers(&self) -> &AtomicU32 {
         &self.viewers
+    }
+
+    /// How far they are behind.
+    #[must_use]
+    pub fn audience(&self) -> &Audience {
+        &self.audience
+    }
+
+    /// How many streams of packets are open, and what has come of all that it ever had.
+    #[must_use]
+    pub fn totals(&self) -> (usize, Totals) {
+        let streams = self.streams.lock();
+        let (mut open, mut totals) = (0, streams.past);
+        for entry in streams.open.values() {
+            if let Stream::Data(stream) = &entry.stream {
+                open += 1;
+                totals += stream.tally().totals();
+            }
+        }
+        (open, totals)
     }
 
     /// Whether its producer is gone, so that no stream will be added.
@@ -261,10 +332,14 @@ impl Session {
     #[must_use]
     pub fn forget_closed(&self) -> Vec<StreamId> {
         let mut closed = Vec::new();
-        self.streams.lock().open.retain(|id, entry| {
+        let Streams { open, past, .. } = &mut *self.streams.lock();
+        open.retain(|id, entry| {
             let is_closed = entry.stream.is_closed();
             if is_closed {
                 closed.push(*id);
+                if let Stream::Data(stream) = &entry.stream {
+                    *past += stream.tally().totals().past();
+                }
             }
             !is_closed
         });
@@ -405,6 +480,18 @@ impl Session {
         }
     }
 
+    /// What it has cannot be written: closes every stream now, and says so to those who ask.
+    pub fn fail(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.abort();
+    }
+
+    /// Whether it has lost what it had, because that could not be taken or written.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// One of its connections has failed: closes every stream now.
     pub fn abort(&self) {
         for stream in self.streams() {
@@ -439,7 +526,12 @@ impl Session {
             if let Stream::Data(stream) = stream
                 && let Err(error) = stream.write_beacon()
             {
-                warn!(session = %self, %error, "beacon not written");
+                // It is only said when the disk is full, and that others have said.
+                if error.kind().is_want_of_space() {
+                    debug!(session = %self, %error, "beacon not written");
+                } else {
+                    warn!(session = %self, %error, "beacon not written");
+                }
             }
         }
     }

@@ -184,6 +184,12 @@ impl<P> Halves<P> {
         }
     }
 
+    /// The entry that was due last could not be written: it is due again.
+    pub fn not_yet(&mut self, due: Due<P>) {
+        let both = Half::Both(due.place, due.index);
+        self.waiting.push_front((due.seq, both));
+    }
+
     /// No more indexes will come: drops the packets that have none, so that what stands behind
     /// them is due. Gives how many.
     pub fn drop_data(&mut self) -> usize {

@@ -118,6 +118,12 @@ impl IndexFile {
         Ok(())
     }
 
+    /// Where the next entry goes.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.format.position(self.entries)
+    }
+
     /// Whether there is no entry in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -133,6 +139,11 @@ impl IndexFile {
         let locked = lock(file, self.is_held_up);
         self.is_held_up = !locked;
         let written = write(file, end);
+        if written.is_err() {
+            // A part of it is of no use to anyone, and neither is what it was written over.
+            let _ = file.set_len(end);
+            self.has_beacon = false;
+        }
         if locked {
             file.unlock()?;
         }

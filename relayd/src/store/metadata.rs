@@ -92,6 +92,12 @@ impl MetadataFile {
             .map(|extent| extent.end())
     }
 
+    /// What bounds its open files.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// Forgets a piece that has not ended.
     pub fn abandon(&mut self) {
         if let Some((_, file)) = &mut self.open {
@@ -104,10 +110,13 @@ impl MetadataFile {
         write: impl FnOnce(&mut Tracefile) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let path: &Path = self.directory.as_ref();
-        let written = match &mut self.open {
-            Some((_, file)) => write(file),
-            None => Err(io::Error::other("the metadata stream is in no chunk")),
+        let Some((chunk, file)) = &mut self.open else {
+            let none = io::Error::other("the metadata stream is in no chunk");
+            return Err(StoreError::on("write metadata of", path)(none));
         };
-        written.map_err(StoreError::on("write metadata of", path))
+        write(file).map_err(|error| {
+            let path = chunk.with_path(&path.join(&self.name), Path::to_owned);
+            StoreError::at("write", path, file.position(), error)
+        })
     }
 }

@@ -4,9 +4,10 @@
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
 //! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
 //! and beacons), [`index`] (where the two halves of a packet meet), `open_file` and [`stream_files`] (all the
-//! files of one stream), [`metadata`], [`segment`] (a tracefile as its readers hold it).
+//! files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a tracefile as its readers hold it).
 
 pub mod chunk;
+pub mod fault;
 pub mod index;
 pub mod index_file;
 pub mod layout;
@@ -18,6 +19,7 @@ pub mod segment;
 pub mod stream_files;
 pub mod tracefile;
 
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,24 +28,59 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
+use fault::FaultKind;
 use pool::Pool;
 
 /// A file or directory that could not be dealt with.
 #[derive(Debug, Error)]
-#[error("cannot {what} {}: {source}", .path.display())]
+#[error("cannot {what} {}{}: {source}", .path.display(), At(*.offset))]
 pub struct StoreError {
     /// What was to be done.
     pub what: &'static str,
     /// To which file or directory.
     pub path: PathBuf,
+    /// Where in the file, if it was there.
+    pub offset: Option<u64>,
     /// What the system says.
     pub source: io::Error,
 }
 
+/// Where in a file, if it is known.
+struct At(Option<u64>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(offset) => write!(f, " at byte {offset}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl StoreError {
+    /// What sort of fault it is.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        FaultKind::of(&self.source)
+    }
+
     fn on(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self { what, path, source }
+        move |source| Self {
+            what,
+            path,
+            offset: None,
+            source,
+        }
+    }
+
+    fn at(what: &'static str, path: PathBuf, offset: u64, source: io::Error) -> Self {
+        Self {
+            what,
+            path,
+            offset: Some(offset),
+            source,
+        }
     }
 }
 

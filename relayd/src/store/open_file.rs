@@ -1,7 +1,8 @@
 //! A tracefile and its index file, as the stream has them that writes them: open, or put aside until
 //! there is something to write.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ctf::index::{Entry, IndexFormat};
@@ -94,8 +95,11 @@ impl OpenFile {
         } else {
             let directory = self.index_path.parent().unwrap_or(&self.index_path);
             let create = || self.chunk.create_file(pool, directory, &self.index_name);
-            let begun = IndexFile::begin(pool.open(create)?, format);
-            self.index = Some(begun.map_err(failed())?);
+            let begun = IndexFile::begin(pool.open(create)?, format).map_err(failed());
+            self.index = Some(begun.inspect_err(|_| {
+                // Half a header would make readers give the whole trace up.
+                let _ = self.chunk.with_path(&self.index_path, remove_file);
+            })?);
         }
         match &mut self.index {
             Some(index) => Ok(index),
@@ -113,8 +117,11 @@ impl OpenFile {
         seat.used();
         let was_open = self.has_open_index();
         let index = self.open_index(pool, format)?;
-        let appended = index.append(entry);
-        appended.map_err(StoreError::on("write", &self.index_path))?;
+        if let Err(error) = index.append(entry) {
+            let at = index.position();
+            let path = self.chunk.with_path(&self.index_path, Path::to_owned);
+            return Err(StoreError::at("write", path, at, error));
+        }
         if !was_open || self.segment.is_none() {
             pool.seat(seat);
             let paths = || (self.data_path.clone(), self.index_path.clone());
@@ -144,6 +151,12 @@ impl OpenFile {
             written = index.put_aside();
         }
         written.map_err(StoreError::on("write", &self.index_path))
+    }
+
+    /// What went wrong with its tracefile, and where.
+    pub(super) fn data_error(&self, source: io::Error) -> StoreError {
+        let path = self.chunk.with_path(&self.data_path, Path::to_owned);
+        StoreError::at("write", path, self.data.position(), source)
     }
 
     fn has_open_index(&self) -> bool {

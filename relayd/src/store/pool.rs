@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::StoreError;
+use super::fault::Faults;
 use crate::limits::IDLE_FILE;
 
 /// The trace files of a relay that are open.
@@ -31,6 +32,7 @@ pub struct Pool {
     /// Files that are being written, open or not.
     written: Mutex<HashSet<FileId>>,
     looked: Mutex<Option<Instant>>,
+    faults: Faults,
 }
 
 /// Somebody who has files of the pool and can put them aside.
@@ -117,6 +119,7 @@ impl Pool {
             seats: Mutex::default(),
             written: Mutex::default(),
             looked: Mutex::default(),
+            faults: Faults::default(),
         })
     }
 
@@ -144,6 +147,18 @@ impl Pool {
             file,
             pool: Arc::clone(self),
         }))
+    }
+
+    /// What has gone wrong with its files.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// How many files are open, and how many may be.
+    #[must_use]
+    pub fn open_files(&self) -> (usize, usize) {
+        (self.open.load(Ordering::Relaxed), self.most)
     }
 
     /// Whether so many files are open that the next takes the place of another.

@@ -127,6 +127,12 @@ impl StreamFiles {
         &self.seat
     }
 
+    /// What bounds its open files.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// Closes the files that can be opened again. Gives whether all are closed.
     pub fn put_aside(&mut self) -> bool {
         let mut all = true;
@@ -156,26 +162,26 @@ impl StreamFiles {
     /// order, none of them indexed.
     ///
     /// # Errors
-    /// If a file of the other chunk cannot be made or written.
+    /// If a file of the other chunk cannot be made or written. Then all is as it was.
     pub fn carry_over<'a>(
         &mut self,
         packets: impl Iterator<Item = &'a mut Place>,
         chunk: Holding,
     ) -> Result<(), StoreError> {
-        self.enter(chunk)?;
+        let mut packets: Vec<_> = packets.collect();
+        let moved = self.copy_all(packets.iter().map(|place| **place), chunk)?;
         // Where the first packet that goes lies, in each file.
         let mut cuts: Vec<Place> = Vec::new();
-        for place in packets {
+        for (place, moved) in packets.iter_mut().zip(moved) {
             let at = self.file_of(place);
-            let Some(from) = at.and_then(|at| self.open.get_mut(at)) else {
+            let Some((from, moved)) = at.and_then(|at| self.open.get_mut(at)).zip(moved) else {
                 continue;
             };
-            let bytes = Arc::clone(from.open_data(&self.pool, &self.seat)?);
             from.unindexed -= 1;
             if cuts.last().is_none_or(|cut| cut.file != place.file) {
-                cuts.push(*place);
+                cuts.push(**place);
             }
-            *place = self.copy(&bytes, place.extent)?;
+            **place = moved;
         }
         for cut in cuts {
             let at = self.file_of(&cut);
@@ -186,6 +192,39 @@ impl StreamFiles {
         }
         self.close_indexed();
         Ok(())
+    }
+
+    /// Copies packets to the first tracefile of another chunk. Gives where they lie now, those that are
+    /// still there.
+    fn copy_all(
+        &mut self,
+        packets: impl Iterator<Item = Place>,
+        chunk: Holding,
+    ) -> Result<Vec<Option<Place>>, StoreError> {
+        let before = (self.number, self.is_writing);
+        let had = self.first_open + self.open.len() as u64;
+        self.number = 0;
+        let copied = self.begin_file(chunk).and_then(|()| {
+            packets
+                .map(|place| {
+                    let at = self.file_of(&place);
+                    let Some(from) = at.and_then(|at| self.open.get_mut(at)) else {
+                        return Ok(None);
+                    };
+                    let bytes = Arc::clone(from.open_data(&self.pool, &self.seat)?);
+                    self.copy(&bytes, place.extent).map(Some)
+                })
+                .collect()
+        });
+        if copied.is_err() {
+            (self.number, self.is_writing) = before;
+            if self.first_open + self.open.len() as u64 > had
+                && let Some(begun) = self.open.pop_back()
+            {
+                let _ = begun.chunk.with_path(&begun.data_path, remove_file);
+            }
+        }
+        copied
     }
 
     /// The chunk being written to, if any.
@@ -229,8 +268,8 @@ impl StreamFiles {
             return Ok(());
         };
         let chunk = current.chunk.clone();
-        self.number = number;
-        self.begin_file(chunk)
+        let before = std::mem::replace(&mut self.number, number);
+        self.begin_file(chunk).inspect_err(|_| self.number = before)
     }
 
     /// Writes the next bytes of the packet under way.
@@ -379,7 +418,7 @@ impl StreamFiles {
             Some(file) if self.is_writing => {
                 self.seat.used();
                 file.open_data(&self.pool, &self.seat)?;
-                write(&mut file.data).map_err(StoreError::on("write", &file.data_path))
+                write(&mut file.data).map_err(|error| file.data_error(error))
             }
             _ => {
                 let none = io::Error::other("the stream is in no chunk");

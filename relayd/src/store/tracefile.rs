@@ -123,22 +123,38 @@ impl Tracefile {
     /// # Errors
     /// As the system says, for want of space for example.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let at = self.whole + self.under_way;
         self.open()?
-            .write_all_at(bytes, self.whole + self.under_way)?;
+            .write_all_at(bytes, at)
+            .inspect_err(|_| self.cut_back(self.under_way))?;
         self.under_way += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Where the next bytes of the packet under way go.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.whole + self.under_way
+    }
+
+    /// Of the packet under way only so many bytes count, those before have failed to follow. What is
+    /// left of them would do no harm, but takes room where there is none.
+    fn cut_back(&self, under_way: u64) {
+        if let Ok(file) = self.open() {
+            let _ = file.set_len(self.whole + under_way);
+        }
     }
 
     /// Writes the last bytes of the packet and so many zeros: it is whole now.
     ///
     /// # Errors
-    /// As the system says. The packet is not whole then.
+    /// As the system says. The packet is not whole then, and nothing of these bytes is in the file.
     pub fn finish(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
-        let zeros = ZEROS.get(..padding as usize);
-        self.append_both(bytes, zeros.unwrap_or_default())?;
-        if zeros.is_none() {
-            self.under_way += u64::from(padding);
-            self.open()?.set_len(self.whole + self.under_way)?;
+        let before = self.under_way;
+        if let Err(error) = self.append_last(bytes, padding) {
+            self.under_way = before;
+            self.cut_back(before);
+            return Err(error);
         }
         let extent = Extent {
             offset: Bytes(self.whole),
@@ -147,6 +163,16 @@ impl Tracefile {
         self.whole += self.under_way;
         self.under_way = 0;
         Ok(extent)
+    }
+
+    fn append_last(&mut self, bytes: &[u8], padding: u32) -> io::Result<()> {
+        let zeros = ZEROS.get(..padding as usize);
+        self.append_both(bytes, zeros.unwrap_or_default())?;
+        if zeros.is_none() {
+            self.under_way += u64::from(padding);
+            self.open()?.set_len(self.whole + self.under_way)?;
+        }
+        Ok(())
     }
 
     /// Both pieces by one call to the system, if it takes them.

@@ -1,0 +1,43 @@
+//! The sessions of a relay as JSON.
+
+use serde_json::{Value, json};
+
+use crate::registry::Registry;
+use crate::registry::session::Session;
+
+pub(super) fn json(registry: &Registry) -> String {
+    let connected = registry.sessions();
+    let lingering = registry.lingering();
+    let connected = connected.iter().map(|session| one(session, "recording"));
+    let ending = lingering.iter().map(|session| one(session, "ending"));
+    format!("{}\n", Value::Array(connected.chain(ending).collect()))
+}
+
+fn one(session: &Session, state: &str) -> Value {
+    let identity = session.identity();
+    let (streams, totals) = session.totals();
+    let lags = session.audience().lags();
+    let period = identity.live_timer.period();
+    let state = match state {
+        _ if session.has_failed() => "failed",
+        _ if totals.paused > 0 => "paused",
+        state => state,
+    };
+    json!({
+        "id": identity.id.0,
+        "host": identity.host.to_string(),
+        "name": identity.name.to_string(),
+        "live_timer_us": period.map(|_| identity.live_timer.0),
+        "state": state,
+        "streams": streams,
+        "packets": totals.packets,
+        "bytes": totals.bytes,
+        "packets_lost": totals.lost,
+        "packets_waiting": totals.waiting_packets,
+        "viewers": lags.viewers,
+        "slowest_viewer_lag": {
+            "packets": lags.most.packets,
+            "bytes": lags.most.bytes,
+        },
+    })
+}

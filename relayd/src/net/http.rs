@@ -1,0 +1,63 @@
+//! The port for those who keep watch: moves requests between sockets and [`Desk`]. What HTTP is, hyper
+//! knows.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::http::Desk;
+use crate::limits::{HTTP_PATIENCE, MOST_HTTP_HEAD};
+
+pub(super) async fn serve(
+    socket: TcpStream,
+    peer: SocketAddr,
+    desk: Arc<Desk>,
+    stop: CancellationToken,
+) {
+    let answer = service_fn(|request| {
+        let answered = answer(&desk, &request);
+        async { Ok::<_, Infallible>(answered) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HTTP_PATIENCE)
+        .max_buf_size(MOST_HTTP_HEAD)
+        .serve_connection(TokioIo::new(socket), answer);
+    let served = tokio::select! {
+        served = connection => served,
+        () = stop.cancelled() => return,
+    };
+    if let Err(error) = served {
+        debug!(%peer, %error, "HTTP connection closed");
+    }
+}
+
+/// What a request has in its body is not waited for: none of them has a meaning here.
+fn answer(desk: &Desk, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refused = Response::new(Full::default());
+        *refused.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        let allowed = HeaderValue::from_static("GET, HEAD");
+        refused.headers_mut().insert(ALLOW, allowed);
+        return refused;
+    }
+    let answer = desk.answer(request.uri().path(), Instant::now());
+    let mut response = Response::new(Full::from(answer.body));
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let content_type = HeaderValue::from_static(answer.content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,122 @@
+//! Who watches a session, and how far behind each of them is. Viewers note where they are; nothing is
+//! compared before somebody asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::published::Published;
+
+/// The viewers attached to a session.
+#[derive(Debug, Default)]
+pub struct Audience(Mutex<Vec<Weak<Watcher>>>);
+
+/// One of them, and the streams of the session that it reads.
+#[derive(Debug, Default)]
+pub struct Watcher(Mutex<Vec<(Arc<Published>, Weak<Place>)>>);
+
+/// Where a viewer is in a stream.
+#[derive(Debug, Default)]
+pub struct Place {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// How far viewers are behind what is there for them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Lag {
+    /// Packets that they have not been told of.
+    pub packets: u64,
+    /// About so many bytes.
+    pub bytes: u64,
+}
+
+/// The lag of all viewers of something.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Lags {
+    /// How many viewers there are.
+    pub viewers: u64,
+    /// That of all together.
+    pub sum: Lag,
+    /// The greatest there is, packets and bytes each for itself.
+    pub most: Lag,
+}
+
+impl Audience {
+    /// A viewer watches, until it is dropped.
+    #[must_use]
+    pub fn enter(&self) -> Arc<Watcher> {
+        let watcher = Arc::default();
+        let mut watchers = self.0.lock();
+        watchers.retain(|watcher| watcher.strong_count() > 0);
+        watchers.push(Arc::downgrade(&watcher));
+        watcher
+    }
+
+    /// How far they are behind.
+    #[must_use]
+    pub fn lags(&self) -> Lags {
+        let mut lags = Lags::default();
+        // Those that have gone are forgotten when the next one comes.
+        let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        for watcher in watchers {
+            lags.add(watcher.lag());
+        }
+        lags
+    }
+}
+
+impl Watcher {
+    /// The viewer reads a stream. Gives where it is to note its place.
+    #[must_use]
+    pub fn reads(&self, published: &Arc<Published>, packets: u64, bytes: u64) -> Arc<Place> {
+        let place = Arc::<Place>::default();
+        place.at(packets, bytes);
+        let mut streams = self.0.lock();
+        streams.retain(|(_, place)| place.strong_count() > 0);
+        streams.push((Arc::clone(published), Arc::downgrade(&place)));
+        place
+    }
+
+    fn lag(&self) -> Lag {
+        let mut lag = Lag::default();
+        for (published, place) in self.0.lock().iter() {
+            if let Some(place) = place.upgrade() {
+                let packets = place.packets.load(Ordering::Relaxed);
+                let bytes = place.bytes.load(Ordering::Relaxed);
+                let behind = published.beyond(packets, bytes);
+                lag.packets += behind.packets;
+                lag.bytes += behind.bytes;
+            }
+        }
+        lag
+    }
+}
+
+impl Place {
+    /// The viewer has been told of so many packets, and so many bytes.
+    pub fn at(&self, packets: u64, bytes: u64) {
+        self.packets.store(packets, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Lags {
+    fn add(&mut self, lag: Lag) {
+        self.viewers += 1;
+        self.sum.packets += lag.packets;
+        self.sum.bytes += lag.bytes;
+        self.most.packets = self.most.packets.max(lag.packets);
+        self.most.bytes = self.most.bytes.max(lag.bytes);
+    }
+
+    /// Those of these viewers and of others.
+    pub fn and(&mut self, others: &Self) {
+        self.viewers += others.viewers;
+        self.sum.packets += others.sum.packets;
+        self.sum.bytes += others.sum.bytes;
+        self.most.packets = self.most.packets.max(others.most.packets);
+        self.most.bytes = self.most.bytes.max(others.most.bytes);
+    }
+}

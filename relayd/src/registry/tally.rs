@@ -1,0 +1,134 @@
+//! What is counted of a stream. Whoever writes it counts, and nobody else: each stream has numbers of
+//! its own, which are added up only when somebody asks.
+
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The numbers of one stream.
+#[derive(Debug, Default)]
+pub struct Tally {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    lost: AtomicU64,
+    waiting_packets: AtomicU64,
+    waiting_bytes: AtomicU64,
+    is_paused: AtomicBool,
+}
+
+/// The numbers of streams together.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets in tracefiles.
+    pub packets: u64,
+    /// Their bytes, padding included.
+    pub bytes: u64,
+    /// Packets that were given up.
+    pub lost: u64,
+    /// Packets that wait for one before them.
+    pub waiting_packets: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// Streams that wait for space on the disk.
+    pub paused: u64,
+}
+
+impl Tally {
+    /// A packet of so many bytes has been written.
+    pub fn written(&self, bytes: u64) {
+        add(&self.packets, 1);
+        add(&self.bytes, bytes);
+    }
+
+    /// So many packets have been given up.
+    pub fn lost(&self, packets: u64) {
+        add(&self.lost, packets);
+    }
+
+    /// So many packets, of so many bytes, wait for one before them.
+    pub fn waiting(&self, packets: u64, bytes: u64) {
+        self.waiting_packets.store(packets, Ordering::Relaxed);
+        self.waiting_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// It waits for space on the disk, or waits no more.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// Whether it waits for space on the disk.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
+    }
+
+    /// What there is to add up.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Totals {
+            packets: read(&self.packets),
+            bytes: read(&self.bytes),
+            lost: read(&self.lost),
+            waiting_packets: read(&self.waiting_packets),
+            waiting_bytes: read(&self.waiting_bytes),
+            paused: u64::from(self.is_paused()),
+        }
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        // A producer may claim to have lost nearly 2^64 packets, in each of its streams.
+        self.lost = self.lost.saturating_add(other.lost);
+        self.waiting_packets += other.waiting_packets;
+        self.waiting_bytes += other.waiting_bytes;
+        self.paused += other.paused;
+    }
+}
+
+impl Totals {
+    /// What stays counted when the streams have ended.
+    #[must_use]
+    pub fn past(self) -> Self {
+        Self {
+            packets: self.packets,
+            bytes: self.bytes,
+            lost: self.lost,
+            ..Self::default()
+        }
+    }
+}
+
+/// Only one thread at a time writes to a stream, so that this need not be one step.
+fn add(number: &AtomicU64, more: u64) {
+    let sum = number.load(Ordering::Relaxed).saturating_add(more);
+    number.store(sum, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_ended_stays_counted_and_waits_no_more() {
+        let tally = Tally::default();
+        tally.written(100);
+        tally.written(20);
+        tally.lost(u64::MAX);
+        tally.waiting(2, 7);
+        tally.set_paused(true);
+        let mut sum = tally.totals().past();
+        sum += tally.totals();
+        let want = Totals {
+            packets: 4,
+            bytes: 240,
+            lost: u64::MAX,
+            waiting_packets: 2,
+            waiting_bytes: 7,
+            paused: 1,
+        };
+        assert_eq!(sum, want);
+    }
+}

@@ -1,0 +1,426 @@
+//! The disk is full, and what becomes of what was sent: with real bytes, on a disk of some hundred
+//! kilobytes.
+
+use std::io::Write;
+use std::path::Path;
+
+use relay_proto::stream::AddStream;
+use relay_proto::{Command, Reply, ReturnCode};
+use tests::babeltrace::{Babeltrace, numbers};
+use tests::disk::SmallDisk;
+use tests::lab::Lab;
+use tests::lttng::SessionDaemon;
+use tests::peers;
+use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::relay::Relay;
+use tests::tracee::Puppet;
+use tests::tree::files;
+use tests::viewer::{Viewer, by_channel};
+use tests::watch::Watch;
+use tests::{built, wait_until};
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
+use wire::{Bytes, StreamId};
+
+const HEADER: usize = 16;
+const ENTRY: usize = 72;
+const PACKET: usize = 3000;
+
+/// A relay that writes to a disk of 2 MB.
+fn on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, Watch)> {
+    let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;
+    let options = [&["--http=0"], options].concat();
+    let relay = Relay::start_with(lab, &options);
+    let watch = Watch::of(&relay);
+    Some((disk, relay, watch))
+}
+
+/// Every entry there is points at a packet that is there, whole, and the right one. Gives how many.
+fn check(output: &Path, channel: &str) -> usize {
+    let tracefiles = files(output, "");
+    let (mut entries, mut next) = (0, 0);
+    let mut indexes: Vec<_> = tracefiles
+        .iter()
+        .filter(|(path, _)| path.contains(channel) && path.ends_with(".idx"))
+        .collect();
+    indexes.sort_by_key(|(path, _)| (path.len(), (*path).clone()));
+    for (path, index) in indexes {
+        let data = path.replace("/index/", "/").replace(".idx", "");
+        let data = &tracefiles[&data];
+        // It may have been made just now.
+        let whole = index.get(HEADER..).unwrap_or_default();
+        for entry in whole.chunks_exact(ENTRY) {
+            let offset = usize::try_from(u64::from_be_bytes(entry[..8].try_into().unwrap()));
+            let offset = offset.unwrap();
+            let packet = &data[offset..offset + PACKET];
+            assert_eq!(
+                packet,
+                [u8::try_from(next % 251).unwrap(); PACKET],
+                "{path} {offset}"
+            );
+            next += 1;
+            entries += 1;
+        }
+    }
+    entries
+}
+
+/// Sends packets from a thread of its own, which ends when all have been answered: those that are to
+/// come out of order with the one after.
+fn send(
+    mut producer: Producer,
+    stream: StreamId,
+    count: u64,
+    swapped: bool,
+) -> impl FnOnce() -> Producer {
+    let sending = std::thread::spawn(move || {
+        for pair in 0..count / 2 {
+            let (one, two) = (pair * 2, pair * 2 + 1);
+            let order = if swapped && pair > 0 {
+                [two, one]
+            } else {
+                [one, two]
+            };
+            for number in order {
+                producer
+                    .data
+                    .write_all(&packet(stream, number, PACKET))
+                    .unwrap();
+            }
+            for number in order {
+                let reply = producer.send_index(stream, number, index(number, PACKET as u64));
+                assert_eq!(reply, Reply::Ended(ReturnCode::OK), "{number}");
+            }
+        }
+        producer
+    });
+    move || sending.join().unwrap()
+}
+
+#[test]
+fn the_producer_waits_until_there_is_space_and_nothing_is_lost() {
+    let lab = Lab::new();
+    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+        return;
+    };
+    let mut producer = Producer::open(&relay, live_session("waits"));
+    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let mut other = Producer::open(&relay, live_session("other"));
+    let idle = other.add_trace("ust/uid/0/64-bit", &["idle_0"])[0];
+    disk.fill(100);
+    let sent = send(producer, stream, 200, false);
+    wait_until("the stream waits", || {
+        watch.number("relayd_streams_paused") == 1
+    });
+    assert_eq!(watch.get("/readyz").0, 503);
+    assert_eq!(watch.get("/healthz").0, 200);
+    let states: Vec<_> = watch
+        .json("/sessions")
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|session| session["state"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(states, ["paused", "recording"]);
+    let kept = check(&relay.output, "chan_0");
+    assert!((1..200).contains(&kept), "{kept}");
+    // Others are answered, and viewers have what there is.
+    assert!(!other.is_pending(idle, u64::MAX));
+    let (mut viewer, _, streams) = Viewer::attached(relay.live, "waits", Seek::Beginning);
+    let seen = by_channel(&streams)["chan_0"];
+    for _ in 0..kept {
+        let ready = viewer.next_index(seen);
+        assert_eq!(ready.status, IndexStatus::Ready);
+        let len = u32::try_from(PACKET).unwrap();
+        assert_eq!(viewer.packet(seen, ready.offset.0, len).1.len(), PACKET);
+    }
+    assert_eq!(viewer.next_index(seen).status, IndexStatus::Retry);
+    let errors = watch.number("relayd_write_errors_total{kind=\"full\"}");
+    assert_eq!(errors, 1, "it is counted once, however often it is tried");
+    disk.make_room();
+    let producer = sent();
+    assert_eq!(check(&relay.output, "chan_0"), 200);
+    wait_until("it goes on", || watch.get("/readyz").0 == 200);
+    let said = relay.log();
+    let said: Vec<_> = said
+        .iter()
+        .filter(|line| line.contains("no space: the producer waits"))
+        .collect();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    for part in [
+        "host/waits",
+        "stream ",
+        "chan_0",
+        "at byte",
+        "No space left",
+    ] {
+        assert!(said[0].contains(part), "{part}: {said:?}");
+    }
+    assert!(relay.has_logged(&["there is space again", "host/waits"]));
+    drop((producer, other));
+    let output = relay.output.clone();
+    assert!(relay.stop().status.success());
+    assert_eq!(check(&output, "chan_0"), 200);
+}
+
+#[test]
+fn it_does_not_matter_where_the_space_ends() {
+    let lab = Lab::new();
+    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+        return;
+    };
+    // Packets out of order, in tracefiles of five: the end comes in bytes, in entries, at a new file.
+    for left in 0..12 {
+        let name = format!("left-{left}");
+        let mut producer = Producer::open(&relay, live_session(&name));
+        let channel = format!("{name}_");
+        let stream = producer.add(AddStream {
+            tracefile_size: Bytes(5 * PACKET as u64),
+            ..stream(&channel, "ust/uid/0/64-bit")
+        });
+        producer.ask(Command::StreamsSent);
+        disk.fill(left * 4);
+        let sent = send(producer, stream, 40, true);
+        wait_until("the stream waits", || {
+            watch.number("relayd_streams_paused") == 1
+        });
+        assert!(check(&relay.output, &channel) < 40, "{name}");
+        disk.make_room();
+        drop(sent());
+        assert_eq!(check(&relay.output, &channel), 40, "{name}");
+        wait_until("the session has ended", || {
+            watch.json("/sessions")[0].is_null()
+        });
+    }
+    assert_eq!(watch.number("relayd_packets_total"), 12 * 40);
+    assert_eq!(watch.number("relayd_packets_lost_total"), 0);
+}
+
+#[test]
+fn a_chunk_is_gone_over_to_when_there_is_space() {
+    let lab = Lab::new();
+    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+        return;
+    };
+    let mut producer = Producer::open(&relay, live_session("rotates"));
+    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    producer.send_packet(stream, 0, PACKET);
+    // These stay without index until the stream is to go over, and are taken along then.
+    for number in 1..20 {
+        producer
+            .data
+            .write_all(&packet(stream, number, PACKET))
+            .unwrap();
+    }
+    wait_until("they have come", || {
+        watch.number("relayd_packets_total") == 20
+    });
+    assert_eq!(producer.create_chunk(1), Reply::Ended(ReturnCode::OK));
+    disk.fill(24);
+    let rotating = std::thread::spawn(move || {
+        let reply = producer.rotate(Some(1), &[(stream, 1)]);
+        (producer, reply)
+    });
+    wait_until("the stream waits", || {
+        watch.number("relayd_streams_paused") == 1
+    });
+    disk.make_room();
+    let (mut producer, reply) = rotating.join().unwrap();
+    assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    for number in 1..20 {
+        let reply = producer.send_index(stream, number, index(number, PACKET as u64));
+        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    }
+    producer.send_packet(stream, 20, PACKET);
+    let lengths: Vec<_> = files(&relay.output, "/chan_0")
+        .into_values()
+        .map(|data| data.len() / PACKET)
+        .collect();
+    assert_eq!(
+        {
+            let mut sorted = lengths;
+            sorted.sort_unstable();
+            sorted
+        },
+        [1, 20]
+    );
+}
+
+#[test]
+fn metadata_waits_too_and_is_whole_or_absent() {
+    let lab = Lab::new();
+    let Some((disk, relay, _watch)) = on_small_disk(&lab, &[]) else {
+        return;
+    };
+    let mut producer = Producer::open(&relay, live_session("described"));
+    let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+    disk.fill(8);
+    let text = vec![b'm'; 50_000];
+    let sending = std::thread::spawn({
+        let text = text.clone();
+        move || {
+            producer.send_metadata(metadata, &text, 0);
+            producer.ask(Command::StreamsSent);
+            producer
+        }
+    });
+    wait_until("it waits", || {
+        relay.has_logged(&["no space: the producer waits"])
+    });
+    disk.make_room();
+    let _producer = sending.join().unwrap();
+    let written = files(&relay.output, "/metadata")
+        .into_values()
+        .next()
+        .unwrap();
+    assert!(written == text, "{} bytes", written.len());
+}
+
+#[test]
+fn who_is_told_to_close_ends_the_session_and_others_go_on() {
+    let lab = Lab::new();
+    let Some((disk, relay, watch)) = on_small_disk(&lab, &["--on-disk-full=close"]) else {
+        return;
+    };
+    let mut producer = Producer::open(&relay, live_session("closed"));
+    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let mut other = Producer::open(&relay, live_session("other"));
+    let idle = other.add_trace("ust/uid/0/64-bit", &["idle_0"])[0];
+    disk.fill(100);
+    for number in 0..100 {
+        // The relay closes the connection.
+        if producer
+            .data
+            .write_all(&packet(stream, number, PACKET))
+            .is_err()
+        {
+            break;
+        }
+    }
+    wait_until("the session has failed", || {
+        watch.json("/sessions")[0]["state"] == "failed"
+    });
+    assert!(relay.has_logged(&[
+        "session aborted",
+        "host/closed",
+        "chan_0",
+        "at byte",
+        "No space left"
+    ]));
+    assert!(watch.number("relayd_write_errors_total{kind=\"full\"}") > 0);
+    let data = files(&relay.output, "/chan_0")
+        .into_values()
+        .next()
+        .unwrap();
+    assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
+    let refused = producer.send_index(stream, 99, index(99, PACKET as u64));
+    assert_ne!(refused, Reply::Ended(ReturnCode::OK));
+    disk.make_room();
+    (0..10).for_each(|number| other.send_packet(idle, number, PACKET));
+    other.settle(idle, 9);
+    assert_eq!(check(&relay.output, "idle_0"), 10);
+    let mut again = Producer::open(&relay, live_session("again"));
+    let stream = again.add_trace("ust/uid/0/64-bit", &["new_0"])[0];
+    again.send_packet(stream, 0, PACKET);
+    again.settle(stream, 0);
+    assert_eq!(watch.get("/readyz").0, 200);
+}
+
+#[test]
+fn what_does_not_pass_ends_the_session_only() {
+    let lab = Lab::new();
+    let mut command = lab.command(peers::program("prlimit"));
+    command
+        .arg("--fsize=20000")
+        .arg(built::relayd())
+        .arg("--http=0");
+    let relay = Relay::start_as(&lab, command);
+    let watch = Watch::of(&relay);
+    let mut producer = Producer::open(&relay, live_session("large"));
+    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let mut other = Producer::open(&relay, live_session("other"));
+    let small = other.add_trace("ust/uid/0/64-bit", &["small_0"])[0];
+    for number in 0..20 {
+        if producer
+            .data
+            .write_all(&packet(stream, number, PACKET))
+            .is_err()
+        {
+            break;
+        }
+    }
+    wait_until("the session has failed", || {
+        watch.json("/sessions")[0]["state"] == "failed"
+    });
+    assert_eq!(
+        watch.number("relayd_write_errors_total{kind=\"too_large\"}"),
+        1
+    );
+    other.send_packet(small, 0, PACKET);
+    other.settle(small, 0);
+    assert_eq!(watch.json("/sessions")[1]["state"], "recording");
+    assert!(relay.stop().status.success());
+}
+
+#[test]
+fn a_relay_that_is_told_to_stop_does_not_wait_for_space() {
+    let lab = Lab::new();
+    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+        return;
+    };
+    let mut producer = Producer::open(&relay, live_session("stopped"));
+    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    disk.fill(50);
+    for number in 0..40 {
+        producer
+            .data
+            .write_all(&packet(stream, number, PACKET))
+            .unwrap();
+    }
+    wait_until("the stream waits", || {
+        watch.number("relayd_streams_paused") == 1
+    });
+    let output = relay.output.clone();
+    let ended = relay.stop();
+    assert!(ended.status.success());
+    assert!(
+        ended
+            .stderr
+            .iter()
+            .any(|line| line.contains("what waited is lost")),
+        "{:#?}",
+        ended.stderr
+    );
+    let data = files(&output, "/chan_0").into_values().next().unwrap();
+    assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
+}
+
+#[test]
+fn lttng_waits_and_loses_nothing_that_fits_its_buffers() {
+    let lab = Lab::new();
+    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+        return;
+    };
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create("real", &relay, Some(50_000));
+    let large = &["--subbuf-size=64k", "--num-subbuf=16"];
+    daemon.channel("real", "busy", large, true);
+    daemon.lttng(&["start", "real"]);
+    let mut puppet = Puppet::start(&lab, "real");
+    puppet.emit(50);
+    wait_until("they are recorded", || {
+        watch.number("relayd_packets_total") > 0
+    });
+    disk.fill(4);
+    puppet.emit(1000);
+    wait_until("the relay waits", || {
+        watch.number("relayd_streams_paused") > 0
+    });
+    puppet.emit(1000);
+    disk.make_room();
+    puppet.end();
+    daemon.lttng(&["stop", "real"]);
+    daemon.lttng(&["destroy", "real"]);
+    let read = Babeltrace::Two.read(&relay.output).succeeded();
+    assert!(numbers(&read).into_iter().eq(0..2050), "{}", read.len());
+}
