@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use relay_proto::{DataEvent, DataHeader};
 use tracing::{debug, error};
-use wire::{Bytes, StreamId};
+use wire::{Bytes, SessionId, StreamId};
 
 use super::error::{At, IngestError};
 use super::reorder::Early;
@@ -49,6 +49,12 @@ impl DataConnection {
             at: Bytes(0),
             packet: Packet::None,
         }
+    }
+
+    /// Whose it is, once it is known.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id())
     }
 
     /// Takes the next event.

@@ -12,7 +12,10 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use wire::SessionId;
 
+use super::homes::Homes;
+use super::loops::Place;
 use super::receive::{ReceiveError, Received};
 use super::send::send;
 use crate::control::Producer;
@@ -36,11 +39,17 @@ enum Closed {
 pub(super) async fn serve(
     mut socket: TcpStream,
     peer: SocketAddr,
+    place: Place,
     registry: Arc<Registry>,
+    homes: Arc<Homes>,
     stop: CancellationToken,
 ) {
     let mut producer = Producer::new(registry);
-    let served = converse(&mut socket, peer, &mut producer, &stop).await;
+    let at_home = |session| homes.add(session, place);
+    let served = converse(&mut socket, peer, &mut producer, at_home, &stop).await;
+    if let Some(session) = producer.session() {
+        homes.remove(session);
+    }
     let session = producer.session_name();
     match &served {
         Ok(()) => debug!(%peer, session, "control connection ended"),
@@ -53,11 +62,13 @@ async fn converse(
     socket: &mut TcpStream,
     peer: SocketAddr,
     producer: &mut Producer,
+    at_home: impl Fn(SessionId),
     stop: &CancellationToken,
 ) -> Result<(), Closed> {
     let mut connection = Connection::default();
     let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
+    let mut is_open = false;
     loop {
         let mut input = received.bytes();
         let mut needs_more = false;
@@ -75,6 +86,10 @@ async fn converse(
         let left = input.len();
         received.keep(left);
         let is_answered = !replies.is_empty();
+        if !is_open && let Some(session) = producer.session() {
+            is_open = true;
+            at_home(session);
+        }
         send(socket, &mut replies).await?;
         failed?;
         if !needs_more {

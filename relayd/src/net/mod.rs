@@ -6,11 +6,15 @@
 
 mod control;
 mod data;
+mod homes;
 mod listen;
 mod live;
+mod loops;
+mod pace;
 mod push;
 mod receive;
 mod send;
+mod watched;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +22,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -26,7 +29,9 @@ use tracing::{info, warn};
 use crate::config::{Config, Endpoint, EndpointError};
 use crate::limits::DRAIN;
 use crate::registry::{Registry, Settings};
+use homes::Homes;
 use listen::Listener;
+use loops::Loops;
 use push::Viewers;
 
 /// How often what waits for time to pass is looked at.
@@ -40,8 +45,8 @@ const TICK: Duration = Duration::from_secs(1);
 pub struct Server {
     addresses: Addresses,
     registry: Arc<Registry>,
-    producers: Runtime,
-    viewers: Runtime,
+    producers: Loops,
+    viewers: Loops,
     connections: TaskTracker,
     stop: CancellationToken,
 }
@@ -91,9 +96,9 @@ impl Server {
     /// # Errors
     /// If a port cannot be listened on.
     pub fn start(config: &Config) -> Result<Self, StartError> {
-        let producers = threads("ingest")?;
-        let viewers = threads("live")?;
-        let on = |runtime: &Runtime, port, endpoint: &Endpoint| {
+        let producers = Loops::start("ingest").map_err(StartError::Threads)?;
+        let viewers = Loops::start("live").map_err(StartError::Threads)?;
+        let on = |loops: &Loops, port, endpoint: &Endpoint| {
             let address = endpoint.resolve().map_err(|source| {
                 let endpoint = endpoint.clone();
                 StartError::Endpoint {
@@ -102,7 +107,7 @@ impl Server {
                     source,
                 }
             })?;
-            let _guard = runtime.enter();
+            let _guard = loops.places().first().enter();
             Listener::bind(port, address).map_err(|source| {
                 let endpoint = endpoint.clone();
                 StartError::Listen {
@@ -162,47 +167,50 @@ impl Server {
         if drained.is_err() {
             warn!("some producers have more to send than there is time for");
         }
-        self.producers.shutdown_timeout(DRAIN);
+        self.producers.end(DRAIN);
         self.registry.close();
-        self.viewers.shutdown_background();
+        drop(self.viewers);
     }
 
     fn serve(&self, control: Listener, data: Listener, live: Listener) {
         let registry = || Arc::clone(&self.registry);
         let stop = || self.stop.clone();
+        let homes = Arc::new(Homes::new(self.producers.places().clone()));
+        let (of_control, of_data) = (Arc::clone(&homes), homes);
         let (serve_registry, serve_stop) = (registry(), stop());
         self.producers.spawn(control.accept(
             stop(),
             self.connections.clone(),
-            move |socket, peer| {
-                control::serve(
-                    socket,
-                    peer,
-                    Arc::clone(&serve_registry),
-                    serve_stop.clone(),
-                )
+            self.producers.places().clone(),
+            move |socket, peer, place| {
+                let homes = Arc::clone(&of_control);
+                let registry = Arc::clone(&serve_registry);
+                control::serve(socket, peer, place, registry, homes, serve_stop.clone())
             },
         ));
         let (serve_registry, serve_stop) = (registry(), stop());
-        self.producers.spawn(
-            data.accept(stop(), self.connections.clone(), move |socket, peer| {
-                data::serve(
-                    socket,
-                    peer,
-                    Arc::clone(&serve_registry),
-                    serve_stop.clone(),
-                )
-            }),
-        );
+        self.producers.spawn(data.accept(
+            stop(),
+            self.connections.clone(),
+            self.producers.places().clone(),
+            move |socket, peer, place| {
+                let homes = Arc::clone(&of_data);
+                let registry = Arc::clone(&serve_registry);
+                data::serve(socket, peer, place, registry, homes, serve_stop.clone())
+            },
+        ));
         let serve_registry = registry();
         let viewers = Arc::<Viewers>::default();
         // Viewers are not waited for when the relay stops.
-        self.viewers.spawn(
-            live.accept(stop(), TaskTracker::new(), move |socket, peer| {
+        self.viewers.spawn(live.accept(
+            stop(),
+            TaskTracker::new(),
+            self.viewers.places().clone(),
+            move |socket, peer, _| {
                 let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
                 live::serve(socket, peer, registry, viewers)
-            }),
-        );
+            },
+        ));
         self.producers.spawn(tick(registry()));
     }
 }
@@ -213,15 +221,4 @@ async fn tick(registry: Arc<Registry>) {
         interval.tick().await;
         registry.tick(Instant::now());
     }
-}
-
-fn threads(name: &'static str) -> Result<Runtime, StartError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Builder::new_multi_thread()
-        .thread_name(name)
-        // Writing blocks when the disk does: then some other connection can go on.
-        .worker_threads(cores.max(2))
-        .enable_all()
-        .build()
-        .map_err(StartError::Threads)
 }
