@@ -73,6 +73,12 @@ impl DataDecoder {
         })
     }
 
+    /// Bytes that are still to come of the packet that has begun.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.packet.unwrap_or(0)
+    }
+
     /// Whether a packet has begun and not ended.
     #[must_use]
     pub fn in_packet(&self) -> bool {

@@ -67,11 +67,22 @@ pub const UNREAD: Duration = Duration::from_secs(30);
 /// Replies that are collected before they are sent.
 pub const REPLY_BYTES: usize = 64 << 10;
 
-/// Buffer for what is received on a data connection: it begins small and doubles while reads fill
-/// it. Large ones save calls when packets are large, and cost cache when they are small.
-pub const LEAST_RECEIVED_BYTES: usize = 16 << 10;
+/// How much is read at once on a data connection: so much, or as much as is left of the packet. Large
+/// reads save calls when packets are large, and cost cache when they are small.
+pub const LEAST_RECEIVED_BYTES: usize = 64 << 10;
 /// See [`LEAST_RECEIVED_BYTES`].
 pub const MOST_RECEIVED_BYTES: usize = 1 << 20;
+
+/// How long small packets gather that come all the time, before they are taken together. A viewer
+/// gets them later by so much, and a producer whose relay is killed loses so much of what it was told
+/// was taken.
+pub const GATHERING: Duration = Duration::from_millis(1);
+
+/// Packets up to this size gather. Of larger ones, each is worth a read.
+pub const SMALL_PACKET: u32 = 32 << 10;
+
+/// Small packets gather when so many have come one soon after the other.
+pub const BUSY_LOOKS: u32 = 8;
 
 /// Pieces in which packets are read for a viewer.
 pub const SENT_BYTES: usize = 256 << 10;

@@ -18,7 +18,7 @@ use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
-use wire::{StreamId, Text};
+use wire::{SessionId, StreamId, Text};
 
 use crate::ingest::MetadataStream;
 use crate::registry::Registry;
@@ -40,6 +40,12 @@ impl Producer {
             registry,
             session: None,
         }
+    }
+
+    /// Its session, once it has one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|open| open.session.id())
     }
 
     /// What its session is called, for the log.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use relay_proto::{DataEvent, DataHeader};
 use tracing::{debug, error, info, warn};
-use wire::{Bytes, StreamId};
+use wire::{Bytes, SessionId, StreamId};
 
 use super::error::{At, IngestError};
 use super::intake::Resumed;
@@ -53,6 +53,12 @@ impl DataConnection {
             packet: Packet::None,
             paused: None,
         }
+    }
+
+    /// Whose it is, once it is known.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id())
     }
 
     /// Takes the next event.

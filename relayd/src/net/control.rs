@@ -12,7 +12,10 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use wire::SessionId;
 
+use super::homes::Homes;
+use super::loops::Place;
 use super::receive::{ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
@@ -37,12 +40,18 @@ enum Closed {
 pub(super) async fn serve(
     mut socket: TcpStream,
     peer: SocketAddr,
+    place: Place,
     registry: Arc<Registry>,
+    homes: Arc<Homes>,
     patience: Patience,
     stop: CancellationToken,
 ) {
     let mut producer = Producer::new(registry);
-    let served = converse(&mut socket, peer, &mut producer, patience, &stop).await;
+    let at_home = |session| homes.add(session, place);
+    let served = converse(&mut socket, peer, &mut producer, at_home, patience, &stop).await;
+    if let Some(session) = producer.session() {
+        homes.remove(session);
+    }
     let session = producer.session_name();
     match &served {
         Ok(()) => debug!(%peer, session, "control connection ended"),
@@ -55,12 +64,14 @@ async fn converse(
     socket: &mut TcpStream,
     peer: SocketAddr,
     producer: &mut Producer,
+    at_home: impl Fn(SessionId),
     patience: Patience,
     stop: &CancellationToken,
 ) -> Result<(), Closed> {
     let mut connection = Connection::default();
     let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
+    let mut is_open = false;
     loop {
         let mut input = received.bytes();
         let mut needs_more = false;
@@ -85,6 +96,10 @@ async fn converse(
             }
         }
         let is_answered = !replies.is_empty();
+        if !is_open && let Some(session) = producer.session() {
+            is_open = true;
+            at_home(session);
+        }
         send(socket, &mut replies, patience.unread).await?;
         failed?;
         if !needs_more {

@@ -1,74 +1,259 @@
 //! One data connection: moves bytes from a socket to the streams that they are for.
 
+use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use relay_proto::DataDecoder;
+use relay_proto::{DataDecoder, DataEvent, DataHeader};
+use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use wire::Field;
 
-use super::receive::Received;
+use super::homes::Homes;
+use super::loops::Place;
+use super::pace::Pace;
+use super::receive::ReceiveError;
+use super::watched::Socket;
 use crate::config::Patience;
 use crate::ingest::DataConnection;
 use crate::ingest::error::At;
-use crate::limits::{MOST_RECEIVED_BYTES, SPACE_PAUSE};
+use crate::limits::{
+    DRAIN_PAUSE, GATHERING, LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES, SPACE_PAUSE,
+};
 use crate::registry::Registry;
 
-pub(super) async fn serve(
-    mut socket: TcpStream,
+thread_local! {
+    /// What is received on a thread, by one connection after the other: between reads nothing is
+    /// left in it, so that a connection costs no memory, and what is read often lies in the cache.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A data connection.
+#[derive(Debug)]
+struct Flow {
     peer: SocketAddr,
+    socket: Socket,
+    /// None when it has ended.
+    connection: Option<DataConnection>,
+    decoder: DataDecoder,
+    /// The beginning of a header; or, while there is no space on the disk, all that waits for it.
+    begun: Vec<u8>,
+    pace: Pace,
+    /// How long the rest of what has begun is waited for.
+    patience: Duration,
+    /// There is no space on the disk: nothing more is read.
+    is_paused: bool,
+}
+
+/// What a look at a connection has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// There may be more.
+    More,
+    /// That was all for now.
+    All,
+    /// It has ended.
+    Ended,
+}
+
+pub(super) async fn serve(
+    socket: TcpStream,
+    peer: SocketAddr,
+    place: Place,
     registry: Arc<Registry>,
+    homes: Arc<Homes>,
     patience: Patience,
     stop: CancellationToken,
 ) {
-    let mut connection = DataConnection::new(registry);
-    let mut decoder = DataDecoder::default();
-    let mut received = Received::new(MOST_RECEIVED_BYTES);
-    loop {
-        let is_inside = decoder.in_packet() || !received.bytes().is_empty();
-        match received
-            .more(&mut socket, is_inside.then_some(patience.producer), &stop)
-            .await
-        {
-            Ok(true) => {}
-            Ok(false) => {
-                debug!(%peer, "data connection ended");
-                return connection.end();
-            }
-            Err(error) => {
-                warn!(%peer, %error, "data connection closed");
-                return connection.end();
-            }
-        }
-        let mut input = received.bytes();
-        while let Some(event) = decoder.next(&mut input) {
-            if let Err(error) = connection.take(event) {
-                warn!(%peer, "data connection failed");
-                return connection.fail(&error);
-            }
-            match wait_for_space(&mut connection, &stop).await {
-                Ok(true) => {}
-                Ok(false) => return connection.end(),
-                Err(error) => return connection.fail(&error),
-            }
-        }
-        let left = input.len();
-        received.keep(left);
+    let mut flow = Flow {
+        peer,
+        socket: Socket::Watched(socket),
+        connection: Some(DataConnection::new(registry)),
+        decoder: DataDecoder::default(),
+        begun: Vec::new(),
+        pace: Pace::default(),
+        patience: patience.producer,
+        is_paused: false,
+    };
+    let session = |flow: &Flow| flow.connection.as_ref().and_then(DataConnection::session);
+    flow.run(&stop, |flow| session(flow).is_some()).await;
+    // None: its producer is gone already.
+    let home = session(&flow).and_then(|session| homes.of(session));
+    if let Err(error) = flow.socket.ignore() {
+        return flow.end(Some(error.into()));
+    }
+    let rest = async move { flow.run(&stop, |_| false).await };
+    match home {
+        Some(home) if home != place => homes.places().spawn(home, rest).end().await,
+        _ => rest.await,
     }
 }
 
-/// While there is no space on the disk nothing more is taken: the producer notices, and waits too.
-/// Gives whether there is some, rather than that the relay stops.
-async fn wait_for_space(
-    connection: &mut DataConnection,
-    stop: &CancellationToken,
-) -> Result<bool, At> {
-    while !connection.resume()? {
-        tokio::select! {
-            () = tokio::time::sleep(SPACE_PAUSE) => {}
-            () = stop.cancelled() => return Ok(false),
+impl Flow {
+    /// Takes what comes until the connection ends, or until `is_enough`.
+    async fn run(&mut self, stop: &CancellationToken, is_enough: impl Fn(&Self) -> bool) {
+        let mut stopped = pin!(stop.cancelled());
+        loop {
+            match self.look() {
+                Look::Ended => return,
+                _ if is_enough(self) => return,
+                Look::More => {
+                    // Others have their turn.
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Look::All => {}
+            }
+            let is_stopping = stop.is_cancelled();
+            if self.is_paused {
+                // The producer notices that nothing is taken, and waits too.
+                if is_stopping {
+                    return self.end(None);
+                }
+                let _ = tokio::time::timeout(SPACE_PAUSE, &mut stopped).await;
+                self.resume();
+                continue;
+            }
+            if self.pace.gathers(Instant::now()) && !is_stopping {
+                if let Err(error) = self.socket.ignore() {
+                    return self.end(Some(error.into()));
+                }
+                let _ = tokio::time::timeout(GATHERING, &mut stopped).await;
+                continue;
+            }
+            let is_inside = self.is_inside();
+            let came = async {
+                tokio::select! {
+                    biased;
+                    readable = self.socket.readable() => readable,
+                    () = &mut stopped, if !is_stopping => Ok(()),
+                }
+            };
+            let patience = if is_stopping {
+                DRAIN_PAUSE
+            } else {
+                self.patience
+            };
+            let came = if is_stopping || is_inside {
+                tokio::time::timeout(patience, came).await
+            } else {
+                Ok(came.await)
+            };
+            match came {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return self.end(Some(error.into())),
+                // What had been sent before the relay was stopped has been taken.
+                Err(_) if is_stopping => return self.end(None),
+                Err(_) => return self.end(Some(ReceiveError::Stalled(patience))),
+            }
         }
     }
-    Ok(true)
+
+    /// Takes what is there, by one read.
+    fn look(&mut self) -> Look {
+        if self.connection.is_none() {
+            return Look::Ended;
+        }
+        if self.is_paused {
+            return Look::All;
+        }
+        RECEIVED.with_borrow_mut(|buffer| {
+            buffer.resize(MOST_RECEIVED_BYTES + DataHeader::SIZE, 0);
+            self.read(buffer)
+        })
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Look {
+        let left = self.decoder.left() as usize + DataHeader::SIZE;
+        let room = left.clamp(LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES);
+        // Less than a header, for which there is room too.
+        let kept = self.begun.len();
+        let (begun, free) = buffer.split_at_mut(kept);
+        begun.copy_from_slice(&self.begun);
+        let free = free.get_mut(..room).unwrap_or_default();
+        let socket = self.socket.fd();
+        let read = socket.and_then(|socket| Ok(recv(socket, free, RecvFlags::DONTWAIT)?));
+        let read = match read {
+            Ok((_, 0)) => {
+                self.end(None);
+                return Look::Ended;
+            }
+            Ok((_, read)) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::All,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
+            Err(error) => {
+                self.end(Some(error.into()));
+                return Look::Ended;
+            }
+        };
+        self.take(buffer.get(..kept + read).unwrap_or_default());
+        match self.connection {
+            None => Look::Ended,
+            Some(_) if read < room => Look::All,
+            Some(_) => Look::More,
+        }
+    }
+
+    /// Takes bytes to their streams.
+    fn take(&mut self, mut input: &[u8]) {
+        while let Some(connection) = &mut self.connection
+            && let Some(event) = self.decoder.next(&mut input)
+        {
+            if let DataEvent::Begin(header) = event {
+                self.pace.packet(header.data_size);
+            }
+            let taken = connection.take(event).map(|()| connection.resume());
+            match taken {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => {
+                    self.is_paused = true;
+                    break;
+                }
+                Ok(Err(error)) | Err(error) => self.fail(&error),
+            }
+        }
+        self.begun.clear();
+        self.begun.extend_from_slice(input);
+    }
+
+    /// Looks whether there is space on the disk again, and goes on with what waits for it.
+    fn resume(&mut self) {
+        match self.connection.as_mut().map(DataConnection::resume) {
+            Some(Ok(false)) => {}
+            Some(Err(error)) => self.fail(&error),
+            Some(Ok(true)) | None => {
+                self.is_paused = false;
+                let waiting = std::mem::take(&mut self.begun);
+                self.take(&waiting);
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &At) {
+        if let Some(connection) = self.connection.take() {
+            warn!(peer = %self.peer, "data connection failed");
+            connection.fail(error);
+        }
+    }
+
+    fn is_inside(&self) -> bool {
+        self.decoder.in_packet() || !self.begun.is_empty()
+    }
+
+    fn end(&mut self, why: Option<ReceiveError>) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let peer = self.peer;
+        match why {
+            None => debug!(%peer, "data connection ended"),
+            Some(error) => warn!(%peer, %error, "data connection closed"),
+        }
+        connection.end();
+    }
 }

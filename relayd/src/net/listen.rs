@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::loops::{Place, Places};
 use crate::config::KeepAlive;
 use crate::http::Port;
 use crate::limits::{BACKLOG, MOST_CONNECTIONS};
@@ -94,12 +95,14 @@ impl Listener {
         self.address
     }
 
-    /// Accepts until `stop`, and has each connection served by a task of its own.
+    /// Accepts until `stop`, and has each connection served by a task of its own, on the threads in
+    /// turn.
     pub(super) async fn accept<F: Future<Output = ()> + Send + 'static>(
         self,
         stop: CancellationToken,
         tasks: TaskTracker,
-        serve: impl Fn(TcpStream, SocketAddr) -> F,
+        places: Places,
+        serve: impl Fn(TcpStream, SocketAddr, Place) -> F + Clone + Send + 'static,
     ) {
         loop {
             let accepted = tokio::select! {
@@ -114,7 +117,7 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
                 warn!(port = self.port, %peer, most = self.most, "connection refused: too many");
                 continue;
             };
@@ -122,10 +125,11 @@ impl Listener {
                 debug!(port = self.port, %peer, %error, "connection lost at once");
                 continue;
             }
-            let served = serve(socket, peer);
-            tasks.spawn(async move {
-                served.await;
-                drop(place);
+            let place = places.next();
+            let (serve, task) = (serve.clone(), tasks.token());
+            places.serve(place, socket, peer, async move |socket| {
+                serve(socket, peer, place).await;
+                drop((task, permit));
             });
         }
     }

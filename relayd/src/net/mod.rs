@@ -6,12 +6,16 @@
 
 mod control;
 mod data;
+mod homes;
 mod http;
 mod listen;
 mod live;
+mod loops;
+mod pace;
 mod push;
 mod receive;
 mod send;
+mod watched;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +23,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -31,7 +34,9 @@ use crate::registry::{Registry, Settings};
 use crate::service::health::{Health, Side};
 use crate::service::sockets::Inherited;
 use crate::store::pool::Pool;
+use homes::Homes;
 use listen::Listener;
+use loops::Loops;
 use push::Viewers;
 
 /// How often what waits for time to pass is looked at.
@@ -47,8 +52,8 @@ pub struct Server {
     desk: Arc<Desk>,
     registry: Arc<Registry>,
     health: Arc<Health>,
-    producers: Runtime,
-    viewers: Runtime,
+    producers: Loops,
+    viewers: Loops,
     connections: TaskTracker,
     stop: CancellationToken,
 }
@@ -101,11 +106,11 @@ impl Server {
     /// # Errors
     /// If a port cannot be listened on.
     pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
-        let producers = threads("ingest")?;
-        let viewers = threads("live")?;
+        let producers = Loops::start("ingest").map_err(StartError::Threads)?;
+        let viewers = Loops::start("live").map_err(StartError::Threads)?;
         let keep_alive = config.network.keep_alive;
-        let on = |runtime: &Runtime, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
-            let _guard = runtime.enter();
+        let on = |loops: &Loops, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
+            let _guard = loops.places().first().enter();
             let listener = match bound {
                 Some(bound) => Listener::inherit(port, bound, keep_alive),
                 None => {
@@ -203,43 +208,56 @@ impl Server {
         if drained.is_err() {
             warn!("some producers have more to send than there is time for");
         }
-        self.producers.shutdown_timeout(DRAIN);
+        self.producers.end(DRAIN);
         self.registry.close();
-        self.viewers.shutdown_background();
+        drop(self.viewers);
     }
 
     fn serve(&self, patience: Patience, control: Listener, data: Listener, live: Listener) {
-        let (registry, stop) = (Arc::clone(&self.registry), self.stop.clone());
+        let registry = || Arc::clone(&self.registry);
+        let stop = || self.stop.clone();
+        let homes = Arc::new(Homes::new(self.producers.places().clone()));
+        let (of_control, of_data) = (Arc::clone(&homes), homes);
+        let (serve_registry, serve_stop) = (registry(), stop());
         let accepting = control.accept(
-            self.stop.clone(),
+            stop(),
             self.connections.clone(),
-            move |socket, peer| {
-                control::serve(socket, peer, Arc::clone(&registry), patience, stop.clone())
+            self.producers.places().clone(),
+            move |socket, peer, place| {
+                let homes = Arc::clone(&of_control);
+                let registry = Arc::clone(&serve_registry);
+                let stop = serve_stop.clone();
+                control::serve(socket, peer, place, registry, homes, patience, stop)
             },
         );
         self.listen(&self.producers, |health| &health.producers, accepting);
-        let (registry, stop) = (Arc::clone(&self.registry), self.stop.clone());
+        let (serve_registry, serve_stop) = (registry(), stop());
         let accepting = data.accept(
-            self.stop.clone(),
+            stop(),
             self.connections.clone(),
-            move |socket, peer| {
-                data::serve(socket, peer, Arc::clone(&registry), patience, stop.clone())
+            self.producers.places().clone(),
+            move |socket, peer, place| {
+                let homes = Arc::clone(&of_data);
+                let registry = Arc::clone(&serve_registry);
+                let stop = serve_stop.clone();
+                data::serve(socket, peer, place, registry, homes, patience, stop)
             },
         );
         self.listen(&self.producers, |health| &health.producers, accepting);
-        let registry = Arc::clone(&self.registry);
+        let serve_registry = registry();
         let viewers = Arc::<Viewers>::default();
         // Viewers are not waited for when the relay stops.
         let accepting = live.accept(
-            self.stop.clone(),
+            stop(),
             TaskTracker::new(),
-            move |socket, peer| {
-                let (registry, viewers) = (Arc::clone(&registry), Arc::clone(&viewers));
+            self.viewers.places().clone(),
+            move |socket, peer, _| {
+                let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
                 live::serve(socket, peer, registry, viewers, patience)
             },
         );
         self.listen(&self.viewers, |health| &health.viewers, accepting);
-        let (registry, health) = (Arc::clone(&self.registry), Arc::clone(&self.health));
+        let (registry, health) = (registry(), Arc::clone(&self.health));
         self.producers.spawn(every_tick(move |now| {
             registry.tick(now);
             health.producers.beat(now);
@@ -252,16 +270,19 @@ impl Server {
     fn serve_http(&self, http: Listener) {
         let (desk, ended) = (Arc::clone(&self.desk), CancellationToken::new());
         // It tells that the relay stops until it has stopped.
-        let accepting = http.accept(ended.clone(), TaskTracker::new(), move |socket, peer| {
-            http::serve(socket, peer, Arc::clone(&desk), ended.clone())
-        });
+        let accepting = http.accept(
+            ended.clone(),
+            TaskTracker::new(),
+            self.viewers.places().clone(),
+            move |socket, peer, _| http::serve(socket, peer, Arc::clone(&desk), ended.clone()),
+        );
         self.listen(&self.viewers, |health| &health.viewers, accepting);
     }
 
     /// Accepts, on threads whose health is that of `side`.
     fn listen(
         &self,
-        on: &Runtime,
+        on: &Loops,
         side: fn(&Health) -> &Side,
         accepting: impl Future<Output = ()> + Send + 'static,
     ) {
@@ -279,15 +300,4 @@ async fn every_tick(mut then: impl FnMut(Instant)) {
         interval.tick().await;
         then(Instant::now());
     }
-}
-
-fn threads(name: &'static str) -> Result<Runtime, StartError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Builder::new_multi_thread()
-        .thread_name(name)
-        // Writing blocks when the disk does: then some other connection can go on.
-        .worker_threads(cores.max(2))
-        .enable_all()
-        .build()
-        .map_err(StartError::Threads)
 }

@@ -1,0 +1,46 @@
+//! How often to look at a data connection: at once when something comes, as long as that is not all
+//! the time.
+
+use std::time::Instant;
+
+use crate::limits::{BUSY_LOOKS, GATHERING, SMALL_PACKET};
+
+/// How fast small packets come on a connection.
+///
+/// A producer that waits for the answer to each index sends some ten thousand packets in a second, and
+/// each would wake the thread twice: for its header, then for the rest, which the system of the producer
+/// keeps back until the header is acknowledged. They are cheaper by the dozen, and nobody waits for
+/// them: what the producer waits for comes on the control connection.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// The last packet that began was small.
+    is_small: bool,
+    /// Something has begun since the last look.
+    has_come: bool,
+    looked: Option<Instant>,
+    /// Looks, each of them soon after the one before, that brought something small.
+    in_a_row: u32,
+}
+
+impl Pace {
+    /// A packet of so many bytes begins.
+    pub(super) fn packet(&mut self, bytes: u32) {
+        self.is_small = bytes <= SMALL_PACKET;
+        self.has_come = true;
+    }
+
+    /// All that was there has been taken: whether to let some gather before the next look.
+    pub(super) fn gathers(&mut self, now: Instant) -> bool {
+        let has_come = std::mem::take(&mut self.has_come);
+        let since = self.looked.map(|looked| now - looked);
+        let is_soon = since.is_some_and(|since| since <= 4 * GATHERING);
+        self.looked = Some(now);
+        self.in_a_row = match self.in_a_row {
+            row if is_soon && has_come && self.is_small => row.saturating_add(1),
+            // The rest of a packet.
+            row if is_soon && row < BUSY_LOOKS => row,
+            _ => 0,
+        };
+        self.in_a_row >= BUSY_LOOKS
+    }
+}
