@@ -36,7 +36,11 @@ impl SmallDisk {
         let about = rustix::fs::statvfs(&self.path).unwrap();
         let free = about.f_bavail * about.f_frsize;
         let size = usize::try_from(free.checked_sub(left << 10).unwrap()).unwrap();
-        std::fs::write(self.filler(), vec![0; size]).unwrap();
+        match std::fs::write(self.filler(), vec![0; size]) {
+            // Somebody has taken some of it meanwhile: then it is full.
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+            written => written.unwrap(),
+        }
     }
 
     /// Makes room again.
