@@ -1,9 +1,14 @@
 //! What our viewer prints is to the byte what Babeltrace prints, and is the same whether it reads a
 //! directory or watches the session live.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use ctf::write::{FieldType, Value};
+use ctf::model::Uuid;
+use ctf::write::{
+    Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
+    Value,
+};
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
 use tests::process::{Ended, Process};
@@ -11,6 +16,7 @@ use tests::recording::{self, Recording};
 use tests::relay::Relay;
 use tests::replay::{HOST, Idle, MetadataPieces, Replay};
 use tests::{test_live, wait_until};
+use wire::Timestamp;
 
 const OPTIONS: &[&[&str]] = &[
     &["--clock-gmt"],
@@ -136,6 +142,37 @@ fn made_up_traces_are_printed_as_babeltrace_prints_them() {
     for directory in made_up(&lab) {
         assert_reads_as_babeltrace(&lab, &directory);
     }
+}
+
+#[test]
+fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prints_them() {
+    let lab = Lab::new();
+    let root = lab.directory("clocks");
+    // The later event has fewer cycles.
+    for (number, offset, cycles) in [(1, 100, 1000), (2, 600, 502)] {
+        let mut trace = Trace::new(Uuid([number; 16]), "test");
+        trace.clock.offset_nanoseconds = offset;
+        let mut metadata = MetadataText::new(&trace);
+        let stream = metadata.stream(0).unwrap();
+        let class = metadata
+            .event(&stream, &EventDeclaration::new(0, "event"))
+            .unwrap();
+        let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 4096));
+        let time = Timestamp(cycles);
+        writer.open(time).unwrap();
+        let event = Event {
+            time,
+            process: 1,
+            thread: 1,
+            values: &[],
+        };
+        assert_eq!(writer.append(&class, &event), Ok(Appended::Written));
+        let directory = root.join(number.to_string());
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("metadata"), metadata.as_str()).unwrap();
+        fs::write(directory.join("events"), writer.close(time).unwrap().bytes).unwrap();
+    }
+    assert_reads_as_babeltrace(&lab, &root);
 }
 
 #[test]

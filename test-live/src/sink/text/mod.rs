@@ -110,14 +110,15 @@ impl<W: Write> TextSink<W> {
         }
         let since = |before: i64| time.unwrap_or(before).saturating_sub(before);
         let went_back = match before {
-            Some((before, _)) if self.times.shows_cycles() => cycles < before,
+            // Of clocks that began at different times; it is shown as babeltrace2 counts it.
+            _ if self.times.shows_cycles() => false,
             Some((_, Some(before))) => since(before) < 0,
             _ => false,
         };
         put(out, if went_back { "-" } else { "+" });
         match (self.times.shows_cycles(), before) {
             (true, None) => put(out, "????????????"),
-            (true, Some((before, _))) => time::padded(out, cycles.abs_diff(before), 12),
+            (true, Some((before, _))) => time::padded(out, cycles.wrapping_sub(before), 12),
             (false, Some((_, Some(before)))) if time.is_some() => {
                 time::seconds(out, since(before).unsigned_abs());
             }
