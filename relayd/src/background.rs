@@ -84,14 +84,14 @@ pub fn leave() -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn ready(is_silent: bool) -> io::Result<()> {
-    rustix::io::write(rustix::stdio::stdin(), READY)?;
-    close_stdin()?;
     if is_silent {
         let null = null()?;
         dup2_stdout(&null)?;
         dup2_stderr(&null)?;
     }
-    Ok(())
+    // Last: whoever waits for it finds all this done.
+    rustix::io::write(rustix::stdio::stdin(), READY)?;
+    close_stdin()
 }
 
 /// Nothing is read from standard input.
