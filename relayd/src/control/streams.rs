@@ -114,9 +114,14 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
     }
 }
 
-pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<(), Refusal> {
+pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
-    Ok(stream.index(index).map_err(StreamError::Ingest)?)
+    stream.index(index).map_err(StreamError::Ingest)?;
+    Ok(stream)
+}
+
+pub(super) fn settle(stream: &DataStream) -> Result<(), Refusal> {
+    Ok(stream.settle().map_err(StreamError::Ingest)?)
 }
 
 pub(super) fn close(

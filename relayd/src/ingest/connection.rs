@@ -25,6 +25,8 @@ pub struct DataConnection {
     /// What it has received.
     at: Bytes,
     packet: Packet,
+    /// The streams of the packets that have come since it was settled.
+    unsettled: Vec<Arc<DataStream>>,
 }
 
 /// The packet being received.
@@ -48,6 +50,7 @@ impl DataConnection {
             streams: HashMap::new(),
             at: Bytes(0),
             packet: Packet::None,
+            unsettled: Vec::new(),
         }
     }
 
@@ -76,6 +79,18 @@ impl DataConnection {
         taken.map_err(|source| At { at, source })
     }
 
+    /// All that was received has been taken: writes the entries that have become due.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn settle(&mut self) -> Result<(), At> {
+        let at = self.at;
+        for stream in self.unsettled.drain(..) {
+            stream.settle().map_err(|source| At { at, source })?;
+        }
+        Ok(())
+    }
+
     /// It has ended: what came of a packet that did not end is dropped.
     pub fn end(mut self) {
         self.leave(Session::data_ended);
@@ -94,6 +109,9 @@ impl DataConnection {
     fn leave(&mut self, then: impl FnOnce(&Session)) {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
             stream.abandon(self.id);
+        }
+        if let Err(why) = self.settle() {
+            error!(error = %why, "entries at the end of a data connection not written");
         }
         if let Some(session) = self.session.take() {
             then(&session);
@@ -157,6 +175,11 @@ impl DataConnection {
             if let Some(session) = &self.session {
                 self.registry.forget_closed(session);
             }
+            return;
+        }
+        let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
+        if !self.unsettled.last().is_some_and(is_last) {
+            self.unsettled.push(stream);
         }
     }
 

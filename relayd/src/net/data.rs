@@ -20,6 +20,7 @@ use super::pace::Pace;
 use super::receive::ReceiveError;
 use super::watched::Socket;
 use crate::ingest::DataConnection;
+use crate::ingest::error::At;
 use crate::limits::{DRAIN_PAUSE, GATHERING, LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES, STALLED};
 use crate::registry::Registry;
 
@@ -177,15 +178,24 @@ impl Flow {
             if let DataEvent::Begin(header) = event {
                 self.pace.packet(header.data_size);
             }
-            if let Err(error) = connection.take(event)
-                && let Some(connection) = self.connection.take()
-            {
-                warn!(peer = %self.peer, "data connection failed");
-                connection.fail(&error);
-            }
+            let taken = connection.take(event);
+            self.check(taken);
+        }
+        if let Some(connection) = &mut self.connection {
+            let settled = connection.settle();
+            self.check(settled);
         }
         self.begun.clear();
         self.begun.extend_from_slice(input);
+    }
+
+    fn check(&mut self, taken: Result<(), At>) {
+        if let Err(error) = taken
+            && let Some(connection) = self.connection.take()
+        {
+            warn!(peer = %self.peer, "data connection failed");
+            connection.fail(&error);
+        }
     }
 
     fn is_inside(&self) -> bool {

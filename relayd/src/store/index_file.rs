@@ -61,15 +61,26 @@ impl IndexFile {
         &self.file
     }
 
-    /// Appends an entry. The packet that it points at must be whole.
+    /// Appends entries, by one call to the system. The packets that they point at must be whole.
     ///
     /// # Errors
     /// As the system says. No reader takes a part of an entry for one.
-    pub fn append(&mut self, entry: &Entry) -> io::Result<()> {
+    pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
         let mut bytes = [0; MOST_ENTRY_BYTES];
-        let entry = self.format.encode(entry, &mut bytes);
-        self.locked(|file, end| file.write_all_at(entry, end))?;
-        self.entries += 1;
+        match entries {
+            [entry] => {
+                let entry = self.format.encode(entry, &mut bytes);
+                self.locked(|file, end| file.write_all_at(entry, end))?;
+            }
+            _ => {
+                let mut all = Vec::with_capacity(entries.len() * self.format.entry_len());
+                for entry in entries {
+                    all.extend_from_slice(self.format.encode(entry, &mut bytes));
+                }
+                self.locked(|file, end| file.write_all_at(&all, end))?;
+            }
+        }
+        self.entries += entries.len() as u64;
         self.has_beacon = false;
         Ok(())
     }
@@ -175,9 +186,9 @@ mod tests {
     #[test]
     fn an_entry_is_what_lttng_relayd_writes() {
         let mut index = IndexFile::begin(tempfile::tempfile().unwrap(), IndexFormat::V1_1).unwrap();
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         for number in 0..2 {
             let read = read_entry(index.file(), IndexFormat::V1_1, number).unwrap();
             assert_eq!(read, entry(number));
@@ -188,7 +199,7 @@ mod tests {
     #[test]
     fn an_old_entry_knows_neither_instance_nor_packet() {
         let mut index = IndexFile::begin(tempfile::tempfile().unwrap(), IndexFormat::V1_0).unwrap();
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert_eq!(contents(&index).len(), 16 + 56);
         assert_eq!(
             contents(&index)[..16],
@@ -201,7 +212,7 @@ mod tests {
     #[test]
     fn a_beacon_stands_behind_the_entries_and_leaves_no_trace() {
         let mut index = IndexFile::begin(tempfile::tempfile().unwrap(), IndexFormat::V1_1).unwrap();
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         let before = contents(&index);
         for until in [7, 8] {
             index.beacon(Timestamp(until)).unwrap();
@@ -212,7 +223,7 @@ mod tests {
                 Beacon::new(Timestamp(until)).to_bytes()
             );
         }
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
         index.beacon(Timestamp(9)).unwrap();
         index.end().unwrap();
@@ -228,7 +239,7 @@ mod tests {
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
-            index.append(&entry(number)).unwrap();
+            index.append(&[entry(number)]).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
         }
         index.end().unwrap();
@@ -243,10 +254,10 @@ mod tests {
         let mut index = IndexFile::begin(named.reopen().unwrap(), IndexFormat::V1_1).unwrap();
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert!(index.is_held_up);
         reader.unlock().unwrap();
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert!(!index.is_held_up);
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
     }

@@ -116,6 +116,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether both lie in the same tracefile.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.file == other.file
+    }
+
     /// How long the packet is.
     #[must_use]
     pub fn packet_len(&self) -> Bytes {
@@ -269,14 +275,15 @@ impl StreamFiles {
         }
     }
 
-    /// Writes the entry of a packet. Gives the segment that it belongs to.
+    /// Writes the entries of packets that lie in the same tracefile. Gives the segment that they belong
+    /// to.
     ///
     /// # Errors
     /// As the system says, and for a stream that has no indexes.
     pub fn index(
         &mut self,
         place: &Place,
-        packet: PacketIndex,
+        packets: impl Iterator<Item = (Place, PacketIndex)>,
     ) -> Result<Arc<Segment>, StoreError> {
         let format = self.layout.index_format;
         let Some((file, format)) = self.file_of(place).zip(format) else {
@@ -285,12 +292,13 @@ impl StreamFiles {
                 none,
             ));
         };
-        let entry = Entry {
+        let entry = |(place, packet): (Place, PacketIndex)| Entry {
             offset: place.extent.offset,
             packet,
         };
-        let segment = file.append_entry(format, &entry)?;
-        file.unindexed -= 1;
+        let entries: Vec<_> = packets.map(entry).collect();
+        let segment = file.append_entries(format, &entries)?;
+        file.unindexed -= entries.len();
         self.close_indexed();
         Ok(segment)
     }
@@ -425,13 +433,13 @@ impl OpenFile {
         }
     }
 
-    fn append_entry(
+    fn append_entries(
         &mut self,
         format: IndexFormat,
-        entry: &Entry,
+        entries: &[Entry],
     ) -> Result<Arc<Segment>, StoreError> {
         let index = self.open_index(format)?;
-        let appended = index.append(entry);
+        let appended = index.append(entries);
         let index = Arc::clone(index.file());
         appended.map_err(StoreError::on("write", &self.index_path))?;
         let segment = self.segment.get_or_insert_with(|| {
