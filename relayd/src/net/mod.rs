@@ -1,8 +1,9 @@
 //! Sockets, tasks and the end of them all: the only module that names `tokio::net`. Everything that
 //! is decided is decided elsewhere; here bytes are moved.
 //!
-//! Read in this order: [`Server`] here, `listen` (accepting), `receive` and `send` (what all
-//! connections do), then one file for each port: `control`, `data`, `live` with `push`.
+//! Read in this order: [`Server`] here, `loops` (threads) and `homes` (which session is served on
+//! which), `listen` (accepting), `receive` and `send` (what all connections do), then one file for each
+//! port: `control`, `data` with `pace` and `watched`, `live` with `push`.
 
 mod control;
 mod data;
