@@ -72,6 +72,9 @@ pub(super) async fn serve(
     };
     let session = |flow: &Flow| flow.connection.as_ref().and_then(DataConnection::session);
     flow.run(&stop, |flow| session(flow).is_some()).await;
+    if flow.connection.is_none() {
+        return;
+    }
     // None: its producer is gone already.
     let home = session(&flow).and_then(|session| homes.of(session));
     if let Err(error) = flow.socket.ignore() {
