@@ -98,7 +98,7 @@ impl Server {
     /// If a port cannot be listened on.
     pub fn start(config: &Config) -> Result<Self, StartError> {
         let producers = Loops::start("ingest").map_err(StartError::Threads)?;
-        let viewers = Loops::start("live").map_err(StartError::Threads)?;
+        let viewers = Loops::start_shared("live").map_err(StartError::Threads)?;
         let on = |loops: &Loops, port, endpoint: &Endpoint| {
             let address = endpoint.resolve().map_err(|source| {
                 let endpoint = endpoint.clone();
