@@ -15,6 +15,10 @@ pub const MOST_PACKET_BYTES: u64 = 1 << 30;
 /// that send many at a time have far fewer than this.
 pub const MOST_HALVES: usize = 4096;
 
+/// Packets of a stream that wait for an entry, beyond which entries are no longer written in larger
+/// batches: a few kilobytes at a time are as cheap for each as more would be.
+pub const MOST_DUE: usize = 256;
+
 /// Runs of lost packets that a stream remembers, to tell a late index from a wrong one.
 pub const MOST_GAPS: usize = 64;
 

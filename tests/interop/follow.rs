@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ctf::decode::Event as DecodedEvent;
 use ctf::model::Uuid;
@@ -100,6 +100,13 @@ impl Tracer {
 
     /// A packet of so many events.
     fn packet(&mut self, stream: usize, events: u64) {
+        let (data, index) = self.fill(stream, events);
+        self.producer.data.write_all(&data).unwrap();
+        self.send_index(stream, index);
+    }
+
+    /// The two halves of a packet of so many events.
+    fn fill(&mut self, stream: usize, events: u64) -> (Vec<u8>, PacketIndex) {
         let Stream {
             id,
             writer,
@@ -118,9 +125,13 @@ impl Tracer {
             self.events += 1;
         }
         let packet = writer.close(time(self.events)).unwrap();
-        let sent = producer::packet_of(*id, *packets, packet.bytes, 0);
-        self.producer.data.write_all(&sent).unwrap();
-        let reply = self.producer.send_index(*id, *packets, packet.index);
+        let data = producer::packet_of(*id, *packets, packet.bytes, 0);
+        (data, packet.index)
+    }
+
+    fn send_index(&mut self, stream: usize, index: PacketIndex) {
+        let Stream { id, packets, .. } = &mut self.streams[stream];
+        let reply = self.producer.send_index(*id, *packets, index);
         assert_eq!(reply, Reply::Ended(ReturnCode::OK));
         *packets += 1;
     }
@@ -141,12 +152,16 @@ impl Tracer {
     }
 
     fn end(mut self) {
+        self.close_streams();
+        self.producer.hang_up();
+    }
+
+    fn close_streams(&mut self) {
         for stream in &self.streams {
             let last = stream.packets.checked_sub(1);
             self.producer.close(stream.id, last);
         }
         self.producer.close(self.metadata, None);
-        self.producer.hang_up();
     }
 }
 
@@ -318,6 +333,33 @@ fn streams_whose_files_are_put_aside_have_not_ended() {
     }
     let events = tracer.events;
     tracer.end();
+    watcher.finish().is_exactly(events);
+}
+
+/// The two connections do not wait for each other: on the one a session may end before the other has
+/// brought its last packet, which is the first of a stream whose file is put aside.
+#[test]
+fn a_packet_that_comes_after_its_stream_was_closed_is_shown() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut tracer = Tracer::new(&relay, "late_half", 2, 0, 0);
+    let mut watcher = Watcher::new(&relay.output, options());
+    tracer.packet(0, 10);
+    tracer.beacon(0);
+    tracer.beacon(1);
+    let (data, index) = tracer.fill(1, 10);
+    tracer.send_index(1, index);
+    tracer.close_streams();
+    // Longer than a look at the files takes.
+    let until = Instant::now() + Duration::from_millis(500);
+    wait_until("nothing has ended", || {
+        watcher.take();
+        assert!(!watcher.has_ended);
+        Instant::now() > until
+    });
+    tracer.producer.data.write_all(&data).unwrap();
+    let events = tracer.events;
+    tracer.producer.hang_up();
     watcher.finish().is_exactly(events);
 }
 

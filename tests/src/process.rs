@@ -13,6 +13,9 @@ use crate::{PATIENCE, wait_for};
 /// How long a program may take to end when it is told to, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Lines of a program's standard error that are shown if the test fails.
+const TOLD: usize = 20;
+
 /// A running program, its output collected as it comes.
 #[derive(Debug)]
 pub struct Process {
@@ -152,9 +155,27 @@ impl Process {
     }
 }
 
+impl Process {
+    /// What a test that fails should have said of it.
+    fn tell(&self, is_running: bool) {
+        let state = if is_running { "runs" } else { "has ended" };
+        let said = self.stderr();
+        let last = &said[said.len().saturating_sub(TOLD)..];
+        eprintln!(
+            "{} {state}, {} lines printed: {last:#?}",
+            self.name,
+            self.stdout().len()
+        );
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
-        if !self.is_running() {
+        let is_running = self.is_running();
+        if std::thread::panicking() {
+            self.tell(is_running);
+        }
+        if !is_running {
             return;
         }
         self.signal(Signal::TERM);

@@ -20,7 +20,7 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
 use wire::{SessionId, StreamId, Text};
 
-use crate::ingest::MetadataStream;
+use crate::ingest::{DataStream, MetadataStream};
 use crate::registry::Registry;
 use chunks::SessionChunks;
 use session::OpenSession;
@@ -30,6 +30,8 @@ use session::OpenSession;
 pub struct Producer {
     registry: Arc<Registry>,
     session: Option<OpenSession>,
+    /// The streams of the indexes that have come since it was settled.
+    unsettled: Vec<Arc<DataStream>>,
 }
 
 impl Producer {
@@ -39,7 +41,22 @@ impl Producer {
         Self {
             registry,
             session: None,
+            unsettled: Vec::new(),
         }
+    }
+
+    /// All commands that were received have been done: writes the entries that have become due, before
+    /// the replies leave.
+    ///
+    /// # Errors
+    /// If they cannot be written. The connection cannot go on.
+    pub fn settle(&mut self) -> Result<(), Refusal> {
+        let Some(open) = &mut self.session else {
+            return Ok(());
+        };
+        self.unsettled
+            .drain(..)
+            .try_for_each(|stream| streams::settle(open, stream))
     }
 
     /// Its session, once it has one.
@@ -122,7 +139,14 @@ impl Relay for Producer {
     }
 
     fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
-        streams::index(self.open()?, &index)
+        let stream = streams::index(self.open()?, &index)?;
+        let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
+        // A beacon has no entry, but may have met one that there is no space for.
+        let is_settled = index.packet.is_beacon() && !stream.is_paused();
+        if !is_settled && !self.unsettled.last().is_some_and(is_last) {
+            self.unsettled.push(stream);
+        }
+        Ok(())
     }
 
     fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {

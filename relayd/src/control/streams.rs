@@ -128,9 +128,15 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
     }
 }
 
-pub(super) fn index(open: &mut OpenSession, index: &SendIndex) -> Result<(), Refusal> {
+pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
     stream.index(index).map_err(StreamError::Ingest)?;
+    Ok(stream)
+}
+
+/// Writes the entries of a stream that have become due.
+pub(super) fn settle(open: &mut OpenSession, stream: Arc<DataStream>) -> Result<(), Refusal> {
+    stream.settle().map_err(StreamError::Ingest)?;
     heed_pause(open, Stream::Data(stream));
     Ok(())
 }

@@ -26,8 +26,10 @@ pub struct DataConnection {
     /// What it has received.
     at: Bytes,
     packet: Packet,
-    /// The stream that has to wait for space before more can be taken.
-    paused: Option<Arc<DataStream>>,
+    /// The streams of the packets that have come since it was settled.
+    unsettled: Vec<Arc<DataStream>>,
+    /// The streams that have to wait for space before more can be taken.
+    paused: Vec<Arc<DataStream>>,
 }
 
 /// The packet being received.
@@ -51,7 +53,8 @@ impl DataConnection {
             streams: HashMap::new(),
             at: Bytes(0),
             packet: Packet::None,
-            paused: None,
+            unsettled: Vec::new(),
+            paused: Vec::new(),
         }
     }
 
@@ -80,10 +83,27 @@ impl DataConnection {
         taken.map_err(|source| At { at, source })
     }
 
+    /// All that was received has been taken: writes the entries that have become due.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn settle(&mut self) -> Result<(), At> {
+        let at = self.at;
+        let unsettled = std::mem::take(&mut self.unsettled);
+        for stream in &unsettled {
+            stream.settle().map_err(|source| At { at, source })?;
+            self.heed_pause(stream);
+        }
+        // Its room is used again.
+        self.unsettled = unsettled;
+        self.unsettled.clear();
+        Ok(())
+    }
+
     /// Whether a stream has to wait for space on the disk before more can be taken.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.paused.is_some()
+        !self.paused.is_empty()
     }
 
     /// Tries again to write what there was no space for. Gives whether the connection goes on.
@@ -91,32 +111,39 @@ impl DataConnection {
     /// # Errors
     /// If it cannot be written for another reason than before.
     pub fn resume(&mut self) -> Result<bool, At> {
-        let Some(stream) = &self.paused else {
-            return Ok(true);
-        };
+        let at = self.at;
+        for stream in std::mem::take(&mut self.paused) {
+            let goes_on = self.try_again(&stream);
+            if !goes_on.map_err(|source| At { at, source })? {
+                self.paused.push(stream);
+            }
+        }
+        Ok(self.paused.is_empty())
+    }
+
+    fn try_again(&mut self, stream: &DataStream) -> Result<bool, IngestError> {
         let session = self.session.as_ref().map(|session| session.to_string());
-        match stream.resume() {
-            Ok(Resumed::No(why)) => {
+        match stream.resume()? {
+            Resumed::No(why) => {
                 if let Some(why) = why {
                     warn!(session, %why, "no space: the producer waits");
                 }
                 return Ok(false);
             }
-            Ok(Resumed::Yes) => info!(session, stream = %stream.id(), "there is space again"),
-            Ok(Resumed::Already) => {}
-            Err(source) => {
-                let at = self.at;
-                return Err(At { at, source });
-            }
+            Resumed::Yes => info!(session, stream = %stream.id(), "there is space again"),
+            Resumed::Already => {}
         }
         if stream.is_closed() {
-            self.streams.remove(&stream.id());
-            if let Some(session) = &self.session {
-                self.registry.forget_closed(session);
-            }
+            self.forget(stream);
         }
-        self.paused = None;
         Ok(true)
+    }
+
+    fn forget(&mut self, closed: &DataStream) {
+        self.streams.remove(&closed.id());
+        if let Some(session) = &self.session {
+            self.registry.forget_closed(session);
+        }
     }
 
     /// It has ended: what came of a packet that did not end is dropped.
@@ -138,6 +165,9 @@ impl DataConnection {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
             stream.abandon(self.id);
         }
+        if let Err(why) = self.settle() {
+            error!(error = %why, "entries at the end of a data connection not written");
+        }
         if let Some(session) = self.session.take() {
             then(&session);
             self.registry.forget_closed(&session);
@@ -146,12 +176,13 @@ impl DataConnection {
 
     fn begin(&mut self, header: DataHeader) -> Result<(), IngestError> {
         let stream = self.stream(header.stream)?;
-        self.packet = match stream.begin(&header, self.id)? {
+        let arrival = stream.begin(&header, self.id)?;
+        self.heed_pause(&stream);
+        self.packet = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
             Arrival::Early => Packet::Early(stream, header, Vec::new()),
             Arrival::Late => Packet::Dropped,
         };
-        self.heed_pause();
         Ok(())
     }
 
@@ -184,18 +215,22 @@ impl DataConnection {
                 }
             }
         }
-        self.heed_pause();
+        if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
+            && stream.is_paused()
+        {
+            let stream = Arc::clone(stream);
+            self.heed_pause(&stream);
+        }
         if last {
             self.packet_ended();
         }
         Ok(())
     }
 
-    fn heed_pause(&mut self) {
-        if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
-            && stream.is_paused()
-        {
-            self.paused = Some(Arc::clone(stream));
+    fn heed_pause(&mut self, stream: &Arc<DataStream>) {
+        let is_it = |paused: &Arc<DataStream>| Arc::ptr_eq(paused, stream);
+        if stream.is_paused() && !self.paused.iter().any(is_it) {
+            self.paused.push(Arc::clone(stream));
         }
     }
 
@@ -206,10 +241,12 @@ impl DataConnection {
         };
         if stream.is_closed() {
             // It only waited for this.
-            self.streams.remove(&stream.id());
-            if let Some(session) = &self.session {
-                self.registry.forget_closed(session);
-            }
+            self.forget(&stream);
+            return;
+        }
+        let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
+        if !self.unsettled.last().is_some_and(is_last) {
+            self.unsettled.push(stream);
         }
     }
 

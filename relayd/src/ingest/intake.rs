@@ -14,7 +14,7 @@ use super::error::IngestError;
 use super::reorder::{Early, Reorder, Turn, Window};
 use super::rotation::{Progress, Rotation, is_at_or_past};
 use super::stream::{Arrival, ConnectionId};
-use crate::limits::MOST_PACKET_BYTES;
+use crate::limits::{MOST_DUE, MOST_PACKET_BYTES};
 use crate::registry::published::Published;
 use crate::registry::tally::Tally;
 use crate::store::StoreError;
@@ -148,6 +148,7 @@ impl Intake {
             return Ok(());
         }
         while !self.pause.is_paused() && self.give_up(None)? {}
+        self.flush()?;
         if self.state != State::Open && !self.pause.is_paused() {
             self.close();
         }
@@ -223,6 +224,8 @@ impl Intake {
         let Some(number) = self.files.next_number(data_size) else {
             return Ok(());
         };
+        // What viewers may see of a file, they may before it goes.
+        self.flush()?;
         if let Some(chunk) = self.files.chunk().filter(|_| self.files.replaces(number)) {
             // Before the file goes, so that no viewer opens the new one in its place.
             self.published.retire(chunk.chunk(), number);
@@ -262,7 +265,7 @@ impl Intake {
             };
             self.passed(early.seq, place)?;
         }
-        self.flush()
+        self.flush_soon()
     }
 
     fn write_early(&mut self, early: &Early) -> Result<Place, IngestError> {
@@ -371,7 +374,7 @@ impl Intake {
         self.published.forget_beacon();
         let fate = halves.index(seq, index.packet);
         match fate.map_err(|source| IngestError::Half { stream, source })? {
-            IndexFate::Kept => self.flush(),
+            IndexFate::Kept => self.flush_soon(),
             IndexFate::Late => {
                 debug!(%stream, %seq, "index dropped: its packet is lost");
                 Ok(())
@@ -380,6 +383,7 @@ impl Intake {
     }
 
     pub(super) fn beacon(&mut self, index: &SendIndex) {
+        self.flush_before("a beacon");
         // It may have overtaken a packet of which only half is there.
         let is_settled = self.halves.as_ref().is_none_or(Halves::is_empty)
             && self.under_way.is_none()
@@ -403,31 +407,70 @@ impl Intake {
         self.files.put_aside()
     }
 
+    /// Entries may have become due: they are written together with those that become due while the
+    /// connection is at what it has received, which then calls [`flush`](Self::flush).
+    fn flush_soon(&mut self) -> Result<(), IngestError> {
+        let halves = self.halves.as_ref().map_or(0, Halves::len);
+        if self.state == State::Open && self.rotation.is_none() && halves < MOST_DUE {
+            return Ok(());
+        }
+        self.flush()
+    }
+
     /// Writes the entries that are due, and lets viewers see the packets.
-    fn flush(&mut self) -> Result<(), IngestError> {
-        while let Some(due) = self.halves.as_mut().and_then(Halves::due) {
-            let Due { seq, place, index } = due;
-            let written = self.files.index(&place, index);
-            let segment = match written.map_err(|error| self.store_error(error)) {
+    pub(super) fn flush(&mut self) -> Result<(), IngestError> {
+        while let Some(first) = self.next_due(|_| true) {
+            let place = first.place;
+            let mut batch = vec![first];
+            // With a rotation ahead, each may be the last that stays.
+            while self.rotation.is_none()
+                && let Some(next) = self.next_due(|next| next.is_beside(&place))
+            {
+                batch.push(next);
+            }
+            match self.write_entries(&place, &batch) {
                 Err(error) if self.can_wait(&error) => {
                     if let Some(halves) = &mut self.halves {
-                        halves.not_yet(Due { seq, place, index });
+                        batch.into_iter().rev().for_each(|due| halves.not_yet(due));
                     }
                     self.wait(error);
                     return Ok(());
                 }
                 written => written?,
-            };
-            self.published
-                .packet(&segment, index.class, place.packet_len());
-            self.beacon_on_disk = None;
-            self.progress.indexed = Some(seq);
-            self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
+            }
             self.rotate()?;
         }
         self.rotate()?;
         self.close_if_done();
         Ok(())
+    }
+
+    fn next_due(&mut self, is_wanted: impl Fn(&Place) -> bool) -> Option<Due<Place>> {
+        self.halves.as_mut()?.due_if(is_wanted)
+    }
+
+    /// Writes the entries of packets that lie beside this place.
+    fn write_entries(&mut self, place: &Place, batch: &[Due<Place>]) -> Result<(), IngestError> {
+        let entries = batch.iter().map(|due| (due.place, due.index));
+        let segment = self
+            .files
+            .index(place, entries)
+            .map_err(|error| self.store_error(error))?;
+        self.beacon_on_disk = None;
+        for Due { seq, index, place } in batch {
+            let bytes = place.packet_len();
+            self.published.packet(&segment, index.class, bytes);
+            self.progress.indexed = Some(*seq);
+            self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
+        }
+        Ok(())
+    }
+
+    /// The same before something that counts on them.
+    fn flush_before(&mut self, what: &'static str) {
+        if let Err(error) = self.flush() {
+            warn!(stream = %self.id, %error, "entries not written before {what}");
+        }
     }
 
     // Going over to another chunk.
@@ -454,6 +497,7 @@ impl Intake {
         {
             return Err(IngestError::Rotating(self.id));
         }
+        self.flush()?;
         self.rotation = Some(Rotation { at, target });
         self.rotate()
     }
@@ -522,6 +566,7 @@ impl Intake {
     /// lower of the two halves decides, as with the reference.
     pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
         self.was_asked = true;
+        self.flush_before("it was asked for");
         let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
         let data = number(self.progress.data);
         let reached = match self.halves {
@@ -534,6 +579,7 @@ impl Intake {
     /// No packet after `last` will come, and no index at all.
     pub(super) fn close_after(&mut self, last: Option<SeqNum>) {
         if self.state == State::Open {
+            self.flush_before("the end");
             self.state = State::Closing { last };
             self.close_if_done();
         }

@@ -204,14 +204,13 @@ impl MetadataStream {
         }
     }
 
-    /// No more will come: what has not ended is dropped.
+    /// No more will come: what has not ended is dropped. The file is locked until the stream is dropped.
     pub fn close(&self) {
         let mut state = self.state.lock();
         if state.unwritten.take().is_some() {
             warn!(stream = %self.id, "metadata that waited for space on the disk is lost");
         }
         state.file.abandon();
-        state.file.leave();
         self.published.end();
     }
 

@@ -133,6 +133,14 @@ impl DataStream {
         self.intake.lock().keep(early)
     }
 
+    /// A connection is done with what it has received: writes the entries that have become due.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn settle(&self) -> Result<(), IngestError> {
+        self.intake.lock().flush()
+    }
+
     /// The connection has ended in the middle of a packet.
     pub fn abandon(&self, from: ConnectionId) {
         self.intake.lock().connection_ended(from);
@@ -162,7 +170,7 @@ impl DataStream {
 
     // From the control connection.
 
-    /// An index or a beacon.
+    /// An index or a beacon. Its entry is written by [`settle`](Self::settle) at the latest.
     ///
     /// # Errors
     /// If it cannot be one of this stream.

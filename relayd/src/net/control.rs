@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use relay_proto::command::CommandCode;
 use relay_proto::error::ControlError;
 use relay_proto::server::{Connection, Progress};
 use rustix::net::sockopt::set_tcp_quickack;
@@ -12,7 +13,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use wire::SessionId;
+use wire::{Field, SessionId};
 
 use super::homes::Homes;
 use super::loops::Place;
@@ -88,6 +89,13 @@ async fn converse(
         }
         let left = input.len();
         received.keep(left);
+        if let Err(refusal) = producer.settle() {
+            // Some of these say that all is well.
+            replies.clear();
+            refusal.code.write(&mut replies);
+            let command = CommandCode::SendIndex;
+            failed = Err(ControlError::Refused { command, refusal });
+        }
         // What is answered has been written.
         while !producer.resume() {
             tokio::select! {

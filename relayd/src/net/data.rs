@@ -82,6 +82,9 @@ pub(super) async fn serve(
     };
     let session = |flow: &Flow| flow.connection.as_ref().and_then(DataConnection::session);
     flow.run(&stop, |flow| session(flow).is_some()).await;
+    if flow.connection.is_none() {
+        return;
+    }
     // None: its producer is gone already.
     let home = session(&flow).and_then(|session| homes.of(session));
     if let Err(error) = flow.socket.ignore() {
@@ -207,15 +210,15 @@ impl Flow {
             if let DataEvent::Begin(header) = event {
                 self.pace.packet(header.data_size);
             }
-            let taken = connection.take(event).map(|()| connection.resume());
-            match taken {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) => {
-                    self.is_paused = true;
-                    break;
-                }
-                Ok(Err(error)) | Err(error) => self.fail(&error),
+            let taken = connection.take(event).map(|()| !connection.is_paused());
+            self.heed(taken);
+            if self.is_paused {
+                break;
             }
+        }
+        if let Some(connection) = &mut self.connection {
+            let settled = connection.settle().map(|()| !connection.is_paused());
+            self.heed(settled);
         }
         self.begun.clear();
         self.begun.extend_from_slice(input);
@@ -223,14 +226,23 @@ impl Flow {
 
     /// Looks whether there is space on the disk again, and goes on with what waits for it.
     fn resume(&mut self) {
-        match self.connection.as_mut().map(DataConnection::resume) {
-            Some(Ok(false)) => {}
-            Some(Err(error)) => self.fail(&error),
-            Some(Ok(true)) | None => {
-                self.is_paused = false;
-                let waiting = std::mem::take(&mut self.begun);
-                self.take(&waiting);
-            }
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let goes_on = connection.resume();
+        self.is_paused = false;
+        self.heed(goes_on);
+        if !self.is_paused {
+            let waiting = std::mem::take(&mut self.begun);
+            self.take(&waiting);
+        }
+    }
+
+    /// Whether the connection goes on.
+    fn heed(&mut self, goes_on: Result<bool, At>) {
+        match goes_on {
+            Ok(goes_on) => self.is_paused |= !goes_on,
+            Err(error) => self.fail(&error),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
@@ -51,10 +51,25 @@ impl Loops {
     /// One thread for each core, but two at least: files are written by the loops themselves, and
     /// while a disk keeps one of them waiting, the other goes on.
     pub(super) fn start(name: &'static str) -> io::Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = |_| Builder::new_current_thread().enable_all().build();
+        let runtimes: io::Result<Vec<_>> = (0..threads()).map(runtime).collect();
+        Self::run(name, runtimes?)
+    }
+
+    /// As many threads, that take each other's tasks: what is done by each is long, and nobody waits
+    /// for its very end.
+    pub(super) fn start_shared(name: &'static str) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .thread_name(name)
+            .worker_threads(threads())
+            .enable_all()
+            .build()?;
+        Self::run(name, vec![runtime])
+    }
+
+    fn run(name: &'static str, runtimes: Vec<Runtime>) -> io::Result<Self> {
         let (mut handles, mut threads) = (Vec::new(), Vec::new());
-        for _ in 0..cores.max(2) {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+        for runtime in runtimes {
             handles.push(runtime.handle().clone());
             let end = CancellationToken::new();
             let until = end.clone();
@@ -108,10 +123,14 @@ impl Loops {
     }
 }
 
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| usize::from(cores).max(2))
+}
+
 impl Places {
     /// The first loop, for what there is one of.
     pub(super) fn first(&self) -> &Handle {
-        self.0.handles.first().expect("there are two at least")
+        self.0.handles.first().expect("there is one at least")
     }
 
     /// The next in turn.

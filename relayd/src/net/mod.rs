@@ -1,8 +1,9 @@
 //! Sockets, tasks and the end of them all: the only module that names `tokio::net`. Everything that
 //! is decided is decided elsewhere; here bytes are moved.
 //!
-//! Read in this order: [`Server`] here, `listen` (accepting), `receive` and `send` (what all
-//! connections do), then one file for each port: `control`, `data`, `live` with `push`, `http`.
+//! Read in this order: [`Server`] here, `loops` (threads) and `homes` (which session is served on
+//! which), `listen` (accepting), `receive` and `send` (what all connections do), then one file for each
+//! port: `control`, `data` with `pace` and `watched`, `live` with `push`, `http`.
 
 mod control;
 mod data;
@@ -107,7 +108,7 @@ impl Server {
     /// If a port cannot be listened on.
     pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
         let producers = Loops::start("ingest").map_err(StartError::Threads)?;
-        let viewers = Loops::start("live").map_err(StartError::Threads)?;
+        let viewers = Loops::start_shared("live").map_err(StartError::Threads)?;
         let keep_alive = config.network.keep_alive;
         let on = |loops: &Loops, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
             let _guard = loops.places().first().enter();

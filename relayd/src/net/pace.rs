@@ -44,3 +44,40 @@ impl Pace {
         self.in_a_row >= BUSY_LOOKS
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Looks that each find a packet of so many bytes, this far apart: what each comes to.
+    fn looks(pace: &mut Pace, now: &mut Instant, apart: Duration, bytes: u32) -> Vec<bool> {
+        let look = |_| {
+            *now += apart;
+            pace.packet(bytes);
+            pace.gathers(*now)
+        };
+        (0..BUSY_LOOKS + 2).map(look).collect()
+    }
+
+    #[test]
+    fn small_packets_gather_once_they_come_all_the_time_and_until_none_has_come() {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        let gathers = looks(&mut pace, &mut now, GATHERING, 4096);
+        assert_eq!(gathers.iter().filter(|gathers| **gathers).count(), 2);
+        assert!(gathers.is_sorted());
+        now += GATHERING;
+        assert!(!pace.gathers(now), "nothing has come");
+        assert!(!looks(&mut pace, &mut now, GATHERING, 4096)[0]);
+    }
+
+    #[test]
+    fn packets_that_are_large_or_far_apart_are_taken_at_once() {
+        for (apart, bytes) in [(GATHERING, SMALL_PACKET + 1), (GATHERING * 5, 4096)] {
+            let (mut pace, mut now) = (Pace::default(), Instant::now());
+            let gathers = looks(&mut pace, &mut now, apart, bytes);
+            assert!(!gathers.contains(&true), "{apart:?} {bytes}");
+        }
+    }
+}

@@ -66,6 +66,7 @@ struct Streams {
 #[derive(Debug)]
 struct Entry {
     stream: Stream,
+    trace: TracePath,
     /// The producer has said that its batch of streams is complete.
     was_sent: bool,
 }
@@ -276,28 +277,31 @@ impl Session {
             record,
             content: stream.content(),
         });
+        streams.open.insert(
+            stream.id(),
+            Entry {
+                stream,
+                trace: path.clone(),
+                was_sent: false,
+            },
+        );
         streams.unannounced.push(Unannounced {
             path,
             was_sent: false,
             listed,
         });
-        streams.open.insert(
-            stream.id(),
-            Entry {
-                stream,
-                was_sent: false,
-            },
-        );
     }
 
-    /// One of its streams, as long as it is open.
+    /// One of its streams, as long as it takes something.
     #[must_use]
     pub fn stream(&self, id: StreamId) -> Option<Stream> {
         self.streams
             .lock()
             .open
             .get(&id)
-            .map(|entry| entry.stream.clone())
+            .map(|entry| &entry.stream)
+            .filter(|stream| !stream.is_closed())
+            .cloned()
     }
 
     /// All of them.
@@ -318,7 +322,7 @@ impl Session {
             .lock()
             .open
             .values()
-            .filter(|entry| entry.was_sent)
+            .filter(|entry| entry.was_sent && !entry.stream.is_closed())
             .count()
     }
 
@@ -328,21 +332,39 @@ impl Session {
         self.streams.lock().open.is_empty()
     }
 
-    /// Drops the streams that have been closed. Gives their numbers.
+    /// Drops the streams that have been closed. Gives the numbers of those of packets.
+    ///
+    /// Closed metadata stays as long as its trace has streams of packets, since its file is locked
+    /// meanwhile: to those who follow the files that says that streams that are put aside go on.
     #[must_use]
     pub fn forget_closed(&self) -> Vec<StreamId> {
         let mut closed = Vec::new();
+        let mut described = Vec::new();
         let Streams { open, past, .. } = &mut *self.streams.lock();
         open.retain(|id, entry| {
             let is_closed = entry.stream.is_closed();
-            if is_closed {
-                closed.push(*id);
-                if let Stream::Data(stream) = &entry.stream {
+            match &entry.stream {
+                Stream::Data(stream) if is_closed => {
+                    closed.push(*id);
                     *past += stream.tally().totals().past();
+                    false
                 }
+                Stream::Metadata(_) if is_closed => {
+                    described.push(*id);
+                    true
+                }
+                _ => true,
             }
-            !is_closed
         });
+        for id in described {
+            let trace = open.get(&id).map(|entry| entry.trace.clone());
+            let goes_on = |entry: &Entry| {
+                matches!(entry.stream, Stream::Data(_)) && Some(&entry.trace) == trace.as_ref()
+            };
+            if !open.values().any(goes_on) {
+                open.remove(&id);
+            }
+        }
         closed
     }
 

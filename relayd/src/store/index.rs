@@ -84,6 +84,12 @@ impl<P> Halves<P> {
         self.waiting.is_empty()
     }
 
+    /// Packets that have no entry yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Whether some index waits for its bytes.
     #[must_use]
     pub fn awaits_data(&self) -> bool {
@@ -175,8 +181,14 @@ impl<P> Halves<P> {
 
     /// The next entry that is due.
     pub fn due(&mut self) -> Option<Due<P>> {
-        if !matches!(self.waiting.front(), Some((_, Half::Both(..)))) {
-            return None;
+        self.due_if(|_| true)
+    }
+
+    /// The next entry that is due, if its bytes lie where it is wanted.
+    pub fn due_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<Due<P>> {
+        match self.waiting.front() {
+            Some((_, Half::Both(place, _))) if is_wanted(place) => {}
+            _ => return None,
         }
         match self.waiting.pop_front() {
             Some((seq, Half::Both(place, index))) => Some(Due { seq, place, index }),

@@ -83,15 +83,26 @@ impl IndexFile {
         self.has_beacon
     }
 
-    /// Appends an entry. The packet that it points at must be whole.
+    /// Appends entries, by one call to the system. The packets that they point at must be whole.
     ///
     /// # Errors
     /// As the system says. No reader takes a part of an entry for one.
-    pub fn append(&mut self, entry: &Entry) -> io::Result<()> {
+    pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
         let mut bytes = [0; MOST_ENTRY_BYTES];
-        let entry = self.format.encode(entry, &mut bytes);
-        self.locked(|file, end| file.write_all_at(entry, end))?;
-        self.entries += 1;
+        match entries {
+            [entry] => {
+                let entry = self.format.encode(entry, &mut bytes);
+                self.locked(|file, end| file.write_all_at(entry, end))?;
+            }
+            _ => {
+                let mut all = Vec::with_capacity(entries.len() * self.format.entry_len());
+                for entry in entries {
+                    all.extend_from_slice(self.format.encode(entry, &mut bytes));
+                }
+                self.locked(|file, end| file.write_all_at(&all, end))?;
+            }
+        }
+        self.entries += entries.len() as u64;
         self.has_beacon = false;
         Ok(())
     }
@@ -221,9 +232,9 @@ mod tests {
     #[test]
     fn an_entry_is_what_lttng_relayd_writes() {
         let mut index = begun(IndexFormat::V1_1);
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         for number in 0..2 {
             let read = read_entry(index.file().unwrap(), IndexFormat::V1_1, number).unwrap();
             assert_eq!(read, entry(number));
@@ -234,7 +245,7 @@ mod tests {
     #[test]
     fn an_old_entry_knows_neither_instance_nor_packet() {
         let mut index = begun(IndexFormat::V1_0);
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert_eq!(contents(&index).len(), 16 + 56);
         assert_eq!(
             contents(&index)[..16],
@@ -247,7 +258,7 @@ mod tests {
     #[test]
     fn a_beacon_stands_behind_the_entries_and_leaves_no_trace() {
         let mut index = begun(IndexFormat::V1_1);
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         let before = contents(&index);
         for until in [7, 8] {
             index.beacon(Timestamp(until)).unwrap();
@@ -258,7 +269,7 @@ mod tests {
                 Beacon::new(Timestamp(until)).to_bytes()
             );
         }
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
         index.beacon(Timestamp(9)).unwrap();
         index.end().unwrap();
@@ -270,15 +281,15 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         let open = || pooled(|| named.reopen());
         let mut index = IndexFile::begin(open(), IndexFormat::V1_1).unwrap();
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         index.put_aside().unwrap();
-        assert!(index.append(&entry(1)).is_err());
+        assert!(index.append(&[entry(1)]).is_err());
         let mut follower = Follower::open(named.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
         assert_eq!(follower.poll().unwrap(), News::Beacon(NO_PROMISE));
         assert!(index.resume(pooled(tempfile::tempfile)).is_err());
         index.resume(open()).unwrap();
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
         // A true one is left as it is.
         index.beacon(Timestamp(7)).unwrap();
@@ -295,7 +306,7 @@ mod tests {
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
-            index.append(&entry(number)).unwrap();
+            index.append(&[entry(number)]).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
         }
         index.end().unwrap();
@@ -310,10 +321,10 @@ mod tests {
         let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
-        index.append(&entry(0)).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert!(index.is_held_up);
         reader.unlock().unwrap();
-        index.append(&entry(1)).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert!(!index.is_held_up);
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
     }

@@ -13,7 +13,8 @@ use super::tracefile::Tracefile;
 
 /// The metadata file of a trace. In no chunk, there is none to write to.
 ///
-/// It is never put aside: its lock says that the streams beside it may go on.
+/// It is never put aside: its lock says that the streams beside it may go on, so that it is kept as
+/// long as any of them does.
 #[derive(Debug)]
 pub struct MetadataFile {
     pool: Arc<Pool>,

@@ -107,17 +107,17 @@ impl OpenFile {
         }
     }
 
-    pub(super) fn append_entry(
+    pub(super) fn append_entries(
         &mut self,
         pool: &Arc<Pool>,
         seat: &Arc<Seat>,
         format: IndexFormat,
-        entry: &Entry,
+        entries: &[Entry],
     ) -> Result<Arc<Segment>, StoreError> {
         seat.used();
         let was_open = self.has_open_index();
         let index = self.open_index(pool, format)?;
-        if let Err(error) = index.append(entry) {
+        if let Err(error) = index.append(entries) {
             let at = index.position();
             let path = self.chunk.with_path(&self.index_path, Path::to_owned);
             return Err(StoreError::at("write", path, at, error));

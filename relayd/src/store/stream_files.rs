@@ -89,6 +89,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether both lie in the same tracefile.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.file == other.file
+    }
+
     /// How long the packet is.
     #[must_use]
     pub fn packet_len(&self) -> Bytes {
@@ -306,14 +312,15 @@ impl StreamFiles {
         }
     }
 
-    /// Writes the entry of a packet. Gives the segment that it belongs to.
+    /// Writes the entries of packets that lie in the same tracefile. Gives the segment that they belong
+    /// to.
     ///
     /// # Errors
     /// As the system says, and for a stream that has no indexes.
     pub fn index(
         &mut self,
         place: &Place,
-        packet: PacketIndex,
+        packets: impl Iterator<Item = (Place, PacketIndex)>,
     ) -> Result<Arc<Segment>, StoreError> {
         let format = self.layout.index_format;
         let at = self.file_of(place);
@@ -324,12 +331,13 @@ impl StreamFiles {
                 none,
             ));
         };
-        let entry = Entry {
+        let entry = |(place, packet): (Place, PacketIndex)| Entry {
             offset: place.extent.offset,
             packet,
         };
-        let segment = file.append_entry(&self.pool, &self.seat, format, &entry)?;
-        file.unindexed -= 1;
+        let entries: Vec<_> = packets.map(entry).collect();
+        let segment = file.append_entries(&self.pool, &self.seat, format, &entries)?;
+        file.unindexed -= entries.len();
         self.close_indexed();
         Ok(segment)
     }

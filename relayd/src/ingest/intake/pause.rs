@@ -165,6 +165,7 @@ impl Intake {
         }
         if !self.pause.is_paused {
             self.take_waiting()?;
+            self.flush()?;
         }
         self.pause.untold = untold;
         Ok(())
