@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use relay_proto::DataDecoder;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::receive::Received;
+use super::receive::{Deadline, Received};
 use crate::config::Patience;
 use crate::ingest::DataConnection;
 use crate::limits::MOST_RECEIVED_BYTES;
@@ -26,10 +27,9 @@ pub(super) async fn serve(
     let mut received = Received::new(MOST_RECEIVED_BYTES);
     loop {
         let is_inside = decoder.in_packet() || !received.bytes().is_empty();
-        match received
-            .more(&mut socket, is_inside.then_some(patience.producer), &stop)
-            .await
-        {
+        // For the next bytes of it: a packet may be long, and the network slow.
+        let deadline = is_inside.then(|| Deadline::after(Instant::now(), patience.producer));
+        match received.more(&mut socket, deadline, &stop).await {
             Ok(true) => {}
             Ok(false) => {
                 debug!(%peer, "data connection ended");

@@ -2,18 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::places::Places;
 use crate::config::KeepAlive;
-use crate::limits::{BACKLOG, MOST_CONNECTIONS};
+use crate::limits::{BACKLOG, MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE};
 
 /// Pause after the system has refused a connection for want of file descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -80,7 +79,9 @@ impl Listener {
         tasks: TaskTracker,
         serve: impl Fn(TcpStream, SocketAddr) -> F,
     ) {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Places::new(MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE);
+        // It is said once and not of each: whoever wants to could fill the log.
+        let mut is_refusing = false;
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -89,15 +90,20 @@ impl Listener {
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn!(port = self.port, %error, "connection not accepted");
+                    if !std::mem::replace(&mut is_refusing, true) {
+                        warn!(port = self.port, %error, "connection not accepted");
+                    }
                     tokio::time::sleep(REFUSED).await;
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-                warn!(port = self.port, %peer, most = MOST_CONNECTIONS, "connection refused: too many");
+            let Some(place) = places.take(peer.ip()) else {
+                if !std::mem::replace(&mut is_refusing, true) {
+                    warn!(port = self.port, %peer, "connection refused: too many");
+                }
                 continue;
             };
+            is_refusing = false;
             if let Err(error) = prepare(&socket, self.keep_alive) {
                 debug!(port = self.port, %peer, %error, "connection lost at once");
                 continue;

@@ -1,13 +1,14 @@
 //! Sockets, tasks and the end of them all: the only module that names `tokio::net`. Everything that
 //! is decided is decided elsewhere; here bytes are moved.
 //!
-//! Read in this order: [`Server`] here, `listen` (accepting), `receive` and `send` (what all
+//! Read in this order: [`Server`] here, `listen` with `places` (accepting), `receive` and `send` (what all
 //! connections do), then one file for each port: `control`, `data`, `live` with `push`.
 
 mod control;
 mod data;
 mod listen;
 mod live;
+mod places;
 mod push;
 mod receive;
 mod send;
