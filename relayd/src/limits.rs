@@ -8,6 +8,23 @@ use std::time::Duration;
 /// Streams that a session may have open: more than any host has channels times CPUs.
 pub const MOST_STREAMS: usize = 65_536;
 
+/// Streams that all sessions together may have open. Each takes about two kilobytes: what one of a
+/// cluster's hosts may open, ten times.
+pub const MOST_STREAMS_IN_ALL: usize = 1 << 20;
+
+/// Metadata streams that a session may have open: a trace for each process that is traced at one time.
+/// Their files stay open, and the descriptors are for everybody.
+pub const MOST_METADATA_STREAMS: usize = 4096;
+
+/// Metadata of one trace, its padding included. Viewers take no more, and each reads all of it; that
+/// of the largest kernel traces is some megabytes.
+pub const MOST_METADATA_BYTES: u64 = 256 << 20;
+
+/// How far the numbers of two streams that follow each other may be apart. A data connection says
+/// whose it is by nothing but the number of a stream, so that nobody is to guess one; there are
+/// numbers for some billion streams.
+pub const STREAM_NUMBERS_APART: u32 = u32::MAX;
+
 /// Longest packet. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
 pub const MOST_PACKET_BYTES: u64 = 1 << 30;
 
@@ -22,8 +39,8 @@ pub const MOST_DUE: usize = 256;
 /// Runs of lost packets that a stream remembers, to tell a late index from a wrong one.
 pub const MOST_GAPS: usize = 64;
 
-/// Streams that have ended stay listed for viewers that come later, but no more than so many: with
-/// buffers per process, every process leaves some behind.
+/// Streams that have ended stay listed for viewers that come later, but not many more than so many:
+/// with buffers per process, every process leaves some behind.
 pub const MOST_ENDED_STREAMS: usize = 16_384;
 
 /// Tracefiles of a stream that viewers can still be shown. Older ones stay on disk: without a limit
@@ -51,6 +68,14 @@ pub const LOCK_PAUSE: Duration = Duration::from_micros(100);
 /// Connections per port. Each takes a file descriptor and a few kilobytes.
 pub const MOST_CONNECTIONS: usize = 8192;
 
+/// Connections per port from one address, or for IPv6 from one network: half of all, so that nobody
+/// alone can take every place. A cluster may be behind one address.
+pub const MOST_CONNECTIONS_OF_ONE: usize = MOST_CONNECTIONS / 2;
+
+/// Commands that may be refused on a connection that goes on. Producers give up at the first; each
+/// is logged.
+pub const MOST_REFUSALS: usize = 100;
+
 /// Connections that the system keeps until they are accepted: a whole cluster may start at once.
 pub const BACKLOG: u32 = 4096;
 
@@ -58,8 +83,8 @@ pub const BACKLOG: u32 = 4096;
 /// open it long before they use it.
 pub const INTRODUCTION: Duration = Duration::from_secs(10);
 
-/// Time in which the next bytes of a packet or command that has begun must come. Between packets
-/// and commands a connection may be silent for days.
+/// Time in which a command that has begun must come, and the next bytes of a packet or of metadata.
+/// Between packets and commands a connection may be silent for days.
 pub const STALLED: Duration = Duration::from_secs(60);
 
 /// Time in which a viewer must send the rest of a command that has begun. Commands are short.

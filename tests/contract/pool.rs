@@ -117,9 +117,7 @@ fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
     }
     // The next chunk, while the directory of the first moves twice.
     assert_eq!(producer.create_chunk(1), OK);
-    let metadata: Vec<_> = (streams.chunks(1000))
-        .map(|trace| StreamId(trace[999].0 + 1))
-        .collect();
+    let metadata = producer.metadata.clone();
     let all = streams.iter().chain(&metadata);
     let positions: Vec<_> = all.map(|stream| (*stream, 3)).collect();
     assert_eq!(producer.rotate(Some(1), &positions), OK);

@@ -32,6 +32,7 @@ const OK: Reply = Reply::Ended(ReturnCode::OK);
 struct Watched {
     producer: Producer,
     stream: StreamId,
+    metadata: StreamId,
     viewer: Viewer,
     session: SessionId,
 }
@@ -39,10 +40,12 @@ struct Watched {
 fn watched(relay: &Relay, name: &str) -> Watched {
     let mut producer = Producer::open(relay, live_session(name));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
-    let (viewer, session, _) = Viewer::attached(relay.live, name, Seek::Beginning);
+    let (viewer, session, streams) = Viewer::attached(relay.live, name, Seek::Beginning);
+    let metadata = by_channel(&streams)["metadata"];
     Watched {
         producer,
         stream,
+        metadata,
         viewer,
         session,
     }
@@ -135,7 +138,7 @@ fn a_viewer_without_session_or_index_gets_an_error_and_no_more() {
     let mut bystander = Bystander::of(&relay);
     let mut watched = watched(&relay, "errors");
     watched.producer.send_packet(watched.stream, 0, 100);
-    let metadata = StreamId(watched.stream.0 + 1);
+    let metadata = watched.metadata;
     let mut stranger = Viewer::connect(relay.live);
     for stream in [watched.stream, metadata, StreamId(0), StreamId(u64::MAX)] {
         assert_eq!(
@@ -316,7 +319,7 @@ fn metadata_that_cannot_be_read_is_not_announced() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "short");
-    let metadata = StreamId(watched.stream.0 + 1);
+    let metadata = watched.metadata;
     let path = files(&relay.output, "/metadata")
         .into_keys()
         .next()
@@ -488,7 +491,7 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
         IndexStatus::Ready
     );
     watched.producer.send_packet(watched.stream, 1, 100);
-    let metadata = StreamId(watched.stream.0 + 1);
+    let metadata = watched.metadata;
     assert_eq!(watched.producer.create_chunk(1), OK);
     let rotated = watched
         .producer

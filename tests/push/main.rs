@@ -358,11 +358,7 @@ fn after_a_clear_the_new_packets_are_pushed() {
     producer.create_chunk(1);
     producer.rotate(
         Some(1),
-        &[
-            (streams[0], 1),
-            (metadata, 0),
-            (StreamId(metadata.0 - 1), 0),
-        ],
+        &[(streams[0], 1), (metadata, 0), (producer.metadata[0], 0)],
     );
     producer.close_chunk(0, Some(relay_proto::chunk::CloseCommand::Delete));
     producer.send_packet(streams[0], 1, 100);

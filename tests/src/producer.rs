@@ -31,6 +31,8 @@ pub struct Producer {
     pub data: TcpStream,
     /// The relay's number for its session.
     pub session: SessionId,
+    /// The metadata streams of the traces that it has added.
+    pub metadata: Vec<StreamId>,
 }
 
 /// When all made-up sessions were created.
@@ -160,6 +162,7 @@ impl Producer {
             received: Vec::new(),
             data: connect(relay.data),
             session: SessionId(0),
+            metadata: Vec::new(),
         };
         producer.ask(Command::Version(Version {
             major: 2,
@@ -196,6 +199,7 @@ impl Producer {
             .map(|channel| self.add(stream(channel, path)))
             .collect();
         let metadata = self.add(stream("metadata", path));
+        self.metadata.push(metadata);
         self.ask(Command::StreamsSent);
         self.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         // Which has no answer; that of the next command says that it has been taken.

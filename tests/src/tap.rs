@@ -1,5 +1,6 @@
 //! Listens in on what a real producer and a real relay say to each other, and says it again to
-//! another relay: the same bytes must bring the same answers and leave the same files.
+//! another relay: the same bytes must bring the same answers and leave the same files. Only the numbers
+//! of streams are what each relay makes them.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,6 +14,7 @@ use wire::Field;
 
 use crate::producer::{connect, is_at_end};
 use crate::relay::Relay;
+use crate::renumber::{Numbers, Renumbered};
 use crate::wait_until;
 
 /// Stands between a producer and a relay.
@@ -258,7 +260,8 @@ impl Recording {
     /// If it answers anything else.
     pub fn replay(&self, relay: &Relay) {
         let mut sockets = HashMap::new();
-        let mut last_sent: &[u8] = &[];
+        let mut numbers = Numbers::default();
+        let mut last_sent = Vec::new();
         for Event { connection, what } in &self.events {
             match what {
                 What::Open(port) => {
@@ -266,23 +269,28 @@ impl Recording {
                         Port::Control => relay.control,
                         Port::Data => relay.data,
                     };
-                    sockets.insert(*connection, Socket::connect(address));
+                    sockets.insert(*connection, Socket::connect(address, *port));
                 }
                 What::Sent(bytes) => {
-                    sockets[connection].say(bytes);
-                    last_sent = bytes;
+                    let socket = sockets.get_mut(connection).unwrap();
+                    last_sent = socket.numbers.say(bytes, &numbers);
+                    socket.say(&last_sent);
                 }
                 What::Answered(want) => {
                     let socket = sockets.get_mut(connection).unwrap();
                     let mut got = socket.hear(want.len());
-                    while is_pending_yet(last_sent, want, &got) {
-                        socket.say(last_sent);
+                    while is_pending_yet(&last_sent, want, &got) {
+                        socket.say(&last_sent);
                         got = socket.hear(want.len());
                     }
                     if socket.heard == want.len() && got.starts_with(VERSION) {
                         got[..8].copy_from_slice(&want[..8]);
                     }
-                    if !is_done_already(last_sent, want, &got) {
+                    if socket.numbers.has_added() && want[8..] == got[8..] {
+                        numbers.learn(&want[..8], &got[..8]);
+                        got[..8].copy_from_slice(&want[..8]);
+                    }
+                    if !is_done_already(&last_sent, want, &got) {
                         assert_eq!(&got, want, "in answer to {last_sent:x?}");
                     }
                 }
@@ -355,13 +363,15 @@ impl Recording {
 /// A connection to the relay that hears the recording again.
 struct Socket {
     stream: TcpStream,
+    numbers: Renumbered,
     heard: usize,
 }
 
 impl Socket {
-    fn connect(address: SocketAddr) -> Self {
+    fn connect(address: SocketAddr, port: Port) -> Self {
         Self {
             stream: connect(address),
+            numbers: Renumbered::new(port),
             heard: 0,
         }
     }

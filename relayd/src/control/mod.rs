@@ -122,8 +122,8 @@ impl Relay for Producer {
         Ok(())
     }
 
-    fn begin_metadata(&mut self, metadata: SendMetadata, _: u64) -> Result<(), Refusal> {
-        streams::begin_metadata(self.open()?, &metadata)
+    fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal> {
+        streams::begin_metadata(self.open()?, &metadata, length)
     }
 
     fn metadata_text(&mut self, text: &[u8]) -> Result<(), Refusal> {

@@ -89,9 +89,12 @@ pub(super) fn create(
         host: request.host.clone(),
         live_timer: request.live_timer,
         trace_format: request.trace_format,
+        directory: directory.clone(),
     };
     let session = Arc::new(Session::new(identity, shared));
-    registry.add_session(Arc::clone(&session));
+    registry
+        .add_session(Arc::clone(&session))
+        .map_err(|error| fatal(error.into()))?;
     info!(%session, path = %absolute.display(), minor = minor.0, "session opened");
     let path = directory
         .as_ref()

@@ -13,7 +13,7 @@ use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
 
 use super::session::OpenSession;
 use crate::ingest::{DataStream, IngestError, MetadataStream};
-use crate::limits::MOST_STREAMS;
+use crate::limits::{MOST_METADATA_BYTES, MOST_METADATA_STREAMS, MOST_STREAMS};
 use crate::registry::Registry;
 use crate::registry::session::Stream;
 use crate::store::StoreError;
@@ -33,6 +33,12 @@ enum StreamError {
     NoChunk,
     #[error("the session has {MOST_STREAMS} streams")]
     TooMany,
+    #[error("the session has {MOST_METADATA_STREAMS} metadata streams")]
+    TooManyTraces,
+    #[error("the relay has no room for more streams")]
+    TooManyInAll,
+    #[error("the metadata of {0} would be longer than {MOST_METADATA_BYTES} bytes")]
+    TooMuchMetadata(StreamId),
     #[error("the session has no open {1}{0}")]
     Unknown(StreamId, &'static str),
     #[error("{0} is in no chunk")]
@@ -71,6 +77,12 @@ pub(super) fn add(
         .map_err(|source| named("channel name", &request.channel, source))?;
     if !open.session.has_room() {
         return Err(StreamError::TooMany.into());
+    }
+    if !registry.has_room() {
+        return Err(StreamError::TooManyInAll.into());
+    }
+    if request.is_metadata() && !open.session.has_room_for_metadata() {
+        return Err(StreamError::TooManyTraces.into());
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
     let pool = Arc::clone(&registry.settings().pool);
@@ -186,8 +198,12 @@ pub(super) fn close(
 pub(super) fn begin_metadata(
     open: &mut OpenSession,
     metadata: &SendMetadata,
+    length: u64,
 ) -> Result<(), Refusal> {
     let stream = metadata_stream(open, metadata.stream)?;
+    if !stream.has_room(length + u64::from(metadata.padding)) {
+        return Err(StreamError::TooMuchMetadata(metadata.stream).into());
+    }
     if !stream.begin(metadata) {
         return Err(StreamError::InNoChunk(metadata.stream).into());
     }

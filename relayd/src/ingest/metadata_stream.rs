@@ -9,6 +9,7 @@ use tracing::warn;
 use wire::{StreamId, TracePath};
 
 use super::intake::WhenFull;
+use crate::limits::MOST_METADATA_BYTES;
 use crate::registry::published::PublishedMetadata;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
@@ -77,6 +78,13 @@ impl MetadataStream {
     #[must_use]
     pub fn published(&self) -> &Arc<PublishedMetadata> {
         &self.published
+    }
+
+    /// Whether a piece of so many bytes may come.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let received = self.state.lock().file.received();
+        received.0.saturating_add(bytes) <= MOST_METADATA_BYTES
     }
 
     /// A piece begins. Gives whether there is a file for it.

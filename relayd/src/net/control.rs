@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::BytesMut;
 use relay_proto::command::CommandCode;
@@ -11,17 +10,18 @@ use relay_proto::server::{Connection, Progress};
 use rustix::net::sockopt::set_tcp_quickack;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use wire::{Field, SessionId};
 
 use super::homes::Homes;
 use super::loops::Place;
-use super::receive::{ReceiveError, Received};
+use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
 use crate::control::Producer;
-use crate::limits::{INTRODUCTION, REPLY_BYTES, SPACE_PAUSE};
+use crate::limits::{INTRODUCTION, MOST_REFUSALS, REPLY_BYTES, SPACE_PAUSE};
 use crate::registry::Registry;
 
 /// Room for reads: commands are short, and metadata is passed on in pieces.
@@ -34,6 +34,8 @@ enum Closed {
     Control(#[from] ControlError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
+    #[error("{MOST_REFUSALS} commands were refused")]
+    Refused,
     #[error("replies not sent: {0}")]
     Send(#[from] std::io::Error),
 }
@@ -58,7 +60,7 @@ pub(super) async fn serve(
         Ok(()) => debug!(%peer, session, "control connection ended"),
         Err(error) => warn!(%peer, session, %error, "control connection closed"),
     }
-    producer.end(served.is_err(), Instant::now());
+    producer.end(served.is_err(), std::time::Instant::now());
 }
 
 async fn converse(
@@ -69,6 +71,10 @@ async fn converse(
     patience: Patience,
     stop: &CancellationToken,
 ) -> Result<(), Closed> {
+    let connected = Instant::now();
+    // When the command began that is under way.
+    let mut begun = None;
+    let mut refusals = 0;
     let mut connection = Connection::default();
     let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
@@ -79,9 +85,14 @@ async fn converse(
         let mut failed = Ok(());
         while failed.is_ok() && !needs_more && replies.len() < REPLY_BYTES {
             match connection.advance(&mut input, producer, &mut replies) {
-                Ok(Progress::Advanced) => {}
+                Ok(Progress::Advanced) => begun = None,
                 Ok(Progress::Refused(command, refusal)) => {
                     warn!(%peer, ?command, %refusal, "command refused");
+                    begun = None;
+                    refusals += 1;
+                    if refusals > MOST_REFUSALS {
+                        return Err(Closed::Refused);
+                    }
                 }
                 Ok(Progress::NeedsMore) => needs_more = true,
                 Err(error) => failed = Err(error),
@@ -98,6 +109,7 @@ async fn converse(
         }
         // What is answered has been written.
         while !producer.resume() {
+            begun = None;
             tokio::select! {
                 () = tokio::time::sleep(SPACE_PAUSE) => {}
                 () = stop.cancelled() => return Ok(()),
@@ -113,18 +125,21 @@ async fn converse(
         if !needs_more {
             continue;
         }
-        let wait = if !connection.is_greeted() {
-            Some(INTRODUCTION)
+        // For all of it: who sends a byte now and then does not get more.
+        let deadline = if !connection.is_greeted() {
+            Some(Deadline::after(connected, INTRODUCTION))
+        } else if connection.in_command(received.bytes()) {
+            let begun = *begun.get_or_insert_with(Instant::now);
+            Some(Deadline::after(begun, patience.producer))
         } else {
-            let in_command = connection.in_command(received.bytes());
-            in_command.then_some(patience.producer)
+            None
         };
         if !is_answered {
             // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
             // acknowledgement. With an answer it leaves anyway.
             let _ = set_tcp_quickack(&*socket, true);
         }
-        if !received.more(socket, wait, stop).await? {
+        if !received.more(socket, deadline, stop).await? {
             return Ok(());
         }
     }

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::admission::Admission;
 use super::loops::{Place, Places};
 use crate::config::KeepAlive;
 use crate::http::Port;
-use crate::limits::{BACKLOG, MOST_CONNECTIONS};
+use crate::limits::{BACKLOG, MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE};
 
 /// Pause after the system has refused a connection for want of file descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -27,8 +27,7 @@ pub(super) struct Listener {
     address: SocketAddr,
     listener: TcpListener,
     keep_alive: Option<KeepAlive>,
-    most: usize,
-    room: Arc<Semaphore>,
+    admission: Arc<Admission>,
 }
 
 impl Listener {
@@ -70,24 +69,22 @@ impl Listener {
             address: listener.local_addr()?,
             listener,
             keep_alive,
-            most: MOST_CONNECTIONS,
-            room: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            admission: Admission::new(MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE),
         })
     }
 
     /// Takes no more than so many connections at a time.
     pub(super) fn at_most(mut self, most: usize) -> Self {
-        self.most = most;
-        self.room = Arc::new(Semaphore::new(most));
+        self.admission = Admission::new(most, most);
         self
     }
 
     /// For those who keep watch: how many connections it has.
     pub(super) fn port(&self) -> Port {
-        let (most, room) = (self.most, Arc::clone(&self.room));
+        let admission = Arc::clone(&self.admission);
         Port {
             name: self.port,
-            connections: Box::new(move || most - room.available_permits()),
+            connections: Box::new(move || admission.count()),
         }
     }
 
@@ -104,6 +101,8 @@ impl Listener {
         places: Places,
         serve: impl Fn(TcpStream, SocketAddr, Place) -> F + Clone + Send + 'static,
     ) {
+        // It is said once and not of each: whoever wants to could fill the log.
+        let mut is_refusing = false;
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -112,15 +111,20 @@ impl Listener {
             let (socket, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn!(port = self.port, %error, "connection not accepted");
+                    if !std::mem::replace(&mut is_refusing, true) {
+                        warn!(port = self.port, %error, "connection not accepted");
+                    }
                     tokio::time::sleep(REFUSED).await;
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
-                warn!(port = self.port, %peer, most = self.most, "connection refused: too many");
+            let Some(admitted) = self.admission.admit(peer.ip()) else {
+                if !std::mem::replace(&mut is_refusing, true) {
+                    warn!(port = self.port, %peer, "connection refused: too many");
+                }
                 continue;
             };
+            is_refusing = false;
             if let Err(error) = prepare(&socket, self.keep_alive) {
                 debug!(port = self.port, %peer, %error, "connection lost at once");
                 continue;
@@ -129,7 +133,7 @@ impl Listener {
             let (serve, task) = (serve.clone(), tasks.token());
             places.serve(place, socket, peer, async move |socket| {
                 serve(socket, peer, place).await;
-                drop((task, permit));
+                drop((task, admitted));
             });
         }
     }

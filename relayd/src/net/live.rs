@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use viewer_proto::error::ViewerError;
@@ -13,7 +14,7 @@ use viewer_proto::server::{Connection, Progress};
 use wire::ViewerId;
 
 use super::push::{Push, Viewers};
-use super::receive::{ReceiveError, Received};
+use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
 use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES};
@@ -70,6 +71,9 @@ async fn converse(
     push: &mut Push,
     patience: Patience,
 ) -> Result<End, Closed> {
+    let connected = Instant::now();
+    // When the command began that is under way.
+    let mut begun = None;
     let mut connection = Connection::default();
     let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
@@ -80,8 +84,11 @@ async fn converse(
         let mut outcome = Ok(None);
         while matches!(outcome, Ok(None)) && !needs_more && replies.len() < REPLY_BYTES {
             match connection.advance(&mut input, view, &mut replies) {
-                Ok(Progress::Advanced) => {}
-                Ok(Progress::Packet(packet)) => outcome = Ok(Some(packet)),
+                Ok(Progress::Advanced) => begun = None,
+                Ok(Progress::Packet(packet)) => {
+                    begun = None;
+                    outcome = Ok(Some(packet));
+                }
                 Ok(Progress::Push(viewer)) => return Ok(End::Push(viewer)),
                 Ok(Progress::NeedsMore) => needs_more = true,
                 Err(error) => outcome = Err(error),
@@ -98,16 +105,19 @@ async fn converse(
         if !needs_more {
             continue;
         }
-        let wait = if !connection.is_greeted() {
-            Some(INTRODUCTION)
+        // For all of it: who sends a byte now and then does not get more.
+        let deadline = if !connection.is_greeted() {
+            Some(Deadline::after(connected, INTRODUCTION))
+        } else if connection.in_command(received.bytes()) {
+            let begun = *begun.get_or_insert_with(Instant::now);
+            Some(Deadline::after(begun, patience.viewer))
         } else {
-            let in_command = connection.in_command(received.bytes());
-            in_command.then_some(patience.viewer)
+            None
         };
         let has_more = tokio::select! {
             biased;
             never = push.serve(&mut connection, view) => match never {},
-            has_more = received.more(socket, wait, &never) => has_more?,
+            has_more = received.more(socket, deadline, &never) => has_more?,
         };
         if !has_more {
             return Ok(End::HungUp);

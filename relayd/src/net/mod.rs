@@ -2,9 +2,10 @@
 //! is decided is decided elsewhere; here bytes are moved.
 //!
 //! Read in this order: [`Server`] here, `loops` (threads) and `homes` (which session is served on
-//! which), `listen` (accepting), `receive` and `send` (what all connections do), then one file for each
-//! port: `control`, `data` with `pace` and `watched`, `live` with `push`, `http`.
+//! which), `listen` with `admission` (accepting), `receive` and `send` (what all connections do), then one
+//! file for each port: `control`, `data` with `pace` and `watched`, `live` with `push`, `http`.
 
+mod admission;
 mod control;
 mod data;
 mod homes;

@@ -7,6 +7,7 @@ use bytes::{Buf, BytesMut};
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
@@ -16,8 +17,22 @@ use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
 pub(super) enum ReceiveError {
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
-    #[error("nothing came for {} seconds in the middle of what had begun", .0.as_secs_f32())]
+    #[error("what had begun did not come within {} seconds", .0.as_secs_f32())]
     Stalled(Duration),
+}
+
+/// Until when something must have come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    begun: Instant,
+    patience: Duration,
+}
+
+impl Deadline {
+    /// So long after it began.
+    pub(super) fn after(begun: Instant, patience: Duration) -> Self {
+        Self { begun, patience }
+    }
 }
 
 /// What has been received and not been used yet.
@@ -49,12 +64,12 @@ impl Received {
         self.buffer.advance(self.buffer.len() - left);
     }
 
-    /// Waits for more, for no longer than `patience` if that is given. When the relay stops, takes
+    /// Waits for more, no longer than until `deadline` if that is given. When the relay stops, takes
     /// what is there already. Gives whether there was more.
     pub(super) async fn more(
         &mut self,
         socket: &mut TcpStream,
-        patience: Option<Duration>,
+        deadline: Option<Deadline>,
         stop: &CancellationToken,
     ) -> Result<bool, ReceiveError> {
         let read = async {
@@ -64,9 +79,9 @@ impl Received {
                 () = stop.cancelled() => Ok(0),
             }
         };
-        let read = match patience {
+        let read = match deadline {
             None => read.await?,
-            Some(patience) => tokio::time::timeout(patience, read)
+            Some(Deadline { begun, patience }) => tokio::time::timeout_at(begun + patience, read)
                 .await
                 .map_err(|_| ReceiveError::Stalled(patience))??,
         };

@@ -28,7 +28,9 @@ pub enum Content {
 }
 
 impl Listed {
-    fn has_ended(&self) -> bool {
+    /// Whether nothing will come of it any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
         match &self.content {
             Content::Packets(published) => published.is_over(),
             Content::Metadata(published) => published.is_over(),
@@ -39,32 +41,94 @@ impl Listed {
 /// The list.
 #[derive(Debug, Default)]
 pub struct Announced {
-    /// Number of the first one that is still in the list.
-    first: u64,
-    list: VecDeque<Arc<Listed>>,
+    next: u64,
+    /// Each with its number.
+    list: VecDeque<(u64, Arc<Listed>)>,
+    /// Behind so many it is looked for streams that have ended.
+    enough: usize,
 }
 
 impl Announced {
     /// Appends a stream.
     pub fn push(&mut self, stream: Arc<Listed>) {
-        if self.list.len() >= MOST_ENDED_STREAMS
-            && self.list.front().is_some_and(|old| old.has_ended())
-        {
-            self.list.pop_front();
-            self.first += 1;
+        if self.list.len() >= self.enough.max(MOST_ENDED_STREAMS) {
+            self.forget_ended();
         }
-        self.list.push_back(stream);
+        self.list.push_back((self.next, stream));
+        self.next += 1;
+    }
+
+    /// Drops the oldest of those that have ended, if there are too many: half of them, so that this
+    /// is not done for every stream.
+    fn forget_ended(&mut self) {
+        let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();
+        let mut excess = ended.saturating_sub(MOST_ENDED_STREAMS / 2);
+        self.list.retain(|(_, old)| {
+            let goes = excess > 0 && old.has_ended();
+            excess -= usize::from(goes);
+            !goes
+        });
+        self.enough = self.list.len() + MOST_ENDED_STREAMS / 2;
     }
 
     /// Number of the next one to come.
     #[must_use]
     pub fn next(&self) -> u64 {
-        self.first + self.list.len() as u64
+        self.next
     }
 
     /// The streams from a position on, each with its number.
     pub fn from(&self, position: u64) -> impl Iterator<Item = (u64, &Arc<Listed>)> {
-        let skip = usize::try_from(position.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        (self.first..).zip(&self.list).skip(skip)
+        let known = self.list.partition_point(|(number, _)| *number < position);
+        self.list
+            .range(known..)
+            .map(|(number, listed)| (*number, listed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use viewer_proto::stream::StreamRecord;
+    use wire::{FixedText, StreamId, Text, TraceId};
+
+    use super::*;
+
+    fn stream(number: u64) -> (Arc<Listed>, Arc<Published>) {
+        let published = Arc::<Published>::default();
+        let record = StreamRecord {
+            stream: StreamId(number),
+            trace: TraceId(1),
+            is_metadata: 0,
+            path: FixedText(Text::default()),
+            channel: FixedText(Text::default()),
+        };
+        let content = Content::Packets(Arc::clone(&published));
+        (Arc::new(Listed { record, content }), published)
+    }
+
+    #[test]
+    fn streams_that_have_ended_do_not_pile_up_behind_one_that_goes_on() {
+        let mut announced = Announced::default();
+        let count = 5 * MOST_ENDED_STREAMS as u64;
+        for number in 0..count {
+            let (listed, published) = stream(number);
+            announced.push(listed);
+            if number % 1000 > 0 {
+                published.end();
+            }
+        }
+        assert_eq!(announced.next(), count);
+        let all: Vec<_> = announced.from(0).collect();
+        let going_on = all.iter().filter(|(_, listed)| !listed.has_ended());
+        assert_eq!(going_on.count() as u64, count.div_ceil(1000));
+        assert!(all.len() <= MOST_ENDED_STREAMS + 200, "{}", all.len());
+        // Numbers are what they were, and the last ones are all there.
+        assert!(
+            all.iter()
+                .all(|(number, listed)| listed.record.stream.0 == *number)
+        );
+        let position = count - MOST_ENDED_STREAMS as u64 / 2;
+        let last: Vec<_> = announced.from(position).map(|(number, _)| number).collect();
+        assert_eq!(last, (position..count).collect::<Vec<_>>());
     }
 }

@@ -22,13 +22,15 @@ use std::time::Instant;
 
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
+use rustix::rand::{GetRandomFlags, getrandom};
+use thiserror::Error;
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::LINGER;
+use crate::limits::{LINGER, MOST_STREAMS_IN_ALL, STREAM_NUMBERS_APART};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
@@ -81,6 +83,11 @@ struct DataStreams {
     past: Totals,
 }
 
+/// A session is to write where another one does.
+#[derive(Debug, Error)]
+#[error("{0} of another recording writes there")]
+pub struct Occupied(Arc<Session>);
+
 /// Numbers, from 1, that are never given twice.
 #[derive(Debug, Default)]
 struct Counters {
@@ -123,10 +130,15 @@ impl Registry {
         SessionId(next(&self.next.session))
     }
 
-    /// A number for a new stream.
+    /// A number for a new stream: above all before it, and not to be guessed.
     #[must_use]
     pub fn next_stream(&self) -> StreamId {
-        StreamId(next(&self.next.stream))
+        let mut random = [0; 4];
+        // The system's source does not fail once it is there.
+        let _ = getrandom(&mut random, GetRandomFlags::empty());
+        let apart = u32::from_le_bytes(random) % STREAM_NUMBERS_APART + 1;
+        let before = self.next.stream.fetch_add(apart.into(), Ordering::Relaxed);
+        StreamId(before + u64::from(apart))
     }
 
     /// A number for a new trace.
@@ -142,9 +154,27 @@ impl Registry {
     }
 
     /// A producer has opened a session.
-    pub fn add_session(&self, session: Arc<Session>) {
-        self.sessions.write().insert(session.id(), session);
+    ///
+    /// # Errors
+    /// If another recording is being written there, or below or above: each may move and delete what
+    /// is in its directory.
+    pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
+        let mut sessions = self.sessions.write();
+        let lingering = self.lingering.lock();
+        let others = sessions
+            .values()
+            .chain(lingering.iter().map(|(_, other)| other));
+        if let Some(other) = others
+            .into_iter()
+            .find(|other| session.is_in_the_way_of(other))
+        {
+            return Err(Occupied(Arc::clone(other)));
+        }
+        drop(lingering);
+        sessions.insert(session.id(), session);
+        drop(sessions);
         self.ears.lock().ring();
+        Ok(())
     }
 
     /// From now on, this one hears of sessions that come and go.
@@ -155,6 +185,12 @@ impl Registry {
     /// From now on, it does not.
     pub fn deafen(&self, ear: &Arc<Ear>) {
         self.ears.lock().remove(ear);
+    }
+
+    /// Whether there may be one stream more in all.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.data_streams.read().open.len() < MOST_STREAMS_IN_ALL
     }
 
     /// A session takes packets of a stream.

@@ -1,7 +1,8 @@
 //! One producer's session: its streams, who of them viewers may see, and its end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -17,7 +18,7 @@ use super::news::{Ear, Ears};
 use super::recording::Recording;
 use super::tally::Totals;
 use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
-use crate::limits::{BEACONS_ON_DISK, MOST_STREAMS};
+use crate::limits::{BEACONS_ON_DISK, MOST_METADATA_STREAMS, MOST_STREAMS};
 
 /// What a session is, from its beginning on.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Identity {
     pub live_timer: Micros,
     /// What its trace is written in.
     pub trace_format: TraceFormat,
+    /// Where it is written, below the relay's output. None if each stream says so itself.
+    pub directory: Option<TracePath>,
 }
 
 /// One producer's session.
@@ -66,7 +69,7 @@ struct Streams {
 #[derive(Debug)]
 struct Entry {
     stream: Stream,
-    trace: TracePath,
+    path: TracePath,
     /// The producer has said that its batch of streams is complete.
     was_sent: bool,
 }
@@ -175,6 +178,22 @@ impl Stream {
     }
 }
 
+impl Streams {
+    /// Streams that ended before viewers could be told of them, and traces without streams, are
+    /// forgotten before they are too many.
+    fn forget_the_past(&mut self) {
+        if self.unannounced.len() >= MOST_STREAMS {
+            self.unannounced.retain(|stream| !stream.listed.has_ended());
+        }
+        if self.traces.len() >= MOST_STREAMS {
+            let open = self.open.values().map(|entry| &entry.path);
+            let told_later = self.unannounced.iter().map(|stream| &stream.path);
+            let used: HashSet<_> = open.chain(told_later).collect();
+            self.traces.retain(|path, _| used.contains(path));
+        }
+    }
+}
+
 impl Session {
     /// A session without streams.
     #[must_use]
@@ -210,6 +229,19 @@ impl Session {
     #[must_use]
     pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
+    }
+
+    /// Whether both are written to one directory, or one below the other's, and are not of one
+    /// recording.
+    #[must_use]
+    pub fn is_in_the_way_of(&self, other: &Self) -> bool {
+        let (Some(own), Some(theirs)) = (&self.identity.directory, &other.identity.directory)
+        else {
+            return false;
+        };
+        let (own, theirs): (&Path, &Path) = (own.as_ref(), theirs.as_ref());
+        (own.starts_with(theirs) || theirs.starts_with(own))
+            && !Arc::ptr_eq(&self.recording, &other.recording)
     }
 
     /// Viewers attached to it.
@@ -252,6 +284,15 @@ impl Session {
         self.streams.lock().open.len() < MOST_STREAMS
     }
 
+    /// Whether it may have one metadata stream more.
+    #[must_use]
+    pub fn has_room_for_metadata(&self) -> bool {
+        let streams = self.streams.lock();
+        let is_metadata = |entry: &&Entry| matches!(entry.stream, Stream::Metadata(_));
+        streams.open.len() < MOST_METADATA_STREAMS
+            || streams.open.values().filter(is_metadata).count() < MOST_METADATA_STREAMS
+    }
+
     /// Adds a stream. Viewers hear of it later. `new_trace` numbers its trace, if it is the first.
     pub fn add_stream(
         &self,
@@ -261,6 +302,7 @@ impl Session {
         new_trace: impl FnOnce() -> TraceId,
     ) {
         let mut streams = self.streams.lock();
+        streams.forget_the_past();
         let new_trace = || Trace {
             id: new_trace(),
             is_described: false,
@@ -281,7 +323,7 @@ impl Session {
             stream.id(),
             Entry {
                 stream,
-                trace: path.clone(),
+                path: path.clone(),
                 was_sent: false,
             },
         );
@@ -357,9 +399,9 @@ impl Session {
             }
         });
         for id in described {
-            let trace = open.get(&id).map(|entry| entry.trace.clone());
+            let trace = open.get(&id).map(|entry| entry.path.clone());
             let goes_on = |entry: &Entry| {
-                matches!(entry.stream, Stream::Data(_)) && Some(&entry.trace) == trace.as_ref()
+                matches!(entry.stream, Stream::Data(_)) && Some(&entry.path) == trace.as_ref()
             };
             if !open.values().any(goes_on) {
                 open.remove(&id);

@@ -76,6 +76,12 @@ impl MetadataFile {
         self.open.as_ref().and_then(|(_, file)| file.file())
     }
 
+    /// How long the file is, without a piece that has not ended.
+    #[must_use]
+    pub fn received(&self) -> Bytes {
+        self.open.as_ref().map_or(Bytes(0), |(_, file)| file.size())
+    }
+
     /// Writes some of a piece.
     ///
     /// # Errors

@@ -185,39 +185,43 @@ impl Session for Attached {
 
     fn new_streams(&mut self) -> Vec<NewStream<At, TextAt>> {
         let published = self.world.published.borrow();
-        let new = published[self.given..].iter().map(|published| {
-            let (id, channel, position) = match published {
-                Published::Data(data) => {
-                    let next = if data.id <= self.seek_last as u64 {
-                        data.packets.borrow().len()
-                    } else {
-                        0
-                    };
-                    let at = At {
-                        world: Rc::clone(&self.world),
-                        data: Rc::clone(data),
-                        next,
-                    };
-                    (data.id, "chan_0", Position::Packets(at))
-                }
-                Published::Metadata(text) => {
-                    let at = TextAt {
-                        world: Rc::clone(&self.world),
-                        text: Rc::clone(text),
-                        sent: 0,
-                    };
-                    (text.id, "metadata", Position::Metadata(at))
-                }
-            };
-            let record = StreamRecord {
-                stream: StreamId(id),
-                trace: TraceId(1),
-                is_metadata: u32::from(channel == "metadata"),
-                path: FixedText(Text::from("ust")),
-                channel: FixedText(Text::from(channel)),
-            };
-            NewStream { record, position }
-        });
+        let new = published
+            .get(self.given..)
+            .unwrap_or_default()
+            .iter()
+            .map(|published| {
+                let (id, channel, position) = match published {
+                    Published::Data(data) => {
+                        let next = if data.id <= self.seek_last as u64 {
+                            data.packets.borrow().len()
+                        } else {
+                            0
+                        };
+                        let at = At {
+                            world: Rc::clone(&self.world),
+                            data: Rc::clone(data),
+                            next,
+                        };
+                        (data.id, "chan_0", Position::Packets(at))
+                    }
+                    Published::Metadata(text) => {
+                        let at = TextAt {
+                            world: Rc::clone(&self.world),
+                            text: Rc::clone(text),
+                            sent: 0,
+                        };
+                        (text.id, "metadata", Position::Metadata(at))
+                    }
+                };
+                let record = StreamRecord {
+                    stream: StreamId(id),
+                    trace: TraceId(1),
+                    is_metadata: u32::from(channel == "metadata"),
+                    path: FixedText(Text::from("ust")),
+                    channel: FixedText(Text::from(channel)),
+                };
+                NewStream { record, position }
+            });
         let new = new.collect();
         self.given = published.len();
         new
@@ -279,7 +283,8 @@ impl Stream for At {
     }
 
     fn packet(&self, offset: Bytes, len: u32) -> Option<(Bytes, u32)> {
-        (offset.0 + u64::from(len) <= 4096 * self.next as u64).then_some((offset, len))
+        let end = offset.0.saturating_add(len.into());
+        (end <= 4096 * self.next as u64).then_some((offset, len))
     }
 }
 
@@ -292,7 +297,7 @@ impl Metadata for TextAt {
         // In small pieces, as a relay that bounds its memory would.
         let bytes = self.text.bytes.borrow();
         let end = bytes.len().min(self.sent + 4);
-        to.extend_from_slice(&bytes[self.sent..end]);
+        to.extend_from_slice(bytes.get(self.sent..end).unwrap_or_default());
         self.sent = end;
         Ok(())
     }

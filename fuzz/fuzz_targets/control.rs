@@ -1,0 +1,12 @@
+//! What a producer says on its control connection. The first byte is the length of the pieces that
+//! the rest comes in.
+#![no_main]
+
+use fuzz::must_control;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    if let Some((cut, bytes)) = input.split_first() {
+        must_control::converse(*cut, bytes);
+    }
+});

@@ -1,0 +1,11 @@
+//! What a viewer says. The first byte is the length of the pieces that the rest comes in.
+#![no_main]
+
+use fuzz::must_viewer;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    if let Some((cut, bytes)) = input.split_first() {
+        must_viewer::converse(*cut, bytes);
+    }
+});

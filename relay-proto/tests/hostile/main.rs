@@ -1,0 +1,49 @@
+//! Hostile bytes on a control connection: what must hold of anything, tried with what once broke it
+//! and with what is close to the truth.
+
+mod must;
+
+use proptest::prelude::*;
+use relay_proto::{Command, Minor, Version};
+
+proptest! {
+    #[test]
+    fn any_bytes_behind_a_greeting_keep_the_rules(
+        minor in 1..=16u32,
+        cut: u8,
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+    ) {
+        must::converse(cut, &[greeting(minor), bytes].concat());
+    }
+
+    #[test]
+    fn a_conversation_with_some_bytes_changed_keeps_the_rules(
+        cut: u8,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let mut bytes = must::conversation(15);
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        must::converse(cut, &bytes);
+    }
+}
+
+#[test]
+fn a_good_conversation_of_every_version_keeps_the_rules() {
+    for minor in 1..=16 {
+        let bytes = must::conversation(minor);
+        assert!(must::converse(0, &bytes) > 3, "{minor}");
+        for cut in [1, 2, 3, 24, 31] {
+            must::converse(cut, &bytes);
+        }
+    }
+}
+
+fn greeting(minor: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let version = Command::Version(Version { major: 2, minor });
+    must::put(&version, Minor(minor), &mut bytes);
+    bytes
+}

@@ -1,0 +1,79 @@
+//! Whatever a peer sends, it harms nobody but itself: each test does something that no peer should, and
+//! looks whether a bystander, a session with a viewer, has lost anything. Which rows of
+//! `doc/security.md` each of them stands for is said there. What the reference dies of is in
+//! `tests/defects`; here is the rest.
+
+mod commands;
+mod differential;
+mod faults;
+mod neighbours;
+mod packets;
+mod patience;
+mod talk;
+mod viewers;
+
+use std::io::{Read, Write};
+
+use relay_proto::ControlHeader;
+use relay_proto::Reply;
+use relay_proto::reply::ReturnCode;
+use relay_proto::session::CreateSession;
+use tests::bystander::Bystander;
+use tests::lab::Lab;
+use tests::producer::{Producer, live_session};
+use tests::relay::Relay;
+use tests::tree::files;
+use wire::{Field, Micros};
+
+const OK: Reply = Reply::Ended(ReturnCode::OK);
+
+/// A relay with a bystander, to whom nothing may happen.
+fn relay() -> (Lab, Relay, Bystander) {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let bystander = Bystander::of(&relay);
+    (lab, relay, bystander)
+}
+
+/// Not live, so that it may do all that live sessions may not.
+fn session(name: &str) -> CreateSession {
+    CreateSession {
+        live_timer: Micros(0),
+        ..live_session(name)
+    }
+}
+
+/// What a session has recorded in files of this name, in the order of their paths.
+fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
+    files(&relay.output, &format!("/{file}"))
+        .into_iter()
+        .filter(|(path, _)| path.contains(&format!("/{session}-")))
+        .map(|(_, bytes)| bytes)
+        .collect()
+}
+
+/// A command's bytes, whatever they are.
+fn raw(code: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ControlHeader {
+        circuit: 0,
+        data_size: payload.len() as u64,
+        code,
+        code_version: 0,
+    }
+    .write(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Sends bytes on the control connection and nothing after them. Gives what is answered until the
+/// relay hangs up.
+fn last_words(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
+    let mut control = producer.control();
+    control.write_all(bytes).unwrap();
+    control.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    // It is reset where the relay did not read everything.
+    let _ = control.read_to_end(&mut answer);
+    answer
+}

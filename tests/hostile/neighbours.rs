@@ -1,0 +1,204 @@
+//! Peers that reach for what is others', or take more than their share.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+
+use relay_proto::chunk::CloseCommand;
+use relay_proto::session::CreateSession;
+use relay_proto::{Command, Minor};
+use rustix::net::{AddressFamily, SocketType, bind, connect as connect_from, socket};
+use tests::PATIENCE;
+use tests::producer::{Producer, connect, is_at_end, live_session, packet, stream};
+use tests::tree::files;
+use tests::viewer::Viewer;
+use viewer_proto::session::{AttachStatus, Seek};
+use wire::{StreamId, Text};
+
+use super::{OK, relay, session};
+
+#[test]
+fn the_number_of_a_stream_cannot_be_guessed_from_others() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut victim = Producer::open(&relay, session("victim"));
+    let mut thief = Producer::open(&relay, session("thief"));
+    let mut add = |number: usize| {
+        let whose = if number.is_multiple_of(2) {
+            &mut victim
+        } else {
+            &mut thief
+        };
+        whose
+            .add(stream(&format!("chan_{number}"), "ust/uid/0/64-bit"))
+            .0
+    };
+    let numbers: Vec<u64> = (0..200).map(&mut add).collect();
+    let apart: Vec<u64> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // Later ones are larger, by anything up to some billions.
+    assert!(numbers.is_sorted());
+    let near = apart.iter().filter(|apart| **apart < 1 << 20).count();
+    assert!(near < 5, "{near} of {} are near each other", apart.len());
+    let different: std::collections::BTreeSet<_> = apart.iter().collect();
+    assert_eq!(different.len(), apart.len());
+    // A wrong guess is no harm to anybody.
+    for guess in [numbers[0] + 1, numbers[1] - 1, 0, 1] {
+        let mut data = connect(relay.data);
+        data.write_all(&packet(StreamId(guess), 0, 10)).unwrap();
+        assert!(is_at_end(&mut data));
+    }
+    victim.send_packet(StreamId(numbers[0]), 0, 10);
+    victim.settle(StreamId(numbers[0]), 0);
+    bystander.is_well();
+}
+
+#[test]
+fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
+    let (_lab, relay, mut bystander) = relay();
+    let base = |base: &str, name: &str| CreateSession {
+        base_path: Text::from(base),
+        ..session(name)
+    };
+    let mut owner = Producer::open(&relay, base("some/where", "owner"));
+    let stream_of_owner = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
+    owner.send_packet(stream_of_owner, 0, 10);
+    owner.settle(stream_of_owner, 0);
+    for place in [
+        "some",
+        "some/where",
+        "some//where/",
+        "some/where/ust",
+        "some/where/ust/uid",
+    ] {
+        let mut thief = Producer::greet(&relay, Minor(15));
+        let reply = thief.ask(Command::CreateSession(base(place, "thief")));
+        assert!(!reply.is_ok(), "{place}");
+    }
+    // Names that only begin alike are different places.
+    let mut neighbour = Producer::open(&relay, base("some/where else", "neighbour"));
+    neighbour.add(stream("chan_0", "ust/uid/0/64-bit"));
+    assert!(neighbour.close_chunk(0, Some(CloseCommand::Delete)).is_ok());
+    drop(neighbour);
+    assert_eq!(owner.close(stream_of_owner, Some(0)), OK);
+    let there = files(&relay.output, "some/where/ust/uid/0/64-bit/chan_0");
+    assert_eq!(there.into_values().next().unwrap(), [0; 10]);
+    // When it has gone, its place is free.
+    owner.hang_up();
+    drop(Producer::open(&relay, base("some/where", "afterwards")));
+    bystander.is_well();
+}
+
+#[test]
+fn sessions_of_one_recording_share_its_directory() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut ust = Producer::open(&relay, session("shared"));
+    let mut kernel = Producer::greet(&relay, Minor(15));
+    let mut of_kernel = session("shared");
+    of_kernel.recording.as_mut().unwrap().current_chunk = Some(wire::ChunkId(0));
+    kernel.create(of_kernel);
+    for (producer, path) in [(&mut ust, "ust/uid/0/64-bit"), (&mut kernel, "kernel")] {
+        let stream = producer.add(stream("chan_0", path));
+        producer.send_packet(stream, 0, 10);
+        producer.settle(stream, 0);
+    }
+    bystander.is_well();
+}
+
+#[test]
+fn who_is_refused_again_and_again_is_hung_up_on() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("stubborn"));
+    let refused = (0..10_000)
+        .take_while(|_| {
+            producer
+                .try_ask(Command::AddStream(stream("../chan", "ust")))
+                .is_some()
+        })
+        .count();
+    assert!((10..1000).contains(&refused), "{refused}");
+    bystander.is_well();
+}
+
+#[test]
+fn metadata_streams_of_a_session_are_bounded() {
+    const MOST: usize = 4096;
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("processes"));
+    for process in 0..MOST {
+        producer.add(stream("metadata", &format!("ust/pid/{process}")));
+    }
+    let one_more = stream("metadata", "ust/pid/one more");
+    assert!(!producer.ask(Command::AddStream(one_more)).is_ok());
+    // Others have theirs, and it may have streams of the other sort.
+    producer.add(stream("chan_0", "ust/pid/0"));
+    let mut other = Producer::open(&relay, live_session("other"));
+    other.add_trace("ust/pid/0", &["chan_0"]);
+    bystander.is_well();
+}
+
+#[test]
+fn a_viewer_is_attached_to_so_many_sessions_and_no_more() {
+    const MOST: usize = 64;
+    let (_lab, relay, mut bystander) = relay();
+    let producers: Vec<_> = (0..=MOST)
+        .map(|number| Producer::open(&relay, live_session(&format!("{number} of many"))))
+        .collect();
+    let mut viewer = Viewer::connect(relay.live);
+    viewer.ask(&viewer_proto::Command::CreateViewerSession);
+    let mut results = BTreeMap::new();
+    for producer in &producers {
+        let (status, _) = viewer.attach(producer.session, Seek::Beginning.code());
+        results
+            .entry(format!("{status:?}"))
+            .or_insert_with(Vec::new)
+            .push(producer.session);
+    }
+    assert_eq!(results["Ok"].len(), MOST);
+    assert_eq!(results["Unknown"], [producers[MOST].session]);
+    // It may leave one for another, and others are not concerned.
+    viewer.detach(producers[0].session);
+    assert_eq!(
+        viewer.attach(producers[MOST].session, 1).0,
+        AttachStatus::Ok
+    );
+    let _other = Viewer::attached(relay.live, "64 of many", Seek::Last);
+    bystander.is_well();
+}
+
+/// A connection to this port from another address of this host.
+fn connect_as(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let from = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&from, &SocketAddr::from((address, 0))).unwrap();
+    connect_from(&from, &to).unwrap();
+    let socket = TcpStream::from(from);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+#[test]
+fn one_address_cannot_take_every_connection() {
+    const MOST: usize = 4096;
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("packets"));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    // The bystander and the producer have one each.
+    let sockets: Vec<_> = (2..MOST).map(|_| connect(relay.data)).collect();
+    tests::wait_until("all are accepted", || relay.open_files() > MOST);
+    assert!(is_at_end(&mut connect(relay.data)), "one too many");
+    tests::wait_until("it is said", || {
+        relay.has_logged(&["connection refused: too many"])
+    });
+    let other = Ipv4Addr::new(127, 0, 0, 2);
+    let mut elsewhere = connect_as(other, relay.data);
+    assert_eq!(elsewhere.local_addr().unwrap().ip(), IpAddr::V4(other));
+    elsewhere.write_all(&packet(stream, 0, 10)).unwrap();
+    assert_eq!(
+        producer.send_index(stream, 0, tests::producer::index(0, 10)),
+        OK
+    );
+    producer.settle(stream, 0);
+    bystander.is_well();
+    drop(sockets);
+    tests::wait_until("there is room again", || relay.open_files() < 100);
+    producer.send_packet(stream, 1, 10);
+    bystander.is_well();
+}

@@ -1,0 +1,129 @@
+//! Packets that do not fit what was said of them.
+
+use std::io::Write;
+
+use relay_proto::Reply;
+use relay_proto::reply::ReturnCode;
+use tests::producer::{Producer, connect, index, is_at_end, packet, stream};
+use tests::relay::Relay;
+use tests::wait_until;
+use wire::StreamId;
+
+use super::{OK, recorded, relay, session};
+
+const UNKNOWN: Reply = Reply::Ended(ReturnCode::UNKNOWN);
+
+fn with_stream(relay: &Relay, name: &str) -> (Producer, StreamId) {
+    let mut producer = Producer::open(relay, session(name));
+    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    (producer, stream)
+}
+
+#[test]
+fn an_index_that_comes_twice_is_refused_whether_its_packet_is_there_or_not() {
+    let (_lab, relay, mut bystander) = relay();
+    for is_there in [false, true] {
+        let (mut producer, stream) = with_stream(&relay, "twice");
+        assert_eq!(producer.send_index(stream, 0, index(0, 10)), OK);
+        if is_there {
+            producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+            producer.settle(stream, 0);
+        }
+        assert_eq!(producer.send_index(stream, 0, index(0, 10)), UNKNOWN);
+        assert!(producer.is_hung_up());
+    }
+    bystander.is_well();
+}
+
+#[test]
+fn a_packet_that_comes_twice_ends_its_connection_and_is_kept_once() {
+    let (_lab, relay, mut bystander) = relay();
+    for (name, with_index) in [("pending", false), ("done", true)] {
+        let (mut producer, stream) = with_stream(&relay, name);
+        producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+        if with_index {
+            assert_eq!(producer.send_index(stream, 0, index(0, 10)), OK);
+            producer.settle(stream, 0);
+        }
+        producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+        assert!(is_at_end(&mut producer.data), "{name}");
+        assert_eq!(recorded(&relay, name, "chan_0"), [[0; 10]]);
+    }
+    bystander.is_well();
+}
+
+#[test]
+fn packet_and_index_that_disagree_about_the_size_are_refused() {
+    let (_lab, relay, mut bystander) = relay();
+    let (mut producer, stream) = with_stream(&relay, "index first");
+    assert_eq!(producer.send_index(stream, 0, index(0, 11)), OK);
+    producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+    assert!(is_at_end(&mut producer.data));
+    let (mut producer, stream) = with_stream(&relay, "packet first");
+    producer.send_packet(stream, 0, 10);
+    producer.data.write_all(&packet(stream, 1, 10)).unwrap();
+    wait_until("the packet is there", || {
+        recorded(&relay, "packet first", "chan_0")[0].len() == 20
+    });
+    assert_eq!(
+        producer.send_index(stream, 1, index(1, u64::MAX >> 3)),
+        UNKNOWN
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn packets_far_ahead_of_their_turn_do_not_pile_up() {
+    const BYTES: usize = 1 << 20;
+    let (_lab, relay, mut bystander) = relay();
+    let before = relay.memory();
+    let (mut producer, stream) = with_stream(&relay, "ahead");
+    producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+    // Every other one is missing.
+    for number in 1..200 {
+        producer
+            .data
+            .write_all(&packet(stream, number * 2, BYTES))
+            .unwrap();
+    }
+    // Those that fell out of the window have been written without the ones before them.
+    wait_until("most are written", || {
+        recorded(&relay, "ahead", "chan_0")[0].len() > 100 * BYTES
+    });
+    let most = 64 << 20;
+    assert!(
+        relay.memory() < before + most,
+        "{} of {before}",
+        relay.memory()
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn the_last_numbers_there_are_end_the_connection_or_pass() {
+    let (_lab, relay, mut bystander) = relay();
+    for number in [u64::MAX, u64::MAX - 1] {
+        let (mut producer, stream) = with_stream(&relay, "last");
+        producer
+            .data
+            .write_all(&packet(stream, number, 10))
+            .unwrap();
+        producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+        assert!(is_at_end(&mut producer.data), "{number}");
+        bystander.is_well();
+    }
+}
+
+#[test]
+fn a_packet_for_nobody_takes_no_memory_however_long_it_says_it_is() {
+    let (_lab, relay, mut bystander) = relay();
+    let before = relay.memory();
+    for number in 0..50 {
+        let mut data = connect(relay.data);
+        // It may be hung up on before all is sent.
+        let _ = data.write_all(&packet(StreamId(number), 0, 1 << 20));
+        assert!(is_at_end(&mut data));
+    }
+    assert!(relay.memory() < before + (8 << 20));
+    bystander.is_well();
+}

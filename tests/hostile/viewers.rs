@@ -1,0 +1,156 @@
+//! Viewers that do not keep to the protocol.
+
+use std::io::{Read, Write};
+
+use tests::producer::{Producer, connect, live_session};
+use tests::viewer::Viewer;
+use tests::wait_until;
+use viewer_proto::command::CommandHeader;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::metadata::MetadataStatus;
+use viewer_proto::session::{AttachStatus, Seek};
+use viewer_proto::version::{Connect, ConnectionKind};
+use viewer_proto::{Command, CommandCode};
+use wire::{Field, StreamId, ViewerId};
+
+use super::relay;
+
+fn hello(major: u32, kind: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let viewer = Some(ViewerId(7));
+    Command::Connect(Connect {
+        viewer,
+        major,
+        minor: 15,
+        kind,
+    })
+    .encode(&mut bytes);
+    bytes
+}
+
+fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    CommandHeader {
+        data_size,
+        code,
+        code_version: 0,
+    }
+    .write(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+#[test]
+fn a_viewer_of_another_world_is_hung_up_on_without_a_word() {
+    let (_lab, relay, mut bystander) = relay();
+    let command = ConnectionKind::Command.code();
+    for bytes in [
+        hello(1, command),
+        hello(3, command),
+        hello(2, 0),
+        hello(2, 3),
+        hello(2, u32::MAX),
+        // A push connection of a viewer that does not exist.
+        hello(2, ConnectionKind::Notification.code()),
+        raw(CommandCode::CreateViewerSession.code(), 0, &[]),
+        raw(CommandCode::GetNextIndex.code(), 8, &[0; 8]),
+    ] {
+        let mut socket = connect(relay.live);
+        socket.write_all(&bytes).unwrap();
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{bytes:?}: {answer:?}");
+    }
+    bystander.is_well();
+}
+
+#[test]
+fn a_second_connect_keeps_what_the_viewer_is_attached_to() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, live_session("again"));
+    let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
+    producer.send_packet(stream, 0, 100);
+    let (mut viewer, session, _) = Viewer::attached(relay.live, "again", Seek::Beginning);
+    let again = Connect {
+        viewer: None,
+        major: 2,
+        minor: 15,
+        kind: ConnectionKind::Command.code(),
+    };
+    for _ in 0..3 {
+        viewer.ask(&Command::Connect(again));
+    }
+    assert_eq!(viewer.attach(session, 1).0, AttachStatus::Already);
+    assert_eq!(viewer.wait_for_session("again").viewers, 1);
+    wait_until("the packet has come", || {
+        viewer.next_index(stream).status == IndexStatus::Ready
+    });
+    bystander.is_well();
+}
+
+#[test]
+fn sizes_that_do_not_belong_to_a_command_are_passed_over_or_end_the_connection() {
+    let (_lab, relay, mut bystander) = relay();
+    let greeting = 20;
+    let index = CommandCode::GetNextIndex.code();
+    for (size, sent, answered) in [
+        (8, 8, true),
+        // In the byte order of the first viewers.
+        (8u64.swap_bytes(), 8, true),
+        (4096, 4096, true),
+        (7, 8, false),
+        (0, 8, false),
+        (4097, 8, false),
+        (1 << 32, 8, false),
+        (u64::MAX, 8, false),
+    ] {
+        let mut socket = connect(relay.live);
+        let mut bytes = hello(2, ConnectionKind::Command.code());
+        bytes.extend(raw(index, size, &vec![0; sent]));
+        bytes.extend(raw(CommandCode::CreateViewerSession.code(), 0, &[]));
+        socket.write_all(&bytes).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        // An index, and the command behind it.
+        let want = greeting + if answered { 64 + 4 } else { 0 };
+        assert_eq!(answer.len(), want, "{size}");
+    }
+    bystander.is_well();
+}
+
+#[test]
+fn an_index_of_metadata_is_its_end_and_metadata_of_packets_an_error() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, live_session("mixed"));
+    let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
+    let (mut viewer, _, streams) = Viewer::attached(relay.live, "mixed", Seek::Beginning);
+    let metadata = tests::viewer::by_channel(&streams)["metadata"];
+    assert_eq!(viewer.next_index(metadata).status, IndexStatus::HungUp);
+    assert_eq!(viewer.metadata(stream).0, MetadataStatus::Failed);
+    assert_eq!(viewer.metadata(StreamId(0)).0, MetadataStatus::Failed);
+    assert_eq!(viewer.metadata(metadata).0, MetadataStatus::Ok);
+    assert_eq!(viewer.next_index(stream).status, IndexStatus::Retry);
+    bystander.is_well();
+}
+
+#[test]
+fn a_viewer_that_lists_without_reading_costs_a_list_and_no_more() {
+    let (_lab, relay, mut bystander) = relay();
+    let _producers: Vec<_> = (0..50)
+        .map(|number| Producer::open(&relay, live_session(&format!("listed {number}"))))
+        .collect();
+    let before = relay.memory();
+    let viewer = Viewer::connect(relay.live);
+    let list = raw(CommandCode::ListSessions.code(), 0, &[]).repeat(1000);
+    let mut socket = viewer.socket();
+    socket.set_nonblocking(true).unwrap();
+    // Until its replies stand in the way of its questions.
+    while socket.write(&list).is_ok() {}
+    bystander.is_well();
+    assert!(
+        relay.memory() < before + (8 << 20),
+        "{} of {before}",
+        relay.memory()
+    );
+}

@@ -1,0 +1,384 @@
+//! What must hold of any bytes on a viewer's connections, before a relay made up in memory whose
+//! world moves on with every command. Used by the tests here and by the fuzz targets.
+#![allow(unreachable_pub, reason = "the fuzz targets use it too")]
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use viewer_proto::attention::AttentionReader;
+use viewer_proto::client::{Client, Head, Part};
+use viewer_proto::command::CommandHeader;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::metadata::MetadataStatus;
+use viewer_proto::packet::{GetPacket, PacketStatus};
+use viewer_proto::push::{Listener, Notification, welcome};
+use viewer_proto::server::{Change, Connection, Progress};
+use viewer_proto::session::{AttachSession, AttachStatus, Seek};
+use viewer_proto::version::{Connect, ConnectionKind};
+use viewer_proto::{Command, CommandCode, Minor};
+use wire::{Bits, Bytes, ClassId, Field, PacketIndex, SessionId, StreamId, Timestamp, ViewerId};
+
+use crate::fake::{Data, Fake, Letters, SESSION, World};
+
+/// Most that waits for more to come: a header and the longest command.
+const MOST_KEPT: usize = 16 + 24;
+
+/// Lets a relay hear these bytes, whole and in pieces of `cut` bytes, and checks that it keeps the
+/// rules and that the cuts make no difference. Gives how many commands were answered.
+pub fn converse(cut: u8, bytes: &[u8]) -> usize {
+    let mut whole = End::new();
+    whole.hear(bytes);
+    let mut pieces = End::new();
+    for piece in bytes.chunks(usize::from(cut).max(1)) {
+        pieces.hear(piece);
+    }
+    assert_eq!(whole.replies, pieces.replies, "the cuts make a difference");
+    assert_eq!(whole.failed, pieces.failed);
+    let world = Rc::clone(&whole.life.world);
+    let answered = whole.answered;
+    drop(whole);
+    assert_eq!(world.viewers.get(), 0, "who has gone is still attached");
+    answered
+}
+
+/// Lets a relay hear these bytes on the push connection of an attached viewer, in pieces of `cut`
+/// bytes, while its world moves on. Gives how many notifications there were.
+pub fn listen(cut: u8, bytes: &[u8]) -> usize {
+    let mut end = End::new();
+    end.hear(&attaching(15));
+    end.connection.listen(&Fake(Rc::clone(&end.life.world)));
+    let mut listener = Listener::default();
+    let mut said = BytesMut::new();
+    welcome(&mut said);
+    let mut heard = 0;
+    let mut reader = AttentionReader::default();
+    let mut last = BTreeMap::new();
+    for piece in bytes.chunks(usize::from(cut).max(1)) {
+        match reader.extend(piece) {
+            Ok(Some(attention)) => {
+                let relay = Fake(Rc::clone(&end.life.world));
+                end.connection.attend(attention, &relay);
+            }
+            Ok(None) => {}
+            Err(_) => break,
+        }
+        end.life.goes_on();
+        let changes: Vec<Change> = end.life.world.heard.borrow().iter().copied().collect();
+        for change in changes {
+            end.connection.changed(change);
+        }
+        // Little room, so that it has to be said in several turns.
+        end.connection.notify(60, &mut said);
+        for notification in listener.extend(&said) {
+            heard += 1;
+            if let Notification::Quiet(quiet) = notification.expect("a viewer understands it") {
+                let before = last.insert(quiet.stream, quiet.until);
+                assert!(before.is_none_or(|before| before < quiet.until));
+            }
+        }
+        said.clear();
+    }
+    heard
+}
+
+/// What goes on at the relay, whatever the viewer does: the same with every command.
+struct Life {
+    world: Rc<World>,
+    metadata: Rc<Letters>,
+    streams: Vec<Rc<Data>>,
+    moments: u64,
+}
+
+impl Life {
+    fn new() -> Self {
+        let world = Rc::new(World {
+            live: Cell::new(true),
+            ..World::default()
+        });
+        let metadata = world.metadata(b"/* CTF 1.8 */");
+        let streams = vec![world.stream()];
+        Self {
+            world,
+            metadata,
+            streams,
+            moments: 0,
+        }
+    }
+
+    fn goes_on(&mut self) {
+        self.moments += 1;
+        let now = self.moments * 10;
+        self.world.rotating.set(self.moments % 7 == 3);
+        let Some(last) = self.streams.last() else {
+            return;
+        };
+        match self.moments % 5 {
+            0 => self.metadata.bytes.borrow_mut().extend_from_slice(b" more"),
+            1 => last.packets.borrow_mut().push(packet(now)),
+            2 => last.beacon.set(Some(now + 10)),
+            3 if self.streams.len() < 4 => {
+                last.over.set(true);
+                let next = self.world.stream();
+                self.streams.push(next);
+            }
+            _ => {}
+        }
+        if self.moments == 90 {
+            self.world.gone.set(true);
+            self.streams.iter().for_each(|stream| stream.over.set(true));
+            self.metadata.over.set(true);
+        }
+    }
+}
+
+fn packet(begin: u64) -> PacketIndex {
+    PacketIndex {
+        packet_size: Bits(32768),
+        content_size: Bits(672),
+        begin: Timestamp(begin),
+        end: Timestamp(begin + 9),
+        events_discarded: 0,
+        class: ClassId(0),
+        instance: None,
+        packet_seq: None,
+    }
+}
+
+/// The relay's end, the viewer that would have asked all that, and what it has learnt.
+struct End {
+    life: Life,
+    connection: Connection<Fake>,
+    client: Client,
+    kept: Vec<u8>,
+    replies: Vec<u8>,
+    answered: usize,
+    failed: Option<String>,
+    known: BTreeSet<StreamId>,
+    time: BTreeMap<StreamId, Timestamp>,
+    over: BTreeSet<StreamId>,
+}
+
+impl End {
+    fn new() -> Self {
+        Self {
+            life: Life::new(),
+            connection: Connection::default(),
+            client: Client::new(Minor(15)),
+            kept: Vec::new(),
+            replies: Vec::new(),
+            answered: 0,
+            failed: None,
+            known: BTreeSet::new(),
+            time: BTreeMap::new(),
+            over: BTreeSet::new(),
+        }
+    }
+
+    fn hear(&mut self, piece: &[u8]) {
+        self.kept.extend_from_slice(piece);
+        let kept = std::mem::take(&mut self.kept);
+        let mut input = &kept[..];
+        while self.failed.is_none() && self.command(&mut input) {}
+        self.kept = input.to_vec();
+    }
+
+    /// One command, or what is ignored behind one. Gives whether there may be more.
+    fn command(&mut self, input: &mut &[u8]) -> bool {
+        let before = *input;
+        let asked = if self.connection.in_command(&[]) {
+            None
+        } else {
+            command(before)
+        };
+        let relay = Fake(Rc::clone(&self.life.world));
+        let mut reply = BytesMut::new();
+        let progress = self.connection.advance(input, &relay, &mut reply);
+        match progress {
+            Ok(Progress::NeedsMore) => {
+                assert!(reply.is_empty() && input.len() == before.len());
+                assert!(input.len() < MOST_KEPT, "{} bytes are kept", input.len());
+                return false;
+            }
+            Err(error) => {
+                self.failed = Some(error.to_string());
+                let unknown = 11u32.to_be_bytes();
+                assert!(reply.is_empty() || reply == unknown[..]);
+                self.replies.extend_from_slice(&reply);
+                return false;
+            }
+            Ok(Progress::Push(_)) => {
+                assert_eq!(self.answered, 0, "a command connection is none for push");
+                self.failed = Some("a push connection".to_owned());
+                return false;
+            }
+            Ok(Progress::Packet((_, len))) => reply.extend_from_slice(&body(len)),
+            Ok(Progress::Advanced) => {}
+        }
+        assert!(input.len() < before.len(), "nothing was taken");
+        let Some(asked) = asked else {
+            assert!(reply.is_empty(), "an answer in the middle of a command");
+            return true;
+        };
+        // The records of a list come one by one, and take nothing.
+        let fields = self.expected_parts(&asked, &reply);
+        for _ in 0..fields {
+            let left = input.len();
+            let next = self.connection.advance(input, &relay, &mut reply);
+            assert!(matches!(next, Ok(Progress::Advanced)) && input.len() == left);
+        }
+        self.check(&asked, &reply);
+        self.replies.extend_from_slice(&reply);
+        self.answered += 1;
+        self.life.goes_on();
+        true
+    }
+
+    /// Records that are to follow what has come of a reply.
+    fn expected_parts(&self, asked: &Command, reply: &[u8]) -> u32 {
+        let word = |at: usize| {
+            reply
+                .get(at..)
+                .map_or(0, |mut from| u32::read(&mut from).unwrap_or(0))
+        };
+        match asked.code() {
+            CommandCode::ListSessions => word(0),
+            CommandCode::AttachSession | CommandCode::GetNewStreams if word(0) == 1 => word(4),
+            _ => 0,
+        }
+    }
+
+    fn check(&mut self, asked: &Command, reply: &[u8]) {
+        if let Command::Connect(hello) = asked {
+            self.client = Client::new(Minor(hello.minor));
+        }
+        let mut sent = Vec::new();
+        self.client
+            .send(asked, &mut sent)
+            .expect("replies are whole");
+        let mut input = reply;
+        loop {
+            let part = self
+                .client
+                .receive(&mut input)
+                .expect("a viewer understands it");
+            match part.expect("the reply is whole") {
+                Part::Done => break,
+                Part::Head(head) => self.head(asked, &head),
+                Part::Stream(stream) => {
+                    assert!(self.known.insert(stream.stream), "announced twice");
+                }
+                Part::Session(_) | Part::Bytes(_) => {}
+            }
+        }
+        assert!(input.is_empty(), "more than a reply");
+        if let Command::DetachSession(_) = asked
+            && self.connection.attached().next().is_none()
+        {
+            self.known.clear();
+            self.time.clear();
+            self.over.clear();
+        }
+    }
+
+    fn head(&mut self, asked: &Command, head: &Head) {
+        match (asked, head) {
+            (Command::GetNextIndex(stream), Head::Index(index)) => {
+                let fine = !matches!(index.status, IndexStatus::Failed);
+                assert!(!fine || self.known.contains(stream), "it is not attached");
+                let time = match index.status {
+                    IndexStatus::Ready => index.packet.begin,
+                    IndexStatus::Inactive => index.packet.end,
+                    IndexStatus::HungUp => {
+                        self.over.insert(*stream);
+                        return;
+                    }
+                    _ => return,
+                };
+                assert!(!self.over.contains(stream), "more behind the end");
+                let before = self.time.insert(*stream, time);
+                assert!(before.is_none_or(|before| before <= time), "time goes back");
+            }
+            (Command::GetPacket(ask), Head::Packet(head)) => {
+                let good = head.status == PacketStatus::Ok;
+                assert!(
+                    !good || self.known.contains(&ask.stream),
+                    "it is not attached"
+                );
+                assert_eq!(head.len, if good { ask.len } else { 0 });
+                assert!(
+                    !good || head.len > 0,
+                    "viewers do not survive an empty packet"
+                );
+            }
+            (Command::GetMetadata(stream), Head::Metadata(head)) => {
+                let good = head.status == MetadataStatus::Ok;
+                assert!(!good || self.known.contains(stream), "it is not attached");
+                assert_eq!(good, head.len > 0, "viewers do not survive empty metadata");
+            }
+            (Command::AttachSession(attach), Head::Attached(attached)) => {
+                let good = attached.status == AttachStatus::Ok;
+                assert!(!good || Seek::from_code(attach.seek).is_ok());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Bytes of a packet, few of them: how many were asked for is up to the peer.
+fn body(len: u32) -> Vec<u8> {
+    assert!(u64::from(len) <= 4096 * 100, "more than there is");
+    vec![0xaa; len as usize]
+}
+
+/// The command that these bytes begin with, if it is whole and one that there is.
+fn command(mut bytes: &[u8]) -> Option<Command> {
+    let header = CommandHeader::read(&mut bytes).ok()?;
+    let code = CommandCode::from_code(header.code).ok()?;
+    Command::decode(code, bytes.get(..code.size())?).ok()
+}
+
+fn attaching(minor: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for command in [
+        Command::Connect(Connect {
+            viewer: Some(ViewerId(0)),
+            major: 2,
+            minor,
+            kind: ConnectionKind::Command.code(),
+        }),
+        Command::CreateViewerSession,
+        Command::ListSessions,
+        Command::AttachSession(AttachSession {
+            session: SESSION,
+            offset: 0,
+            seek: Seek::Beginning.code(),
+        }),
+    ] {
+        command.encode(&mut bytes);
+    }
+    bytes
+}
+
+/// A viewer that reads everything until the end, and asks for some of what it may not have.
+pub fn conversation(minor: u32) -> Vec<u8> {
+    let mut bytes = attaching(minor);
+    for round in 0..8 {
+        Command::GetNewStreams(SESSION).encode(&mut bytes);
+        Command::GetMetadata(StreamId(1)).encode(&mut bytes);
+        for stream in [2, 3, 4, round].map(StreamId) {
+            Command::GetNextIndex(stream).encode(&mut bytes);
+            let (offset, len) = (Bytes(4096 * round), 4096);
+            Command::GetPacket(GetPacket {
+                stream,
+                offset,
+                len,
+            })
+            .encode(&mut bytes);
+        }
+    }
+    Command::DetachSession(SESSION).encode(&mut bytes);
+    Command::DetachSession(SessionId(9)).encode(&mut bytes);
+    bytes
+}
