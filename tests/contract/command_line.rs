@@ -95,7 +95,7 @@ fn abbreviations_repetitions_and_operands_are_taken_as_by_getopt() {
             "another",
         ],
     );
-    assert!(relay.has_logged(&["listening", "by=session"]));
+    relay.wait_for_log(&["listening", "by=session"]);
     let link = format!("/proc/{}/cwd", relay.id());
     assert_eq!(
         std::fs::read_link(link).unwrap(),

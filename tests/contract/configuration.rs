@@ -25,12 +25,12 @@ fn the_later_file_counts_and_the_command_line_most() {
     let config = format!("--config={}", named.display());
     // Which is given an output and ports.
     let relay = Relay::start_with(&lab, &[&config]);
-    assert!(relay.has_logged(&["listening", "by=session", "pool=300"]));
-    assert!(relay.has_logged(&["WARN", "named.conf:4", "nonsense"]));
+    relay.wait_for_log(&["listening", "by=session", "pool=300"]);
+    relay.wait_for_log(&["WARN", "named.conf:4", "nonsense"]);
     assert!(relay.output.starts_with(lab.path()));
     drop(relay);
     let relay = Relay::start_with(&lab, &["--group-output-by-host"]);
-    assert!(relay.has_logged(&["listening", "by=host", "pool=200"]));
+    relay.wait_for_log(&["listening", "by=host", "pool=200"]);
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
     let mut command = lab.traced_command(&copy);
     command.args(["-w", "/etc"]);
     let relay = Relay::start_as(&lab, command);
-    assert!(relay.has_logged(&["Working directory \"/etc\" is not writable"]));
+    relay.wait_for_log(&["Working directory \"/etc\" is not writable"]);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says
     socket.write_all(&[0; 10]).unwrap();
     assert!(is_at_end(&mut socket));
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    assert!(relay.has_logged(&["0.3 seconds"]));
+    relay.wait_for_log(&["0.3 seconds"]);
 }
 
 #[test]
@@ -110,6 +110,6 @@ fn variables_that_make_no_sense_are_told_and_not_heeded() {
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE", "1")
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME", "soon");
     let relay = Relay::start_as(&lab, command);
-    assert!(relay.has_logged(&["WARN", "LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME"]));
+    relay.wait_for_log(&["WARN", "LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME"]);
     assert!(TcpStream::connect(relay.control).is_ok());
 }

@@ -477,9 +477,7 @@ fn more_connections_than_descriptors_do_not_end_the_relay() {
     let relay = Relay::start_limited(&lab, 64);
     let mut bystander = Bystander::of(&relay);
     let mut sockets: Vec<TcpStream> = (0..200).map(|_| connect(relay.control)).collect();
-    wait_until("descriptors run out", || {
-        relay.has_logged(&["connection not accepted"])
-    });
+    relay.wait_for_log(&["connection not accepted"]);
     bystander.is_well();
     sockets.clear();
     drop(Producer::open(&relay, session("afterwards")));

@@ -97,7 +97,7 @@ fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
     recording.put_packets(&packets, is_first_question);
     let (_lab, second) = again("a missing packet");
     recording.replay(&second);
-    assert!(second.has_logged(&["packets lost", &format!("first={lost} last={lost} count=1")]));
+    second.wait_for_log(&["packets lost", &format!("first={lost} last={lost} count=1")]);
     let ended = Babeltrace::Two.read(&second.output);
     let told = ended
         .stderr

@@ -143,9 +143,7 @@ fn the_producer_waits_until_there_is_space_and_nothing_is_lost() {
     producer.settle(stream, 199);
     assert_eq!(check(&relay.output, "chan_0"), 200);
     wait_until("it goes on", || watch.get("/readyz").0 == 200);
-    wait_until("that is said", || {
-        relay.has_logged(&["there is space again", "host/waits"])
-    });
+    relay.wait_for_log(&["there is space again", "host/waits"]);
     let said = relay.log();
     let said: Vec<_> = said
         .iter()
@@ -269,9 +267,7 @@ fn metadata_waits_too_and_is_whole_or_absent() {
             producer
         }
     });
-    wait_until("it waits", || {
-        relay.has_logged(&["no space: the producer waits"])
-    });
+    relay.wait_for_log(&["no space: the producer waits"]);
     disk.make_room();
     let _producer = sending.join().unwrap();
     let written = files(&relay.output, "/metadata")
@@ -305,15 +301,13 @@ fn who_is_told_to_close_ends_the_session_and_others_go_on() {
     wait_until("the session has failed", || {
         watch.json("/sessions")[0]["state"] == "failed"
     });
-    wait_until("that is said", || {
-        relay.has_logged(&[
-            "session aborted",
-            "host/closed",
-            "chan_0",
-            "at byte",
-            "No space left",
-        ])
-    });
+    relay.wait_for_log(&[
+        "session aborted",
+        "host/closed",
+        "chan_0",
+        "at byte",
+        "No space left",
+    ]);
     assert!(watch.number("relayd_write_errors_total{kind=\"full\"}") > 0);
     let data = files(&relay.output, "/chan_0")
         .into_values()

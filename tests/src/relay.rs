@@ -1,8 +1,10 @@
 //! Relays: ours as it is installed, and the one of LTTng beside it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::lab::Lab;
 use crate::process::{Ended, Process};
@@ -158,6 +160,15 @@ impl Relay {
             .any(|line| parts.iter().all(|part| line.contains(part)))
     }
 
+    /// Waits for such a line: what is logged comes by a pipe, and may be read later than what was done
+    /// after it is seen.
+    ///
+    /// # Panics
+    /// If there is none in time.
+    pub fn wait_for_log(&self, parts: &[&str]) {
+        wait_until(&format!("{parts:?} is logged"), || self.has_logged(parts));
+    }
+
     /// Its number as a process.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -215,12 +226,27 @@ fn listening(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-/// Where nobody listens.
+/// Ports that the system gives to nobody who does not ask for them: of those that it does give, one
+/// that is free now may be some connection's a moment later.
+const PORTS: Range<u32> = 12_000..32_000;
+
+/// Where nobody listens, and nobody else in this process is told to.
 ///
 /// # Panics
-/// If the system has no ports left.
+/// If there are no ports left.
 #[must_use]
 pub fn free_addresses() -> [SocketAddr; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Tests that run beside these begin elsewhere.
+    let first = std::process::id().wrapping_mul(1009);
+    let ports = PORTS.len() as u32;
+    [(); 3].map(|()| {
+        let free = (0..ports).find_map(|_| {
+            let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+            let port = u16::try_from(PORTS.start + number % ports).ok()?;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+            listener.local_addr().ok()
+        });
+        free.expect("there are free ports")
+    })
 }
