@@ -20,11 +20,6 @@ pub const MOST_METADATA_STREAMS: usize = 4096;
 /// of the largest kernel traces is some megabytes.
 pub const MOST_METADATA_BYTES: u64 = 256 << 20;
 
-/// How far the numbers of two streams that follow each other may be apart. A data connection says
-/// whose it is by nothing but the number of a stream, so that nobody is to guess one; there are
-/// numbers for some billion streams.
-pub const STREAM_NUMBERS_APART: u32 = u32::MAX;
-
 /// Longest packet. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
 pub const MOST_PACKET_BYTES: u64 = 1 << 30;
 

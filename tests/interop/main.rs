@@ -1,5 +1,6 @@
 //! With real LTTng on one side and real Babeltrace on the other.
 
+mod captures;
 mod consumer_ctf_traces;
 mod consumer_replay;
 mod consumer_tldrs;

@@ -21,7 +21,6 @@ pub mod producer;
 pub mod push;
 pub mod recording;
 pub mod relay;
-pub mod renumber;
 pub mod replay;
 pub mod tap;
 pub mod test_live;

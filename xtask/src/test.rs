@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         &documentation,
         &[("RUSTDOCFLAGS", "--deny=warnings")],
     )?;
-    cargo("all tests", &["test", "--workspace"], &[])?;
+    cargo("all tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
     if options.long {
         let cases = [("PROPTEST_CASES", LONG_CASES)];
         cargo(

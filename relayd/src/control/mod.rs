@@ -8,6 +8,7 @@ mod chunks;
 mod session;
 mod streams;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,17 +30,19 @@ use session::OpenSession;
 #[derive(Debug)]
 pub struct Producer {
     registry: Arc<Registry>,
+    address: IpAddr,
     session: Option<OpenSession>,
     /// The streams of the indexes that have come since it was settled.
     unsettled: Vec<Arc<DataStream>>,
 }
 
 impl Producer {
-    /// One that has not opened a session.
+    /// One that has not opened a session, at this address.
     #[must_use]
-    pub fn new(registry: Arc<Registry>) -> Self {
+    pub fn new(registry: Arc<Registry>, address: IpAddr) -> Self {
         Self {
             registry,
+            address,
             session: None,
             unsettled: Vec::new(),
         }
@@ -103,7 +106,7 @@ impl Relay for Producer {
         minor: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        let (open, created) = session::create(&self.registry, minor, &session)?;
+        let (open, created) = session::create(&self.registry, self.address, minor, &session)?;
         self.session = Some(open);
         Ok(created)
     }

@@ -1,5 +1,6 @@
 //! Opening a session.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -47,6 +48,7 @@ pub(super) fn none() -> Refusal {
 
 pub(super) fn create(
     registry: &Arc<Registry>,
+    producer: IpAddr,
     minor: Minor,
     request: &CreateSession,
 ) -> Result<(OpenSession, SessionCreated), Refusal> {
@@ -90,6 +92,7 @@ pub(super) fn create(
         live_timer: request.live_timer,
         trace_format: request.trace_format,
         directory: directory.clone(),
+        producer,
     };
     let session = Arc::new(Session::new(identity, shared));
     registry

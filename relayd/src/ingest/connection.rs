@@ -2,6 +2,7 @@
 //! they are for.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use relay_proto::{DataEvent, DataHeader};
@@ -20,6 +21,8 @@ use crate::registry::session::Session;
 pub struct DataConnection {
     id: ConnectionId,
     registry: Arc<Registry>,
+    /// Where it comes from.
+    address: IpAddr,
     session: Option<Arc<Session>>,
     /// The streams that it has carried, so that they need not be looked up for every packet.
     streams: HashMap<StreamId, Arc<DataStream>>,
@@ -43,12 +46,13 @@ enum Packet {
 }
 
 impl DataConnection {
-    /// A connection on which nothing has come.
+    /// A connection from this address on which nothing has come.
     #[must_use]
-    pub fn new(registry: Arc<Registry>) -> Self {
+    pub fn new(registry: Arc<Registry>, address: IpAddr) -> Self {
         Self {
             id: registry.next_connection(),
             registry,
+            address,
             session: None,
             streams: HashMap::new(),
             at: Bytes(0),
@@ -260,8 +264,10 @@ impl DataConnection {
             .ok_or(IngestError::UnknownStream(id))?;
         match &self.session {
             None => {
+                if !session.data_begun(self.address) {
+                    return Err(IngestError::Stranger(id));
+                }
                 debug!(%session, "data connection begins");
-                session.data_begun();
                 self.session = Some(session);
             }
             Some(own) if Arc::ptr_eq(own, &session) => {}

@@ -16,6 +16,11 @@ pub enum IngestError {
     /// A data connection is for the streams of one session.
     #[error("{0} belongs to another session than the packets before")]
     OtherSession(StreamId),
+    /// It comes from elsewhere than its session's other connections.
+    #[error(
+        "packets of {0} come from neither where its session nor where its first ones came from"
+    )]
+    Stranger(StreamId),
     /// Too long for any reader.
     #[error("{stream}: {seq} has {size} bytes, {MOST_PACKET_BYTES} are allowed")]
     TooLong {

@@ -49,7 +49,7 @@ pub(super) async fn serve(
     patience: Patience,
     stop: CancellationToken,
 ) {
-    let mut producer = Producer::new(registry);
+    let mut producer = Producer::new(registry, peer.ip().to_canonical());
     let at_home = |session| homes.add(session, place);
     let served = converse(&mut socket, peer, &mut producer, at_home, patience, &stop).await;
     if let Some(session) = producer.session() {

@@ -73,7 +73,7 @@ pub(super) async fn serve(
     let mut flow = Flow {
         peer,
         socket: Socket::Watched(socket),
-        connection: Some(DataConnection::new(registry)),
+        connection: Some(DataConnection::new(registry, peer.ip().to_canonical())),
         decoder: DataDecoder::default(),
         begun: Vec::new(),
         pace: Pace::default(),

@@ -22,7 +22,6 @@ use std::time::Instant;
 
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
-use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
@@ -30,7 +29,7 @@ use wire::{SessionId, StreamId, TraceId};
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{LINGER, MOST_STREAMS_IN_ALL, STREAM_NUMBERS_APART};
+use crate::limits::{LINGER, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
@@ -130,15 +129,10 @@ impl Registry {
         SessionId(next(&self.next.session))
     }
 
-    /// A number for a new stream: above all before it, and not to be guessed.
+    /// A number for a new stream.
     #[must_use]
     pub fn next_stream(&self) -> StreamId {
-        let mut random = [0; 4];
-        // The system's source does not fail once it is there.
-        let _ = getrandom(&mut random, GetRandomFlags::empty());
-        let apart = u32::from_le_bytes(random) % STREAM_NUMBERS_APART + 1;
-        let before = self.next.stream.fetch_add(apart.into(), Ordering::Relaxed);
-        StreamId(before + u64::from(apart))
+        StreamId(next(&self.next.stream))
     }
 
     /// A number for a new trace.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,6 +36,8 @@ pub struct Identity {
     pub trace_format: TraceFormat,
     /// Where it is written, below the relay's output. None if each stream says so itself.
     pub directory: Option<TracePath>,
+    /// Where its control connection comes from.
+    pub producer: IpAddr,
 }
 
 /// One producer's session.
@@ -62,6 +65,8 @@ struct Streams {
     /// Streams that viewers have not been told of.
     unannounced: Vec<Unannounced>,
     data_connections: usize,
+    /// Where the first data connection came from.
+    data_from: Option<IpAddr>,
     /// What those have left that are no longer open.
     past: Totals,
 }
@@ -498,9 +503,16 @@ impl Session {
 
     // Connections, and the end.
 
-    /// A data connection carries packets of this session.
-    pub fn data_begun(&self) {
-        self.streams.lock().data_connections += 1;
+    /// A data connection from this address is to carry packets of this session. Gives whether it may:
+    /// numbers of streams are easily guessed. So it has to come from where the control connection
+    /// does, or, since hosts may have several addresses, from where the first one did.
+    #[must_use]
+    pub fn data_begun(&self, from: IpAddr) -> bool {
+        let mut streams = self.streams.lock();
+        let first = *streams.data_from.get_or_insert(from);
+        let may = from == first || from == self.identity.producer;
+        streams.data_connections += usize::from(may);
+        may
     }
 
     /// Whether there is such a connection.

@@ -1,0 +1,53 @@
+//! Recorded traffic that lies beside the project, if it does: `../shared/captures`, or where `CAPTURES`
+//! says. What real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tests::lab::Lab;
+use tests::relay::Relay;
+use tests::tap::Recording;
+use tests::tree::{Node, tree};
+
+/// The recordings, if they are there.
+fn captures() -> Vec<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures");
+    let directory = std::env::var_os("CAPTURES").map_or(beside, PathBuf::from);
+    let Ok(entries) = fs::read_dir(&directory) else {
+        println!("{} is not there: nothing to say again", directory.display());
+        return Vec::new();
+    };
+    let mut captures: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    captures.retain(|path| path.join("control.c2s").is_file());
+    captures.sort();
+    captures
+}
+
+/// Names and contents: permissions are not kept in recordings.
+fn contents(directory: &Path) -> Vec<(String, Option<Vec<u8>>)> {
+    let content = |(name, node): (String, Node)| (name, node.contents);
+    tree(directory).into_iter().map(content).collect()
+}
+
+#[test]
+fn every_recording_gets_the_same_answers_and_leaves_the_same_tree() {
+    for capture in captures() {
+        let name = capture.file_name().unwrap().to_string_lossy();
+        println!("{name}");
+        let lab = Lab::new();
+        let mut command = lab.command(tests::built::relayd());
+        command.env("TZ", "UTC");
+        let relay = Relay::start_as(&lab, command);
+        Recording::load(&capture).replay(&relay);
+        let (want, got) = (contents(&capture.join("output")), contents(&relay.output));
+        let names = |tree: &[(String, _)]| {
+            tree.iter()
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&got), names(&want), "{name}");
+        for ((path, want), (_, got)) in want.iter().zip(&got) {
+            assert!(want == got, "{name}: {path} differs");
+        }
+    }
+}
