@@ -11,13 +11,17 @@ use crate::packages;
 /// How much is run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Also what takes long: many more cases of every property, every whole-program test ten times
+    /// Also what takes long: many more cases of every property, every whole-program test ten times, half
+    /// an hour at full load
     #[arg(long)]
     long: bool,
 }
 
 /// How often whole programs are tested in a long run.
 const LONG_ROUNDS: usize = 10;
+
+/// How long the relay is kept at full load in a long run.
+const LONG_SOAK: &str = "1800";
 
 /// Cases of every property in a long run.
 const LONG_CASES: &str = "20000";
@@ -53,6 +57,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             let name = format!("whole programs, round {round} of {LONG_ROUNDS}");
             cargo(&name, &["test", "--package=tests"], &[])?;
         }
+        let soak = [
+            "test",
+            "--package=tests",
+            "--test=soak",
+            "--",
+            "--nocapture",
+        ];
+        cargo("full load", &soak, &[("SOAK_SECONDS", LONG_SOAK)])?;
     }
     eprintln!(
         "xtask: everything passed in {} s",

@@ -109,11 +109,11 @@ impl Follower {
         })
     }
 
-    /// Whether there was a beacon at the end when it was last looked at: as long as there is, the relay
-    /// may have put the stream's files aside, and let go of their locks, to go on later.
+    /// Whether there was a beacon at the end when it was last looked at, or nothing yet: as long as that
+    /// is so, the relay may have put the stream's files aside, and let go of their locks, to go on later.
     #[must_use]
     pub fn ends_in_beacon(&self) -> bool {
-        self.ends_in_beacon
+        self.ends_in_beacon || self.checker.is_none()
     }
 
     /// Reads behind the last entry. `None` if the writer is at it.
@@ -256,6 +256,9 @@ fn is_locked(path: &Path) -> io::Result<bool> {
 fn ends_in_beacon(index: &File) -> io::Result<bool> {
     let mut tail = [0; Beacon::SIZE];
     let length = index.metadata()?.len();
+    if length < IndexHeader::SIZE as u64 {
+        return Ok(true);
+    }
     let Some(at) = length.checked_sub(tail.len() as u64) else {
         return Ok(false);
     };
@@ -300,6 +303,7 @@ mod tests {
         let mut growing = Growing::new();
         let mut follower = Follower::open(&growing.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), News::None);
+        assert!(follower.ends_in_beacon());
         let header = IndexFormat::V1_1.header_bytes();
         growing.file.write_all(&header[..9]).unwrap();
         assert_eq!(follower.poll().unwrap(), News::None);
@@ -401,6 +405,8 @@ mod tests {
         metadata.lock().unwrap();
         assert!(is_being_written(&data).unwrap());
         let mut bytes = file(IndexFormat::V1_1, &[entry(0)]);
+        std::fs::write(&index, []).unwrap();
+        assert!(is_being_written(&data).unwrap());
         std::fs::write(&index, &bytes).unwrap();
         assert!(!is_being_written(&data).unwrap());
         bytes.extend(Beacon::new(Timestamp(0)).to_bytes());

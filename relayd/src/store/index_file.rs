@@ -32,18 +32,21 @@ pub struct IndexFile {
 }
 
 impl IndexFile {
-    /// Begins an empty file.
+    /// Begins an empty file, with a beacon that promises nothing: nobody sees it without the one before
+    /// there is an entry, since that would be the end of a stream whose tracefile is put aside.
     ///
     /// # Errors
     /// As the system says.
     pub fn begin(file: Arc<PooledFile>, format: IndexFormat) -> io::Result<Self> {
-        file.write_all_at(&format.header_bytes(), 0)?;
+        let mut bytes = format.header_bytes().to_vec();
+        bytes.extend(Beacon::new(NO_PROMISE).to_bytes());
+        file.write_all_at(&bytes, 0)?;
         Ok(Self {
             claim: file.pool().claim(&file)?,
             file: Some(file),
             format,
             entries: 0,
-            has_beacon: false,
+            has_beacon: true,
             is_held_up: false,
         })
     }
