@@ -42,7 +42,7 @@ fn nothing_is_lost_and_nothing_grows() {
     let sessions = Sessions::new();
     let until = Instant::now() + Duration::from_secs(seconds());
     let mut samples = Vec::new();
-    let seen = std::thread::scope(|threads| {
+    let (seen, shown) = std::thread::scope(|threads| {
         let (relay, sessions) = (&relay, &sessions);
         let spawn_producer =
             |number| threads.spawn(move || sessions::produce(relay, sessions, number, until));
@@ -66,8 +66,9 @@ fn nothing_is_lost_and_nothing_grows() {
             .map(|viewer| viewer.join().expect("a viewer failed"))
             .sum();
         println!("{seen}; {shown} packets shown to viewers");
-        seen
+        (seen, shown)
     });
+    assert!(shown > 0);
     assert!(seen.ended > 0 && seen.killed > 0, "{seen}");
     // Sessions that broke off linger for some seconds.
     wait_until("everything is let go of", || relay.open_files() <= before);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tests::relay::Relay;
 use tests::viewer::{Viewer, by_channel};
+use viewer_proto::Command;
 use viewer_proto::index::{IndexStatus, NEW_METADATA};
 use viewer_proto::session::{AttachStatus, Seek};
 use wire::{SessionId, StreamId};
@@ -24,6 +25,7 @@ pub fn watch(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) ->
     let mut shown = 0;
     while Instant::now() < until {
         let mut viewer = Viewer::connect(relay.live);
+        viewer.ask(&Command::CreateViewerSession);
         let listed = viewer.sessions();
         let Some(session) = rng.choice(&listed) else {
             continue;

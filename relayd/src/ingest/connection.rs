@@ -158,7 +158,16 @@ impl DataConnection {
     /// It has failed: so has its session.
     pub fn fail(mut self, why: &At) {
         let session = self.session.as_ref().map(|session| session.to_string());
-        error!(session, error = %why, "data connection closed, session aborted");
+        if self
+            .session
+            .as_ref()
+            .is_none_or(|session| session.is_over())
+        {
+            // Nobody's, or of a producer that died in the middle of a packet.
+            warn!(session, error = %why, "data connection closed");
+        } else {
+            error!(session, error = %why, "data connection closed, session aborted");
+        }
         self.leave(|session| {
             session.fail();
             session.data_ended();
