@@ -79,10 +79,7 @@ fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
     assert_eq!(cwd, here);
     // Root may write everywhere.
     let lab = Lab::new();
-    let copy = lab.path().join("lttng-relayd");
-    fs::copy(built::relayd(), &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = lab.traced_command(&copy);
+    let mut command = lab.traced_command(lab.copy(built::relayd(), "lttng-relayd"));
     command.args(["-w", "/etc"]);
     let relay = Relay::start_as(&lab, command);
     relay.wait_for_log(&["Working directory \"/etc\" is not writable"]);

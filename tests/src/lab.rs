@@ -1,7 +1,7 @@
 //! A place of its own for everything that a test starts.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,6 +47,27 @@ impl Lab {
     #[must_use]
     pub fn keep(self) -> PathBuf {
         self.directory.keep()
+    }
+
+    /// A copy of a program, under this name, that LTTng's user may run. Another process makes it: what this
+    /// one has open to be written, a child that is just being started for another test has open, too,
+    /// and then it cannot be run.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn copy(&self, program: &Path, name: &str) -> PathBuf {
+        let copy = self.path().join(name);
+        if !copy.exists() {
+            let copied = Command::new("cp").arg(program).arg(&copy).status();
+            assert!(
+                copied.is_ok_and(|status| status.success()),
+                "{}",
+                copy.display()
+            );
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        copy
     }
 
     /// A directory in it for traces.

@@ -75,13 +75,8 @@ impl Puppet {
     }
 }
 
-/// A copy in the lab, where LTTng's user may run it.
 fn program_in(lab: &Lab) -> PathBuf {
-    let copy = lab.path().join("tracee");
-    if !copy.exists() {
-        std::fs::copy(program(), &copy).unwrap();
-    }
-    copy
+    lab.copy(program(), "tracee")
 }
 
 /// The program.
