@@ -231,10 +231,10 @@ impl Session {
         &self.recording
     }
 
-    /// Whether both are written to one directory, or one below the other's, and are not of one
-    /// recording.
+    /// Whether the other one is being written to the directory of this one, or above or below it, and
+    /// they are not of one recording.
     #[must_use]
-    pub fn is_in_the_way_of(&self, other: &Self) -> bool {
+    pub fn is_hindered_by(&self, other: &Self) -> bool {
         let (Some(own), Some(theirs)) = (&self.identity.directory, &other.identity.directory)
         else {
             return false;
@@ -242,6 +242,7 @@ impl Session {
         let (own, theirs): (&Path, &Path) = (own.as_ref(), theirs.as_ref());
         (own.starts_with(theirs) || theirs.starts_with(own))
             && !Arc::ptr_eq(&self.recording, &other.recording)
+            && other.recording.is_written()
     }
 
     /// Viewers attached to it.
