@@ -3,12 +3,14 @@
 //!
 //! Read in this order: [`session`] (one producer's recording), [`recording`] (what the sessions of
 //! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`news`] (who is to hear that any of this has changed), [`tally`] and
-//! [`audience`] (what is counted of streams and of those who watch them).
+//! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
+//! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
+//! streams and of those who watch them).
 
 pub mod announced;
 pub mod audience;
 pub mod news;
+pub mod promises;
 pub mod published;
 pub mod recording;
 pub mod session;
@@ -279,11 +281,12 @@ impl Registry {
         }
     }
 
-    /// To be called every now and then: writes beacons, closes files that nothing is written to, ends sessions that have waited for long
-    /// enough.
+    /// To be called every [`TICK`](crate::limits::TICK): writes beacons, closes files that nothing is
+    /// written to, ends sessions that have waited for long enough.
     pub fn tick(&self, now: Instant) {
         for session in self.sessions() {
             session.write_beacons();
+            session.lose_patience();
         }
         self.settings.pool.close_idle(now);
         let mut ended = Vec::new();
