@@ -99,7 +99,7 @@ fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says
     socket.write_all(&[0; 10]).unwrap();
     assert!(is_at_end(&mut socket));
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    assert!(relay.has_logged(&["0.3 seconds"]));
+    wait_until("it is logged", || relay.has_logged(&["0.3 seconds"]));
 }
 
 #[test]

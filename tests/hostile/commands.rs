@@ -12,6 +12,7 @@ use relay_proto::stream::{CloseStream, QuiescentControl};
 use relay_proto::{Command, CommandCode, Minor, Reply};
 use tests::producer::{CREATED, Producer, connect, index, packet, stream};
 use tests::tree::tree;
+use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, StreamId, Text};
 
 use super::{OK, last_words, raw, relay, session};
@@ -405,6 +406,8 @@ fn more_metadata_than_any_viewer_takes_is_refused() {
         producer.send_metadata(metadata, b"/* CTF 1.8 */", second);
         assert!(producer.is_hung_up(), "{first} {second}");
     }
-    assert!(relay.has_logged(&["the metadata of", "would be longer"]));
+    wait_until("it is logged", || {
+        relay.has_logged(&["the metadata of", "would be longer"])
+    });
     bystander.is_well();
 }
