@@ -37,10 +37,10 @@ pub trait Relay {
     /// Whether recordings may be cleared.
     fn clear_allowed(&self) -> bool;
 
-    /// Opens the connection's session; called until it succeeds once.
+    /// Opens the connection's session; called once.
     ///
     /// # Errors
-    /// If the session may not be opened. The connection goes on.
+    /// If the session may not be opened. Ends the connection.
     fn create_session(
         &mut self,
         minor: Minor,

@@ -127,24 +127,17 @@ impl Connection {
         let ignored = (announced - payload.len()) as u64;
         let minor = self.minor.unwrap_or(Minor(0));
         let decoded = Command::decode(command, minor, payload).map_err(|source| {
-            if command == CommandCode::AddStream {
-                refused_stream(ReturnCode::UNKNOWN).encode(minor, replies);
+            match command {
+                CommandCode::AddStream => {
+                    refused_stream(ReturnCode::UNKNOWN).encode(minor, replies);
+                }
+                CommandCode::CreateSession => {
+                    refused_session(ReturnCode::FATAL).encode(minor, replies);
+                }
+                _ => {}
             }
             ControlError::Malformed { command, source }
-        });
-        let decoded = match decoded {
-            // A session may be asked for again with a better name.
-            Err(ControlError::Malformed {
-                command: CommandCode::CreateSession,
-                source,
-            }) => {
-                self.skip(ignored);
-                refused_session(ReturnCode::FATAL).encode(minor, replies);
-                let refusal = Refusal::new(ReturnCode::FATAL, source);
-                return Ok(Progress::Refused(command, refusal));
-            }
-            decoded => decoded?,
-        };
+        })?;
         if let Command::SendMetadata(metadata) = decoded {
             return self.metadata(metadata, ignored, relay);
         }
@@ -267,7 +260,9 @@ impl Connection {
                         path: Some(created.path),
                     })
                 }
-                Err(refusal) => Err((refused_session(refusal.code), refusal, GoesOn::Yes)),
+                // LTTng up to 2.13 waits for a byte more before it reads that it was refused: if the
+                // connection went on, for ever, and with it everybody who asks the session daemon.
+                Err(refusal) => Err((refused_session(refusal.code), refusal, GoesOn::No)),
             },
             Command::AddStream(stream) => match relay.add_stream(stream) {
                 Ok(stream) => Ok(Reply::StreamAdded(StreamAdded {

@@ -407,7 +407,7 @@ fn nothing_but_a_session_may_be_asked_before_there_is_one() {
             CommandCode::StartData,
         ];
         assert_eq!(
-            outcome.is_ok(),
+            !matches!(outcome, Err(ControlError::OutOfPlace { .. })),
             allowed.contains(code),
             "{code:?}: {outcome:?}"
         );
@@ -416,12 +416,8 @@ fn nothing_but_a_session_may_be_asked_before_there_is_one() {
 }
 
 #[test]
-fn a_refused_session_or_stream_leaves_the_connection_open() {
-    let mut pair = Pair::greeted(15);
-    pair.relay.refuse = true;
-    assert!(!pair.ask(&session()).unwrap().is_ok());
-    pair.relay.refuse = false;
-    assert!(pair.ask(&session()).unwrap().is_ok());
+fn a_refused_stream_leaves_the_connection_open() {
+    let mut pair = Pair::in_session();
     pair.relay.refuse = true;
     assert!(!pair.ask(&stream()).unwrap().is_ok());
     pair.relay.refuse = false;
@@ -431,8 +427,10 @@ fn a_refused_session_or_stream_leaves_the_connection_open() {
 #[test]
 fn a_malformed_session_is_answered_25_and_a_malformed_stream_11() {
     let mut pair = Pair::greeted(15);
-    let refused = pair.deliver(&raw(2, 10, &[0; 10])).unwrap();
-    assert_eq!(refused.len(), 1);
+    assert!(matches!(
+        pair.deliver(&raw(2, 10, &[0; 10])),
+        Err(ControlError::Malformed { .. })
+    ));
     assert_eq!(
         pair.replies,
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0, 0]
@@ -446,6 +444,20 @@ fn a_malformed_session_is_answered_25_and_a_malformed_stream_11() {
         pair.replies,
         [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 11]
     );
+}
+
+/// A producer may wait for a path after a refusal that has none.
+#[test]
+fn a_refused_session_is_answered_and_ends_the_connection() {
+    let mut pair = Pair::greeted(15);
+    pair.relay.refuse = true;
+    let mut bytes = Vec::new();
+    pair.producer.send(&session(), &mut bytes).unwrap();
+    assert!(matches!(
+        pair.deliver(&bytes),
+        Err(ControlError::Refused { .. })
+    ));
+    assert_eq!(pair.replies.len(), 16);
 }
 
 #[test]

@@ -46,6 +46,14 @@ pub const MOST_TRACEFILES: usize = 65_536;
 /// from memory, at once; a directory is only followed on the host itself.
 pub const BEACONS_ON_DISK: usize = 256;
 
+/// How often what waits for time to pass is looked at.
+pub const TICK: Duration = Duration::from_secs(1);
+
+/// How long the viewers of a session are held back before the beginning of a stream whose metadata has
+/// not come, so that they cannot be told of it; three periods of its live timer more. LTTng sends
+/// metadata once in a period.
+pub const METADATA_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long a session whose producer is gone waits for packets that are still under way, while no
 /// data connection of it is open.
 pub const LINGER: Duration = Duration::from_secs(10);

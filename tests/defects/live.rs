@@ -238,6 +238,47 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
     );
 }
 
+/// LTTng adds the streams of a process when it begins, and sends its metadata up to a live period later.
+#[test]
+fn time_stands_at_the_beginning_of_streams_whose_metadata_is_still_to_come() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut watched = watched(&relay, "begun");
+    let beacon_to = |watched: &mut Watched, time: u64| {
+        let told = watched.producer.send_index(watched.stream, 0, beacon(time));
+        assert_eq!(told, OK);
+        settled(&mut watched.viewer, watched.stream)
+    };
+    let begin = |watched: &mut Watched, path: &str| {
+        let added = watched.producer.add(stream("chan_0", path));
+        let metadata = watched.producer.add(stream("metadata", path));
+        watched.producer.ask(relay_proto::Command::StreamsSent);
+        (added, metadata)
+    };
+    assert_eq!(beacon_to(&mut watched, 50).packet.end, Timestamp(50));
+    let (_, metadata) = begin(&mut watched, "ust/pid/two");
+    for time in [90, 100] {
+        let index = beacon_to(&mut watched, time);
+        assert_eq!(
+            (index.packet.end, index.flags & NEW_STREAMS),
+            (Timestamp(50), 0)
+        );
+    }
+    // One that begins later holds back later.
+    let (brief, _) = begin(&mut watched, "ust/pid/brief");
+    watched
+        .producer
+        .send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+    wait_until("the new stream is flagged", || {
+        watched.viewer.next_index(watched.stream).flags & NEW_STREAMS != 0
+    });
+    assert_eq!(watched.viewer.new_streams(watched.session).1.len(), 2);
+    assert_eq!(beacon_to(&mut watched, 150).packet.end, Timestamp(100));
+    // And one that has ended, nobody.
+    assert_eq!(watched.producer.close(brief, None), OK);
+    assert_eq!(beacon_to(&mut watched, 200).packet.end, Timestamp(200));
+}
+
 #[test]
 fn streams_that_close_before_they_are_announced_or_read_are_shown_whole() {
     let lab = Lab::new();

@@ -59,13 +59,13 @@ fn a_second_session_on_a_connection_ends_that_connection_only() {
 #[test]
 fn a_session_created_beyond_the_calendar_is_refused() {
     let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::greet(&relay, Minor(13));
     for seconds in [(1 << 63) - 1, u64::MAX, 253_402_300_800] {
+        let mut producer = Producer::greet(&relay, Minor(13));
         let mut session = session("late");
         session.recording.as_mut().unwrap().created = EpochSeconds(seconds);
         assert!(!producer.ask(Command::CreateSession(session)).is_ok());
     }
-    producer.create(session("after all"));
+    Producer::greet(&relay, Minor(13)).create(session("after all"));
     bystander.is_well();
 }
 
@@ -242,7 +242,6 @@ fn names_that_lead_out_of_the_session_are_refused() {
         .filter(|name| !name.starts_with("output"))
         .count();
     let inside = tree(&relay.output).len();
-    let mut producer = Producer::greet(&relay, Minor(13));
     for (name, host, base) in [
         ("..", "host", ""),
         ("a/../../b", "host", ""),
@@ -261,10 +260,12 @@ fn names_that_lead_out_of_the_session_are_refused() {
             base_path,
             ..session("name")
         };
+        let mut producer = Producer::greet(&relay, Minor(13));
         let reply = producer.ask(Command::CreateSession(bad.clone()));
         assert!(!reply.is_ok(), "{bad:?}");
     }
     assert_eq!(tree(&relay.output).len(), inside);
+    let mut producer = Producer::greet(&relay, Minor(13));
     producer.create(session("name"));
     for name in ["..", ".", "a/b", "../b", ".x.", ""] {
         let name = Some(Text::from(name));

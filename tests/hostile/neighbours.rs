@@ -86,6 +86,39 @@ fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
     bystander.is_well();
 }
 
+/// A producer that ends a recording keeps its connections for a while, or as long as the session that
+/// it took a snapshot of.
+#[test]
+fn a_recording_that_has_ended_leaves_its_directory_to_the_next() {
+    let (_lab, relay, mut bystander) = relay();
+    let base = |name: &str| CreateSession {
+        base_path: Text::from("some/where"),
+        ..session(name)
+    };
+    let mut first = Producer::open(&relay, base("first"));
+    let of_first = first.add(stream("chan_0", "ust/uid/0/64-bit"));
+    first.send_packet(of_first, 0, 10);
+    first.settle(of_first, 0);
+    let refused = |name: &str| {
+        let mut producer = Producer::greet(&relay, Minor(15));
+        !producer.ask(Command::CreateSession(base(name))).is_ok()
+    };
+    // As long as something of it is written to its chunk, it moves what is there.
+    assert!(first.close_chunk(0, None).is_ok());
+    assert!(refused("early"));
+    assert_eq!(first.close(of_first, Some(0)), OK);
+    let mut second = Producer::greet(&relay, Minor(15));
+    second.create(base("second"));
+    // It is the second's from the beginning, even before its first chunk.
+    assert!(refused("third"));
+    assert!(!first.create_chunk(1).is_ok());
+    assert_eq!(second.create_chunk(0), OK);
+    let of_second = second.add(stream("chan_0", "ust/uid/0/64-bit"));
+    second.send_packet(of_second, 0, 20);
+    second.settle(of_second, 0);
+    bystander.is_well();
+}
+
 #[test]
 fn sessions_of_one_recording_share_its_directory() {
     let (_lab, relay, mut bystander) = relay();

@@ -13,8 +13,8 @@ use wire::{ChunkId, FileName, NameError, Text, TracePath};
 use super::session::OpenSession;
 use super::streams::heed_pause;
 use crate::ingest::IngestError;
-use crate::registry::Registry;
 use crate::registry::session::Stream;
+use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{Chunk, ChunkError, Holding, Place};
 use crate::store::layout::LayoutError;
@@ -50,6 +50,8 @@ enum ChunksError {
     #[error("the producer has no chunks")]
     Chunkless,
     #[error(transparent)]
+    Occupied(#[from] Occupied),
+    #[error(transparent)]
     Chunk(#[from] ChunkError),
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -75,7 +77,8 @@ impl From<ChunksError> for Refusal {
             ChunksError::Pending(_)
             | ChunksError::Exists(_)
             | ChunksError::ClearDisallowed(_)
-            | ChunksError::Chunkless => ReturnCode::INVALID_PROTOCOL,
+            | ChunksError::Chunkless
+            | ChunksError::Occupied(_) => ReturnCode::INVALID_PROTOCOL,
             ChunksError::Stream(_) => ReturnCode::FILE_CREATION,
             ChunksError::Store(_) | ChunksError::Chunk(ChunkError::Store(_)) => ReturnCode::UNKNOWN,
         };
@@ -138,6 +141,7 @@ fn create_chunk(
         // Another session of the recording has made it.
         Some(shared) => shared,
         None => {
+            registry.begin_chunk(&open.session)?;
             if let Some(current) = chunks
                 .current
                 .as_ref()

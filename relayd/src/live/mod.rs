@@ -176,7 +176,8 @@ impl viewer_proto::relay::Session for Attachment {
                     };
                     let place = self.watcher.reads(published, next, bytes.0);
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);
-                    Position::Packets(PacketReader::new(published, next, place))
+                    let promises = Arc::clone(self.session.promises());
+                    Position::Packets(PacketReader::new(published, promises, next, place))
                 }
                 Content::Metadata(published) => {
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);

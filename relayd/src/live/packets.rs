@@ -14,6 +14,7 @@ use wire::{Bytes, ClassId};
 
 use super::listening::Heard;
 use crate::registry::audience::Place;
+use crate::registry::promises::Promises;
 use crate::registry::published::{Found, Published, Run};
 use crate::store::pool::PooledFile;
 use crate::store::segment::{OpenSegment, Segment};
@@ -22,6 +23,7 @@ use crate::store::segment::{OpenSegment, Segment};
 #[derive(Debug)]
 pub struct PacketReader {
     published: Heard<Published>,
+    promises: Arc<Promises>,
     /// Number of the next packet.
     next: u64,
     /// Where it is said how far the viewer is.
@@ -67,9 +69,15 @@ pub struct Packet {
 }
 
 impl PacketReader {
-    pub(super) fn new(published: Heard<Published>, next: u64, place: Arc<Place>) -> Self {
+    pub(super) fn new(
+        published: Heard<Published>,
+        promises: Arc<Promises>,
+        next: u64,
+        place: Arc<Place>,
+    ) -> Self {
         Self {
             published,
+            promises,
             next,
             place,
             open: None,
@@ -108,6 +116,7 @@ impl Stream for PacketReader {
                 Found::Packet { packet, run } => (packet, run),
                 Found::Quiet(until) => {
                     self.open.iter().for_each(Open::let_go);
+                    let until = self.promises.within(until);
                     return Next::Quiet { until };
                 }
                 Found::Over => return Next::Over,
@@ -143,7 +152,12 @@ impl Stream for PacketReader {
     }
 
     fn ahead(&self) -> Ahead {
-        self.published.ahead(self.next)
+        match self.published.ahead(self.next) {
+            Ahead::Quiet { until } => Ahead::Quiet {
+                until: self.promises.within(until),
+            },
+            ahead => ahead,
+        }
     }
 
     fn listen(&mut self, on: bool) {

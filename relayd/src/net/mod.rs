@@ -22,7 +22,7 @@ mod watched;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Endpoint, EndpointError, Patience};
 use crate::http::Desk;
-use crate::limits::{DRAIN, MOST_HTTP_CONNECTIONS};
+use crate::limits::{DRAIN, MOST_HTTP_CONNECTIONS, TICK};
 use crate::registry::{Registry, Settings};
 use crate::service::health::{Health, Side};
 use crate::service::sockets::Inherited;
@@ -40,9 +40,6 @@ use homes::Homes;
 use listen::Listener;
 use loops::Loops;
 use push::Viewers;
-
-/// How often what waits for time to pass is looked at.
-const TICK: Duration = Duration::from_secs(1);
 
 /// A running relay.
 ///

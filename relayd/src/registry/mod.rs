@@ -3,12 +3,14 @@
 //!
 //! Read in this order: [`session`] (one producer's recording), [`recording`] (what the sessions of
 //! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`news`] (who is to hear that any of this has changed), [`tally`] and
-//! [`audience`] (what is counted of streams and of those who watch them).
+//! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
+//! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
+//! streams and of those who watch them).
 
 pub mod announced;
 pub mod audience;
 pub mod news;
+pub mod promises;
 pub mod published;
 pub mod recording;
 pub mod session;
@@ -62,7 +64,7 @@ pub struct Registry {
     settings: Settings,
     recordings: Recordings,
     /// The sessions whose producers are connected.
-    sessions: RwLock<BTreeMap<SessionId, Arc<Session>>>,
+    sessions: RwLock<Sessions>,
     /// Those whose producers are gone, that wait for packets until the given time.
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
@@ -71,6 +73,8 @@ pub struct Registry {
     ears: Mutex<Ears>,
     next: Counters,
 }
+
+type Sessions = BTreeMap<SessionId, Arc<Session>>;
 
 /// A stream and its session.
 pub type OfSession = (Arc<Session>, Arc<DataStream>);
@@ -154,20 +158,31 @@ impl Registry {
     /// is in its directory.
     pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
         let mut sessions = self.sessions.write();
-        let lingering = self.lingering.lock();
-        let others = sessions
-            .values()
-            .chain(lingering.iter().map(|(_, other)| other));
-        if let Some(other) = others
-            .into_iter()
-            .find(|other| session.is_in_the_way_of(other))
-        {
-            return Err(Occupied(Arc::clone(other)));
-        }
-        drop(lingering);
+        self.occupy(&sessions, &session)?;
         sessions.insert(session.id(), session);
         drop(sessions);
         self.ears.lock().ring();
+        Ok(())
+    }
+
+    /// A session is about to make a chunk. If it had none for a while, another recording may have begun
+    /// in its directory.
+    ///
+    /// # Errors
+    /// As of [`add_session`](Self::add_session).
+    pub fn begin_chunk(&self, session: &Session) -> Result<(), Occupied> {
+        // For writing: of two that want one directory, the second is to see the first.
+        self.occupy(&self.sessions.write(), session)
+    }
+
+    fn occupy(&self, sessions: &Sessions, session: &Session) -> Result<(), Occupied> {
+        let lingering = self.lingering.lock();
+        let lingering = lingering.iter().map(|(_, other)| other);
+        let mut others = sessions.values().chain(lingering);
+        if let Some(other) = others.find(|other| session.is_hindered_by(other)) {
+            return Err(Occupied(Arc::clone(other)));
+        }
+        session.recording().expect_chunk();
         Ok(())
     }
 
@@ -260,11 +275,12 @@ impl Registry {
         }
     }
 
-    /// To be called every now and then: writes beacons, closes files that nothing is written to, ends sessions that have waited for long
-    /// enough.
+    /// To be called every [`TICK`](crate::limits::TICK): writes beacons, closes files that nothing is
+    /// written to, ends sessions that have waited for long enough.
     pub fn tick(&self, now: Instant) {
         for session in self.sessions() {
             session.write_beacons();
+            session.lose_patience();
         }
         self.settings.pool.close_idle(now);
         let mut ended = Vec::new();

@@ -29,6 +29,8 @@ struct Chunks {
     alive: BTreeMap<ChunkId, Weak<Chunk>>,
     /// Those that have a successor and are still written to: the recording is going over.
     succeeded: Vec<Arc<Chunk>>,
+    /// The next one is about to be made.
+    is_next_expected: bool,
 }
 
 impl Recordings {
@@ -49,6 +51,13 @@ impl Recordings {
     }
 }
 
+impl Chunks {
+    fn are_written(&self) -> bool {
+        let mut alive = self.alive.values().filter_map(Weak::upgrade);
+        alive.any(|chunk| chunk.is_held())
+    }
+}
+
 impl Recording {
     /// A chunk that is still written to.
     #[must_use]
@@ -62,6 +71,21 @@ impl Recording {
         let mut chunks = self.chunks.lock();
         chunks.alive.retain(|_, chunk| chunk.strong_count() > 0);
         chunks.alive.insert(id, Arc::downgrade(chunk.chunk()));
+        chunks.is_next_expected = false;
+    }
+
+    /// A chunk is about to be made, unless there is one.
+    pub fn expect_chunk(&self) {
+        let mut chunks = self.chunks.lock();
+        chunks.is_next_expected = !chunks.are_written();
+    }
+
+    /// Whether some chunk is written to, or about to be. If not, the recording has been ended or is
+    /// stopped, and nothing that lies in its directory will move.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        let chunks = self.chunks.lock();
+        chunks.is_next_expected || chunks.are_written()
     }
 
     /// A chunk has a successor: until it is written to no more, the recording is going over.

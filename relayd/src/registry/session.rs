@@ -11,15 +11,18 @@ use parking_lot::Mutex;
 use relay_proto::session::TraceFormat;
 use tracing::{debug, error, info, warn};
 use viewer_proto::stream::StreamRecord;
-use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
+use wire::{FixedText, Micros, SessionId, StreamId, Text, Timestamp, TraceId, TracePath};
 
 use super::announced::{Announced, Content, Listed};
 use super::audience::Audience;
 use super::news::{Ear, Ears};
+use super::promises::Promises;
 use super::recording::Recording;
 use super::tally::Totals;
 use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
-use crate::limits::{BEACONS_ON_DISK, MOST_METADATA_STREAMS, MOST_STREAMS};
+use crate::limits::{
+    BEACONS_ON_DISK, METADATA_PATIENCE, MOST_METADATA_STREAMS, MOST_STREAMS, TICK,
+};
 
 /// What a session is, from its beginning on.
 #[derive(Debug)]
@@ -56,6 +59,7 @@ pub struct Session {
     ears: Mutex<Ears>,
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
+    promises: Arc<Promises>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +105,19 @@ struct Unannounced {
     path: TracePath,
     was_sent: bool,
     listed: Arc<Listed>,
+    /// The latest time that the producer had spoken of when it was added.
+    since: Timestamp,
+    /// Ticks that viewers are held back for its sake.
+    patience: u32,
+}
+
+impl Unannounced {
+    /// Whether viewers are held back so that they can be told of it before they are past its
+    /// beginning.
+    fn is_awaited(&self) -> bool {
+        let has_packets = matches!(self.listed.content, Content::Packets(_));
+        has_packets && self.patience > 0 && !self.listed.has_ended()
+    }
 }
 
 impl fmt::Display for Session {
@@ -215,6 +232,7 @@ impl Session {
             has_failed: AtomicBool::new(false),
             ears: Mutex::default(),
             next_beacon: Mutex::default(),
+            promises: Arc::default(),
         }
     }
 
@@ -236,10 +254,10 @@ impl Session {
         &self.recording
     }
 
-    /// Whether both are written to one directory, or one below the other's, and are not of one
-    /// recording.
+    /// Whether the other one is being written to the directory of this one, or above or below it, and
+    /// they are not of one recording.
     #[must_use]
-    pub fn is_in_the_way_of(&self, other: &Self) -> bool {
+    pub fn is_hindered_by(&self, other: &Self) -> bool {
         let (Some(own), Some(theirs)) = (&self.identity.directory, &other.identity.directory)
         else {
             return false;
@@ -247,6 +265,7 @@ impl Session {
         let (own, theirs): (&Path, &Path) = (own.as_ref(), theirs.as_ref());
         (own.starts_with(theirs) || theirs.starts_with(own))
             && !Arc::ptr_eq(&self.recording, &other.recording)
+            && other.recording.is_written()
     }
 
     /// Viewers attached to it.
@@ -332,10 +351,18 @@ impl Session {
                 was_sent: false,
             },
         );
+        let period = self.identity.live_timer.period().unwrap_or_default();
+        let patience = (METADATA_PATIENCE + 3 * period).as_millis() / TICK.as_millis();
+        let since = self.promises.latest();
+        if matches!(listed.content, Content::Packets(_)) {
+            self.promises.hold_back(since);
+        }
         streams.unannounced.push(Unannounced {
             path,
             was_sent: false,
             listed,
+            since,
+            patience: u32::try_from(patience).unwrap_or(u32::MAX),
         });
     }
 
@@ -387,7 +414,8 @@ impl Session {
     pub fn forget_closed(&self) -> Vec<StreamId> {
         let mut closed = Vec::new();
         let mut described = Vec::new();
-        let Streams { open, past, .. } = &mut *self.streams.lock();
+        let mut streams = self.streams.lock();
+        let Streams { open, past, .. } = &mut *streams;
         open.retain(|id, entry| {
             let is_closed = entry.stream.is_closed();
             match &entry.stream {
@@ -412,6 +440,7 @@ impl Session {
                 open.remove(&id);
             }
         }
+        self.limit_promises(&streams);
         closed
     }
 
@@ -472,7 +501,35 @@ impl Session {
         });
         self.announced_next
             .store(announced.next(), Ordering::Release);
+        drop(announced);
+        // Those who see that they may be promised more see the new streams too.
+        self.limit_promises(streams);
         self.ears.lock().ring();
+    }
+
+    /// What its viewers may be promised.
+    #[must_use]
+    pub fn promises(&self) -> &Arc<Promises> {
+        &self.promises
+    }
+
+    fn limit_promises(&self, streams: &Streams) {
+        let unannounced = streams.unannounced.iter();
+        let awaited = unannounced.filter(|stream| stream.is_awaited());
+        self.promises
+            .limit(awaited.map(|stream| stream.since).min());
+    }
+
+    /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
+    pub fn lose_patience(&self) {
+        let mut streams = self.streams.lock();
+        if streams.unannounced.is_empty() {
+            return;
+        }
+        for stream in &mut streams.unannounced {
+            stream.patience = stream.patience.saturating_sub(1);
+        }
+        self.limit_promises(&streams);
     }
 
     /// From now on, this one hears of new streams and of the end.
