@@ -63,6 +63,13 @@ pub const LOCK_TRIES: u32 = 10;
 /// See [`LOCK_TRIES`].
 pub const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
+/// Entries of an index file that are read at once for a viewer: two kilobytes.
+pub const ENTRIES_READ: usize = 32;
+
+/// Tracefiles of a stream of which a viewer has been given packets and may ask for them though it has
+/// been given some of the next: as many as it may ask indexes at once, should each have one packet.
+pub const MOST_TRACEFILES_OWED: usize = 64;
+
 // Connections.
 
 /// Connections per port. Each takes a file descriptor and a few kilobytes.
