@@ -120,8 +120,9 @@ pub const SMALL_PACKET: u32 = 32 << 10;
 /// Small packets gather when so many have come one soon after the other.
 pub const BUSY_LOOKS: u32 = 8;
 
-/// Pieces in which packets are read for a viewer.
-pub const SENT_BYTES: usize = 256 << 10;
+/// Pieces in which packets are read for a viewer: while it takes one, the next is read. Smaller packets
+/// leave with the replies around them.
+pub const SENT_BYTES: usize = 64 << 10;
 
 /// Most metadata in one answer. The viewer asks again at once.
 pub const METADATA_BYTES: u64 = 256 << 10;
