@@ -66,6 +66,13 @@ pub const LOCK_TRIES: u32 = 10;
 /// See [`LOCK_TRIES`].
 pub const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
+/// Entries of an index file that are read at once for a viewer: two kilobytes.
+pub const ENTRIES_READ: usize = 32;
+
+/// Tracefiles of a stream of which a viewer has been given packets and may ask for them though it has
+/// been given some of the next: as many as it may ask indexes at once, should each have one packet.
+pub const MOST_TRACEFILES_OWED: usize = 64;
+
 // Connections.
 
 /// Connections per port. Each takes a file descriptor and a few kilobytes.
@@ -116,8 +123,9 @@ pub const SMALL_PACKET: u32 = 32 << 10;
 /// Small packets gather when so many have come one soon after the other.
 pub const BUSY_LOOKS: u32 = 8;
 
-/// Pieces in which packets are read for a viewer.
-pub const SENT_BYTES: usize = 256 << 10;
+/// Pieces in which packets are read for a viewer: while it takes one, the next is read. Smaller packets
+/// leave with the replies around them.
+pub const SENT_BYTES: usize = 64 << 10;
 
 /// Most metadata in one answer. The viewer asks again at once.
 pub const METADATA_BYTES: u64 = 256 << 10;

@@ -552,8 +552,9 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
         (index.status, index.packet.begin),
         (IndexStatus::Ready, Timestamp(20))
     );
+    let offset = index.offset.0;
     assert_eq!(
-        watched.viewer.packet(watched.stream, 0, 100).1,
+        watched.viewer.packet(watched.stream, offset, 100).1,
         vec![2; 100]
     );
     assert_eq!(

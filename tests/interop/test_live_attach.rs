@@ -2,18 +2,19 @@
 
 use std::net::SocketAddr;
 
+use relay_proto::stream::AddStream;
 use test_live::attach::list::list;
 use test_live::attach::relay::{Handle, Options, spawn};
 use test_live::attach::target::{RelayTarget, Target};
 use test_live::attach::{Backlog, News, StreamKey};
 use tests::lab::Lab;
-use tests::producer::{Producer, beacon, live_session};
+use tests::producer::{Producer, beacon, live_session, stream};
 use tests::relay::Relay;
 use tests::{PATIENCE, wait_for, wait_until};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
 use viewer_proto::session::Seek;
-use wire::StreamId;
+use wire::{Bytes, StreamId};
 
 fn target(live: SocketAddr) -> RelayTarget {
     match format!("net://{live}/host/host/watched").parse() {
@@ -136,6 +137,48 @@ fn everything_comes_once_in_order_and_ends() {
         assert_eq!(of("metadata").len(), 2);
         assert_eq!(of("trace host/watched/ust").len(), 2);
         assert_eq!(of("end").len(), 5);
+    }
+}
+
+/// Many at once where the relay pushes.
+#[test]
+fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
+    const FIRST: u64 = 300;
+    const ALL: u64 = 600;
+    for (push, packets_in_file) in [(true, 1), (true, 3), (true, 100), (false, 3)] {
+        let lab = Lab::new();
+        let relay = Relay::start(&lab);
+        let mut producer = Producer::open(&relay, live_session("watched"));
+        let stream = producer.add(AddStream {
+            tracefile_size: Bytes(packets_in_file * 4096),
+            tracefile_count: ALL,
+            ..stream("c_0", "ust")
+        });
+        producer.add_trace("ust", &[]);
+        (0..FIRST).for_each(|number| producer.send_packet(stream, number, 4096));
+        let (handle, mut news) = follow(relay.live, push);
+        let mut heard = Heard::default();
+        heard.hear_until(&mut news, "packet ust/c_0 100");
+        let more = b"/* more */";
+        producer.send_metadata(producer.metadata[0], more, 0);
+        (FIRST..ALL).for_each(|number| producer.send_packet(stream, number, 4096));
+        producer.settle(stream, ALL - 1);
+        producer.hang_up();
+        heard.hear_until(&mut news, "done");
+        handle.join();
+        let of = |word: &str| -> Vec<String> {
+            let said = heard.said.iter().filter(|said| said.starts_with(word));
+            said.cloned().collect()
+        };
+        let wanted: Vec<_> = (0..ALL)
+            .map(|number| format!("packet ust/c_0 {}", number % 251))
+            .collect();
+        assert_eq!(of("packet"), wanted, "{push} {packets_in_file}");
+        let metadata = format!("metadata {}", more.len());
+        let before = heard.said.iter().take_while(|said| **said != metadata);
+        let before = before.filter(|said| said.starts_with("packet")).count();
+        assert!(before as u64 <= FIRST, "{before} packets without metadata");
+        assert_eq!(of("metadata").len(), 2);
     }
 }
 

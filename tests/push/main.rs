@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
+use relay_proto::stream::AddStream;
 use tests::babeltrace::Babeltrace;
 use tests::bystander::Bystander;
 use tests::lab::Lab;
@@ -21,7 +22,7 @@ use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::push::{MetadataWaits, Notification, PacketsWait, Quiet};
 use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
-use wire::{StreamId, Timestamp, ViewerId};
+use wire::{Bytes, StreamId, Timestamp, ViewerId};
 
 /// Long enough to notice what should not come.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -144,6 +145,60 @@ fn a_real_session_is_read_whole_by_what_is_pushed_alone() {
     assert_eq!(bytes, data.map(|data| data.len()).sum::<usize>());
     let seen = Babeltrace::Two.read(&relay.output).succeeded();
     assert_eq!(seen.len(), COUNT);
+}
+
+/// A recording in tracefiles of so many packets, and how many packets it has.
+fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
+    const PACKETS: u64 = 150;
+    let mut producer = Producer::open(relay, live_session(name));
+    let id = producer.add(AddStream {
+        tracefile_size: Bytes(packets_in_file * 1000),
+        tracefile_count: 200,
+        ..stream("chan_0", PATH)
+    });
+    producer.add_trace(PATH, &[]);
+    for number in 0..PACKETS {
+        producer.send_packet(id, number, 1000);
+    }
+    producer.settle(id, PACKETS - 1);
+    (producer, PACKETS)
+}
+
+#[test]
+fn what_is_asked_at_once_is_answered_as_one_by_one_also_across_tracefiles() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    for packets_in_file in [1, 3, 50] {
+        let name = format!("in-{packets_in_file}");
+        let (producer, packets) = recorded(&relay, &name, packets_in_file);
+        let attached = || Viewer::attached(relay.live, &name, Seek::Beginning);
+        let (mut patient, _, streams) = attached();
+        let (mut hasty, ..) = attached();
+        let stream = by_channel(&streams)["chan_0"];
+        producer.hang_up();
+        let mut one_by_one = Vec::new();
+        for _ in 0..packets {
+            let index = patient.next_index(stream);
+            let packet = patient.packet(stream, index.offset.0, 1000);
+            one_by_one.push((index, packet));
+        }
+        wait_until("the stream is over", || {
+            patient.next_index(stream).status == IndexStatus::HungUp
+        });
+        let mut at_once = Vec::new();
+        while (at_once.len() as u64) < packets {
+            // The last time, also for what is behind the end.
+            let mut indexes = hasty.next_indexes(stream, 64);
+            indexes.retain(|index| index.status == IndexStatus::Ready);
+            let places: Vec<_> = indexes.iter().map(|index| (index.offset.0, 1000)).collect();
+            at_once.extend(indexes.into_iter().zip(hasty.packets(stream, &places)));
+        }
+        assert_eq!(at_once, one_by_one);
+        for (number, (index, (_, bytes))) in (0..).zip(&at_once) {
+            assert_eq!(index.offset.0, number * 1000);
+            assert!(bytes.iter().all(|byte| u64::from(*byte) == number % 251));
+        }
+    }
 }
 
 #[test]

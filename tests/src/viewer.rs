@@ -104,23 +104,38 @@ impl Viewer {
     /// # Panics
     /// If the relay does not keep to the protocol, or hangs up.
     pub fn ask(&mut self, command: &Command) -> Reply {
+        let mut replies = self.ask_at_once(std::slice::from_ref(command));
+        replies.remove(0)
+    }
+
+    /// Asks all of this before it takes any reply, and gives the whole replies.
+    ///
+    /// # Panics
+    /// If the relay does not keep to the protocol, or hangs up.
+    pub fn ask_at_once(&mut self, commands: &[Command]) -> Vec<Reply> {
         let mut bytes = Vec::new();
-        self.client.send(command, &mut bytes).unwrap();
+        for command in commands {
+            self.client.send(command, &mut bytes).unwrap();
+        }
         self.socket.write_all(&bytes).unwrap();
-        let mut reply = Reply::default();
+        let (mut replies, mut reply) = (Vec::new(), Reply::default());
+        let mut buffer = [0; 65_536];
         loop {
             let mut input = &self.received[..];
-            let done = take_parts(&mut self.client, &mut input, &mut reply);
+            while replies.len() < commands.len()
+                && take_parts(&mut self.client, &mut input, &mut reply)
+            {
+                replies.push(std::mem::take(&mut reply));
+            }
             let left = input.len();
             self.received.drain(..self.received.len() - left);
-            if done {
-                return reply;
+            if replies.len() == commands.len() {
+                return replies;
             }
-            let mut buffer = [0; 65_536];
             let read = self.socket.read(&mut buffer).unwrap();
             assert!(
                 read > 0,
-                "the relay hung up instead of answering {command:?}"
+                "the relay hung up instead of answering {commands:?}"
             );
             self.received.extend_from_slice(&buffer[..read]);
         }
@@ -173,25 +188,43 @@ impl Viewer {
 
     /// Where the next packet of a stream lies.
     pub fn next_index(&mut self, stream: StreamId) -> NextIndex {
-        let reply = self.ask(&Command::GetNextIndex(stream));
-        let Some(Head::Index(index)) = reply.head else {
-            unreachable!()
+        self.next_indexes(stream, 1)[0]
+    }
+
+    /// The answers to so many such questions that are asked at once.
+    pub fn next_indexes(&mut self, stream: StreamId, times: usize) -> Vec<NextIndex> {
+        let replies = self.ask_at_once(&vec![Command::GetNextIndex(stream); times]);
+        let index = |reply: Reply| match reply.head {
+            Some(Head::Index(index)) => index,
+            _ => unreachable!(),
         };
-        index
+        replies.into_iter().map(index).collect()
     }
 
     /// Bytes of a packet.
     pub fn packet(&mut self, stream: StreamId, offset: u64, len: u32) -> (PacketHead, Vec<u8>) {
-        let ask = GetPacket {
-            stream,
-            offset: Bytes(offset),
-            len,
+        self.packets(stream, &[(offset, len)]).remove(0)
+    }
+
+    /// Bytes of several, asked for at once.
+    pub fn packets(
+        &mut self,
+        stream: StreamId,
+        places: &[(u64, u32)],
+    ) -> Vec<(PacketHead, Vec<u8>)> {
+        let ask = |(offset, len): &(u64, u32)| {
+            Command::GetPacket(GetPacket {
+                stream,
+                offset: Bytes(*offset),
+                len: *len,
+            })
         };
-        let reply = self.ask(&Command::GetPacket(ask));
-        let Some(Head::Packet(head)) = reply.head else {
-            unreachable!()
+        let asks: Vec<_> = places.iter().map(ask).collect();
+        let packet = |reply: Reply| match reply.head {
+            Some(Head::Packet(head)) => (head, reply.bytes),
+            _ => unreachable!(),
         };
-        (head, reply.bytes)
+        self.ask_at_once(&asks).into_iter().map(packet).collect()
     }
 
     /// Metadata that it has not seen.

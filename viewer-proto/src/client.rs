@@ -1,5 +1,10 @@
 //! The viewer's end of a connection: turns commands into bytes and bytes into the parts of their
-//! replies. One command is under way at a time.
+//! replies. Any number of commands may be under way: a relay answers them in their order.
+//!
+//! What is asked behind a command whose answer is not known yet must make sense whatever that is. And
+//! whoever sends commands without taking replies may wait for a relay that waits for him.
+
+use std::collections::VecDeque;
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -26,15 +31,23 @@ pub struct Client {
     /// The highest that this end speaks.
     ours: Minor,
     minor: Option<Minor>,
+    /// Commands whose replies have not begun, oldest first.
+    under_way: VecDeque<Asked>,
     state: State,
+}
+
+/// A command that was sent.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    command: CommandCode,
+    /// Most bytes of a packet.
+    bytes: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// Nothing has been asked.
-    Idle,
-    /// The reply to a command begins with the next byte.
-    Head { command: CommandCode, asked: u32 },
+    /// A reply begins with the next byte, if any is under way.
+    Head,
     /// So many records are still to come.
     Records { command: CommandCode, left: u32 },
     /// So many bytes are still to come.
@@ -88,13 +101,11 @@ pub enum Head {
 /// Why a viewer cannot ask, or cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
-    /// The reply to the command before is not complete, or the relay has not introduced itself.
-    #[error("{command:?} cannot be sent: {why}")]
+    /// The relay has not introduced itself.
+    #[error("{command:?} cannot be sent: the relay has not introduced itself")]
     NotNow {
         /// The command.
         command: CommandCode,
-        /// What is missing.
-        why: &'static str,
     },
     /// The relay speaks another major version.
     #[error("the relay speaks protocol {major}, not {MAJOR}")]
@@ -135,7 +146,8 @@ impl Client {
         Self {
             ours,
             minor: None,
-            state: State::Idle,
+            under_way: VecDeque::new(),
+            state: State::Head,
         }
     }
 
@@ -150,51 +162,56 @@ impl Client {
         })
     }
 
-    /// Appends a command.
+    /// Appends a command. Its reply comes after those to all commands before.
     ///
     /// # Errors
-    /// If the reply to the one before has not been received to its end, or no `CONNECT` has.
+    /// If it is not `CONNECT`, and the relay has not answered that.
     pub fn send(&mut self, command: &Command, to: &mut impl BufMut) -> Result<(), ClientError> {
         let code = command.code();
-        let not_now = |why| Err(ClientError::NotNow { command: code, why });
-        if !matches!(self.state, State::Idle) {
-            return not_now("a reply is under way");
-        }
         if self.minor.is_none() && code != CommandCode::Connect {
-            return not_now("the relay has not introduced itself");
+            return Err(ClientError::NotNow { command: code });
         }
         command.encode(to);
-        let asked = if let Command::GetPacket(ask) = command {
+        let bytes = if let Command::GetPacket(ask) = command {
             ask.len
         } else {
             0
         };
-        self.state = State::Head {
+        self.under_way.push_back(Asked {
             command: code,
-            asked,
-        };
+            bytes,
+        });
         Ok(())
     }
 
-    /// Takes the next part of the reply off the front of `input`; `None` if more bytes must come
-    /// first, or none are awaited.
+    /// Whether any reply is still to come, or the rest of one.
+    #[must_use]
+    pub fn awaits_reply(&self) -> bool {
+        !self.under_way.is_empty() || !matches!(self.state, State::Head)
+    }
+
+    /// Takes the next part of the oldest reply off the front of `input`; `None` if more bytes must
+    /// come first, or none are awaited.
     ///
     /// # Errors
     /// If the connection cannot go on.
     pub fn receive<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>, ClientError> {
         match self.state {
-            State::Idle if input.is_empty() => Ok(None),
-            State::Idle => Err(ClientError::Unasked { bytes: input.len() }),
-            State::Head { command, asked } => {
+            State::Head if input.is_empty() => Ok(None),
+            State::Head => {
+                let Some(&asked) = self.under_way.front() else {
+                    return Err(ClientError::Unasked { bytes: input.len() });
+                };
                 let mut at = *input;
-                let Some(head) = whole(command, self.head(command, asked, &mut at))? else {
+                let Some(head) = whole(asked.command, self.head(asked, &mut at))? else {
                     return Ok(None);
                 };
                 *input = at;
+                self.under_way.pop_front();
                 Ok(Some(Part::Head(head)))
             }
             State::Records { left: 0, .. } | State::Body { left: 0 } => {
-                self.state = State::Idle;
+                self.state = State::Head;
                 Ok(Some(Part::Done))
             }
             State::Records { command, left } => {
@@ -229,12 +246,8 @@ impl Client {
     }
 
     /// Reads the fixed part of a reply and decides what is to follow it.
-    fn head(
-        &mut self,
-        command: CommandCode,
-        asked: u32,
-        from: &mut &[u8],
-    ) -> Result<Head, ClientError> {
+    fn head(&mut self, asked: Asked, from: &mut &[u8]) -> Result<Head, ClientError> {
+        let command = asked.command;
         let malformed = |source| ClientError::Malformed { command, source };
         let within = |announced: u64, most: u64| {
             if announced > most {
@@ -298,7 +311,7 @@ impl Client {
             ),
             CommandCode::GetPacket => {
                 let head = PacketHead::read(from).map_err(malformed)?;
-                let left = within(u64::from(head.len), u64::from(asked))?;
+                let left = within(u64::from(head.len), u64::from(asked.bytes))?;
                 (Head::Packet(head), State::Body { left })
             }
             CommandCode::GetMetadata => {

@@ -6,7 +6,8 @@ wire_struct! {
     /// Answers `GET_NEXT_INDEX`. (`struct lttng_viewer_index`)
     #[derive(Copy)]
     pub NextIndex [64 bytes] {
-        /// Where in its tracefile the packet begins.
+        /// Where the packet begins. In its tracefile, says LTTng; ours counts from the first byte of
+        /// the stream, so that it grows from packet to packet. Viewers hand it back as it is.
         offset: Bytes,
         /// What the index says of it. In [`IndexStatus::Inactive`], only end and class count.
         packet: PacketIndexV1_0,

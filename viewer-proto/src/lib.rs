@@ -1,7 +1,7 @@
 //! How a viewer follows recordings that a relay is still receiving: LTTng's live protocol as
 //! `lttng-relayd`, `babeltrace` and `babeltrace2` speak it, versions 2.4 to 2.15, both ends.
 //!
-//! A viewer asks, the relay answers, one command at a time; a reply has no header and its form
+//! A viewer asks, the relay answers, in the order of the commands; a reply has no header and its form
 //! follows from the command. A viewer attaches to sessions, learns their streams, fetches metadata,
 //! and then asks each stream for its next index and the packet that this points at.
 //!

@@ -8,7 +8,7 @@ wire_struct! {
     pub GetPacket [20 bytes] {
         /// The stream.
         stream: StreamId,
-        /// From where in the tracefile of the last index.
+        /// From where: the offset of an index, or more.
         offset: Bytes,
         /// How many.
         len: u32,

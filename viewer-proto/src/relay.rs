@@ -105,8 +105,9 @@ pub trait Stream {
     /// The class of the stream, once any index or beacon has told it.
     fn class(&self) -> Option<ClassId>;
 
-    /// Bytes of the tracefile that the last index pointed into, if they all belong to packets that
-    /// were given.
+    /// Bytes of a tracefile that an index pointed into, if they all belong to packets that were
+    /// given. They can be had of the tracefile of the last index, and of those before it of which the
+    /// last packet that was given has not been asked for.
     fn packet(&self, offset: Bytes, len: u32) -> Option<Self::Packet>;
 }
 
@@ -115,7 +116,8 @@ pub trait Stream {
 pub enum Next {
     /// A packet.
     Packet {
-        /// Where in its tracefile it lies.
+        /// Where it lies, counted from the stream's first byte: packets of all its tracefiles can be
+        /// told from each other.
         offset: Bytes,
         /// What its index says.
         index: PacketIndex,

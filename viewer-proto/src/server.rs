@@ -32,6 +32,10 @@ const MOST_IGNORED: u64 = 4096;
 /// Most sessions that one connection may be attached to.
 const MOST_ATTACHED: usize = 64;
 
+/// Most streams of which packets may be asked for after their end was told: a viewer may have asked
+/// for many indexes at once, and comes to their packets then.
+const MOST_ENDED: usize = 16;
+
 /// What a command that is not known is answered before the connection ends.
 const UNKNOWN_COMMAND: u32 = 11;
 
@@ -66,6 +70,8 @@ pub struct Connection<R: Relay> {
     created: bool,
     attached: BTreeMap<SessionId, Attachment<R::Session>>,
     cursors: HashMap<StreamId, Cursor<R>>,
+    /// Where the viewer was in streams whose end it has been told, oldest first.
+    ended: VecDeque<(StreamId, Cursor<R>)>,
     /// The metadata stream of each trace.
     metadata_of: HashMap<TraceId, StreamId>,
     /// Records of a reply that are still to be written.
@@ -117,6 +123,7 @@ impl<R: Relay> Default for Connection<R> {
             created: false,
             attached: BTreeMap::new(),
             cursors: HashMap::new(),
+            ended: VecDeque::new(),
             metadata_of: HashMap::new(),
             records: VecDeque::new(),
             ignored: 0,
@@ -426,6 +433,7 @@ impl<R: Relay> Connection<R> {
         let Self {
             attached,
             cursors,
+            ended,
             creates_first,
             ..
         } = self;
@@ -466,7 +474,13 @@ impl<R: Relay> Connection<R> {
                 index
             }
             Told::Over => {
-                cursors.remove(&id);
+                if ended.len() >= MOST_ENDED {
+                    ended.pop_front();
+                }
+                if let Some((id, mut cursor)) = cursors.remove_entry(&id) {
+                    cursor.at.listen(false);
+                    ended.push_back((id, cursor));
+                }
                 NextIndex::bare(IndexStatus::HungUp, 0)
             }
         };
@@ -490,7 +504,9 @@ impl<R: Relay> Connection<R> {
     }
 
     fn packet(&self, ask: &GetPacket) -> (PacketHead, Option<PacketOf<R>>) {
-        match self.cursors.get(&ask.stream) {
+        let is_it = |(id, _): &&(StreamId, _)| *id == ask.stream;
+        let ended = || Some(&self.ended.iter().find(is_it)?.1);
+        match self.cursors.get(&ask.stream).or_else(ended) {
             Some(Cursor {
                 at: At::Packets(packets),
                 ..
@@ -509,6 +525,7 @@ impl<R: Relay> Connection<R> {
     fn detach(&mut self, session: SessionId, relay: &R) -> DetachStatus {
         if self.attached.remove(&session).is_some() {
             self.cursors.retain(|_, cursor| cursor.session != session);
+            self.ended.retain(|(_, cursor)| cursor.session != session);
             self.metadata_of
                 .retain(|_, stream| self.cursors.contains_key(stream));
             DetachStatus::Ok

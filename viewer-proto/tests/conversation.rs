@@ -233,6 +233,37 @@ fn packets_come_once_and_in_order_and_hang_up_comes_last() {
 }
 
 #[test]
+fn what_is_asked_at_once_is_answered_as_one_by_one() {
+    let world = world();
+    let stream = world.stream();
+    let metadata = world.metadata(b"text");
+    let packets = (1..9).map(|number| packet(number * 10, number * 10 + 10));
+    stream.packets.borrow_mut().extend(packets);
+    stream.over.set(true);
+    // Beyond the end of the stream: its packets can be had all the same.
+    let mut asked = vec![Command::GetNextIndex(StreamId(stream.id)); 10];
+    asked.push(Command::GetMetadata(StreamId(metadata.id)));
+    asked.extend((0..9).map(|number| {
+        Command::GetPacket(GetPacket {
+            stream: StreamId(stream.id),
+            offset: Bytes(number * 4096),
+            len: 4096,
+        })
+    }));
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    let (mut wanted, mut all) = (BytesMut::new(), Vec::new());
+    for command in &asked {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        wanted.extend_from_slice(&viewer.deliver(&bytes).unwrap());
+        all.extend(bytes);
+    }
+    assert!(wanted.len() > 8 * 4096);
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    assert_eq!(viewer.deliver(&all).unwrap(), wanted);
+}
+
+#[test]
 fn two_viewers_of_one_session_both_see_everything() {
     let world = world();
     let stream = world.stream();

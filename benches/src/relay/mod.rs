@@ -72,7 +72,10 @@ pub(crate) fn run() {
 /// What is not a matter of throughput alone.
 const PARTS: &[(&str, fn())] = &[
     ("latency", latency::run),
-    ("viewers", viewers::run),
+    (viewers::SMALL.what, viewers::small),
+    (viewers::LARGE.what, viewers::large),
+    (viewers::PUSHED.what, viewers::pushed),
+    (viewers::WATCHED.what, viewers::watched),
     ("idle streams", crowd::idle_streams),
     ("connections", crowd::connections),
 ];

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use tests::lab::Lab;
 use tests::viewer::{Viewer, by_channel};
-use viewer_proto::index::IndexStatus;
+use viewer_proto::index::{IndexStatus, NextIndex};
+use viewer_proto::push::Notification;
 use viewer_proto::session::Seek;
 use viewer_proto::stream::StreamRecord;
 
@@ -18,30 +19,35 @@ use crate::cost::cpu;
 const MIB: usize = 1 << 20;
 
 /// What is read, as it was recorded.
-const RECORDED: [Load; 2] = [
-    Load {
-        what: "a viewer, 4 KiB packets",
-        aims: ["1.5x", ""],
-        producers: 1,
-        streams: 1,
-        packet: 4096,
-        bytes: 80 * MIB,
-        manner: Manner::Pipelined,
-    },
-    Load {
-        what: "a viewer, 256 KiB packets",
-        aims: ["", ""],
-        producers: 1,
-        streams: 1,
-        packet: 256 << 10,
-        bytes: 1024 * MIB,
-        manner: Manner::Pipelined,
-    },
-];
+pub(super) const SMALL: Load = Load {
+    what: "a viewer, 4 KiB packets",
+    aims: ["1.5x", ""],
+    producers: 1,
+    streams: 1,
+    packet: 4096,
+    bytes: 80 * MIB,
+    manner: Manner::Pipelined,
+};
+pub(super) const LARGE: Load = Load {
+    what: "a viewer, 256 KiB packets",
+    aims: ["", ""],
+    packet: 256 << 10,
+    bytes: 1024 * MIB,
+    ..SMALL
+};
+pub(super) const PUSHED: Load = Load {
+    what: "a viewer that is pushed to, 4 KiB packets",
+    aims: ["5x", ""],
+    bytes: 400 * MIB,
+    ..SMALL
+};
+
+/// How many packets a viewer asks for at once that knows how many there are. As `test-live`.
+const AT_ONCE: usize = 64;
 
 /// What is sent while many watch.
-const WATCHED: Load = Load {
-    what: "watched",
+pub(super) const WATCHED: Load = Load {
+    what: "16 viewers on one session, speed kept",
     aims: ["", ""],
     producers: 1,
     streams: 4,
@@ -53,14 +59,29 @@ const VIEWERS: usize = 16;
 /// How often they look.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Prints the rows.
-pub(super) fn run() {
-    RECORDED.iter().for_each(read);
-    watched();
+/// Prints a row.
+pub(super) fn small() {
+    read(&SMALL, |_| one_by_one);
 }
 
+/// Prints a row.
+pub(super) fn large() {
+    read(&LARGE, |_| one_by_one);
+}
+
+/// Prints a row: viewers of the reference are not pushed to.
+pub(super) fn pushed() {
+    read(&PUSHED, |which| match which {
+        Which::Reference => one_by_one,
+        Which::Ours => as_pushed,
+    });
+}
+
+/// Reads so many bytes of a stream.
+type Reader = fn(&mut Viewer, StreamId, usize);
+
 /// One viewer reads a recording from its beginning.
-fn read(load: &Load) {
+fn read(load: &Load, reader: impl Fn(Which) -> Reader) {
     let [mut speed, mut cost] = [(); 2].map(|()| Turns::default());
     for _ in 0..ROUNDS {
         for which in [Which::Reference, Which::Ours] {
@@ -74,14 +95,7 @@ fn read(load: &Load) {
             let id = relay.process().id();
             let before = cpu(id);
             let begun = Instant::now();
-            let mut bytes = 0;
-            while bytes < load.bytes {
-                let index = viewer.next_index(stream);
-                if index.status == IndexStatus::Ready {
-                    let (_, packet) = viewer.packet(stream, index.offset.0, packet_len(load));
-                    bytes += packet.len();
-                }
-            }
+            reader(which)(&mut viewer, stream, load.bytes);
             let taken = begun.elapsed().as_secs_f64();
             speed.add(which, load.bytes as f64 / 1e6 / taken);
             let packets = (load.bytes / load.packet) as f64;
@@ -99,13 +113,51 @@ fn read(load: &Load) {
     cost.print(&row("CPU us/packet", cost_aim));
 }
 
-fn packet_len(load: &Load) -> u32 {
-    u32::try_from(load.packet).unwrap()
+/// Waits for each answer, as every viewer does that is not pushed to.
+fn one_by_one(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
+    let mut left = bytes;
+    while left > 0 {
+        let index = viewer.next_index(stream);
+        if index.status == IndexStatus::Ready {
+            let (_, packet) = viewer.packet(stream, index.offset.0, length(&index));
+            left -= packet.len();
+        }
+    }
 }
 
-/// A producer's speed while many watch, as a part of its speed alone. The reference lets one viewer
-/// into a session.
-fn watched() {
+/// Asks for as much as the relay says there is.
+fn as_pushed(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
+    let mut push = viewer.push();
+    let mut left = bytes;
+    while left > 0 {
+        let Some(Notification::Packets(told)) = push.hear() else {
+            continue;
+        };
+        let mut unread = usize::try_from(told.unread).unwrap();
+        while unread > 0 {
+            let times = unread.min(AT_ONCE);
+            let indexes = viewer.next_indexes(stream, times);
+            let places: Vec<_> = indexes
+                .iter()
+                .map(|index| (index.offset.0, length(index)))
+                .collect();
+            let packets = viewer.packets(stream, &places);
+            left -= packets
+                .iter()
+                .map(|(_, packet)| packet.len())
+                .sum::<usize>();
+            unread -= times;
+        }
+    }
+}
+
+fn length(index: &NextIndex) -> u32 {
+    u32::try_from(index.packet.packet_size.0 / 8).unwrap()
+}
+
+/// Prints a row: a producer's speed while many watch, as a part of its speed alone. The reference lets one
+/// viewer into a session.
+pub(super) fn watched() {
     let mut kept = Vec::new();
     for _ in 0..ROUNDS {
         let [alone, watched] = [0, VIEWERS].map(|viewers| {
@@ -134,7 +186,7 @@ fn watched() {
     Turns::print_ours(
         kept,
         &Row {
-            what: "16 viewers on one session, speed kept",
+            what: WATCHED.what,
             unit: "%",
             aim: ">= 85 %",
         },
@@ -160,8 +212,7 @@ fn is_going_on(viewer: &mut Viewer, stream: StreamId) -> bool {
         let index = viewer.next_index(stream);
         match index.status {
             IndexStatus::Ready => {
-                let length = u32::try_from(index.packet.packet_size.0 / 8).unwrap();
-                viewer.packet(stream, index.offset.0, length);
+                viewer.packet(stream, index.offset.0, length(&index));
             }
             status => return status != IndexStatus::HungUp,
         }

@@ -458,8 +458,7 @@ impl Intake {
             .map_err(|error| self.store_error(error))?;
         self.beacon_on_disk = None;
         for Due { seq, index, place } in batch {
-            let bytes = place.packet_len();
-            self.published.packet(&segment, index.class, bytes);
+            self.published.packet(&segment, index.class, place.end());
             self.progress.indexed = Some(*seq);
             self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
         }

@@ -169,12 +169,12 @@ impl viewer_proto::relay::Session for Attachment {
                 // It has nothing to come.
                 Content::Packets(published) if was_there && published.is_over() => continue,
                 Content::Packets(published) => {
-                    let (next, bytes) = if was_there {
+                    let (next, end) = if was_there {
                         published.next_packet()
                     } else {
                         (0, Bytes(0))
                     };
-                    let place = self.watcher.reads(published, next, bytes.0);
+                    let place = self.watcher.reads(published, next, end);
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);
                     let promises = Arc::clone(self.session.promises());
                     Position::Packets(PacketReader::new(published, promises, next, place))

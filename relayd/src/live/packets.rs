@@ -1,5 +1,6 @@
 //! A viewer's position in a stream of packets.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use viewer_proto::relay::{Ahead, Next, Stream};
 use wire::{Bytes, ClassId};
 
 use super::listening::Heard;
+use crate::limits::MOST_TRACEFILES_OWED;
 use crate::registry::audience::Place;
 use crate::registry::promises::Promises;
 use crate::registry::published::{Found, Published, Run};
@@ -28,35 +30,54 @@ pub struct PacketReader {
     next: u64,
     /// Where it is said how far the viewer is.
     place: Arc<Place>,
-    open: Option<Open>,
+    /// The tracefile that the position is in, behind those of which the viewer is owed packets: who asks
+    /// for many indexes at once asks for their packets when they may lie in several.
+    open: VecDeque<Open>,
 }
 
-/// The tracefile that the position is in.
+/// A tracefile of which the viewer has been told something.
 #[derive(Debug)]
 struct Open {
     segment: Arc<Segment>,
+    /// Where in the stream it begins.
+    begin: Bytes,
     /// As long as there is something that the viewer may want from them, whatever becomes of their
     /// names. Many viewers wait at the end of many streams.
     files: Mutex<Option<OpenSegment>>,
-    /// Where the last packet that the viewer was told of ends.
+    /// Entries that have been read ahead, and the number of the first.
+    read: (u64, std::vec::IntoIter<Entry>),
+    /// Where in the stream the last packet that the viewer was told of ends.
     given: Bytes,
     /// The viewer has had that packet.
     was_taken: AtomicBool,
 }
 
 impl Open {
-    /// Lets go of the files if the viewer has had what it was told of.
-    fn let_go(&self) {
+    /// Lets go of what is read next, and of the files if the viewer has had what it was told of.
+    fn let_go(&mut self) {
+        self.read = Default::default();
         if self.was_taken.load(Ordering::Relaxed) {
-            *self.files.lock() = None;
+            *self.files.get_mut() = None;
         }
     }
 
-    fn entry(&self, number: u64) -> io::Result<Entry> {
-        match &*self.files.lock() {
-            Some(files) => files.entry(number),
-            None => Err(io::Error::other("it has been let go of")),
+    /// The entry with this number. All before `end` are there.
+    fn entry(&mut self, number: u64, end: u64) -> io::Result<Entry> {
+        let (next, entries) = &mut self.read;
+        let is_read = *next == number;
+        if let Some(entry) = entries.next().filter(|_| is_read) {
+            *next += 1;
+            return Ok(entry);
         }
+        let Some(files) = self.files.get_mut() else {
+            return Err(io::Error::other("it has been let go of"));
+        };
+        // One that cannot be read does not take those before it along.
+        let read = files.entries(number, end - number);
+        let mut entries = read.or_else(|_| files.entries(number, 1))?.into_iter();
+        let entry = entries.next();
+        self.read = (number + 1, entries);
+        entry.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
@@ -80,30 +101,46 @@ impl PacketReader {
             promises,
             next,
             place,
-            open: None,
+            open: VecDeque::new(),
         }
+    }
+
+    /// Nothing comes for now.
+    fn let_go(&mut self) {
+        self.open.iter_mut().for_each(Open::let_go);
     }
 
     /// Opens the tracefile of a run, unless it is open.
     fn open(&mut self, run: &Run) -> io::Result<Option<&mut Open>> {
-        let is_open =
-            |open: &Open| Arc::ptr_eq(&open.segment, &run.segment) && open.files.lock().is_some();
-        if !self.open.as_ref().is_some_and(is_open) {
+        let is_it = |open: &Open| Arc::ptr_eq(&open.segment, &run.segment);
+        let is_open = |open: &mut Open| is_it(open) && open.files.get_mut().is_some();
+        if !self.open.back_mut().is_some_and(is_open) {
             let files = run.segment.open()?;
             // It may have been replaced just before it was opened by its name.
             if !self.published.holds(&run.segment) {
                 return Ok(None);
             }
-            let last = self.open.take();
-            let again = last.filter(|open| Arc::ptr_eq(&open.segment, &run.segment));
-            self.open = Some(Open {
+            let again = self.open.pop_back_if(|open| is_it(open));
+            self.open
+                .retain(|open| !open.was_taken.load(Ordering::Relaxed));
+            // Of older ones than the last, names must do.
+            let older = self.open.len().saturating_sub(1);
+            for open in self.open.iter_mut().take(older) {
+                *open.files.get_mut() = None;
+            }
+            if self.open.len() >= MOST_TRACEFILES_OWED {
+                self.open.pop_front();
+            }
+            self.open.push_back(Open {
                 segment: Arc::clone(&run.segment),
+                begin: run.begin,
                 files: Mutex::new(Some(files)),
-                given: again.map_or(Bytes(0), |open| open.given),
+                read: Default::default(),
+                given: again.map_or(run.begin, |open| open.given),
                 was_taken: AtomicBool::new(false),
             });
         }
-        Ok(self.open.as_mut())
+        Ok(self.open.back_mut())
     }
 }
 
@@ -115,37 +152,36 @@ impl Stream for PacketReader {
             let (packet, run) = match self.published.find(self.next) {
                 Found::Packet { packet, run } => (packet, run),
                 Found::Quiet(until) => {
-                    self.open.iter().for_each(Open::let_go);
+                    self.let_go();
                     let until = self.promises.within(until);
                     return Next::Quiet { until };
                 }
-                Found::Over => return Next::Over,
+                Found::Over => {
+                    self.let_go();
+                    return Next::Over;
+                }
             };
             let read = self.open(&run).and_then(|open| {
                 let Some(open) = open else { return Ok(None) };
-                let entry = open.entry(packet - run.first)?;
+                let entry = open.entry(packet - run.first, run.end() - run.first)?;
+                let offset = Bytes(open.begin.0.saturating_add(entry.offset.0));
                 let len = entry.packet.packet_size.to_bytes().unwrap_or_default();
-                open.given = open.given.max(Bytes(entry.offset.0.saturating_add(len.0)));
+                open.given = open.given.max(Bytes(offset.0.saturating_add(len.0)));
                 open.was_taken.store(false, Ordering::Relaxed);
-                Ok(Some(entry))
+                Ok(Some((offset, entry.packet, open.given)))
             });
             match read {
-                Ok(Some(entry)) => {
+                Ok(Some((offset, index, end))) => {
                     self.next = packet + 1;
-                    let len = entry.packet.packet_size.to_bytes().unwrap_or_default();
-                    let before = run.before.0.saturating_add(entry.offset.0);
-                    self.place.at(self.next, before.saturating_add(len.0));
-                    return Next::Packet {
-                        offset: entry.offset,
-                        index: entry.packet,
-                    };
+                    self.place.at(self.next, end);
+                    return Next::Packet { offset, index };
                 }
                 Ok(None) => {}
                 Err(error) => {
                     // Somebody has removed the file, or the disk has failed.
                     warn!(packet, %error, "packets of a tracefile skipped for a viewer");
                     self.next = run.end();
-                    self.place.at(self.next, run.before.0);
+                    self.place.at(self.next, run.begin);
                 }
             }
         }
@@ -169,7 +205,8 @@ impl Stream for PacketReader {
     }
 
     fn packet(&self, offset: Bytes, len: u32) -> Option<Packet> {
-        let open = self.open.as_ref()?;
+        let mut open = self.open.iter().rev();
+        let open = open.find(|open| open.begin <= offset)?;
         let end = offset.0.checked_add(u64::from(len))?;
         if end > open.given.0 {
             return None;
@@ -194,7 +231,7 @@ impl Stream for PacketReader {
         }
         Some(Packet {
             file: data,
-            offset,
+            offset: Bytes(offset.0 - open.begin.0),
             left: len,
         })
     }

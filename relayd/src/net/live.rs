@@ -83,15 +83,22 @@ async fn converse(
         let mut needs_more = false;
         let mut outcome = Ok(None);
         while matches!(outcome, Ok(None)) && !needs_more && replies.len() < REPLY_BYTES {
+            let before = replies.len();
             match connection.advance(&mut input, view, &mut replies) {
                 Ok(Progress::Advanced) => begun = None,
-                Ok(Progress::Packet(packet)) => {
+                Ok(Progress::Packet(mut packet)) => {
                     begun = None;
-                    outcome = Ok(Some(packet));
+                    if replies.len() + packet.left() > SENT_BYTES {
+                        outcome = Ok(Some(packet));
+                    } else if let Err(error) = packet.read(SENT_BYTES, &mut replies) {
+                        // What was asked before is answered.
+                        replies.truncate(before);
+                        outcome = Err(Closed::Packet(error));
+                    }
                 }
                 Ok(Progress::Push(viewer)) => return Ok(End::Push(viewer)),
                 Ok(Progress::NeedsMore) => needs_more = true,
-                Err(error) => outcome = Err(error),
+                Err(error) => outcome = Err(error.into()),
             }
         }
         let left = input.len();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use wire::Bytes;
 
 use super::published::Published;
 
@@ -20,7 +21,7 @@ pub struct Watcher(Mutex<Vec<(Arc<Published>, Weak<Place>)>>);
 #[derive(Debug, Default)]
 pub struct Place {
     packets: AtomicU64,
-    bytes: AtomicU64,
+    end: AtomicU64,
 }
 
 /// How far viewers are behind what is there for them.
@@ -70,9 +71,9 @@ impl Audience {
 impl Watcher {
     /// The viewer reads a stream. Gives where it is to note its place.
     #[must_use]
-    pub fn reads(&self, published: &Arc<Published>, packets: u64, bytes: u64) -> Arc<Place> {
+    pub fn reads(&self, published: &Arc<Published>, packets: u64, end: Bytes) -> Arc<Place> {
         let place = Arc::<Place>::default();
-        place.at(packets, bytes);
+        place.at(packets, end);
         let mut streams = self.0.lock();
         streams.retain(|(_, place)| place.strong_count() > 0);
         streams.push((Arc::clone(published), Arc::downgrade(&place)));
@@ -84,8 +85,8 @@ impl Watcher {
         for (published, place) in self.0.lock().iter() {
             if let Some(place) = place.upgrade() {
                 let packets = place.packets.load(Ordering::Relaxed);
-                let bytes = place.bytes.load(Ordering::Relaxed);
-                let behind = published.beyond(packets, bytes);
+                let end = place.end.load(Ordering::Relaxed);
+                let behind = published.beyond(packets, Bytes(end));
                 lag.packets += behind.packets;
                 lag.bytes += behind.bytes;
             }
@@ -95,10 +96,10 @@ impl Watcher {
 }
 
 impl Place {
-    /// The viewer has been told of so many packets, and so many bytes.
-    pub fn at(&self, packets: u64, bytes: u64) {
+    /// The viewer has been told of so many packets, of which the last ends there in the stream.
+    pub fn at(&self, packets: u64, end: Bytes) {
         self.packets.store(packets, Ordering::Relaxed);
-        self.bytes.store(bytes, Ordering::Relaxed);
+        self.end.store(end.0, Ordering::Relaxed);
     }
 }
 

@@ -27,8 +27,8 @@ struct State {
     runs: VecDeque<Run>,
     /// Packets so far, with those that are no longer there.
     packets: u64,
-    /// And their bytes.
-    bytes: u64,
+    /// Where the last of them ends, counted from the stream's first byte.
+    end: Bytes,
     beacon: Option<Timestamp>,
     class: Option<ClassId>,
     is_over: bool,
@@ -42,8 +42,8 @@ pub struct Run {
     pub first: u64,
     /// How many.
     len: u64,
-    /// Bytes of all packets before it.
-    pub before: Bytes,
+    /// Where it begins, counted from the stream's first byte.
+    pub begin: Bytes,
     /// The tracefile.
     pub segment: Arc<Segment>,
 }
@@ -73,12 +73,15 @@ pub enum Found {
 }
 
 impl Published {
-    /// A packet of this length and its entry are on disk.
-    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId, len: Bytes) {
+    /// A packet that ends here in its tracefile is on disk, and so is its entry.
+    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
         let mut state = self.state.lock();
-        let (first, before) = (state.packets, Bytes(state.bytes));
-        match state.runs.back_mut() {
-            Some(run) if Arc::ptr_eq(&run.segment, segment) => run.len += 1,
+        let (first, last_end) = (state.packets, state.end);
+        let begin = match state.runs.back_mut() {
+            Some(run) if Arc::ptr_eq(&run.segment, segment) => {
+                run.len += 1;
+                run.begin
+            }
             _ => {
                 if state.runs.len() >= MOST_TRACEFILES {
                     state.runs.pop_front();
@@ -86,13 +89,14 @@ impl Published {
                 state.runs.push_back(Run {
                     first,
                     len: 1,
-                    before,
+                    begin: last_end,
                     segment: Arc::clone(segment),
                 });
+                last_end
             }
-        }
+        };
         state.packets += 1;
-        state.bytes += len.0;
+        state.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
         state.beacon = None;
         state.class.get_or_insert(class);
         state.ears.ring();
@@ -150,16 +154,17 @@ impl Published {
         self.state.lock().is_over
     }
 
-    /// Number of the next packet to come, and the bytes of all before.
+    /// Number of the next packet to come, and where in the stream the last one ends.
     #[must_use]
     pub fn next_packet(&self) -> (u64, Bytes) {
         let state = self.state.lock();
-        (state.packets, Bytes(state.bytes))
+        (state.packets, state.end)
     }
 
-    /// What there still is for a viewer that has been told of so many packets and bytes.
+    /// What there still is for a viewer that has been told of so many packets, of which the last ends
+    /// there.
     #[must_use]
-    pub fn beyond(&self, packets: u64, bytes: u64) -> Lag {
+    pub fn beyond(&self, packets: u64, end: Bytes) -> Lag {
         let mut state = self.state.lock();
         state.drop_deleted();
         let Some(oldest) = state.runs.front().filter(|_| packets < state.packets) else {
@@ -167,7 +172,7 @@ impl Published {
         };
         Lag {
             packets: state.packets - packets.max(oldest.first),
-            bytes: state.bytes.saturating_sub(bytes.max(oldest.before.0)),
+            bytes: state.end.0.saturating_sub(end.max(oldest.begin).0),
         }
     }
 

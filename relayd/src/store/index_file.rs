@@ -12,7 +12,7 @@ use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
 use wire::Timestamp;
 
 use super::pool::{Claim, PooledFile};
-use crate::limits::{LOCK_PAUSE, LOCK_TRIES};
+use crate::limits::{ENTRIES_READ, LOCK_PAUSE, LOCK_TRIES};
 
 /// What a beacon says that promises nothing.
 const NO_PROMISE: Timestamp = Timestamp(0);
@@ -175,15 +175,25 @@ fn lock(file: &File, was_held_up: bool) -> bool {
         })
 }
 
-/// Reads the entry with this number, counted from 0.
+/// Reads so many entries from this one on, counted from 0, by one call to the system; no more than
+/// [`ENTRIES_READ`].
 ///
 /// # Errors
-/// If it is not there.
-pub fn read_entry(file: &File, format: IndexFormat, number: u64) -> io::Result<Entry> {
-    let mut bytes = [0; MOST_ENTRY_BYTES];
-    let (entry, _) = bytes.split_at_mut(format.entry_len());
-    file.read_exact_at(entry, format.position(number))?;
-    format.decode(entry).map_err(io::Error::other)
+/// If they are not all there.
+pub fn read_entries(
+    file: &File,
+    format: IndexFormat,
+    first: u64,
+    count: u64,
+) -> io::Result<Vec<Entry>> {
+    let count = usize::try_from(count).map_or(ENTRIES_READ, |count| count.min(ENTRIES_READ));
+    let mut bytes = [0; ENTRIES_READ * MOST_ENTRY_BYTES];
+    let (entries, _) = bytes.split_at_mut(count * format.entry_len());
+    file.read_exact_at(entries, format.position(first))?;
+    entries
+        .chunks_exact(format.entry_len())
+        .map(|entry| format.decode(entry).map_err(io::Error::other))
+        .collect()
 }
 
 #[cfg(test)]
@@ -238,11 +248,12 @@ mod tests {
         index.append(&[entry(0)]).unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
         index.append(&[entry(1)]).unwrap();
-        for number in 0..2 {
-            let read = read_entry(index.file().unwrap(), IndexFormat::V1_1, number).unwrap();
-            assert_eq!(read, entry(number));
-        }
-        assert!(read_entry(index.file().unwrap(), IndexFormat::V1_1, 2).is_err());
+        let read =
+            |first, count| read_entries(index.file().unwrap(), IndexFormat::V1_1, first, count);
+        assert_eq!(read(0, 2).unwrap(), [entry(0), entry(1)]);
+        assert_eq!(read(1, 1).unwrap(), [entry(1)]);
+        assert!(read(1, 2).is_err());
+        assert!(read(0, u64::MAX).is_err());
     }
 
     #[test]
@@ -254,8 +265,9 @@ mod tests {
             contents(&index)[..16],
             [0xc1, 0xf1, 0xdc, 0xc1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 56]
         );
-        let read = read_entry(index.file().unwrap(), IndexFormat::V1_0, 0).unwrap();
-        assert_eq!((read.packet.instance, read.packet.packet_seq), (None, None));
+        let read = read_entries(index.file().unwrap(), IndexFormat::V1_0, 0, 1).unwrap();
+        let packet = read[0].packet;
+        assert_eq!((packet.instance, packet.packet_seq), (None, None));
     }
 
     #[test]

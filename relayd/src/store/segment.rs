@@ -10,7 +10,7 @@ use ctf::index::{Entry, IndexFormat};
 use parking_lot::Mutex;
 
 use super::chunk::Chunk;
-use super::index_file::read_entry;
+use super::index_file::read_entries;
 use super::pool::{Pool, PooledFile};
 
 /// A tracefile that has at least one packet, and its index file.
@@ -114,11 +114,12 @@ impl OpenSegment {
         &self.data
     }
 
-    /// The entry of a packet, counted from the first in the segment.
+    /// The entries of so many packets from this one on, counted from the first in the segment; fewer
+    /// if they are many.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub fn entry(&self, number: u64) -> io::Result<Entry> {
-        read_entry(&self.index, self.format, number)
+    /// If they are not all there.
+    pub fn entries(&self, first: u64, count: u64) -> io::Result<Vec<Entry>> {
+        read_entries(&self.index, self.format, first, count)
     }
 }

@@ -100,6 +100,12 @@ impl Place {
     pub fn packet_len(&self) -> Bytes {
         self.extent.len
     }
+
+    /// Where in the tracefile the packet ends.
+    #[must_use]
+    pub fn end(&self) -> Bytes {
+        self.extent.end()
+    }
 }
 
 impl StreamFiles {

@@ -18,9 +18,16 @@ pub struct Room(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Held {
-    /// Of each packet, oldest first.
-    sizes: Mutex<VecDeque<usize>>,
+    waiting: Mutex<Waiting>,
     room: Room,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Of each packet, oldest first.
+    sizes: VecDeque<usize>,
+    /// Their sum.
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -37,20 +44,26 @@ impl Backlog {
 
     /// One packet of so many bytes has been handed over.
     pub fn add_sized(&self, bytes: usize) {
-        self.sizes().push_back(bytes);
+        self.waiting().add(bytes);
         self.0.room.0.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// One packet, the oldest, has been decoded.
     pub fn take(&self) {
-        let taken = self.sizes().pop_front();
-        self.0.room.free(taken.unwrap_or(0));
+        let taken = self.waiting().take();
+        self.0.room.free(taken);
     }
 
     /// Packets that wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.sizes().len()
+        self.waiting().sizes.len()
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.waiting().bytes
     }
 
     /// Whether none waits.
@@ -59,16 +72,32 @@ impl Backlog {
         self.len() == 0
     }
 
-    fn sizes(&self) -> MutexGuard<'_, VecDeque<usize>> {
-        self.0.sizes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        let waiting = self.0.waiting.lock();
+        waiting.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, bytes: usize) {
+        self.sizes.push_back(bytes);
+        self.bytes += bytes;
+    }
+
+    /// Gives how many bytes the oldest had.
+    fn take(&mut self) -> usize {
+        let bytes = self.sizes.pop_front().unwrap_or(0);
+        self.bytes -= bytes;
+        bytes
     }
 }
 
 impl Drop for Held {
     /// What is not decoded before everybody has forgotten the stream never will be.
     fn drop(&mut self) {
-        let sizes = self.sizes.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.room.free(sizes.iter().sum());
+        let waiting = self.waiting.get_mut();
+        let waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        self.room.free(waiting.bytes);
     }
 }
 
@@ -77,7 +106,7 @@ impl Room {
     #[must_use]
     pub fn backlog(&self) -> Backlog {
         Backlog(Arc::new(Held {
-            sizes: Mutex::default(),
+            waiting: Mutex::default(),
             room: self.clone(),
         }))
     }
@@ -110,9 +139,9 @@ mod tests {
         one.add_sized(10);
         one.add_sized(20);
         other.add_sized(5);
-        assert_eq!((one.len(), room.bytes()), (2, 35));
+        assert_eq!((one.len(), one.bytes(), room.bytes()), (2, 30, 35));
         one.take();
-        assert_eq!((one.len(), room.bytes()), (1, 25));
+        assert_eq!((one.len(), one.bytes(), room.bytes()), (1, 20, 25));
         drop(one);
         assert_eq!(room.bytes(), 5);
     }

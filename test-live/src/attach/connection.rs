@@ -38,10 +38,9 @@ pub(super) struct Connection {
     client: Client,
     minor: Minor,
     viewer: Option<ViewerId>,
-    /// The rest of a command.
+    /// The rest of what is asked.
     unsent: BytesMut,
     received: BytesMut,
-    is_under_way: bool,
 }
 
 /// A whole reply.
@@ -117,7 +116,6 @@ impl Connection {
             viewer: None,
             unsent: BytesMut::new(),
             received: BytesMut::new(),
-            is_under_way: false,
         };
         let greeted = connection.ask(&hello).await.map_err(|error| match error {
             AttachError::HungUp => AttachError::Refused,
@@ -181,11 +179,52 @@ impl Connection {
         }
     }
 
-    pub(super) async fn next_index(&mut self, stream: StreamId) -> Result<NextIndex, AttachError> {
-        match self.ask(&Command::GetNextIndex(stream)).await?.head {
-            Some(Head::Index(index)) => Ok(index),
-            _ => Err(AttachError::OtherReply),
+    /// Asks so many times at once. Gives the answers, as many.
+    pub(super) async fn next_indexes(
+        &mut self,
+        stream: StreamId,
+        times: usize,
+    ) -> Result<Vec<NextIndex>, AttachError> {
+        for _ in 0..times {
+            self.begin(&Command::GetNextIndex(stream))?;
         }
+        let mut indexes = Vec::with_capacity(times);
+        self.finish(|part| {
+            if let Part::Head(Head::Index(index)) = part {
+                indexes.push(index);
+            }
+        })
+        .await?;
+        if indexes.len() != times {
+            return Err(AttachError::OtherReply);
+        }
+        Ok(indexes)
+    }
+
+    /// Asks for several packets at once. Gives the answers, as many.
+    pub(super) async fn packets(
+        &mut self,
+        asks: &[GetPacket],
+    ) -> Result<Vec<(PacketHead, Vec<u8>)>, AttachError> {
+        for ask in asks {
+            self.begin(&Command::GetPacket(*ask))?;
+        }
+        let mut packets = Vec::with_capacity(asks.len());
+        self.finish(|part| match part {
+            Part::Head(Head::Packet(head)) => packets.push((head, Vec::new())),
+            Part::Bytes(bytes) => {
+                if let Some((head, packet)) = packets.last_mut() {
+                    packet.reserve_exact(head.len as usize - packet.len());
+                    packet.extend_from_slice(bytes);
+                }
+            }
+            _ => {}
+        })
+        .await?;
+        if packets.len() != asks.len() {
+            return Err(AttachError::OtherReply);
+        }
+        Ok(packets)
     }
 
     /// Appends the bytes that come.
@@ -219,12 +258,9 @@ impl Connection {
         self.ask(&Command::DetachSession(session)).await.map(drop)
     }
 
-    /// Completes a command whose reply nobody has waited for, so that another can be sent.
+    /// Takes the replies that nobody has waited for, so that the next is to the next command.
     pub(super) async fn settle(&mut self) -> Result<(), AttachError> {
-        if self.is_under_way {
-            self.finish(|_| ()).await?;
-        }
-        Ok(())
+        self.finish(|_| ()).await
     }
 
     async fn ask(&mut self, command: &Command) -> Result<Reply, AttachError> {
@@ -258,28 +294,27 @@ impl Connection {
 
     fn begin(&mut self, command: &Command) -> Result<(), AttachError> {
         self.client.send(command, &mut self.unsent)?;
-        self.is_under_way = true;
         Ok(())
     }
 
-    /// Sends what is unsent and takes the reply to its end. Nothing is lost if it is dropped
-    /// before, but what was taken.
+    /// Sends what is unsent and takes the replies to their end. Nothing is lost if it is dropped
+    /// before, but what was taken. What is asked at once must be short: the relay may be kept from
+    /// reading it by replies that are not taken before it is sent.
     async fn finish(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
         while self.unsent.has_remaining() {
             in_time(self.socket.write_buf(&mut self.unsent)).await?;
         }
         loop {
             let mut input = &self.received[..];
-            while let Some(part) = self.client.receive(&mut input)? {
-                self.is_under_way = part != Part::Done;
-                take(part);
-                if !self.is_under_way {
+            while self.client.awaits_reply() {
+                let Some(part) = self.client.receive(&mut input)? else {
                     break;
-                }
+                };
+                take(part);
             }
             let taken = self.received.len() - input.len();
             self.received.advance(taken);
-            if !self.is_under_way {
+            if !self.client.awaits_reply() {
                 return Ok(());
             }
             self.received.reserve(READ_SIZE);

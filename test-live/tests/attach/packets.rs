@@ -142,13 +142,13 @@ fn an_idle_session_is_asked_less_and_less() {
 #[test]
 fn a_stream_whose_packets_are_not_decoded_is_fetched_no_further() {
     let fake = one_stream();
-    fake.put(2, (0..100).map(|number| ready(number, 0)));
+    fake.put(2, (0..200).map(|number| ready(number, 0)));
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.decodes = false;
-    watch.hear_until("packet a/c 7");
+    watch.hear_until("packet a/c 127");
     assert!(!watch.hear(Instant::now() + Duration::from_millis(300)));
     watch.decodes = true;
     let (_, _, backlog) = watch.streams[0].clone();
-    (0..8).for_each(|_| backlog.take());
-    watch.hear_until("packet a/c 99");
+    (0..128).for_each(|_| backlog.take());
+    watch.hear_until("packet a/c 199");
 }

@@ -1,5 +1,7 @@
 //! Relays that push, and what they are told.
 
+use std::sync::mpsc::Sender;
+
 use clap::Parser;
 use ctf::model::Uuid;
 use ctf::write::{
@@ -7,14 +9,14 @@ use ctf::write::{
 };
 use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, run};
-use viewer_proto::Command;
 use viewer_proto::attention::Attention;
-use viewer_proto::index::{IndexStatus, NextIndex};
+use viewer_proto::index::{IndexStatus, NEW_METADATA, NextIndex};
 use viewer_proto::push::{Notification, PacketsWait, Quiet};
+use viewer_proto::{Command, CommandCode};
 use wire::{PacketIndex, SessionId, StreamId, Timestamp};
 
-use crate::fake::{Fake, Session, inactive, ready, record};
-use crate::watch::{one_stream, options, wait_until, watch};
+use crate::fake::{Fake, Session, inactive, ready, record, retry};
+use crate::watch::{Watch, one_stream, options, wait_until, watch};
 
 fn quiet(until: u64) -> Notification {
     Notification::Quiet(Quiet {
@@ -68,6 +70,98 @@ fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
     watch.hear_until("packet a/c 40");
     fake.end();
     assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+}
+
+fn told_of(unread: u64) -> Notification {
+    let stream = StreamId(2);
+    Notification::Packets(PacketsWait { stream, unread })
+}
+
+/// A relay of which a stream has packets, and that has said how many.
+fn with_packets(
+    packets: impl IntoIterator<Item = NextIndex>,
+) -> (Fake, Watch, Sender<Notification>) {
+    let fake = one_stream();
+    let pusher = fake.pusher();
+    let mut watch = watch(&fake, "/host/vm/s", options());
+    // It is asked nothing but what it speaks of, from now on.
+    pusher.send(quiet(1)).unwrap();
+    watch.hear_until("quiet a/c 1");
+    let packets: Vec<_> = packets.into_iter().collect();
+    if !packets.is_empty() {
+        let unread = packets.len() as u64;
+        fake.put(2, packets);
+        pusher.send(told_of(unread)).unwrap();
+    }
+    (fake, watch, pusher)
+}
+
+fn numbers(watch: &Watch) -> Vec<&str> {
+    let packets = watch.said.iter();
+    packets
+        .filter_map(|said| said.strip_prefix("packet a/c "))
+        .collect()
+}
+
+#[test]
+fn what_a_relay_speaks_of_comes_once_and_in_order_and_with_its_metadata() {
+    let metadata_at = |number| if number >= 100 { NEW_METADATA } else { 0 };
+    let (fake, mut watch, pusher) =
+        with_packets((1..150).map(|number| ready(number, metadata_at(number))));
+    fake.put_metadata(1, &["m2"]);
+    watch.hear_until("packet a/c 149");
+    let wanted: Vec<_> = (1..150).map(|number| number.to_string()).collect();
+    assert_eq!(numbers(&watch), wanted);
+    let place = |said: &str| watch.said.iter().position(|other| other == said);
+    assert!(place("metadata vm/s/a: m2") < place("packet a/c 100"));
+    assert!(place("metadata vm/s/a: m2").is_some());
+    // What has come is asked for no more.
+    let packets = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
+    assert_eq!(packets, 149);
+    fake.end();
+    fake.world().sessions[0].is_listed = true;
+    pusher.send(Notification::StreamOver(StreamId(2))).unwrap();
+    pusher
+        .send(Notification::SessionOver(SessionId(1)))
+        .unwrap();
+    assert!(watch.hear_the_rest().contains(&"end a/c".to_owned()));
+}
+
+#[test]
+fn packets_that_come_in_pieces_or_when_asked_again_are_whole() {
+    let (fake, mut watch, pusher) = with_packets([]);
+    fake.world().most_bytes = 5;
+    // The first two cannot be had with the others, and are asked for again.
+    let failed = [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0];
+    for _ in 0..2 {
+        fake.answer_instead(CommandCode::GetPacket, &failed);
+    }
+    fake.put(2, (1..20).map(|number| ready(number, 0)));
+    pusher.send(told_of(19)).unwrap();
+    watch.hear_until("packet a/c 19");
+    let wanted: Vec<_> = (1..20).map(|number| number.to_string()).collect();
+    assert_eq!(numbers(&watch), wanted);
+}
+
+#[test]
+fn a_stream_that_ends_behind_what_was_asked_for_is_whole() {
+    let (fake, mut watch, pusher) = with_packets([]);
+    fake.put(2, (1..10).map(|number| ready(number, 0)));
+    fake.put(2, [inactive(500, 0), retry(0), ready(60, 0)]);
+    fake.put(
+        2,
+        [
+            NextIndex::bare(IndexStatus::HungUp, 0),
+            NextIndex::bare(IndexStatus::Failed, 0),
+        ],
+    );
+    // More than there are: it may have been asked meanwhile.
+    pusher.send(told_of(14)).unwrap();
+    watch.hear_until("end a/c");
+    let place = |said: &str| watch.said.iter().position(|other| other == said).unwrap();
+    assert!(place("packet a/c 9") < place("quiet a/c 500"));
+    assert!(place("quiet a/c 500") < place("packet a/c 60"));
+    assert!(place("packet a/c 60") < place("end a/c"));
 }
 
 #[test]

@@ -2,14 +2,14 @@
 //! have, until they have all ended or the connection fails.
 //!
 //! It goes in rounds. In each, every stream that may have something and whose backlog has room is
-//! asked once; then it waits until there may be more.
+//! asked, once or for as much as the relay says there is; then it waits until there may be more.
 
 mod metadata;
 mod packets;
 mod sessions;
 mod wait;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -26,11 +26,17 @@ use super::relay::{Missing, Options};
 use super::resume::Memory;
 use super::target::RelayTarget;
 use super::{News, StreamKey, TraceKey};
-use packets::Fetch;
+use packets::Answer;
 use wait::Pace;
 
 /// Packets of one stream that may wait to be decoded: enough to go on while the reader is busy.
 const STREAM_PACKETS: usize = 8;
+
+/// The same of packets that are small: as many as come to so many bytes.
+const STREAM_BYTES: usize = 1 << 20;
+
+/// And however small they are.
+const SMALL_PACKETS: usize = 128;
 
 /// Bytes of all streams that may wait to be decoded. Beyond it, a stream of which nothing waits may
 /// still have one packet: the reader may need that to go on with the others.
@@ -103,8 +109,10 @@ struct Stream {
     backlog: Backlog,
     /// Whether to ask for the next packet.
     may_have_packets: bool,
-    /// The packet that is being fetched.
-    fetch: Option<Fetch>,
+    /// Packets that the relay has said are there and that have not been asked for.
+    unread: u64,
+    /// What it has answered, oldest first, and has not been dealt with.
+    answers: VecDeque<Answer>,
     /// Quiet time that has been passed on.
     quiet: Option<u64>,
     /// It makes no sense: nothing more of it is passed on, only its end awaited.
@@ -200,17 +208,18 @@ impl Visit {
         self.say(News::Notice(text)).await
     }
 
-    /// Whether so much waits to be decoded that nothing is to be added.
-    fn is_full(&self, backlog: &Backlog) -> bool {
-        match backlog.len() {
-            0 => false,
-            packets => packets >= STREAM_PACKETS || self.room.bytes() >= ALL_BYTES,
-        }
+    /// Whether so much waits to be decoded that nothing is to be added, once so many packets and bytes
+    /// have been.
+    fn is_full(&self, backlog: &Backlog, more: usize, more_bytes: usize) -> bool {
+        let packets = backlog.len() + more;
+        let is_much = packets >= STREAM_PACKETS && backlog.bytes() + more_bytes >= STREAM_BYTES;
+        let is_full = is_much || packets >= SMALL_PACKETS;
+        packets > 0 && (is_full || self.room.bytes() + more_bytes >= ALL_BYTES)
     }
 
     fn ready_streams(&self) -> Vec<StreamId> {
         let is_ready = |(id, stream): (&StreamId, &Stream)| {
-            (stream.may_have_packets && !self.is_full(&stream.backlog)).then_some(*id)
+            (stream.may_have_packets && !self.is_full(&stream.backlog, 0, 0)).then_some(*id)
         };
         self.streams.iter().filter_map(is_ready).collect()
     }

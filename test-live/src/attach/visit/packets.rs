@@ -1,10 +1,13 @@
-//! A stream's next packet: where it is, and its bytes.
+//! A stream's next packets: where they are, and their bytes.
+//!
+//! A relay that says how many there are is asked for many at once. Its answers are kept, and dealt with
+//! one after the other, as if each had been waited for.
 
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
-use viewer_proto::packet::{GetPacket, PacketStatus};
+use viewer_proto::packet::{GetPacket, PacketHead, PacketStatus};
 use wire::{Bytes, StreamId};
 
-use super::Visit;
+use super::{Stream, Visit};
 use crate::attach::News;
 use crate::attach::error::AttachError;
 use crate::attach::resume::Memory;
@@ -12,15 +15,25 @@ use crate::attach::resume::Memory;
 /// Largest packet that is taken.
 const MOST_PACKET: u64 = 1 << 30;
 
-/// Memory taken before any of a packet has come: what a relay announces may never come.
+/// Memory taken before any of a packet has come: what a relay announces may never come. Of packets
+/// that are smaller, so much is asked for at once.
 const FIRST_BYTES: u64 = 1 << 20;
 
-/// A packet on its way.
-pub(super) struct Fetch {
+/// Most indexes, or packets, that are asked for at once. The relay remembers as many tracefiles, should
+/// each be in another one; and the commands fit into any socket.
+const MOST_AT_ONCE: usize = 64;
+
+/// An answer to `GET_NEXT_INDEX` that has not been dealt with.
+pub(super) struct Answer {
     index: NextIndex,
-    /// Of the whole packet.
-    size: u64,
+    /// What has come of its packet.
     bytes: Vec<u8>,
+}
+
+/// What has become of an answer.
+enum Dealt {
+    With { is_progress: bool },
+    NotYet(Answer),
 }
 
 /// What has become of a packet.
@@ -33,8 +46,35 @@ enum Fetched {
 }
 
 impl Visit {
-    /// Asks a stream for its next packet. Gives whether anything has come of it.
+    /// Asks a stream for its next packets, and passes on those that there is room for. Gives whether
+    /// anything has come of it.
     pub(super) async fn advance(
+        &mut self,
+        id: StreamId,
+        memory: &mut Memory,
+    ) -> Result<bool, AttachError> {
+        let mut is_progress = false;
+        if self.streams.get(&id).is_some_and(Stream::has_no_answer) {
+            is_progress |= self.ask_indexes(id, memory).await?;
+        }
+        self.fetch_ahead(id, memory).await?;
+        while let Some(answer) = self.next_answer(id) {
+            match self.deal_with(id, answer, memory).await? {
+                Dealt::With { is_progress: more } => is_progress |= more,
+                Dealt::NotYet(answer) => {
+                    if let Some(stream) = self.streams.get_mut(&id) {
+                        stream.may_have_packets = false;
+                        stream.answers.push_front(answer);
+                    }
+                    return Ok(is_progress);
+                }
+            }
+        }
+        Ok(is_progress)
+    }
+
+    /// Asks for as many indexes as there are, as far as that is known, and whether there are more.
+    async fn ask_indexes(
         &mut self,
         id: StreamId,
         memory: &mut Memory,
@@ -42,136 +82,193 @@ impl Visit {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
         };
-        let fetch = match stream.fetch.take() {
-            Some(fetch) => fetch,
-            None => match self.next_index(id, memory).await? {
-                Next::Fetch(fetch) => fetch,
-                Next::Other { is_progress } => return Ok(is_progress),
-            },
+        let unread = usize::try_from(stream.unread).unwrap_or(usize::MAX);
+        let times = unread.saturating_add(1).min(MOST_AT_ONCE);
+        stream.unread = stream.unread.saturating_sub(times as u64);
+        let indexes = self.connection.next_indexes(id, times).await?;
+        // Each of them says it until it has been done.
+        let flags = indexes.iter().fold(0, |flags, index| flags | index.flags);
+        let is_progress = self.heed(id, flags, memory).await?;
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(is_progress);
         };
-        self.take_packet(id, fetch, memory).await
+        // A relay's way to show flags to viewers that look for them nowhere else.
+        let is_hint = |index: &NextIndex| {
+            index.status == IndexStatus::Ready && index.packet.packet_size.0 == 0
+        };
+        if indexes.last().is_some_and(is_hint) {
+            stream.may_have_packets = is_progress;
+        }
+        let answers = indexes.into_iter().filter(|index| !is_hint(index));
+        stream.answers = answers.map(Answer::new).collect();
+        Ok(is_progress)
     }
 
-    async fn next_index(&mut self, id: StreamId, memory: &mut Memory) -> Result<Next, AttachError> {
-        let index = self.connection.next_index(id).await?;
-        let mut is_progress = self.heed(id, index.flags, memory).await?;
+    /// The oldest answer that has not been dealt with, unless it has to wait for the reader.
+    fn next_answer(&mut self, id: StreamId) -> Option<Answer> {
+        let is_full = self.is_full(&self.streams.get(&id)?.backlog, 0, 0);
+        let stream = self.streams.get_mut(&id)?;
+        let may_wait = |answer: &mut Answer| is_full && answer.index.status == IndexStatus::Ready;
+        stream.answers.pop_front_if(|answer| !may_wait(answer))
+    }
+
+    async fn deal_with(
+        &mut self,
+        id: StreamId,
+        answer: Answer,
+        memory: &mut Memory,
+    ) -> Result<Dealt, AttachError> {
+        let with = |is_progress| Ok(Dealt::With { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
-            return Ok(Next::Other { is_progress });
+            return with(false);
         };
+        let index = &answer.index;
+        stream.may_have_packets = index.status == IndexStatus::Ready;
         match index.status {
-            IndexStatus::Retry => stream.may_have_packets = false,
+            IndexStatus::Retry => with(false),
             IndexStatus::Inactive => {
-                stream.may_have_packets = false;
-                is_progress |= self.pass_on_quiet(id, index.packet.end.0, memory).await?;
+                with(self.pass_on_quiet(id, index.packet.end.0, memory).await?)
             }
             IndexStatus::HungUp => {
                 self.end_stream(id).await?;
-                is_progress = true;
+                with(true)
             }
-            IndexStatus::Failed | IndexStatus::EndOfFile => {
-                return Err(AttachError::Index {
-                    stream: id,
-                    status: format!("{:?}", index.status),
-                });
-            }
-            // A relay's way to show flags to viewers that look for them nowhere else.
-            IndexStatus::Ready if index.packet.packet_size.0 == 0 => {
-                stream.may_have_packets = is_progress;
-            }
-            IndexStatus::Ready if stream.is_broken => is_progress = true,
-            IndexStatus::Ready => match packet_size(&index) {
-                Ok(size) => {
-                    return Ok(Next::Fetch(Fetch {
-                        index,
-                        size,
-                        bytes: Vec::new(),
-                    }));
-                }
+            IndexStatus::Failed | IndexStatus::EndOfFile => Err(AttachError::Index {
+                stream: id,
+                status: format!("{:?}", index.status),
+            }),
+            IndexStatus::Ready if stream.is_broken => with(true),
+            IndexStatus::Ready => match packet_size(index) {
+                Ok(size) => self.take_packet(id, answer, size, memory).await,
                 Err(fault) => {
                     self.give_up(id, fault).await?;
-                    is_progress = true;
+                    with(true)
                 }
             },
         }
-        Ok(Next::Other { is_progress })
     }
 
     /// Fetches a packet and passes it on, or keeps it for later.
     async fn take_packet(
         &mut self,
         id: StreamId,
-        mut fetch: Fetch,
+        mut answer: Answer,
+        size: u64,
         memory: &mut Memory,
-    ) -> Result<bool, AttachError> {
+    ) -> Result<Dealt, AttachError> {
+        let with = |is_progress| Ok(Dealt::With { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
-            return Ok(false);
+            return with(false);
         };
         let Some(trace) = self.traces.get(&stream.trace) else {
-            return Ok(false);
+            return with(false);
         };
         if !trace.has_metadata {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
                 self.give_up(id, "has packets but no metadata").await?;
-                return Ok(true);
+                return with(true);
             }
-            stream.may_have_packets = false;
-            stream.fetch = Some(fetch);
-            return Ok(false);
+            return Ok(Dealt::NotYet(answer));
         }
-        if trace.is_known && memory.has_had(id, &fetch.index) {
-            return Ok(true);
+        if trace.is_known && memory.has_had(id, &answer.index) {
+            return with(true);
         }
-        match self.fetch(id, &mut fetch, memory).await? {
+        match self.fetch(id, &mut answer, size, memory).await? {
             Fetched::Whole => {
-                self.pass_on_packet(id, fetch, memory).await?;
-                Ok(true)
+                self.pass_on_packet(id, answer, memory).await?;
+                with(true)
             }
             Fetched::Lost => {
                 let name = self.streams.get(&id).map(|stream| stream.name.as_str());
                 let text = format!("lost a packet of {}", name.unwrap_or_default());
                 self.notice(text).await?;
-                Ok(true)
+                with(true)
             }
-            Fetched::Later => {
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.may_have_packets = false;
-                    stream.fetch = Some(fetch);
-                }
-                Ok(false)
-            }
+            Fetched::Later => Ok(Dealt::NotYet(answer)),
         }
+    }
+
+    /// Fetches the packets that there is room for, all at once if they are small. What does not come is
+    /// left to [`fetch`](Self::fetch).
+    async fn fetch_ahead(&mut self, id: StreamId, memory: &mut Memory) -> Result<(), AttachError> {
+        let asks = self.asks_ahead(id, memory);
+        // One alone is fetched when it is its turn.
+        if asks.len() < 2 {
+            return Ok(());
+        }
+        let packets = self.connection.packets(&asks).await?;
+        let flags = packets
+            .iter()
+            .fold(0, |flags, (head, _)| flags | head.flags);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.keep(&asks, packets);
+        }
+        self.heed(id, flags, memory).await?;
+        Ok(())
+    }
+
+    /// What to ask for at once.
+    fn asks_ahead(&self, id: StreamId, memory: &Memory) -> Vec<GetPacket> {
+        let mut asks = Vec::new();
+        let Some(stream) = self.streams.get(&id).filter(|stream| !stream.is_broken) else {
+            return asks;
+        };
+        let trace = self.traces.get(&stream.trace);
+        let Some(trace) = trace.filter(|trace| trace.has_metadata) else {
+            return asks;
+        };
+        let mut bytes = 0;
+        for Answer { index, bytes: have } in &stream.answers {
+            let is_had = trace.is_known && memory.has_had(id, index);
+            if index.status != IndexStatus::Ready || is_had || !have.is_empty() {
+                continue;
+            }
+            let size = packet_size(index).unwrap_or(u64::MAX);
+            let is_full = self.is_full(&stream.backlog, asks.len(), bytes);
+            bytes = bytes.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+            let Ok(len) = u32::try_from(size) else { break };
+            if is_full || bytes as u64 > FIRST_BYTES {
+                break;
+            }
+            asks.push(GetPacket {
+                stream: id,
+                offset: index.offset,
+                len,
+            });
+        }
+        asks
     }
 
     /// Fetches what is missing of a packet, in as many pieces as the relay likes.
     async fn fetch(
         &mut self,
         id: StreamId,
-        fetch: &mut Fetch,
+        answer: &mut Answer,
+        size: u64,
         memory: &mut Memory,
     ) -> Result<Fetched, AttachError> {
         let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        if fetch.bytes.is_empty() {
-            fetch
-                .bytes
-                .reserve_exact(to_usize(fetch.size.min(FIRST_BYTES)));
+        if answer.bytes.is_empty() {
+            let room = to_usize(size.min(FIRST_BYTES));
+            answer.bytes.reserve_exact(room);
         }
         let mut has_repeated = false;
         loop {
-            let have = fetch.bytes.len() as u64;
-            if have >= fetch.size {
+            let have = answer.bytes.len() as u64;
+            if have >= size {
                 return Ok(Fetched::Whole);
             }
-            let Some(offset) = fetch.index.offset.0.checked_add(have) else {
+            let Some(offset) = answer.index.offset.0.checked_add(have) else {
                 return Ok(Fetched::Lost);
             };
             let ask = GetPacket {
                 stream: id,
                 offset: Bytes(offset),
-                len: u32::try_from(fetch.size - have).unwrap_or(u32::MAX),
+                len: u32::try_from(size - have).unwrap_or(u32::MAX),
             };
-            let head = self.connection.packet(ask, &mut fetch.bytes).await?;
+            let head = self.connection.packet(ask, &mut answer.bytes).await?;
             let is_heeded = self.heed(id, head.flags, memory).await?;
             let is_flagged = head.flags & (NEW_METADATA | NEW_STREAMS) != 0;
             match head.status {
@@ -192,17 +289,17 @@ impl Visit {
     async fn pass_on_packet(
         &mut self,
         id: StreamId,
-        fetch: Fetch,
+        answer: Answer,
         memory: &mut Memory,
     ) -> Result<(), AttachError> {
         let Some(stream) = self.streams.get(&id) else {
             return Ok(());
         };
-        memory.hand_over(id, &fetch.index);
-        stream.backlog.add_sized(fetch.bytes.len());
+        memory.hand_over(id, &answer.index);
+        stream.backlog.add_sized(answer.bytes.len());
         let news = News::Packet {
             stream: stream.key,
-            bytes: fetch.bytes,
+            bytes: answer.bytes,
         };
         self.say(news).await
     }
@@ -282,10 +379,33 @@ impl Visit {
     }
 }
 
-/// What a stream has.
-enum Next {
-    Fetch(Fetch),
-    Other { is_progress: bool },
+impl Answer {
+    fn new(index: NextIndex) -> Self {
+        Self {
+            index,
+            bytes: Vec::new(),
+        }
+    }
+}
+
+impl Stream {
+    fn has_no_answer(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    /// Keeps the packets that have come with the indexes that they were asked for by.
+    fn keep(&mut self, asks: &[GetPacket], packets: Vec<(PacketHead, Vec<u8>)>) {
+        let mut answers = self.answers.iter_mut();
+        for (ask, (head, bytes)) in asks.iter().zip(packets) {
+            let mut its = answers.by_ref().filter(|answer| answer.bytes.is_empty());
+            let is_it = |answer: &&mut Answer| answer.index.offset == ask.offset;
+            if let Some(answer) = its.find(is_it)
+                && head.status == PacketStatus::Ok
+            {
+                answer.bytes = bytes;
+            }
+        }
+    }
 }
 
 /// In bytes, if it makes sense.

@@ -1,5 +1,6 @@
 //! Sessions that appear and end, and the streams that they announce.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -186,7 +187,8 @@ impl Visit {
             trace: id,
             backlog: self.room.backlog(),
             may_have_packets: true,
-            fetch: None,
+            unread: 0,
+            answers: VecDeque::new(),
             quiet: None,
             is_broken: false,
         };

@@ -136,6 +136,9 @@ impl Visit {
                 Woken::Pushed(Some(pushed)) => self.hear(pushed, memory).await?,
                 Woken::Pushed(None) => {
                     self.push = None;
+                    for stream in self.streams.values_mut() {
+                        stream.unread = 0;
+                    }
                     self.pace.set_pushed(false, Instant::now());
                     return Ok(());
                 }
@@ -153,7 +156,12 @@ impl Visit {
         match pushed {
             // From now on everything that there is is pushed; what was asked before may not be.
             Notification::Hello(_) => self.pace.set_pushed(true, Instant::now()),
-            Notification::Packets(packets) => self.ask_stream(packets.stream),
+            Notification::Packets(packets) => {
+                self.ask_stream(packets.stream);
+                if let Some(stream) = self.streams.get_mut(&packets.stream) {
+                    stream.unread = packets.unread;
+                }
+            }
             Notification::StreamOver(stream) => self.ask_stream(stream),
             // Not past streams that have not been announced, nor past a packet that is still being
             // fetched: it is asked after that.
@@ -191,7 +199,7 @@ impl Visit {
 
     fn is_fetching(&self, stream: wire::StreamId) -> bool {
         let stream = self.streams.get(&stream);
-        stream.is_some_and(|stream| stream.fetch.is_some())
+        stream.is_some_and(|stream| !stream.answers.is_empty())
     }
 
     fn awaits_streams(&self) -> bool {
