@@ -12,7 +12,6 @@ use relay_proto::stream::{CloseStream, QuiescentControl};
 use relay_proto::{Command, CommandCode, Minor, Reply};
 use tests::producer::{CREATED, Producer, connect, index, packet, stream};
 use tests::tree::tree;
-use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, StreamId, Text};
 
 use super::{OK, last_words, raw, relay, session};
