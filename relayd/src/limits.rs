@@ -123,6 +123,22 @@ pub const SMALL_PACKET: u32 = 32 << 10;
 /// Small packets gather when so many have come one soon after the other.
 pub const BUSY_LOOKS: u32 = 8;
 
+/// How long the next command of a producer that sends one at once after each answer is looked out for
+/// before the thread sleeps. It writes a packet in between.
+pub const AWAKE_FOR_PRODUCER: Duration = Duration::from_micros(200);
+
+/// That of a viewer.
+pub const AWAKE_FOR_VIEWER: Duration = Duration::from_micros(50);
+
+/// A peer asks at once if it does within this time. To be woken takes some of it.
+pub const QUICK: Duration = Duration::from_micros(250);
+
+/// So many times it must have done so before it is looked out for.
+pub const ASKS_AT_ONCE: i32 = 16;
+
+/// So many times more after somebody else had need of the processor.
+pub const RESTED: i32 = 256;
+
 /// Pieces in which packets are read for a viewer: while it takes one, the next is read. Smaller packets
 /// leave with the replies around them.
 pub const SENT_BYTES: usize = 64 << 10;

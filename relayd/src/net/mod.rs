@@ -2,7 +2,8 @@
 //! is decided is decided elsewhere; here bytes are moved.
 //!
 //! Read in this order: [`Server`] here, `loops` (threads) and `homes` (which session is served on
-//! which), `listen` with `admission` (accepting), `receive` and `send` (what all connections do), then one
+//! which), `listen` with `admission` (accepting), `receive` with `vigil` and `send` (what all
+//! connections do), then one
 //! file for each port: `control`, `data` with `pace` and `watched`, `live` with `push`, `http`.
 
 mod admission;
@@ -17,6 +18,7 @@ mod pace;
 mod push;
 mod receive;
 mod send;
+mod vigil;
 mod watched;
 
 use std::io;

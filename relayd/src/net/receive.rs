@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::vigil::{VIGILS, Vigil};
 use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
 
 /// Why no more can be received.
@@ -42,15 +43,18 @@ pub(super) struct Received {
     /// Room for the next read.
     room: usize,
     most: usize,
+    vigil: Vigil,
 }
 
 impl Received {
-    /// A buffer that grows up to `most` bytes, beyond what must be kept together.
-    pub(super) fn new(most: usize) -> Self {
+    /// A buffer that grows up to `most` bytes, beyond what must be kept together. A peer that asks at once
+    /// is looked out for so long before the thread sleeps.
+    pub(super) fn new(most: usize, awake: Duration) -> Self {
         Self {
             buffer: BytesMut::new(),
             room: LEAST_RECEIVED_BYTES.min(most),
             most,
+            vigil: Vigil::new(&VIGILS, awake),
         }
     }
 
@@ -96,7 +100,7 @@ impl Received {
 
     /// Reads once. Takes no memory before there is something to read.
     async fn read(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
-        socket.readable().await?;
+        self.vigil.readable(socket).await?;
         self.buffer.reserve(self.room);
         // `try_read_buf` would do, but this one remembers that a read which leaves room has taken
         // all there was: to find that out costs another call for each command.
