@@ -123,12 +123,9 @@ pub const SMALL_PACKET: u32 = 32 << 10;
 /// Small packets gather when so many have come one soon after the other.
 pub const BUSY_LOOKS: u32 = 8;
 
-/// How long the next command of a producer that sends one at once after each answer is looked out for
-/// before the thread sleeps. It writes a packet in between.
-pub const AWAKE_FOR_PRODUCER: Duration = Duration::from_micros(200);
-
-/// That of a viewer.
-pub const AWAKE_FOR_VIEWER: Duration = Duration::from_micros(50);
+/// How long the next command of a peer that asks at once is looked out for before its thread sleeps: a
+/// producer writes a packet in between.
+pub const AWAKE: Duration = Duration::from_micros(200);
 
 /// A peer asks at once if it does within this time. To be woken takes some of it.
 pub const QUICK: Duration = Duration::from_micros(250);
@@ -137,7 +134,7 @@ pub const QUICK: Duration = Duration::from_micros(250);
 pub const ASKS_AT_ONCE: i32 = 16;
 
 /// So many times more after somebody else had need of the processor.
-pub const RESTED: i32 = 256;
+pub const RESTED: i32 = 32;
 
 /// Pieces in which packets are read for a viewer: while it takes one, the next is read. Smaller packets
 /// leave with the replies around them.

@@ -21,7 +21,7 @@ use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
 use crate::control::Producer;
-use crate::limits::{AWAKE_FOR_PRODUCER, INTRODUCTION, MOST_REFUSALS, REPLY_BYTES, SPACE_PAUSE};
+use crate::limits::{INTRODUCTION, MOST_REFUSALS, REPLY_BYTES, SPACE_PAUSE};
 use crate::registry::Registry;
 
 /// Room for reads: commands are short, and metadata is passed on in pieces.
@@ -76,7 +76,7 @@ async fn converse(
     let mut begun = None;
     let mut refusals = 0;
     let mut connection = Connection::default();
-    let mut received = Received::new(RECEIVED_BYTES, AWAKE_FOR_PRODUCER);
+    let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
     let mut is_open = false;
     loop {

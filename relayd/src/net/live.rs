@@ -17,7 +17,7 @@ use super::push::{Push, Viewers};
 use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
-use crate::limits::{AWAKE_FOR_VIEWER, INTRODUCTION, REPLY_BYTES, SENT_BYTES};
+use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES};
 use crate::live::{Packet, View};
 use crate::registry::Registry;
 
@@ -75,7 +75,7 @@ async fn converse(
     // When the command began that is under way.
     let mut begun = None;
     let mut connection = Connection::default();
-    let mut received = Received::new(RECEIVED_BYTES, AWAKE_FOR_VIEWER);
+    let mut received = Received::new(RECEIVED_BYTES);
     let mut replies = BytesMut::new();
     let never = CancellationToken::new();
     loop {

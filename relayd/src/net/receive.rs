@@ -47,14 +47,13 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// A buffer that grows up to `most` bytes, beyond what must be kept together. A peer that asks at once
-    /// is looked out for so long before the thread sleeps.
-    pub(super) fn new(most: usize, awake: Duration) -> Self {
+    /// A buffer that grows up to `most` bytes, beyond what must be kept together.
+    pub(super) fn new(most: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
             room: LEAST_RECEIVED_BYTES.min(most),
             most,
-            vigil: Vigil::new(&VIGILS, awake),
+            vigil: Vigil::new(&VIGILS),
         }
     }
 

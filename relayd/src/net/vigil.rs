@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use tokio::net::TcpStream;
 
-use crate::limits::{ASKS_AT_ONCE, QUICK, RESTED};
+use crate::limits::{ASKS_AT_ONCE, AWAKE, QUICK, RESTED};
 
 /// Those of all connections: one for two processors, since whoever it talks to may need the other.
 pub(super) static VIGILS: LazyLock<Vigils> = LazyLock::new(|| {
@@ -32,8 +32,6 @@ pub(super) struct Vigil {
     vigils: &'static Vigils,
     /// Times that the peer has asked at once, one after the other.
     in_a_row: i32,
-    /// How long it is looked out for.
-    awake: Duration,
     is_kept: bool,
 }
 
@@ -53,10 +51,9 @@ impl Vigils {
 }
 
 impl Vigil {
-    pub(super) fn new(vigils: &'static Vigils, awake: Duration) -> Self {
+    pub(super) fn new(vigils: &'static Vigils) -> Self {
         Self {
             vigils,
-            awake,
             in_a_row: 0,
             is_kept: false,
         }
@@ -66,25 +63,15 @@ impl Vigil {
     pub(super) async fn readable(&mut self, socket: &TcpStream) -> io::Result<()> {
         let begun = Instant::now();
         if self.is_kept {
-            let displaced = displaced();
-            while begun.elapsed() < self.awake {
-                let now = poll_fn(|context| match socket.poll_read_ready(context) {
-                    Poll::Ready(ready) => Poll::Ready(Some(ready)),
-                    Poll::Pending => Poll::Ready(None),
-                });
-                if let Some(ready) = now.await {
-                    if self::displaced() != displaced {
-                        self.rest();
-                    }
-                    return ready;
-                }
-                // Others have their turn, and the system is asked what has come.
-                tokio::task::yield_now().await;
-            }
-            if self::displaced() == displaced {
-                self.give_up();
-            } else {
+            let before = displaced();
+            let ready = look_out(socket, begun + AWAKE).await;
+            if displaced() != before {
                 self.rest();
+            } else if ready.is_none() {
+                self.give_up();
+            }
+            if let Some(ready) = ready {
+                return ready;
             }
         }
         socket.readable().await?;
@@ -116,6 +103,22 @@ impl Vigil {
     }
 }
 
+/// Asks the system again and again what has come. None: nothing until then.
+async fn look_out(socket: &TcpStream, until: Instant) -> Option<io::Result<()>> {
+    while Instant::now() < until {
+        let now = poll_fn(|context| match socket.poll_read_ready(context) {
+            Poll::Ready(ready) => Poll::Ready(Some(ready)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        if let Some(ready) = now.await {
+            return Some(ready);
+        }
+        // Others have their turn, and the system is asked.
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
 /// How often a thread of this process had to leave its processor to others.
 fn displaced() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.involuntary_context_switches())
@@ -138,7 +141,7 @@ mod tests {
             (0..times).for_each(|_| vigil.note(waited));
             vigil.is_kept
         };
-        let [mut one, mut other] = [(); 2].map(|()| Vigil::new(&ONE, QUICK));
+        let [mut one, mut other] = [(); 2].map(|()| Vigil::new(&ONE));
         assert!(!ask(&mut one, ASKS_AT_ONCE - 1, QUICK));
         assert!(!ask(&mut one, 1, 2 * QUICK));
         assert!(ask(&mut one, ASKS_AT_ONCE, QUICK));
