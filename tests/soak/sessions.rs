@@ -8,14 +8,14 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use fastrand::Rng;
-use relay_proto::Reply;
-use relay_proto::chunk::CloseCommand;
+use relay_proto::chunk::{CloseCommand, TraceChunkExists};
 use relay_proto::reply::ReturnCode;
+use relay_proto::{Command, Reply};
 use tests::producer::{Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
-use wire::StreamId;
+use wire::{ChunkId, StreamId};
 
 use super::recorded;
 
@@ -181,8 +181,15 @@ impl<'a> Sending<'a> {
         self.producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         let completed = Some(CloseCommand::MoveToCompleted);
         let closed = self.producer.close_chunk(self.chunk, completed);
-        let is_ok = |code: ReturnCode| code == ReturnCode::OK;
-        assert!(matches!(closed, Reply::ChunkClosed { code, .. } if is_ok(code)));
+        assert!(closed.is_ok(), "{closed:?}");
+        // No producer goes on to the next before.
+        let left = Command::TraceChunkExists(TraceChunkExists {
+            chunk: ChunkId(self.chunk),
+        });
+        wait_until(
+            "the chunk has been left",
+            || matches!(self.producer.ask(left.clone()), Reply::ChunkExists(answer) if answer.exists == 0),
+        );
         self.chunk = next;
     }
 
