@@ -11,11 +11,12 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream};
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::bystander::Bystander;
+use tests::bystander::{Bystander, relay};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{
-    CREATED, Producer, connect, index, is_at_end, live_session, packet, packet_of, stream,
+    CREATED, Producer, connect, index, is_at_end, packet, packet_of, plain_session as session,
+    stream,
 };
 use tests::relay::Relay;
 use tests::tracee;
@@ -24,22 +25,6 @@ use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
 
 const OK: Reply = Reply::Ended(ReturnCode::OK);
-
-/// A relay with a bystander, to whom nothing may happen.
-fn relay() -> (Lab, Relay, Bystander) {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let bystander = Bystander::of(&relay);
-    (lab, relay, bystander)
-}
-
-/// Not live, so that it may do all that live sessions may not.
-fn session(name: &str) -> CreateSession {
-    CreateSession {
-        live_timer: wire::Micros(0),
-        ..live_session(name)
-    }
-}
 
 fn refused_stream(reply: &Reply) -> bool {
     matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))

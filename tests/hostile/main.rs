@@ -17,31 +17,13 @@ use std::io::{Read, Write};
 use relay_proto::ControlHeader;
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
-use relay_proto::session::CreateSession;
-use tests::bystander::Bystander;
-use tests::lab::Lab;
-use tests::producer::{Producer, live_session};
+use tests::bystander::relay;
+use tests::producer::{Producer, plain_session as session};
 use tests::relay::Relay;
 use tests::tree::files;
-use wire::{Field, Micros};
+use wire::Field;
 
 const OK: Reply = Reply::Ended(ReturnCode::OK);
-
-/// A relay with a bystander, to whom nothing may happen.
-fn relay() -> (Lab, Relay, Bystander) {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let bystander = Bystander::of(&relay);
-    (lab, relay, bystander)
-}
-
-/// Not live, so that it may do all that live sessions may not.
-fn session(name: &str) -> CreateSession {
-    CreateSession {
-        live_timer: Micros(0),
-        ..live_session(name)
-    }
-}
 
 /// What a session has recorded in files of this name, in the order of their paths.
 fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {

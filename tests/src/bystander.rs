@@ -4,6 +4,7 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::StreamId;
 
+use crate::lab::Lab;
 use crate::producer::{Producer, live_session};
 use crate::relay::Relay;
 use crate::viewer::{Viewer, by_channel};
@@ -20,6 +21,18 @@ pub struct Bystander {
 
 /// Bytes of each packet that it sends.
 const PACKET: usize = 4096;
+
+/// A relay with a bystander.
+///
+/// # Panics
+/// If it does not start.
+#[must_use]
+pub fn relay() -> (Lab, Relay, Bystander) {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let bystander = Bystander::of(&relay);
+    (lab, relay, bystander)
+}
 
 impl Bystander {
     /// One that has sent a packet and read it.

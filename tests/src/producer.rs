@@ -63,6 +63,15 @@ pub fn live_session(name: &str) -> CreateSession {
     }
 }
 
+/// A session of this name that is not live, so that it may do all that live sessions may not.
+#[must_use]
+pub fn plain_session(name: &str) -> CreateSession {
+    CreateSession {
+        live_timer: Micros(0),
+        ..live_session(name)
+    }
+}
+
 /// A stream of this name.
 #[must_use]
 pub fn stream(channel: &str, path: &str) -> AddStream {

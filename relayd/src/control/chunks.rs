@@ -13,7 +13,7 @@ use wire::{ChunkId, FileName, NameError, Text, TracePath};
 use super::session::OpenSession;
 use super::streams::heed_pause;
 use crate::ingest::IngestError;
-use crate::registry::session::Stream;
+use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{Chunk, ChunkError, Holding, Place};

@@ -15,7 +15,8 @@ use wire::{EpochSeconds, Text, TracePath};
 
 use super::{MetadataStream, SessionChunks};
 use crate::registry::Registry;
-use crate::registry::session::{Identity, Session, Stream};
+use crate::registry::session::{Identity, Session};
+use crate::registry::stream::Stream;
 use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;

@@ -15,7 +15,7 @@ use super::session::OpenSession;
 use crate::ingest::{DataStream, IngestError, MetadataStream};
 use crate::limits::{MOST_METADATA_BYTES, MOST_METADATA_STREAMS, MOST_STREAMS};
 use crate::registry::Registry;
-use crate::registry::session::Stream;
+use crate::registry::stream::Stream;
 use crate::store::StoreError;
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};

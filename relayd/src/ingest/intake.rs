@@ -2,13 +2,14 @@
 //! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
 
 mod pause;
+mod rotating;
 
 use std::sync::Arc;
 
 use relay_proto::DataHeader;
 use relay_proto::index::SendIndex;
 use tracing::{debug, trace, warn};
-use wire::{Bits, Bytes, PacketSeqNum, SeqNum, StreamId, Timestamp};
+use wire::{Bits, Bytes, SeqNum, StreamId, Timestamp};
 
 use super::error::IngestError;
 use super::reorder::{Early, Reorder, Turn, Window};
@@ -18,7 +19,6 @@ use crate::limits::{MOST_DUE, MOST_PACKET_BYTES};
 use crate::registry::published::Published;
 use crate::registry::tally::Tally;
 use crate::store::StoreError;
-use crate::store::chunk::Holding;
 use crate::store::index::{Due, Halves, IndexFate};
 use crate::store::stream_files::{Place, StreamFiles};
 use pause::Pause;
@@ -470,83 +470,6 @@ impl Intake {
         if let Err(error) = self.flush() {
             warn!(stream = %self.id, %error, "entries not written before {what}");
         }
-    }
-
-    // Going over to another chunk.
-
-    /// See [`DataStream::rotate`](super::DataStream::rotate).
-    pub(super) fn begin_rotation(
-        &mut self,
-        at: PacketSeqNum,
-        target: Option<Holding>,
-    ) -> Result<(), IngestError> {
-        if self.state == State::Closed {
-            let (stream, state) = (self.id, "was closed");
-            return Err(IngestError::NotOpen {
-                stream,
-                what: "a rotation",
-                state,
-            });
-        }
-        // A stream that stopped without a packet may still wait to leave its chunk.
-        if self
-            .rotation
-            .as_ref()
-            .is_some_and(|rotation| rotation.target.is_some())
-        {
-            return Err(IngestError::Rotating(self.id));
-        }
-        self.flush()?;
-        self.rotation = Some(Rotation { at, target });
-        self.rotate()
-    }
-
-    /// See [`DataStream::leave_deleted`](super::DataStream::leave_deleted).
-    pub(super) fn leave_deleted(&mut self) -> Result<(), IngestError> {
-        let has_nothing = self.progress == Progress::default() && self.under_way.is_none();
-        match self.rotation.take_if(|_| has_nothing) {
-            Some(rotation) => self.switch(rotation.target),
-            None => Ok(()),
-        }
-    }
-
-    /// Goes over to the other chunk if everything that stays is there.
-    fn rotate(&mut self) -> Result<(), IngestError> {
-        if self.under_way.is_some() {
-            // It is either the next to stay or the first to be taken along.
-            return Ok(());
-        }
-        let progress = &self.progress;
-        let Some(rotation) = self.rotation.take_if(|rotation| rotation.is_due(progress)) else {
-            return Ok(());
-        };
-        debug!(stream = %self.id, ?progress, "goes over to another chunk");
-        let target = rotation.target.clone();
-        match self.switch(target) {
-            Err(error) if self.can_wait(&error) => {
-                self.rotation = Some(rotation);
-                self.wait(error);
-                Ok(())
-            }
-            switched => switched,
-        }
-    }
-
-    fn switch(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
-        self.beacon_on_disk = None;
-        let pivot = self.progress.indexed;
-        let switched = match target {
-            None => {
-                self.files.leave();
-                Ok(())
-            }
-            Some(chunk) => {
-                let along = self.halves.iter_mut().flat_map(Halves::places);
-                let along = along.filter(|(seq, _)| pivot.is_none_or(|pivot| *seq > pivot));
-                self.files.carry_over(along.map(|(_, place)| place), chunk)
-            }
-        };
-        switched.map_err(|error| self.store_error(error))
     }
 
     // Whether everything has come, and the end.

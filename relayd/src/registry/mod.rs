@@ -1,7 +1,7 @@
 //! Which sessions and streams there are: the only state that connections share. Sees neither file
 //! nor socket.
 //!
-//! Read in this order: [`session`] (one producer's recording), [`recording`] (what the sessions of
+//! Read in this order: [`session`] (one producer's recording), [`stream`] (one of its streams), [`recording`] (what the sessions of
 //! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
 //! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
 //! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
@@ -14,6 +14,7 @@ pub mod promises;
 pub mod published;
 pub mod recording;
 pub mod session;
+pub mod stream;
 pub mod tally;
 
 use std::collections::{BTreeMap, HashMap};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use relay_proto::session::TraceFormat;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, Timestamp, TraceId, TracePath};
 
@@ -18,8 +18,8 @@ use super::audience::Audience;
 use super::news::{Ear, Ears};
 use super::promises::Promises;
 use super::recording::Recording;
+use super::stream::Stream;
 use super::tally::Totals;
-use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
 use crate::limits::{
     BEACONS_ON_DISK, METADATA_PATIENCE, MOST_METADATA_STREAMS, MOST_STREAMS, TICK,
 };
@@ -83,15 +83,6 @@ struct Entry {
     was_sent: bool,
 }
 
-/// A stream of either sort.
-#[derive(Debug, Clone)]
-pub enum Stream {
-    /// Packets.
-    Data(Arc<DataStream>),
-    /// Metadata.
-    Metadata(Arc<MetadataStream>),
-}
-
 /// The streams in one directory.
 #[derive(Debug, Clone, Copy)]
 struct Trace {
@@ -124,79 +115,6 @@ impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { id, name, host, .. } = &self.identity;
         write!(f, "{id} ({host}/{name})")
-    }
-}
-
-impl Stream {
-    /// Its number.
-    #[must_use]
-    pub fn id(&self) -> StreamId {
-        match self {
-            Self::Data(stream) => stream.id(),
-            Self::Metadata(stream) => stream.id(),
-        }
-    }
-
-    fn content(&self) -> Content {
-        match self {
-            Self::Data(stream) => Content::Packets(Arc::clone(stream.published())),
-            Self::Metadata(stream) => Content::Metadata(Arc::clone(stream.published())),
-        }
-    }
-
-    /// Whether it takes nothing any more.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        match self {
-            Self::Data(stream) => stream.is_closed(),
-            Self::Metadata(stream) => stream.is_closed(),
-        }
-    }
-
-    /// Whether it waits for space on the disk.
-    #[must_use]
-    pub fn is_paused(&self) -> bool {
-        match self {
-            Self::Data(stream) => stream.is_paused(),
-            Self::Metadata(stream) => stream.is_paused(),
-        }
-    }
-
-    /// Tries again to write what it could not. Gives whether it goes on. If it fails for another reason
-    /// than before, so does the session.
-    #[must_use]
-    pub fn resume(&self, session: &Session) -> bool {
-        let id = self.id();
-        let resumed = match self {
-            Self::Data(stream) => stream.resume(),
-            Self::Metadata(stream) => match stream.resume() {
-                Ok(true) => Ok(Resumed::Yes),
-                Ok(false) => Ok(Resumed::No(None)),
-                Err(source) => Err(IngestError::Store { stream: id, source }),
-            },
-        };
-        match resumed {
-            Ok(Resumed::Yes) => info!(%session, stream = %id, "there is space again"),
-            Ok(Resumed::Already) => {}
-            Ok(Resumed::No(why)) => {
-                if let Some(why) = why {
-                    warn!(%session, %why, "no space: the producer waits");
-                }
-                return false;
-            }
-            Err(why) => {
-                error!(%session, error = %why, "session aborted");
-                session.fail();
-            }
-        }
-        true
-    }
-
-    fn was_left_out(&self) -> bool {
-        match self {
-            Self::Data(stream) => stream.was_left_out(),
-            Self::Metadata(stream) => stream.was_left_out(),
-        }
     }
 }
 

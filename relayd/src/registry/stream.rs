@@ -1,0 +1,92 @@
+//! A stream of a session, of packets or of metadata: what both sorts have in common.
+
+use std::sync::Arc;
+
+use tracing::{error, info, warn};
+use wire::StreamId;
+
+use super::announced::Content;
+use super::session::Session;
+use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
+
+/// A stream of either sort.
+#[derive(Debug, Clone)]
+pub enum Stream {
+    /// Packets.
+    Data(Arc<DataStream>),
+    /// Metadata.
+    Metadata(Arc<MetadataStream>),
+}
+
+impl Stream {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        match self {
+            Self::Data(stream) => stream.id(),
+            Self::Metadata(stream) => stream.id(),
+        }
+    }
+
+    pub(super) fn content(&self) -> Content {
+        match self {
+            Self::Data(stream) => Content::Packets(Arc::clone(stream.published())),
+            Self::Metadata(stream) => Content::Metadata(Arc::clone(stream.published())),
+        }
+    }
+
+    /// Whether it takes nothing any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Data(stream) => stream.is_closed(),
+            Self::Metadata(stream) => stream.is_closed(),
+        }
+    }
+
+    /// Whether it waits for space on the disk.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        match self {
+            Self::Data(stream) => stream.is_paused(),
+            Self::Metadata(stream) => stream.is_paused(),
+        }
+    }
+
+    /// Tries again to write what it could not. Gives whether it goes on. If it fails for another reason
+    /// than before, so does the session.
+    #[must_use]
+    pub fn resume(&self, session: &Session) -> bool {
+        let id = self.id();
+        let resumed = match self {
+            Self::Data(stream) => stream.resume(),
+            Self::Metadata(stream) => match stream.resume() {
+                Ok(true) => Ok(Resumed::Yes),
+                Ok(false) => Ok(Resumed::No(None)),
+                Err(source) => Err(IngestError::Store { stream: id, source }),
+            },
+        };
+        match resumed {
+            Ok(Resumed::Yes) => info!(%session, stream = %id, "there is space again"),
+            Ok(Resumed::Already) => {}
+            Ok(Resumed::No(why)) => {
+                if let Some(why) = why {
+                    warn!(%session, %why, "no space: the producer waits");
+                }
+                return false;
+            }
+            Err(why) => {
+                error!(%session, error = %why, "session aborted");
+                session.fail();
+            }
+        }
+        true
+    }
+
+    pub(super) fn was_left_out(&self) -> bool {
+        match self {
+            Self::Data(stream) => stream.was_left_out(),
+            Self::Metadata(stream) => stream.was_left_out(),
+        }
+    }
+}
