@@ -3,8 +3,8 @@
 //!
 //! Read in this order: [`Server`] here, `loops` (threads) and `homes` (which session is served on
 //! which), `listen` with `admission` (accepting), `receive` with `vigil` and `send` (what all
-//! connections do), then one
-//! file for each port: `control`, `data` with `pace` and `watched`, `live` with `push`, `http`.
+//! connections do), then one file for each port: `control`, `data` with `pace` and `watched`, `live`
+//! with `push`, `http`.
 
 mod admission;
 mod control;
