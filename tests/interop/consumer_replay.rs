@@ -148,6 +148,8 @@ pub(crate) fn watch(
     lines: usize,
 ) -> Vec<Ended> {
     let mut held = Held::open(replay_command(lab, relay, session, directory));
+    // Babeltrace ends at once if there is no such session.
+    Viewer::connect(relay.live).wait_for_session(session);
     let start = |watcher: &Watcher| watcher.start(lab, relay, session);
     let mut viewers: Vec<_> = watchers.iter().map(start).collect();
     let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
