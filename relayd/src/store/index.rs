@@ -179,11 +179,6 @@ impl<P> Halves<P> {
         before - self.waiting.len()
     }
 
-    /// The next entry that is due.
-    pub fn due(&mut self) -> Option<Due<P>> {
-        self.due_if(|_| true)
-    }
-
     /// The next entry that is due, if its bytes lie where it is wanted.
     pub fn due_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<Due<P>> {
         match self.waiting.front() {
@@ -265,7 +260,7 @@ mod tests {
     }
 
     fn due(halves: &mut Halves<u64>) -> Vec<u64> {
-        std::iter::from_fn(|| halves.due())
+        std::iter::from_fn(|| halves.due_if(|_| true))
             .map(|due| due.seq.0)
             .collect()
     }
@@ -277,7 +272,7 @@ mod tests {
         assert!(due(&mut halves).is_empty());
         assert_eq!(halves.index(SeqNum(5), index(1)), Ok(IndexFate::Kept));
         assert_eq!(
-            halves.due(),
+            halves.due_if(|_| true),
             Some(Due {
                 seq: SeqNum(5),
                 place: 0,
@@ -289,7 +284,7 @@ mod tests {
         assert!(due(&mut halves).is_empty());
         halves.data(SeqNum(6), 10).unwrap();
         assert_eq!(
-            halves.due(),
+            halves.due_if(|_| true),
             Some(Due {
                 seq: SeqNum(6),
                 place: 10,

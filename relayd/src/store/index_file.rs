@@ -257,6 +257,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_entries_ends_in_a_beacon_from_the_beginning() {
+        let index = begun(IndexFormat::V1_1);
+        let mut want = IndexFormat::V1_1.header_bytes().to_vec();
+        want.extend(Beacon::new(NO_PROMISE).to_bytes());
+        assert_eq!(contents(&index), want);
+    }
+
+    #[test]
     fn an_old_entry_knows_neither_instance_nor_packet() {
         let mut index = begun(IndexFormat::V1_0);
         index.append(&[entry(0)]).unwrap();
