@@ -143,11 +143,11 @@ fn the_producer_waits_until_there_is_space_and_nothing_is_lost() {
     producer.settle(stream, 199);
     assert_eq!(check(&relay.output, "chan_0"), 200);
     wait_until("it goes on", || watch.get("/readyz").0 == 200);
-    relay.wait_for_log(&["there is space again", "host/waits"]);
+    relay.wait_for_log(&["producer resumed", "host/waits"]);
     let said = relay.log();
     let said: Vec<_> = said
         .iter()
-        .filter(|line| line.contains("no space: the producer waits"))
+        .filter(|line| line.contains("producer paused"))
         .collect();
     assert_eq!(said.len(), 1, "{said:#?}");
     for part in [
@@ -267,7 +267,7 @@ fn metadata_waits_too_and_is_whole_or_absent() {
             producer
         }
     });
-    relay.wait_for_log(&["no space: the producer waits"]);
+    relay.wait_for_log(&["producer paused"]);
     disk.make_room();
     let _producer = sending.join().unwrap();
     let written = files(&relay.output, "/metadata")

@@ -346,6 +346,18 @@ impl Producer {
         let mut bytes = Vec::new();
         self.machine.send(&command, &mut bytes).unwrap();
         self.control.write_all(&bytes).ok()?;
+        self.try_answer()
+    }
+
+    /// Waits for the reply to the oldest command that has none.
+    ///
+    /// # Panics
+    /// If the relay hangs up.
+    pub fn answer(&mut self) -> Reply {
+        self.try_answer().expect("the relay hung up")
+    }
+
+    fn try_answer(&mut self) -> Option<Reply> {
         loop {
             let mut input = &self.received[..];
             if let Some((_, reply)) = self.machine.receive(&mut input).unwrap() {

@@ -185,7 +185,7 @@ pub(super) fn close(
 ) -> Result<(), Refusal> {
     match open.session.stream(close.stream) {
         Some(Stream::Data(stream)) => {
-            stream.close(close.last);
+            stream.close(close.last).map_err(StreamError::Ingest)?;
             heed_pause(open, Stream::Data(stream));
         }
         Some(Stream::Metadata(stream)) => stream.close(),

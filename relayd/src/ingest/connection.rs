@@ -130,11 +130,11 @@ impl DataConnection {
         match stream.resume()? {
             Resumed::No(why) => {
                 if let Some(why) = why {
-                    warn!(session, %why, "no space: the producer waits");
+                    warn!(session, %why, "producer paused");
                 }
                 return Ok(false);
             }
-            Resumed::Yes => info!(session, stream = %stream.id(), "there is space again"),
+            Resumed::Yes => info!(session, stream = %stream.id(), "producer resumed"),
             Resumed::Already => {}
         }
         if stream.is_closed() {

@@ -5,6 +5,7 @@ use wire::{Bytes, SeqNum, StreamId};
 
 use crate::limits::MOST_PACKET_BYTES;
 use crate::store::StoreError;
+use crate::store::fault::FaultKind;
 use crate::store::index::HalfError;
 
 /// A packet or index that cannot be taken.
@@ -86,10 +87,13 @@ pub enum IngestError {
 }
 
 impl IngestError {
-    /// Whether it passes when somebody makes room on the disk.
+    /// Kind of the file system fault that caused this error. None if it has another cause.
     #[must_use]
-    pub fn is_want_of_space(&self) -> bool {
-        matches!(self, Self::Store { source, .. } if source.kind().is_want_of_space())
+    pub fn fault_kind(&self) -> Option<FaultKind> {
+        match self {
+            Self::Store { source, .. } => Some(source.kind()),
+            _ => None,
+        }
     }
 }
 

@@ -382,14 +382,15 @@ impl Intake {
         }
     }
 
-    pub(super) fn beacon(&mut self, index: &SendIndex) {
-        self.flush_before("a beacon");
+    pub(super) fn beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+        self.flush()?;
         // It may have overtaken a packet of which only half is there.
         let is_settled = self.halves.as_ref().is_none_or(Halves::is_empty)
             && self.under_way.is_none()
             && self.reorder.is_empty();
         let until = is_settled.then_some(index.packet.end);
         self.published.beacon(until, index.packet.class);
+        Ok(())
     }
 
     /// Puts the last beacon on disk, unless it is there.
@@ -429,14 +430,14 @@ impl Intake {
                 batch.push(next);
             }
             match self.write_entries(&place, &batch) {
-                Err(error) if self.can_wait(&error) => {
+                Ok(()) => {}
+                // The entries have been answered: none of them may be dropped, whatever the error.
+                Err(error) => {
                     if let Some(halves) = &mut self.halves {
                         batch.into_iter().rev().for_each(|due| halves.not_yet(due));
                     }
-                    self.wait(error);
-                    return Ok(());
+                    return self.or_wait(Err(error));
                 }
-                written => written?,
             }
             self.rotate()?;
         }
@@ -465,13 +466,6 @@ impl Intake {
         Ok(())
     }
 
-    /// The same before something that counts on them.
-    fn flush_before(&mut self, what: &'static str) {
-        if let Err(error) = self.flush() {
-            warn!(stream = %self.id, %error, "entries not written before {what}");
-        }
-    }
-
     // Whether everything has come, and the end.
 
     /// Begins a round of questions.
@@ -485,11 +479,18 @@ impl Intake {
     }
 
     /// Whether something up to `last` is under way. Numbers wrap around, "none" is 2^64-1, and the
-    /// lower of the two halves decides, as with the reference.
+    /// lower of the two halves decides, as with the reference. An index that has been answered and is
+    /// not in its file is under way as well, also if no entry has been written before.
     pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
         self.was_asked = true;
-        self.flush_before("it was asked for");
+        if let Err(error) = self.flush() {
+            warn!(stream = %self.id, %error, "index entries not written: reported as pending");
+        }
         let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
+        let first_unwritten = self.halves.as_ref().and_then(Halves::first_index);
+        if first_unwritten.is_some_and(|seq| is_at_or_past(number(last), seq.0)) {
+            return true;
+        }
         let data = number(self.progress.data);
         let reached = match self.halves {
             Some(_) => data.min(number(self.progress.indexed)),
@@ -499,12 +500,16 @@ impl Intake {
     }
 
     /// No packet after `last` will come, and no index at all.
-    pub(super) fn close_after(&mut self, last: Option<SeqNum>) {
+    ///
+    /// # Errors
+    /// If entries that are due cannot be written. The stream stays open then.
+    pub(super) fn close_after(&mut self, last: Option<SeqNum>) -> Result<(), IngestError> {
         if self.state == State::Open {
-            self.flush_before("the end");
+            self.flush()?;
             self.state = State::Closing { last };
             self.close_if_done();
         }
+        Ok(())
     }
 
     fn close_if_done(&mut self) {
@@ -562,7 +567,7 @@ impl Intake {
 
     fn store_error(&self, source: StoreError) -> IngestError {
         // While it waits it tries again and again.
-        if !(self.tally.is_paused() && source.kind().is_want_of_space()) {
+        if !(self.tally.is_paused() && source.kind().is_transient()) {
             self.files.pool().faults().count(&source);
         }
         IngestError::Store {

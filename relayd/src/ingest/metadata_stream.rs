@@ -141,10 +141,10 @@ impl MetadataStream {
     ) -> Result<(), StoreError> {
         let Err(error) = written else { return Ok(()) };
         state.file.pool().faults().count(&error);
-        if self.when_full != WhenFull::Pause || !error.kind().is_want_of_space() {
+        if !self.when_full.pauses_on(error.kind()) {
             return Err(error);
         }
-        warn!(stream = %self.id, %error, "no space: the producer waits");
+        warn!(stream = %self.id, %error, "producer paused");
         let text = text.to_vec();
         state.unwritten = Some(Unwritten { text, ends });
         Ok(())
@@ -173,7 +173,7 @@ impl MetadataStream {
             }
         }
         match written {
-            Err(error) if error.kind().is_want_of_space() => {
+            Err(error) if self.when_full.pauses_on(error.kind()) => {
                 state.unwritten = Some(kept);
                 Ok(false)
             }

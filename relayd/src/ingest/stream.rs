@@ -177,8 +177,7 @@ impl DataStream {
     pub fn index(&self, index: &SendIndex) -> Result<(), IngestError> {
         let mut intake = self.intake.lock();
         if index.packet.is_beacon() {
-            intake.beacon(index);
-            return Ok(());
+            return intake.beacon(index);
         }
         intake.index(index)
     }
@@ -217,8 +216,11 @@ impl DataStream {
     }
 
     /// No packet after `last` will come, and no index at all.
-    pub fn close(&self, last: Option<SeqNum>) {
-        self.intake.lock().close_after(last);
+    ///
+    /// # Errors
+    /// If index entries that are due cannot be written. The stream stays open then.
+    pub fn close(&self, last: Option<SeqNum>) -> Result<(), IngestError> {
+        self.intake.lock().close_after(last)
     }
 
     // From the session.

@@ -525,7 +525,12 @@ impl Session {
         }
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => stream.close(None),
+                Stream::Data(stream) => {
+                    if let Err(error) = stream.close(None) {
+                        warn!(session = %self, %error, "stream closed with index entries missing");
+                        stream.abort();
+                    }
+                }
                 Stream::Metadata(stream) => stream.close(),
             }
         }
@@ -577,8 +582,8 @@ impl Session {
             if let Stream::Data(stream) = stream
                 && let Err(error) = stream.write_beacon()
             {
-                // It is only said when the disk is full, and that others have said.
-                if error.kind().is_want_of_space() {
+                // The packets that the same fault keeps from being written have been reported.
+                if error.kind().is_transient() {
                     debug!(session = %self, %error, "beacon not written");
                 } else {
                     warn!(session = %self, %error, "beacon not written");

@@ -67,11 +67,11 @@ impl Stream {
             },
         };
         match resumed {
-            Ok(Resumed::Yes) => info!(%session, stream = %id, "there is space again"),
+            Ok(Resumed::Yes) => info!(%session, stream = %id, "producer resumed"),
             Ok(Resumed::Already) => {}
             Ok(Resumed::No(why)) => {
                 if let Some(why) = why {
-                    warn!(%session, %why, "no space: the producer waits");
+                    warn!(%session, %why, "producer paused");
                 }
                 return false;
             }

@@ -67,10 +67,10 @@ impl FaultKind {
         }
     }
 
-    /// Whether it passes when somebody makes room.
+    /// Whether the same call may succeed later, when somebody has made space or closed files.
     #[must_use]
-    pub fn is_want_of_space(self) -> bool {
-        matches!(self, Self::Full | Self::Quota)
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::Full | Self::Quota | Self::Descriptors)
     }
 }
 

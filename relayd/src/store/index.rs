@@ -98,6 +98,15 @@ impl<P> Halves<P> {
             .any(|(_, half)| matches!(half, Half::Index(_)))
     }
 
+    /// The first packet whose index has come and has not been written.
+    #[must_use]
+    pub fn first_index(&self) -> Option<SeqNum> {
+        self.waiting
+            .iter()
+            .find(|(_, half)| !matches!(half, Half::Data(_)))
+            .map(|(seq, _)| *seq)
+    }
+
     /// The bytes of a packet are all there. They come in sequence order.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
-//! What a stream does while there is no space on the disk for it: it keeps what it could not write, and
-//! takes nothing that would make that more. Whoever brought it waits, and reads no further from its
-//! producer, who therefore waits too. Nothing is lost, and nothing that is half written is seen.
+//! What a stream does while there is no space on the disk for it, or no file descriptor: it keeps what it
+//! could not write, and takes nothing that would make that more. Whoever brought it waits, and reads no
+//! further from its producer, who therefore waits too. Nothing is lost, and nothing that is half written
+//! is seen.
 
 use super::super::error::IngestError;
 use super::{Intake, State};
+use crate::store::fault::FaultKind;
 
 /// What is to be done when there is no space on the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -13,6 +15,16 @@ pub enum WhenFull {
     Pause,
     /// The session ends.
     Close,
+}
+
+impl WhenFull {
+    /// Whether a producer is paused until this fault has passed.
+    ///
+    /// A lack of file descriptors passes as soon as some connection or file is closed, without anybody
+    /// making space: sessions are not ended for it.
+    pub(in super::super) fn pauses_on(self, fault: FaultKind) -> bool {
+        fault.is_transient() && (self == Self::Pause || fault == FaultKind::Descriptors)
+    }
 }
 
 /// What a stream keeps while it waits for space.
@@ -65,7 +77,8 @@ impl Pause {
 impl Intake {
     /// Whether this is no error but a reason to wait.
     pub(super) fn can_wait(&self, error: &IngestError) -> bool {
-        self.pause.when_full == WhenFull::Pause && error.is_want_of_space()
+        let fault = error.fault_kind();
+        fault.is_some_and(|fault| self.pause.when_full.pauses_on(fault))
     }
 
     /// Waits from now on.

@@ -58,14 +58,12 @@ impl Intake {
         };
         debug!(stream = %self.id, ?progress, "goes over to another chunk");
         let target = rotation.target.clone();
-        match self.switch(target) {
-            Err(error) if self.can_wait(&error) => {
-                self.rotation = Some(rotation);
-                self.wait(error);
-                Ok(())
-            }
-            switched => switched,
+        let switched = self.switch(target);
+        if switched.is_err() {
+            // Nothing has moved: it is still to be done.
+            self.rotation = Some(rotation);
         }
+        self.or_wait(switched)
     }
 
     fn switch(&mut self, target: Option<Holding>) -> Result<(), IngestError> {

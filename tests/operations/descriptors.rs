@@ -1,0 +1,103 @@
+//! The relay runs out of file descriptors, or an index file cannot be made, while indexes are answered.
+
+use std::fs;
+use std::io::Write;
+
+use relay_proto::index::SendIndex;
+use relay_proto::stream::DataPending;
+use relay_proto::{Command, Reply, ReturnCode};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use tests::lab::Lab;
+use tests::producer::{Producer, index, live_session, packet};
+use tests::relay::Relay;
+use tests::tree::files;
+use tests::viewer::{Viewer, by_channel};
+use tests::wait_until;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::session::Seek;
+use wire::{SeqNum, StreamId};
+
+const HEADER: usize = 16;
+const ENTRY: usize = 72;
+const PACKET: usize = 3000;
+
+/// Sets the soft limit of descriptors of a running relay. Gives the limit before.
+fn limit_descriptors(relay: &Relay, current: Option<u64>) -> Option<u64> {
+    // The relay inherited the hard limit, and only root may raise it.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let pid = Pid::from_raw(relay.id().cast_signed());
+    let before = prlimit(pid, Resource::Nofile, Rlimit { current, maximum });
+    before.unwrap().current
+}
+
+/// A producer with a stream whose first packet is in the tracefile and has no index yet.
+fn with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
+    let mut producer = Producer::open(relay, live_session("counted"));
+    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    producer.data.write_all(&packet(stream, 0, PACKET)).unwrap();
+    wait_until("the packet is in the tracefile", || {
+        files(&relay.output, "/chan_0")
+            .into_values()
+            .any(|data| data.len() == PACKET)
+    });
+    (producer, stream)
+}
+
+/// SEND_INDEX of packet 0 and the question whether it is pending, for one segment.
+fn index_and_question(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let sent = SendIndex {
+        stream,
+        seq: Some(SeqNum(0)),
+        packet: index(0, PACKET as u64),
+    };
+    producer.queue(&Command::SendIndex(sent), &mut bytes);
+    let last = Some(SeqNum(0));
+    let asked = DataPending { stream, last };
+    producer.queue(&Command::DataPending(asked), &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let (mut producer, stream) = with_unindexed_packet(&relay);
+    let (mut viewer, _, streams) = Viewer::attached(relay.live, "counted", Seek::Beginning);
+    let seen = by_channel(&streams)["chan_0"];
+    // Below every descriptor that could be given next.
+    let before = limit_descriptors(&relay, Some(3));
+    let both = index_and_question(&mut producer, stream);
+    producer.control().write_all(&both).unwrap();
+    relay.wait_for_log(&["producer paused", "chan_0.idx", "Too many open files"]);
+    limit_descriptors(&relay, before);
+    assert_eq!(producer.answer(), Reply::Ended(ReturnCode::OK));
+    // When it was asked, the entry was not in its file.
+    assert_eq!(producer.answer(), Reply::Pending(true));
+    producer.settle(stream, 0);
+    let entries = files(&relay.output, ".idx").into_values().next().unwrap();
+    assert!(entries.len() >= HEADER + ENTRY, "{} bytes", entries.len());
+    assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
+    producer.send_packet(stream, 1, PACKET);
+    producer.settle(stream, 1);
+    let output = relay.output.clone();
+    assert!(relay.stop().status.success());
+    let entries = files(&output, ".idx").into_values().next().unwrap();
+    assert_eq!(entries.len(), HEADER + 2 * ENTRY);
+}
+
+#[test]
+fn an_index_that_cannot_be_written_is_not_answered_with_ok() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let (mut producer, stream) = with_unindexed_packet(&relay);
+    let tracefile = files(&relay.output, "/chan_0").into_keys().next().unwrap();
+    let directory = relay.output.join(tracefile.trim_start_matches('/'));
+    // Where the directory of the index files is to be.
+    fs::write(directory.with_file_name("index"), "").unwrap();
+    let both = index_and_question(&mut producer, stream);
+    producer.control().write_all(&both).unwrap();
+    assert_ne!(producer.answer(), Reply::Ended(ReturnCode::OK));
+    assert!(producer.is_hung_up());
+    relay.wait_for_log(&["chan_0.idx", "Not a directory"]);
+}
