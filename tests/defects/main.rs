@@ -3,3 +3,4 @@
 
 mod live;
 mod producers;
+mod replaced;

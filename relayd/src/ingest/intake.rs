@@ -458,8 +458,14 @@ impl Intake {
             .index(place, entries)
             .map_err(|error| self.store_error(error))?;
         self.beacon_on_disk = None;
+        if segment.is_none() {
+            let packets = batch.len();
+            debug!(stream = %self.id, packets, "index dropped: another tracefile has replaced that of its packet");
+        }
         for Due { seq, index, place } in batch {
-            self.published.packet(&segment, index.class, place.end());
+            if let Some(segment) = &segment {
+                self.published.packet(segment, index.class, place.end());
+            }
             self.progress.indexed = Some(*seq);
             self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
         }

@@ -319,7 +319,8 @@ impl StreamFiles {
     }
 
     /// Writes the entries of packets that lie in the same tracefile. Gives the segment that they belong
-    /// to.
+    /// to; none if another tracefile has replaced theirs. Then the packets are gone, nothing is written,
+    /// and neither name may be used for them: both are those of the newer files.
     ///
     /// # Errors
     /// As the system says, and for a stream that has no indexes.
@@ -327,7 +328,7 @@ impl StreamFiles {
         &mut self,
         place: &Place,
         packets: impl Iterator<Item = (Place, PacketIndex)>,
-    ) -> Result<Arc<Segment>, StoreError> {
+    ) -> Result<Option<Arc<Segment>>, StoreError> {
         let format = self.layout.index_format;
         let at = self.file_of(place);
         let file = at.and_then(|at| self.open.get_mut(at));
@@ -342,7 +343,10 @@ impl StreamFiles {
             packet,
         };
         let entries: Vec<_> = packets.map(entry).collect();
-        let segment = file.append_entries(&self.pool, &self.seat, format, &entries)?;
+        let segment = match file.is_replaced {
+            true => None,
+            false => Some(file.append_entries(&self.pool, &self.seat, format, &entries)?),
+        };
         file.unindexed -= entries.len();
         self.close_indexed();
         Ok(segment)

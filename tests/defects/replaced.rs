@@ -1,0 +1,89 @@
+//! Tracefiles that another one has replaced (`--tracefile-count`).
+
+use std::io::Write;
+
+use relay_proto::Command;
+use relay_proto::stream::AddStream;
+use tests::lab::Lab;
+use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::relay::Relay;
+use tests::tree::files;
+use tests::viewer::{Viewer, by_channel};
+use tests::wait_until;
+use viewer_proto::index::IndexStatus;
+use viewer_proto::packet::PacketStatus;
+use viewer_proto::session::Seek;
+use wire::Bytes;
+
+const PACKET: usize = 1000;
+
+/// A stream of `count` tracefiles with one packet each, of which `packets` have come without index;
+/// then come their indexes. Gives the numbers of the packets that a viewer is shown.
+fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut producer = Producer::open(&relay, live_session("ring"));
+    let path = "ust/uid/0/64-bit";
+    let ring = producer.add(AddStream {
+        tracefile_size: Bytes(PACKET as u64),
+        tracefile_count: count,
+        ..stream("chan_0", path)
+    });
+    let metadata = producer.add(stream("metadata", path));
+    producer.ask(Command::StreamsSent);
+    producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+    for number in 0..packets {
+        producer
+            .data
+            .write_all(&packet(ring, number, PACKET))
+            .unwrap();
+    }
+    let last = [u8::try_from(packets - 1).unwrap(); PACKET];
+    wait_until("the last packet is in its tracefile", || {
+        let files = files(&relay.output, "");
+        files.into_values().any(|data| data == last)
+    });
+    let (mut viewer, _, streams) = Viewer::attached(relay.live, "ring", Seek::Beginning);
+    let seen = by_channel(&streams)["chan_0"];
+    for number in 0..packets {
+        producer.send_index(ring, number, index(number, PACKET as u64));
+    }
+    producer.settle(ring, packets - 1);
+    let mut shown = Vec::new();
+    loop {
+        let next = viewer.next_index(seen);
+        if next.status != IndexStatus::Ready {
+            break;
+        }
+        let number = next.packet.begin.0 / 10;
+        let len = u32::try_from(PACKET).unwrap();
+        let (head, bytes) = viewer.packet(seen, next.offset.0, len);
+        assert_eq!(head.status, PacketStatus::Ok, "packet {number}");
+        let fill = u8::try_from(number).unwrap();
+        assert!(
+            bytes.iter().all(|byte| *byte == fill),
+            "packet {number} has the bytes of {}",
+            bytes[0]
+        );
+        shown.push(number);
+    }
+    // What is recorded goes on.
+    producer.send_packet(ring, packets, PACKET);
+    producer.settle(ring, packets);
+    drop(producer);
+    let output = relay.output.clone();
+    assert!(relay.stop().status.success());
+    let indexes = files(&output, ".idx");
+    assert!(
+        indexes.values().all(|index| index.len() == 16 + 72),
+        "{indexes:?}"
+    );
+    shown
+}
+
+#[test]
+fn an_index_that_comes_after_its_tracefile_was_replaced_shows_no_other_packet() {
+    assert_eq!(shown_when_indexes_come_late(1, 3), [2]);
+    assert_eq!(shown_when_indexes_come_late(2, 5), [3, 4]);
+    assert_eq!(shown_when_indexes_come_late(3, 3), [0, 1, 2]);
+}
