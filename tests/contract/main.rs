@@ -8,6 +8,7 @@ mod command_line;
 mod configuration;
 mod grouping;
 mod health;
+mod locks;
 mod pool;
 mod ready;
 mod surroundings;

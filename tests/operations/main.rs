@@ -3,5 +3,6 @@
 
 mod descriptors;
 mod full;
+mod interrupted;
 mod log;
 mod watch;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
-use wire::Timestamp;
+use wire::{Field, Timestamp};
 
 use super::pool::{Claim, PooledFile};
 use crate::limits::{ENTRIES_READ, LOCK_PAUSE, LOCK_TRIES};
@@ -88,25 +88,32 @@ impl IndexFile {
 
     /// Appends entries, by one call to the system. The packets that they point at must be whole.
     ///
+    /// `stays_open`: a beacon that promises nothing follows them in the same call, because the lock on
+    /// the tracefile does not say that there may be more.
+    ///
     /// # Errors
     /// As the system says. No reader takes a part of an entry for one.
-    pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub fn append(&mut self, entries: &[Entry], stays_open: bool) -> io::Result<()> {
         let mut bytes = [0; MOST_ENTRY_BYTES];
         match entries {
-            [entry] => {
+            [entry] if !stays_open => {
                 let entry = self.format.encode(entry, &mut bytes);
                 self.locked(|file, end| file.write_all_at(entry, end))?;
             }
             _ => {
-                let mut all = Vec::with_capacity(entries.len() * self.format.entry_len());
+                let mut all =
+                    Vec::with_capacity(entries.len() * self.format.entry_len() + Beacon::SIZE);
                 for entry in entries {
                     all.extend_from_slice(self.format.encode(entry, &mut bytes));
+                }
+                if stays_open {
+                    Beacon::new(NO_PROMISE).write(&mut all);
                 }
                 self.locked(|file, end| file.write_all_at(&all, end))?;
             }
         }
         self.entries += entries.len() as u64;
-        self.has_beacon = false;
+        self.has_beacon = stays_open;
         Ok(())
     }
 
@@ -245,9 +252,9 @@ mod tests {
     #[test]
     fn an_entry_is_what_lttng_relayd_writes() {
         let mut index = begun(IndexFormat::V1_1);
-        index.append(&[entry(0)]).unwrap();
+        index.append(&[entry(0)], false).unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
-        index.append(&[entry(1)]).unwrap();
+        index.append(&[entry(1)], false).unwrap();
         let read =
             |first, count| read_entries(index.file().unwrap(), IndexFormat::V1_1, first, count);
         assert_eq!(read(0, 2).unwrap(), [entry(0), entry(1)]);
@@ -267,7 +274,7 @@ mod tests {
     #[test]
     fn an_old_entry_knows_neither_instance_nor_packet() {
         let mut index = begun(IndexFormat::V1_0);
-        index.append(&[entry(0)]).unwrap();
+        index.append(&[entry(0)], false).unwrap();
         assert_eq!(contents(&index).len(), 16 + 56);
         assert_eq!(
             contents(&index)[..16],
@@ -279,9 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_a_tracefile_without_lock_end_in_a_beacon() {
+        let mut index = begun(IndexFormat::V1_1);
+        for number in 0..3 {
+            index.append(&[entry(number)], true).unwrap();
+            let end = 16 + 72 * (usize::try_from(number).unwrap() + 1);
+            let tail = Beacon::new(NO_PROMISE).to_bytes();
+            assert_eq!(contents(&index)[end..], tail);
+        }
+        index.append(&[entry(3)], false).unwrap();
+        assert_eq!(contents(&index).len(), 16 + 72 * 4);
+    }
+
+    #[test]
     fn a_beacon_stands_behind_the_entries_and_leaves_no_trace() {
         let mut index = begun(IndexFormat::V1_1);
-        index.append(&[entry(0)]).unwrap();
+        index.append(&[entry(0)], false).unwrap();
         let before = contents(&index);
         for until in [7, 8] {
             index.beacon(Timestamp(until)).unwrap();
@@ -292,7 +312,7 @@ mod tests {
                 Beacon::new(Timestamp(until)).to_bytes()
             );
         }
-        index.append(&[entry(1)]).unwrap();
+        index.append(&[entry(1)], false).unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
         index.beacon(Timestamp(9)).unwrap();
         index.end().unwrap();
@@ -304,15 +324,15 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         let open = || pooled(|| named.reopen());
         let mut index = IndexFile::begin(open(), IndexFormat::V1_1).unwrap();
-        index.append(&[entry(0)]).unwrap();
+        index.append(&[entry(0)], false).unwrap();
         index.put_aside().unwrap();
-        assert!(index.append(&[entry(1)]).is_err());
+        assert!(index.append(&[entry(1)], false).is_err());
         let mut follower = Follower::open(named.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
         assert_eq!(follower.poll().unwrap(), News::Beacon(NO_PROMISE));
         assert!(index.resume(pooled(tempfile::tempfile)).is_err());
         index.resume(open()).unwrap();
-        index.append(&[entry(1)]).unwrap();
+        index.append(&[entry(1)], false).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
         // A true one is left as it is.
         index.beacon(Timestamp(7)).unwrap();
@@ -329,7 +349,7 @@ mod tests {
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
-            index.append(&[entry(number)]).unwrap();
+            index.append(&[entry(number)], false).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
         }
         index.end().unwrap();
@@ -344,10 +364,10 @@ mod tests {
         let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
-        index.append(&[entry(0)]).unwrap();
+        index.append(&[entry(0)], false).unwrap();
         assert!(index.is_held_up);
         reader.unlock().unwrap();
-        index.append(&[entry(1)]).unwrap();
+        index.append(&[entry(1)], false).unwrap();
         assert!(!index.is_held_up);
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
     }

@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use thiserror::Error;
 
 use fault::FaultKind;
@@ -114,14 +114,9 @@ pub fn make_directory(path: &Path) -> Result<(), StoreError> {
 /// If the file of that name is still being written by another stream: two recordings that were
 /// given the same directory.
 fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
-    // Whatever else lies there is neither followed nor waited for.
-    let look = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(path, look, Mode::empty()) {
+    match open_to_look(path) {
         Ok(old) => {
-            let old = File::from(old);
-            // Of another relay its lock is all that we know.
-            let is_locked = matches!(old.try_lock_shared(), Err(TryLockError::WouldBlock));
-            if is_locked || pool.is_claimed(&old) {
+            if is_locked(&old) || pool.is_claimed(&old) || is_of_other_relay(path, pool) {
                 let busy = io::Error::other("another stream is writing it");
                 return Err(StoreError::on("replace", path)(busy));
             }
@@ -132,9 +127,27 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
         Err(error) => return Err(StoreError::on("replace", path)(error.into())),
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, FILE_MODE)
+    let file = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))
         .map_err(|error| StoreError::on("create", path)(error.into()))?;
     Ok(File::from(file))
+}
+
+/// Opens whatever has this name: it is neither followed nor waited for.
+fn open_to_look(path: &Path) -> rustix::io::Result<File> {
+    let look = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::open(path, look, Mode::empty())).map(File::from)
+}
+
+/// Whether some relay has the file open and writes it.
+fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+/// Whether another relay writes the trace that this tracefile is of. That relay has closed the file if
+/// nothing has been written to it for a while, and holds only the lock on the metadata then.
+fn is_of_other_relay(tracefile: &Path, pool: &Pool) -> bool {
+    let metadata = open_to_look(&tracefile.with_file_name("metadata"));
+    metadata.is_ok_and(|metadata| !pool.is_claimed(&metadata) && is_locked(&metadata))
 }
 
 fn remove_file(path: &Path) -> Result<(), StoreError> {

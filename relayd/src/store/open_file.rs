@@ -116,8 +116,9 @@ impl OpenFile {
     ) -> Result<Arc<Segment>, StoreError> {
         seat.used();
         let was_open = self.has_open_index();
+        let stays_open = !self.data.is_locked();
         let index = self.open_index(pool, format)?;
-        if let Err(error) = index.append(entries) {
+        if let Err(error) = index.append(entries, stays_open) {
             let at = index.position();
             let path = self.chunk.with_path(&self.index_path, Path::to_owned);
             return Err(StoreError::at("write", path, at, error));

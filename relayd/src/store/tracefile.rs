@@ -1,15 +1,16 @@
 //! The bytes of packets, one after the other. A packet is whole or absent: what has come of one
 //! that never ends is cut off again.
 
+use std::fs::{File, TryLockError};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use rustix::io::{pwritev, retry_on_intr};
 use tracing::warn;
 use wire::Bytes;
 
 use super::pool::{Claim, PooledFile};
-use crate::limits::{LOCK_PAUSE, LOCK_TRIES};
 
 /// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
 /// gigabytes of it costs neither time nor disk.
@@ -22,10 +23,22 @@ pub struct Tracefile {
     /// None: it is put aside.
     file: Option<Arc<PooledFile>>,
     claim: Claim,
+    lock: LockState,
     /// Where the last whole packet ends.
     whole: u64,
     /// What has been written of the packet under way.
     under_way: u64,
+}
+
+/// Whether the writer of a tracefile holds its exclusive lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LockState {
+    Held,
+    /// The file is closed, or a reader has locked it: readers test in this way whether it is being
+    /// written. The next write tries again.
+    Missing,
+    /// The file system has no locks, which is no reason not to record.
+    Unsupported,
 }
 
 /// Where in its tracefile a packet lies.
@@ -52,10 +65,9 @@ impl Tracefile {
     /// # Errors
     /// If the system does not tell which file it is.
     pub fn new(file: Arc<PooledFile>) -> io::Result<Self> {
-        // A file system without locks is no reason not to record.
-        let _ = file.try_lock();
         Ok(Self {
             claim: file.pool().claim(&file)?,
+            lock: try_lock(&file),
             file: Some(file),
             whole: 0,
             under_way: 0,
@@ -90,14 +102,24 @@ impl Tracefile {
     /// If it is not the same file any more.
     pub fn resume(&mut self, file: Arc<PooledFile>) -> io::Result<()> {
         self.claim.check(&file)?;
-        // Who looks whether it is locked holds it himself for a moment.
-        let _ = file.try_lock().is_ok()
-            || (0..LOCK_TRIES).any(|_| {
-                std::thread::sleep(LOCK_PAUSE);
-                file.try_lock().is_ok()
-            });
+        self.lock = try_lock(&file);
         self.file = Some(file);
         Ok(())
+    }
+
+    /// Whether the lock says that the file is being written, as far as the file system has locks. If
+    /// not, the end of the index file has to say so.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.lock != LockState::Missing
+    }
+
+    fn retry_lock(&mut self) {
+        if self.lock == LockState::Missing
+            && let Some(file) = &self.file
+        {
+            self.lock = try_lock(file);
+        }
     }
 
     fn open(&self) -> io::Result<&Arc<PooledFile>> {
@@ -105,10 +127,13 @@ impl Tracefile {
         self.file.as_ref().ok_or_else(aside)
     }
 
-    fn unlock(&self) {
+    fn unlock(&mut self) {
         if let Some(file) = &self.file {
             // Readers may hold the file longer; its place may be taken now.
             let _ = file.unlock();
+        }
+        if self.lock == LockState::Held {
+            self.lock = LockState::Missing;
         }
     }
 
@@ -123,6 +148,7 @@ impl Tracefile {
     /// # Errors
     /// As the system says, for want of space for example.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.retry_lock();
         let at = self.whole + self.under_way;
         self.open()?
             .write_all_at(bytes, at)
@@ -180,12 +206,12 @@ impl Tracefile {
         if zeros.is_empty() {
             return self.append(bytes);
         }
+        self.retry_lock();
         let at = self.whole + self.under_way;
-        let written = rustix::io::pwritev(
-            &***self.open()?,
-            &[IoSlice::new(bytes), IoSlice::new(zeros)],
-            at,
-        )?;
+        let both = [IoSlice::new(bytes), IoSlice::new(zeros)];
+        let file = self.open()?;
+        // Network file systems and FUSE may be interrupted.
+        let written = retry_on_intr(|| pwritev(&***file, &both, at))?;
         self.under_way += written as u64;
         match bytes.get(written..) {
             Some(rest) if !rest.is_empty() => {
@@ -211,6 +237,17 @@ impl Tracefile {
             // Readers go by the index, which has nothing on what is too much.
             warn!(%error, "cannot cut the end off a tracefile");
         }
+    }
+}
+
+fn try_lock(file: &File) -> LockState {
+    match file.try_lock() {
+        Ok(()) => LockState::Held,
+        Err(TryLockError::WouldBlock) => LockState::Missing,
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {
+            LockState::Missing
+        }
+        Err(TryLockError::Error(_)) => LockState::Unsupported,
     }
 }
 
@@ -254,6 +291,24 @@ mod tests {
         assert!(named.reopen().unwrap().try_lock().is_err());
         file.finish(b"second", 0).unwrap();
         assert_eq!(contents(&file), b"firstsecond");
+    }
+
+    #[test]
+    fn a_tracefile_that_a_reader_had_locked_is_locked_by_the_next_append() {
+        let (named, pool) = (tempfile::NamedTempFile::new().unwrap(), Pool::new(9));
+        let open = || pool.open(|| named.reopen()).unwrap();
+        let mut file = Tracefile::new(open()).unwrap();
+        assert!(file.put_aside());
+        assert!(!file.is_locked());
+        let reader = named.reopen().unwrap();
+        reader.lock_shared().unwrap();
+        file.resume(open()).unwrap();
+        file.append(b"some").unwrap();
+        assert!(!file.is_locked());
+        reader.unlock().unwrap();
+        file.finish(b"more", 4).unwrap();
+        assert!(file.is_locked());
+        assert!(reader.try_lock_shared().is_err());
     }
 
     #[test]

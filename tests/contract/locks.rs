@@ -1,0 +1,79 @@
+//! The locks of a relay on the files that it writes: what followers and other relays rely on.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use ctf::index::is_being_written;
+use relay_proto::{Command, Reply, ReturnCode};
+use tests::lab::Lab;
+use tests::producer::{Producer, live_session, stream};
+use tests::relay::Relay;
+use tests::tree::files;
+use tests::wait_until;
+
+const DIRECTORY: &str = "ust/uid/0/64-bit";
+
+/// The path of the only tracefile.
+fn tracefile(relay: &Relay) -> PathBuf {
+    let tracefiles = files(&relay.output, "/chan_0");
+    let path = tracefiles.into_keys().next().unwrap();
+    relay.output.join(path.trim_start_matches('/'))
+}
+
+#[test]
+fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut producer = Producer::open(&relay, live_session("followed"));
+    let stream = producer.add_trace(DIRECTORY, &["chan_0"])[0];
+    let path = tracefile(&relay);
+    // A tracefile is closed until its first packet comes: the relay finds it locked then.
+    let reader = File::open(&path).unwrap();
+    reader.lock_shared().unwrap();
+    for number in 0..3 {
+        producer.send_packet(stream, number, 1000);
+        producer.settle(stream, number);
+        assert!(is_being_written(&path).unwrap(), "after packet {number}");
+    }
+    reader.unlock().unwrap();
+    producer.send_packet(stream, 3, 1000);
+    producer.settle(stream, 3);
+    assert!(is_being_written(&path).unwrap());
+    assert!(
+        reader.try_lock_shared().is_err(),
+        "the relay holds the lock"
+    );
+    producer.close(stream, Some(3));
+    assert!(!is_being_written(&path).unwrap());
+    let index = files(&relay.output, ".idx").into_values().next().unwrap();
+    assert_eq!(index.len(), 16 + 4 * 72, "no beacon stays behind");
+}
+
+#[test]
+fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_for_idleness() {
+    let lab = Lab::new();
+    let first = Relay::start(&lab);
+    let mut recorded = Producer::open(&first, live_session("shared"));
+    let streams = recorded.add_trace(DIRECTORY, &["chan_0", "idle_0"]);
+    recorded.send_packet(streams[0], 0, 1000);
+    recorded.settle(streams[0], 0);
+    let path = tracefile(&first);
+    let reader = File::open(&path).unwrap();
+    wait_until("the tracefile is closed for idleness", || {
+        let is_closed = reader.try_lock_shared().is_ok();
+        reader.unlock().unwrap();
+        is_closed
+    });
+    let second = Relay::start(&lab);
+    let mut other = Producer::open(&second, live_session("shared"));
+    for channel in ["chan_0", "idle_0"] {
+        match other.ask(Command::AddStream(stream(channel, DIRECTORY))) {
+            Reply::StreamAdded(added) => assert_ne!(added.code, ReturnCode::OK, "{channel}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    second.wait_for_log(&["chan_0", "another stream is writing it"]);
+    recorded.send_packet(streams[0], 1, 1000);
+    recorded.settle(streams[0], 1);
+    assert_eq!(std::fs::read(&path).unwrap().len(), 2000);
+}
