@@ -196,6 +196,14 @@ pub const HEALTH_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause after the system has refused a connection to the health socket.
 pub const HEALTH_REFUSED: Duration = Duration::from_millis(500);
 
+/// How long a relay that stops waits until deleted chunks have been unlinked. The next start completes
+/// what is left.
+pub const DELETION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Depth of directories below the output that are looked through at start for traces to repair. Deeper than
+/// any base path that fits in a stream's path.
+pub const MAX_OUTPUT_DEPTH: usize = 128;
+
 // A disk that is full.
 
 /// How often it is tried whether there is space again. It costs each connection that waits a call or

@@ -8,10 +8,12 @@ use clap::Parser;
 use relayd::background;
 use relayd::cli::{Arguments, Mode};
 use relayd::config::LogFormat;
+use relayd::limits::DELETION_TIMEOUT;
 use relayd::net::{Addresses, Server};
 use relayd::service::sockets::Inherited;
 use relayd::service::{self, Service, signal_parent};
-use relayd::store::make_directory;
+use relayd::store::repair::{Repaired, repair};
+use relayd::store::{deletion, make_directory};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
@@ -72,6 +74,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         service::enter(directory)?;
     }
     make_directory(&config.output)?;
+    report(repair(&config.output));
     let server = Server::start(&config, inherited)?;
     let signals = server
         .block_on(async { Signals::catch() })
@@ -97,6 +100,9 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     server.block_on(signals.wait_for_stop());
     service.stopping();
     server.stop();
+    if !deletion::finish(DELETION_TIMEOUT) {
+        warn!("chunks are still being deleted: the next start completes it");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -120,6 +126,22 @@ fn log(level: LevelFilter, format: LogFormat) -> anyhow::Result<()> {
         .with(targets)
         .init();
     Ok(())
+}
+
+/// Says what an earlier relay that was killed had left.
+fn report(repaired: Repaired) {
+    let Repaired {
+        indexes,
+        tracefiles,
+        bytes,
+        chunks,
+    } = repaired;
+    if repaired != Repaired::default() {
+        info!(
+            indexes,
+            tracefiles, bytes, chunks, "output repaired after a crash"
+        );
+    }
 }
 
 /// Streams and connections take file descriptors; the usual limit is meant for programs that would

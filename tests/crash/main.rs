@@ -1,6 +1,8 @@
 //! Killed, stopped or cut off in the middle: what was acknowledged is on disk, what was not does no
 //! harm.
 
+mod repair;
+
 use std::io::Write;
 use std::net::Shutdown;
 use std::time::Instant;

@@ -4,7 +4,9 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition};
+use relay_proto::chunk::{
+    CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition, TraceChunkExists,
+};
 use relay_proto::command::GetConfiguration;
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::SendMetadata;
@@ -256,6 +258,18 @@ impl Producer {
             closed,
             command,
         }))
+    }
+
+    /// Whether the relay still has a chunk that has been closed.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn chunk_exists(&mut self, id: u64) -> bool {
+        let chunk = ChunkId(id);
+        match self.ask(Command::TraceChunkExists(TraceChunkExists { chunk })) {
+            Reply::ChunkExists(reply) => reply.exists != 0,
+            refused => panic!("{refused:?}"),
+        }
     }
 
     /// Lets streams go over to another chunk.

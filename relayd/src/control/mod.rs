@@ -196,6 +196,6 @@ impl Relay for Producer {
     fn chunk_exists(&mut self, ask: TraceChunkExists) -> bool {
         self.session
             .as_ref()
-            .is_some_and(|open| open.session.recording().chunk(ask.chunk).is_some())
+            .is_some_and(|open| open.session.recording().has_chunk(ask.chunk))
     }
 }

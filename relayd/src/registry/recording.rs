@@ -66,6 +66,13 @@ impl Recording {
         Holding::of(chunk)
     }
 
+    /// Whether a chunk is still written to, or still being deleted.
+    #[must_use]
+    pub fn has_chunk(&self, id: ChunkId) -> bool {
+        let chunk = self.chunks.lock().alive.get(&id).and_then(Weak::upgrade);
+        chunk.is_some_and(|chunk| chunk.is_present())
+    }
+
     /// A chunk is written to from now on.
     pub fn add_chunk(&self, id: ChunkId, chunk: &Holding) {
         let mut chunks = self.chunks.lock();

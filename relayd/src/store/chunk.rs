@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
@@ -19,11 +19,13 @@ use wire::{ChunkId, EpochSeconds, FileName};
 
 use super::layout::{LayoutError, chunk_date};
 use super::pool::Pool;
-use super::{StoreError, create_file, make_directory};
+use super::{StoreError, create_file, deletion, make_directory};
 
 /// Where chunks wait while their successor is made, and the successor while it is.
 const OLD: &str = ".tmp_old_chunk";
 const NEW: &str = ".tmp_new_chunk";
+/// What the directories of chunks begin with that are being deleted. A number follows.
+const DELETED: &str = ".tmp_deleted_chunk-";
 /// Where chunks end up that a rotation has completed.
 const ARCHIVES: &str = "archives";
 
@@ -48,6 +50,8 @@ pub struct Chunk {
     session: PathBuf,
     /// All in it has been deleted, or is about to be. Asked for every packet that a viewer reads.
     is_deleted: AtomicBool,
+    /// Files of it are still being unlinked.
+    is_being_removed: AtomicBool,
     state: RwLock<State>,
 }
 
@@ -121,6 +125,7 @@ impl Chunk {
             began,
             session: session.to_owned(),
             is_deleted: AtomicBool::new(false),
+            is_being_removed: AtomicBool::new(false),
             state: RwLock::new(state),
         }
     }
@@ -280,8 +285,14 @@ impl Chunk {
         self.state.read().holdings > 0
     }
 
+    /// Whether it is still written to, or still being deleted.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        self.is_held() || self.is_being_removed.load(Ordering::Acquire)
+    }
+
     /// Does what the end of the chunk asks for.
-    fn complete(&self, state: &mut State) -> Result<(), StoreError> {
+    fn complete(self: &Arc<Self>, state: &mut State) -> Result<(), StoreError> {
         match state.command {
             Some(CloseCommand::MoveToCompleted) => {
                 if state.place == Place::Session {
@@ -292,20 +303,48 @@ impl Chunk {
             }
             Some(CloseCommand::Delete) => {
                 self.is_deleted.store(true, Ordering::Release);
-                let directory = self.path(state, &state.place);
-                for top in &state.tops {
-                    let top = directory.join(top);
-                    std::fs::remove_dir_all(&top).map_err(StoreError::on("remove", &top))?;
-                }
-                if state.place != Place::Session {
-                    let removed = std::fs::remove_dir(&directory);
-                    removed.map_err(StoreError::on("remove", &directory))?;
-                }
-                Ok(())
+                self.delete(state)
             }
             Some(CloseCommand::NoOperation) | None => Ok(()),
         }
     }
+
+    /// Takes everything in it out of the way at once, and has it deleted later. If the relay dies
+    /// meanwhile, the next one completes it.
+    fn delete(self: &Arc<Self>, state: &State) -> Result<(), StoreError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{DELETED}{}-{number}", std::process::id());
+        let (from, to) = (self.path(state, &state.place), self.session.join(name));
+        let rename = |from: &Path, to: &Path| {
+            std::fs::rename(from, to).map_err(StoreError::on("move to be deleted", from))
+        };
+        if state.place == Place::Session {
+            if state.tops.is_empty() {
+                return Ok(());
+            }
+            make_directory(&to)?;
+            for top in &state.tops {
+                rename(&from.join(top), &to.join(top))?;
+            }
+        } else {
+            rename(&from, &to)?;
+        }
+        self.is_being_removed.store(true, Ordering::Release);
+        let chunk = Arc::clone(self);
+        deletion::enqueue(move || {
+            if let Err(error) = std::fs::remove_dir_all(&to) {
+                error!(path = %to.display(), %error, "deleted chunk not removed: left to the next start");
+            }
+            chunk.is_being_removed.store(false, Ordering::Release);
+        });
+        Ok(())
+    }
+}
+
+/// Whether a directory of this name is of a chunk that was being deleted.
+pub(super) fn is_being_deleted(name: &[u8]) -> bool {
+    name.starts_with(DELETED.as_bytes())
 }
 
 /// The right to write to a chunk. When the last one of an ended chunk is let go, what was to become
@@ -328,7 +367,15 @@ impl Holding {
     /// One more for a chunk that is still written to.
     #[must_use]
     pub fn of(chunk: Arc<Chunk>) -> Option<Self> {
-        chunk.is_held().then(|| Self::new(chunk))
+        {
+            // Looked at and taken at once: the last one may be let go at this moment.
+            let mut state = chunk.state.write();
+            if state.holdings == 0 {
+                return None;
+            }
+            state.holdings += 1;
+        }
+        Some(Self(chunk))
     }
 
     /// The chunk, for those who only need to know where it is.
@@ -361,6 +408,73 @@ impl Drop for Holding {
             && let Err(error) = self.0.complete(&mut state)
         {
             error!(session = %self.0.session.display(), %error, "chunk left where it is");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn ended(session: &Path, place: Place) -> Holding {
+        let (id, began, utc) = (ChunkId(0), EpochSeconds(0), TimeZone::UTC);
+        let chunk = Chunk::create(id, began, session, place, &utc).unwrap();
+        let name = FileName::parse(&wire::Text::from("chan_0")).unwrap();
+        let created = chunk.create_file(&Pool::new(9), Path::new("ust/uid"), &name);
+        created.unwrap();
+        chunk
+            .end(EpochSeconds(1), Some(CloseCommand::Delete), &utc)
+            .unwrap();
+        chunk
+    }
+
+    #[test]
+    fn a_deleted_chunk_is_unlinked_by_another_thread_and_its_name_is_free_at_once() {
+        for place in [Place::Session, Place::Dated] {
+            let session = tempfile::tempdir().unwrap();
+            let (go_on, wait) = channel::<()>();
+            // Whoever deletes something large takes as long as this.
+            deletion::enqueue(move || {
+                let _ = wait.recv();
+            });
+            let holding = ended(session.path(), place.clone());
+            let chunk = Arc::clone(holding.chunk());
+            drop(holding);
+            assert!(chunk.is_deleted() && !chunk.is_held());
+            assert!(chunk.is_present(), "it is still being deleted");
+            assert!(!chunk.with_path(Path::new("ust"), Path::exists));
+            let again = ended(session.path(), place);
+            assert!(again.with_path(Path::new("ust/uid/chan_0"), Path::exists));
+            drop(go_on);
+            assert!(deletion::finish(Duration::from_secs(60)));
+            assert!(!chunk.is_present());
+            drop(again);
+            assert!(deletion::finish(Duration::from_secs(60)));
+            assert_eq!(std::fs::read_dir(session.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_not_held_again_once_the_last_writer_has_let_go() {
+        for _ in 0..500 {
+            let session = tempfile::tempdir().unwrap();
+            let holding = ended(session.path(), Place::Session);
+            let chunk = Arc::clone(holding.chunk());
+            let together = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    together.wait();
+                    drop(holding);
+                });
+                together.wait();
+                while let Some(again) = Holding::of(Arc::clone(&chunk)) {
+                    assert!(!again.is_deleted(), "it is held and has been deleted");
+                }
+            });
         }
     }
 }

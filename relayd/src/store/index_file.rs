@@ -1,5 +1,7 @@
 //! Index files: where each packet of a tracefile lies and which time it covers, and at the tail a
-//! beacon, as long as the last word of the stream is one.
+//! beacon until the file is closed for good. The beacon says that the file has not been closed: to those
+//! who follow it that there may be more, and after a crash to the next relay that the tracefile may end
+//! in bytes without an entry. Files of other relays never have one.
 //!
 //! The bytes are [`ctf::index`]'s. `doc/store.md` describes them, and who may hold the lock.
 
@@ -8,6 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use bytes::BufMut;
 use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
 use wire::{Field, Timestamp};
 
@@ -57,8 +60,7 @@ impl IndexFile {
         self.file.as_ref()
     }
 
-    /// Closes it until it is [resumed](Self::resume), with a beacon at its end, which says to those who
-    /// follow it that there may be more.
+    /// Closes it until it is [resumed](Self::resume).
     ///
     /// # Errors
     /// As the system says. It is not closed then.
@@ -86,34 +88,31 @@ impl IndexFile {
         self.has_beacon
     }
 
-    /// Appends entries, by one call to the system. The packets that they point at must be whole.
-    ///
-    /// `stays_open`: a beacon that promises nothing follows them in the same call, because the lock on
-    /// the tracefile does not say that there may be more.
+    /// Appends entries and a beacon that promises nothing, by one call to the system. The packets that
+    /// the entries point at must be whole.
     ///
     /// # Errors
     /// As the system says. No reader takes a part of an entry for one.
-    pub fn append(&mut self, entries: &[Entry], stays_open: bool) -> io::Result<()> {
-        let mut bytes = [0; MOST_ENTRY_BYTES];
-        match entries {
-            [entry] if !stays_open => {
-                let entry = self.format.encode(entry, &mut bytes);
-                self.locked(|file, end| file.write_all_at(entry, end))?;
+    pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+        let len = entries.len() * self.format.entry_len() + Beacon::SIZE;
+        // Most come one by one.
+        let (mut one, mut many) = ([0; MOST_ENTRY_BYTES + Beacon::SIZE], Vec::new());
+        let all = match one.get_mut(..len) {
+            Some(one) => one,
+            None => {
+                many.resize(len, 0);
+                &mut many[..]
             }
-            _ => {
-                let mut all =
-                    Vec::with_capacity(entries.len() * self.format.entry_len() + Beacon::SIZE);
-                for entry in entries {
-                    all.extend_from_slice(self.format.encode(entry, &mut bytes));
-                }
-                if stays_open {
-                    Beacon::new(NO_PROMISE).write(&mut all);
-                }
-                self.locked(|file, end| file.write_all_at(&all, end))?;
-            }
+        };
+        let mut rest = &mut *all;
+        for entry in entries {
+            let mut bytes = [0; MOST_ENTRY_BYTES];
+            rest.put_slice(self.format.encode(entry, &mut bytes));
         }
+        Beacon::new(NO_PROMISE).write(&mut rest);
+        self.locked(|file, end| file.write_all_at(all, end))?;
         self.entries += entries.len() as u64;
-        self.has_beacon = stays_open;
+        self.has_beacon = true;
         Ok(())
     }
 
@@ -161,9 +160,10 @@ impl IndexFile {
         self.is_held_up = !locked;
         let written = write(file, end);
         if written.is_err() {
-            // A part of it is of no use to anyone, and neither is what it was written over.
+            // A part of it is of no use to anyone. The beacon that it was written over fits in where it was.
             let _ = file.set_len(end);
-            self.has_beacon = false;
+            let tail = Beacon::new(NO_PROMISE).to_bytes();
+            self.has_beacon = file.write_all_at(&tail, end).is_ok();
         }
         if locked {
             file.unlock()?;
@@ -252,15 +252,29 @@ mod tests {
     #[test]
     fn an_entry_is_what_lttng_relayd_writes() {
         let mut index = begun(IndexFormat::V1_1);
-        index.append(&[entry(0)], false).unwrap();
+        index.append(&[entry(0)]).unwrap();
+        index.end().unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
-        index.append(&[entry(1)], false).unwrap();
+        index.append(&[entry(1)]).unwrap();
         let read =
             |first, count| read_entries(index.file().unwrap(), IndexFormat::V1_1, first, count);
         assert_eq!(read(0, 2).unwrap(), [entry(0), entry(1)]);
         assert_eq!(read(1, 1).unwrap(), [entry(1)]);
         assert!(read(1, 2).is_err());
         assert!(read(0, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn entries_end_in_a_beacon_until_the_file_is_closed() {
+        let mut index = begun(IndexFormat::V1_1);
+        for entries in [&[entry(0)][..], &[entry(1), entry(2)]] {
+            index.append(entries).unwrap();
+            let end = usize::try_from(index.position()).unwrap();
+            let bytes = contents(&index);
+            assert_eq!(bytes[end..], Beacon::new(NO_PROMISE).to_bytes());
+        }
+        index.end().unwrap();
+        assert_eq!(contents(&index).len(), 16 + 3 * 72);
     }
 
     #[test]
@@ -274,7 +288,8 @@ mod tests {
     #[test]
     fn an_old_entry_knows_neither_instance_nor_packet() {
         let mut index = begun(IndexFormat::V1_0);
-        index.append(&[entry(0)], false).unwrap();
+        index.append(&[entry(0)]).unwrap();
+        index.end().unwrap();
         assert_eq!(contents(&index).len(), 16 + 56);
         assert_eq!(
             contents(&index)[..16],
@@ -286,22 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_tracefile_without_lock_end_in_a_beacon() {
-        let mut index = begun(IndexFormat::V1_1);
-        for number in 0..3 {
-            index.append(&[entry(number)], true).unwrap();
-            let end = 16 + 72 * (usize::try_from(number).unwrap() + 1);
-            let tail = Beacon::new(NO_PROMISE).to_bytes();
-            assert_eq!(contents(&index)[end..], tail);
-        }
-        index.append(&[entry(3)], false).unwrap();
-        assert_eq!(contents(&index).len(), 16 + 72 * 4);
-    }
-
-    #[test]
     fn a_beacon_stands_behind_the_entries_and_leaves_no_trace() {
         let mut index = begun(IndexFormat::V1_1);
-        index.append(&[entry(0)], false).unwrap();
+        index.append(&[entry(0)]).unwrap();
+        index.end().unwrap();
         let before = contents(&index);
         for until in [7, 8] {
             index.beacon(Timestamp(until)).unwrap();
@@ -312,8 +315,8 @@ mod tests {
                 Beacon::new(Timestamp(until)).to_bytes()
             );
         }
-        index.append(&[entry(1)], false).unwrap();
-        assert_eq!(contents(&index).len(), 16 + 2 * 72);
+        index.append(&[entry(1)]).unwrap();
+        assert_eq!(contents(&index).len(), 16 + 2 * 72 + Beacon::SIZE);
         index.beacon(Timestamp(9)).unwrap();
         index.end().unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
@@ -324,15 +327,15 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         let open = || pooled(|| named.reopen());
         let mut index = IndexFile::begin(open(), IndexFormat::V1_1).unwrap();
-        index.append(&[entry(0)], false).unwrap();
+        index.append(&[entry(0)]).unwrap();
         index.put_aside().unwrap();
-        assert!(index.append(&[entry(1)], false).is_err());
+        assert!(index.append(&[entry(1)]).is_err());
         let mut follower = Follower::open(named.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
         assert_eq!(follower.poll().unwrap(), News::Beacon(NO_PROMISE));
         assert!(index.resume(pooled(tempfile::tempfile)).is_err());
         index.resume(open()).unwrap();
-        index.append(&[entry(1)], false).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
         // A true one is left as it is.
         index.beacon(Timestamp(7)).unwrap();
@@ -349,7 +352,7 @@ mod tests {
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
-            index.append(&[entry(number)], false).unwrap();
+            index.append(&[entry(number)]).unwrap();
             assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
         }
         index.end().unwrap();
@@ -364,11 +367,11 @@ mod tests {
         let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
-        index.append(&[entry(0)], false).unwrap();
+        index.append(&[entry(0)]).unwrap();
         assert!(index.is_held_up);
         reader.unlock().unwrap();
-        index.append(&[entry(1)], false).unwrap();
+        index.append(&[entry(1)]).unwrap();
         assert!(!index.is_held_up);
-        assert_eq!(contents(&index).len(), 16 + 2 * 72);
+        assert_eq!(contents(&index).len(), 16 + 2 * 72 + Beacon::SIZE);
     }
 }

@@ -79,6 +79,19 @@ impl OpenFile {
         }
     }
 
+    /// Makes the index file, unless there is one. It comes before the first bytes of the tracefile, so
+    /// that after a crash a tracefile with bytes but without entries is known to be ours.
+    pub(super) fn begin_index(
+        &mut self,
+        pool: &Arc<Pool>,
+        format: IndexFormat,
+    ) -> Result<(), StoreError> {
+        match self.index {
+            Some(_) => Ok(()),
+            None => self.open_index(pool, format).map(|_| ()),
+        }
+    }
+
     /// The index file, made if there is none yet, opened if it was put aside.
     fn open_index(
         &mut self,
@@ -116,9 +129,8 @@ impl OpenFile {
     ) -> Result<Arc<Segment>, StoreError> {
         seat.used();
         let was_open = self.has_open_index();
-        let stays_open = !self.data.is_locked();
         let index = self.open_index(pool, format)?;
-        if let Err(error) = index.append(entries, stays_open) {
+        if let Err(error) = index.append(entries) {
             let at = index.position();
             let path = self.chunk.with_path(&self.index_path, Path::to_owned);
             return Err(StoreError::at("write", path, at, error));
@@ -179,8 +191,6 @@ impl OpenFile {
         if self.is_replaced {
             return false;
         }
-        // The beacon at the end of the index says that more may come before the lock on the data no
-        // longer does.
         if let Some(index) = &mut self.index
             && let Err(error) = index.put_aside()
         {

@@ -234,6 +234,7 @@ impl StreamFiles {
                 && let Some(begun) = self.open.pop_back()
             {
                 let _ = begun.chunk.with_path(&begun.data_path, remove_file);
+                begun.close(&self.pool);
             }
         }
         copied
@@ -435,6 +436,11 @@ impl StreamFiles {
         match self.open.back_mut() {
             Some(file) if self.is_writing => {
                 self.seat.used();
+                if file.data.position() == 0
+                    && let Some(format) = self.layout.index_format
+                {
+                    file.begin_index(&self.pool, format)?;
+                }
                 file.open_data(&self.pool, &self.seat)?;
                 write(&mut file.data).map_err(|error| file.data_error(error))
             }

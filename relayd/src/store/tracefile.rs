@@ -107,13 +107,6 @@ impl Tracefile {
         Ok(())
     }
 
-    /// Whether the lock says that the file is being written, as far as the file system has locks. If
-    /// not, the end of the index file has to say so.
-    #[must_use]
-    pub fn is_locked(&self) -> bool {
-        self.lock != LockState::Missing
-    }
-
     fn retry_lock(&mut self) {
         if self.lock == LockState::Missing
             && let Some(file) = &self.file
@@ -299,15 +292,12 @@ mod tests {
         let open = || pool.open(|| named.reopen()).unwrap();
         let mut file = Tracefile::new(open()).unwrap();
         assert!(file.put_aside());
-        assert!(!file.is_locked());
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
         file.resume(open()).unwrap();
         file.append(b"some").unwrap();
-        assert!(!file.is_locked());
         reader.unlock().unwrap();
         file.finish(b"more", 4).unwrap();
-        assert!(file.is_locked());
         assert!(reader.try_lock_shared().is_err());
     }
 

@@ -1,0 +1,53 @@
+//! Deletes what a chunk had on a thread of its own: unlinking a large trace takes seconds, and neither its
+//! producer nor the sessions on the same worker may wait for that.
+
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::Builder;
+use std::time::Duration;
+
+use tracing::warn;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One queue for the process: deletions are rare, and one at a time keeps the disk free for writers. None if
+/// there is no thread for it.
+static QUEUE: OnceLock<Option<Sender<Job>>> = OnceLock::new();
+
+/// Runs a deletion after those before it. Without a thread it is run at once.
+pub(super) fn enqueue(job: impl FnOnce() + Send + 'static) {
+    let job: Job = Box::new(job);
+    let rejected = match QUEUE.get_or_init(start) {
+        Some(queue) => queue.send(job).map_err(|rejected| rejected.0).err(),
+        None => Some(job),
+    };
+    if let Some(job) = rejected {
+        job();
+    }
+}
+
+fn start() -> Option<Sender<Job>> {
+    let (queue, jobs) = channel::<Job>();
+    let run = move || jobs.into_iter().for_each(|job| job());
+    match Builder::new().name("delete".to_owned()).spawn(run) {
+        Ok(_) => Some(queue),
+        Err(error) => {
+            warn!(%error, "no thread to delete chunks: producers wait for it");
+            None
+        }
+    }
+}
+
+/// Waits until all deletions that have been asked for are done. Gives whether they were in time.
+#[must_use]
+pub fn finish(timeout: Duration) -> bool {
+    if QUEUE.get().is_none() {
+        return true;
+    }
+    let (done, is_done) = channel();
+    enqueue(move || {
+        // Nobody waits any more.
+        let _ = done.send(());
+    });
+    is_done.recv_timeout(timeout).is_ok()
+}
