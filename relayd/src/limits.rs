@@ -12,6 +12,10 @@ pub const MOST_STREAMS: usize = 65_536;
 /// cluster's hosts may open, ten times.
 pub const MOST_STREAMS_IN_ALL: usize = 1 << 20;
 
+/// Closed streams are looked for among those that a data connection has carried when there are so
+/// many, and then each time that there are twice as many as were open. Fewer cost little.
+pub const MIN_PRUNED_STREAMS: usize = 256;
+
 /// Metadata streams that a session may have open: a trace for each process that is traced at one time.
 /// Their files stay open, and the descriptors are for everybody.
 pub const MOST_METADATA_STREAMS: usize = 4096;

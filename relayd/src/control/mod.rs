@@ -59,7 +59,7 @@ impl Producer {
         };
         self.unsettled
             .drain(..)
-            .try_for_each(|stream| streams::settle(open, stream))
+            .try_for_each(|stream| streams::settle(&self.registry, open, stream))
     }
 
     /// Its session, once it has one.
@@ -159,17 +159,17 @@ impl Relay for Producer {
 
     fn begin_data_pending(&mut self) {
         if let Some(open) = &self.session {
-            streams::begin_round(open);
+            open.session.begin_round();
         }
     }
 
     fn data_pending(&mut self, ask: DataPending) -> Option<bool> {
-        streams::is_pending(self.session.as_ref()?, &ask)
+        streams::is_pending(&self.registry, self.session.as_ref()?, &ask)
     }
 
     fn quiescent(&mut self, stream: StreamId) {
         if let Some(open) = &self.session {
-            streams::quiescent(open, stream);
+            streams::quiescent(&self.registry, open, stream);
         }
     }
 

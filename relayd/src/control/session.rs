@@ -1,5 +1,6 @@
 //! Opening a session.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use relay_proto::ReturnCode;
 use relay_proto::relay::{Refusal, SessionCreated};
 use relay_proto::session::CreateSession;
 use tracing::info;
-use wire::{EpochSeconds, Text, TracePath};
+use wire::{EpochSeconds, StreamId, Text, TracePath};
 
 use super::{MetadataStream, SessionChunks};
 use crate::registry::Registry;
@@ -39,7 +40,7 @@ pub(super) struct OpenSession {
     /// The stream whose metadata is being received.
     pub(super) metadata: Option<Arc<MetadataStream>>,
     /// Streams that wait for space on the disk, and the answers to what was brought to them too.
-    pub(super) paused: Vec<Stream>,
+    pub(super) paused: BTreeMap<StreamId, Stream>,
 }
 
 /// Without a session there is nothing to refuse it for.
@@ -123,7 +124,7 @@ pub(super) fn create(
         absolute,
         chunks,
         metadata: None,
-        paused: Vec::new(),
+        paused: BTreeMap::new(),
     };
     Ok((open, created))
 }

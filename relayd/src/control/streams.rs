@@ -148,17 +148,21 @@ pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStr
 }
 
 /// Writes the entries of a stream that have become due.
-pub(super) fn settle(open: &mut OpenSession, stream: Arc<DataStream>) -> Result<(), Refusal> {
+pub(super) fn settle(
+    registry: &Registry,
+    open: &mut OpenSession,
+    stream: Arc<DataStream>,
+) -> Result<(), Refusal> {
     stream.settle().map_err(StreamError::Ingest)?;
+    forget_if_closed(registry, open, &stream);
     heed_pause(open, Stream::Data(stream));
     Ok(())
 }
 
 /// If a stream waits for space on the disk, so does the answer to what was brought to it.
 pub(super) fn heed_pause(open: &mut OpenSession, stream: Stream) {
-    let is_known = |known: &Stream| known.id() == stream.id();
-    if stream.is_paused() && !open.paused.iter().any(is_known) {
-        open.paused.push(stream);
+    if stream.is_paused() {
+        open.paused.insert(stream.id(), stream);
     }
 }
 
@@ -166,15 +170,15 @@ pub(super) fn heed_pause(open: &mut OpenSession, stream: Stream) {
 /// come to nothing.
 pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     let session = &open.session;
-    let mut has_closed = false;
-    open.paused.retain(|stream| {
+    let mut closed = Vec::new();
+    open.paused.retain(|id, stream| {
         let goes_on = stream.resume(session);
-        has_closed |= goes_on && stream.is_closed();
+        if goes_on && stream.is_closed() {
+            closed.push(*id);
+        }
         !goes_on
     });
-    if has_closed {
-        registry.forget_closed(&open.session);
-    }
+    registry.forget_closed(&open.session, &closed);
     open.paused.is_empty()
 }
 
@@ -192,7 +196,7 @@ pub(super) fn close(
         None => return Err(StreamError::Unknown(close.stream, "").into()),
     }
     debug!(session = %open.session, stream = %close.stream, "stream closed");
-    registry.forget_closed(&open.session);
+    registry.forget_closed(&open.session, &[close.stream]);
     Ok(())
 }
 
@@ -240,28 +244,30 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
     Ok(stream.reset().map_err(StreamError::Store)?)
 }
 
-pub(super) fn begin_round(open: &OpenSession) {
-    for stream in open.session.streams() {
-        match stream {
-            Stream::Data(stream) => stream.begin_round(),
-            Stream::Metadata(stream) => stream.set_asked(false),
-        }
+pub(super) fn is_pending(
+    registry: &Registry,
+    open: &OpenSession,
+    ask: &DataPending,
+) -> Option<bool> {
+    let stream = data_stream(open, ask.stream).ok()?;
+    open.session.mark_asked(ask.stream);
+    let is_pending = stream.is_pending(ask.last);
+    forget_if_closed(registry, open, &stream);
+    Some(is_pending)
+}
+
+pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamId) {
+    open.session.mark_asked(stream);
+    if let Some(Stream::Data(stream)) = open.session.stream(stream) {
+        // Whatever the answer: it has been asked.
+        let _ = stream.is_pending(None);
+        forget_if_closed(registry, open, &stream);
     }
 }
 
-pub(super) fn is_pending(open: &OpenSession, ask: &DataPending) -> Option<bool> {
-    data_stream(open, ask.stream)
-        .ok()
-        .map(|stream| stream.is_pending(ask.last))
-}
-
-pub(super) fn quiescent(open: &OpenSession, stream: StreamId) {
-    match open.session.stream(stream) {
-        Some(Stream::Data(stream)) => {
-            // Whatever the answer: it has been asked.
-            let _ = stream.is_pending(None);
-        }
-        Some(Stream::Metadata(stream)) => stream.set_asked(true),
-        None => {}
+/// What was written of a stream may have been the last that it was open for.
+fn forget_if_closed(registry: &Registry, open: &OpenSession, stream: &DataStream) {
+    if stream.is_closed() {
+        registry.forget_closed(&open.session, &[stream.id()]);
     }
 }

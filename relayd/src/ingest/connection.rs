@@ -1,7 +1,7 @@
 //! One data connection: takes the events that `relay-proto` makes of its bytes to the streams that
 //! they are for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use super::error::{At, IngestError};
 use super::intake::Resumed;
 use super::reorder::Early;
 use super::stream::{Arrival, ConnectionId, DataStream};
+use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
 use crate::registry::session::Session;
 
@@ -26,13 +27,15 @@ pub struct DataConnection {
     session: Option<Arc<Session>>,
     /// The streams that it has carried, so that they need not be looked up for every packet.
     streams: HashMap<StreamId, Arc<DataStream>>,
+    /// As many of those at which closed ones are looked for.
+    prune_streams_at: usize,
     /// What it has received.
     at: Bytes,
     packet: Packet,
     /// The streams of the packets that have come since it was settled.
     unsettled: Vec<Arc<DataStream>>,
     /// The streams that have to wait for space before more can be taken.
-    paused: Vec<Arc<DataStream>>,
+    paused: BTreeMap<StreamId, Arc<DataStream>>,
 }
 
 /// The packet being received.
@@ -55,10 +58,11 @@ impl DataConnection {
             address,
             session: None,
             streams: HashMap::new(),
+            prune_streams_at: MIN_PRUNED_STREAMS,
             at: Bytes(0),
             packet: Packet::None,
             unsettled: Vec::new(),
-            paused: Vec::new(),
+            paused: BTreeMap::new(),
         }
     }
 
@@ -96,6 +100,9 @@ impl DataConnection {
         let unsettled = std::mem::take(&mut self.unsettled);
         for stream in &unsettled {
             stream.settle().map_err(|source| At { at, source })?;
+            if stream.is_closed() {
+                self.forget(stream);
+            }
             self.heed_pause(stream);
         }
         // Its room is used again.
@@ -116,10 +123,10 @@ impl DataConnection {
     /// If it cannot be written for another reason than before.
     pub fn resume(&mut self) -> Result<bool, At> {
         let at = self.at;
-        for stream in std::mem::take(&mut self.paused) {
+        for (id, stream) in std::mem::take(&mut self.paused) {
             let goes_on = self.try_again(&stream);
             if !goes_on.map_err(|source| At { at, source })? {
-                self.paused.push(stream);
+                self.paused.insert(id, stream);
             }
         }
         Ok(self.paused.is_empty())
@@ -146,7 +153,7 @@ impl DataConnection {
     fn forget(&mut self, closed: &DataStream) {
         self.streams.remove(&closed.id());
         if let Some(session) = &self.session {
-            self.registry.forget_closed(session);
+            self.registry.forget_closed(session, &[closed.id()]);
         }
     }
 
@@ -171,19 +178,22 @@ impl DataConnection {
         self.leave(|session| {
             session.fail();
             session.data_ended();
+            true
         });
     }
 
-    fn leave(&mut self, then: impl FnOnce(&Session)) {
+    /// `then` gives whether it may have closed streams of the session.
+    fn leave(&mut self, then: impl FnOnce(&Session) -> bool) {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
             stream.abandon(self.id);
         }
         if let Err(why) = self.settle() {
             error!(error = %why, "entries at the end of a data connection not written");
         }
-        if let Some(session) = self.session.take() {
-            then(&session);
-            self.registry.forget_closed(&session);
+        if let Some(session) = self.session.take()
+            && then(&session)
+        {
+            self.registry.forget_all_closed(&session);
         }
     }
 
@@ -241,9 +251,8 @@ impl DataConnection {
     }
 
     fn heed_pause(&mut self, stream: &Arc<DataStream>) {
-        let is_it = |paused: &Arc<DataStream>| Arc::ptr_eq(paused, stream);
-        if stream.is_paused() && !self.paused.iter().any(is_it) {
-            self.paused.push(Arc::clone(stream));
+        if stream.is_paused() {
+            self.paused.insert(stream.id(), Arc::clone(stream));
         }
     }
 
@@ -281,6 +290,11 @@ impl DataConnection {
             }
             Some(own) if Arc::ptr_eq(own, &session) => {}
             Some(_) => return Err(IngestError::OtherSession(id)),
+        }
+        if self.streams.len() >= self.prune_streams_at {
+            // Streams are mostly closed by the control connection.
+            self.streams.retain(|_, stream| !stream.is_closed());
+            self.prune_streams_at = (2 * self.streams.len()).max(MIN_PRUNED_STREAMS);
         }
         self.streams.insert(id, Arc::clone(&stream));
         Ok(stream)

@@ -40,8 +40,6 @@ pub(super) struct Intake {
     rotation: Option<Rotation>,
     state: State,
     pause: Pause,
-    /// It was asked, in this round of questions, whether data is under way.
-    was_asked: bool,
     beacon_on_disk: Option<Timestamp>,
 }
 
@@ -77,7 +75,6 @@ impl Intake {
             rotation: None,
             state: State::Open,
             pause: Pause::new(when_full),
-            was_asked: false,
             beacon_on_disk: None,
         }
     }
@@ -474,20 +471,9 @@ impl Intake {
 
     // Whether everything has come, and the end.
 
-    /// Begins a round of questions.
-    pub(super) fn begin_round(&mut self) {
-        self.was_asked = false;
-    }
-
-    /// Whether it was left out of the round.
-    pub(super) fn was_left_out(&self) -> bool {
-        !self.was_asked
-    }
-
     /// Whether something up to `last` is under way. Numbers wrap around, "none" is 2^64-1, and the
     /// lower of the two halves decides, as with the reference.
     pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
-        self.was_asked = true;
         self.flush_before("it was asked for");
         let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
         let data = number(self.progress.data);

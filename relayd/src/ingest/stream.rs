@@ -199,21 +199,10 @@ impl DataStream {
         self.intake.lock().leave_deleted()
     }
 
-    /// Begins a round of questions.
-    pub fn begin_round(&self) {
-        self.intake.lock().begin_round();
-    }
-
     /// Whether something up to `last` is under way.
     #[must_use]
     pub fn is_pending(&self, last: Option<SeqNum>) -> bool {
         self.intake.lock().is_pending(last)
-    }
-
-    /// Whether it was left out of the round.
-    #[must_use]
-    pub fn was_left_out(&self) -> bool {
-        self.intake.lock().was_left_out()
     }
 
     /// No packet after `last` will come, and no index at all.

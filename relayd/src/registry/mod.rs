@@ -1,7 +1,7 @@
 //! Which sessions and streams there are: the only state that connections share. Sees neither file
 //! nor socket.
 //!
-//! Read in this order: [`session`] (one producer's recording), [`stream`] (one of its streams), [`recording`] (what the sessions of
+//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
 //! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
 //! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
 //! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
@@ -15,6 +15,7 @@ pub mod published;
 pub mod recording;
 pub mod session;
 pub mod stream;
+mod stream_table;
 pub mod tally;
 
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +39,7 @@ use crate::store::pool::Pool;
 use news::{Ear, Ears};
 use recording::Recordings;
 use session::Session;
+use stream::Stream;
 use tally::Totals;
 
 /// What every session goes by.
@@ -252,7 +254,7 @@ impl Registry {
         self.sessions.write().remove(&session.id());
         self.ears.lock().ring();
         session.control_ended(failed);
-        self.forget_closed(session);
+        self.forget_all_closed(session);
         if session.is_empty() {
             info!(%session, "session ended");
         } else {
@@ -263,9 +265,17 @@ impl Registry {
         }
     }
 
-    /// Streams of the session may have been closed: they take packets no more.
-    pub fn forget_closed(&self, session: &Session) {
-        let closed = session.forget_closed();
+    /// Streams of a session may have been closed, any of them.
+    pub fn forget_all_closed(&self, session: &Session) {
+        let streams = session.streams();
+        let closed = streams.iter().filter(|stream| stream.is_closed());
+        let closed: Vec<_> = closed.map(Stream::id).collect();
+        self.forget_closed(session, &closed);
+    }
+
+    /// These streams of a session may have been closed: then they take packets no more.
+    pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
+        let closed = session.forget_closed(ids);
         if !closed.is_empty() {
             let mut streams = self.data_streams.write();
             closed.iter().for_each(|id| {
@@ -299,7 +309,7 @@ impl Registry {
             if !session.is_empty() {
                 warn!(%session, "session ended: packets that were announced have not come");
                 session.abort();
-                self.forget_closed(&session);
+                self.forget_all_closed(&session);
             }
         }
     }
@@ -311,7 +321,7 @@ impl Registry {
         let lingering = lingering.into_iter().map(|(_, session)| session);
         for session in sessions.into_values().chain(lingering) {
             session.control_ended(true);
-            self.forget_closed(&session);
+            self.forget_all_closed(&session);
         }
     }
 }

@@ -15,7 +15,14 @@ pub type RecordingKey = (DaemonId, u64);
 
 /// All recordings that have sessions.
 #[derive(Debug, Default)]
-pub struct Recordings(Mutex<HashMap<RecordingKey, Weak<Recording>>>);
+pub struct Recordings(Mutex<RecordingTable>);
+
+#[derive(Debug, Default)]
+struct RecordingTable {
+    recordings: HashMap<RecordingKey, Weak<Recording>>,
+    /// As many at which those without sessions are looked for.
+    prune_at: usize,
+}
 
 /// The chunks of one recording.
 #[derive(Debug, Default)]
@@ -40,8 +47,15 @@ impl Recordings {
         let Some(key) = key else {
             return Arc::default();
         };
-        let mut recordings = self.0.lock();
-        recordings.retain(|_, recording| recording.strong_count() > 0);
+        let mut table = self.0.lock();
+        let RecordingTable {
+            recordings,
+            prune_at,
+        } = &mut *table;
+        if recordings.len() >= *prune_at {
+            recordings.retain(|_, recording| recording.strong_count() > 0);
+            *prune_at = (2 * recordings.len()).max(16);
+        }
         if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
             return recording;
         }
