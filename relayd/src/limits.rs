@@ -31,6 +31,17 @@ pub const MOST_PACKET_BYTES: u64 = 1 << 30;
 /// that send many at a time have far fewer than this.
 pub const MOST_HALVES: usize = 4096;
 
+/// Memory for early packets of all sessions together, unless told otherwise. One stream may take 32 MiB
+/// of it (`--reorder-bytes`); producers that send out of order at all are a packet or two early.
+pub const REORDER_MEMORY: u64 = 512 << 20;
+
+/// Sessions that share that memory if each takes all it may: no session may take more than this part of
+/// it, so that one alone cannot shorten the wait of the others.
+pub const SESSIONS_IN_REORDER_MEMORY: u64 = 4;
+
+/// What an early packet counts for besides its bytes: its place in the order, and the allocation.
+pub const EARLY_PACKET_BYTES: u64 = 128;
+
 /// Packets of a stream that wait for an entry, beyond which entries are no longer written in larger
 /// batches: a few kilobytes at a time are as cheap for each as more would be.
 pub const MOST_DUE: usize = 256;

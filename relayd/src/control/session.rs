@@ -15,6 +15,7 @@ use tracing::info;
 use wire::{EpochSeconds, StreamId, Text, TracePath};
 
 use super::{MetadataStream, SessionChunks};
+use crate::ingest::reorder_budget::ReorderBudget;
 use crate::registry::Registry;
 use crate::registry::session::{Identity, Session};
 use crate::registry::stream::Stream;
@@ -96,7 +97,8 @@ pub(super) fn create(
         directory: directory.clone(),
         producer,
     };
-    let session = Arc::new(Session::new(identity, shared));
+    let budget = ReorderBudget::of_session(registry.reorder_budget());
+    let session = Arc::new(Session::new(identity, shared, budget));
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;

@@ -12,6 +12,7 @@ use wire::{Bytes, SessionId, StreamId};
 use super::error::{At, IngestError};
 use super::intake::Resumed;
 use super::reorder::Early;
+use super::reorder_budget::{EarlyBuffer, Exhausted};
 use super::stream::{Arrival, ConnectionId, DataStream};
 use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
@@ -43,7 +44,7 @@ pub struct DataConnection {
 enum Packet {
     None,
     Direct(Arc<DataStream>, DataHeader),
-    Early(Arc<DataStream>, DataHeader, Vec<u8>),
+    Early(Arc<DataStream>, DataHeader, EarlyBuffer),
     /// Of no use to anyone.
     Dropped,
 }
@@ -203,7 +204,14 @@ impl DataConnection {
         self.heed_pause(&stream);
         self.packet = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
-            Arrival::Early => Packet::Early(stream, header, Vec::new()),
+            Arrival::Early => {
+                let budget = self
+                    .session
+                    .as_ref()
+                    .map(|session| session.reorder_budget());
+                let kept = budget.map(EarlyBuffer::new).unwrap_or_default();
+                Packet::Early(stream, header, kept)
+            }
             Arrival::Late => Packet::Dropped,
         };
         Ok(())
@@ -217,25 +225,8 @@ impl DataConnection {
                 stream.receive(header.seq, self.id, bytes, padding)?;
             }
             Packet::Early(stream, header, kept) => {
-                kept.extend_from_slice(bytes);
-                match stream.has_to_wait(header, self.id, kept.len())? {
-                    Arrival::Early if last => {
-                        let payload = std::mem::take(kept);
-                        let early = Early {
-                            seq: header.seq,
-                            payload,
-                            padding: header.padding_size,
-                        };
-                        stream.receive_early(early)?;
-                    }
-                    Arrival::Early => {}
-                    Arrival::Direct => {
-                        let padding = last.then_some(header.padding_size);
-                        stream.receive(header.seq, self.id, kept, padding)?;
-                        self.packet = Packet::Direct(Arc::clone(stream), *header);
-                    }
-                    Arrival::Late => self.packet = Packet::Dropped,
-                }
+                let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));
+                self.packet = self.payload_early(stream, header, kept, (bytes, last))?;
             }
         }
         if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
@@ -248,6 +239,91 @@ impl DataConnection {
             self.packet_ended();
         }
         Ok(())
+    }
+
+    /// Some bytes of a packet that came early. Gives what has become of it.
+    fn payload_early(
+        &mut self,
+        stream: Arc<DataStream>,
+        header: DataHeader,
+        mut kept: EarlyBuffer,
+        (bytes, last): (&[u8], bool),
+    ) -> Result<Packet, IngestError> {
+        let size = header.data_size as usize;
+        let mut extended = kept.try_extend(bytes, size);
+        if let Err(exhausted) = extended {
+            self.make_room(exhausted);
+            extended = kept.try_extend(bytes, size);
+        }
+        let is_kept = extended.is_ok();
+        let arrival = if is_kept {
+            stream.has_to_wait(&header, self.id, kept.len())?
+        } else {
+            stream.stop_waiting(&header, self.id)?
+        };
+        if arrival == Arrival::Early && !is_kept {
+            // There is no space on the disk. No more is read until there is.
+            kept.extend(bytes, size);
+        }
+        match arrival {
+            Arrival::Early if last => {
+                kept.complete();
+                let early = Early {
+                    seq: header.seq,
+                    payload: std::mem::take(&mut kept),
+                    padding: header.padding_size,
+                };
+                stream.receive_early(early)?;
+            }
+            Arrival::Early => {}
+            Arrival::Direct => {
+                let padding = last.then_some(header.padding_size);
+                if is_kept {
+                    stream.receive(header.seq, self.id, &kept, padding)?;
+                } else {
+                    stream.receive(header.seq, self.id, &kept, None)?;
+                    stream.receive(header.seq, self.id, bytes, padding)?;
+                }
+                return Ok(Packet::Direct(stream, header));
+            }
+            Arrival::Late => return Ok(Packet::Dropped),
+        }
+        Ok(Packet::Early(stream, header, kept))
+    }
+
+    /// Early packets have taken all the memory that they may. Those streams that hold most of it give up
+    /// what they miss, and write what they hold, until half of the memory is free.
+    fn make_room(&mut self, exhausted: Exhausted) {
+        let Some(session) = &self.session else { return };
+        let budget = session.reorder_budget().scope(exhausted);
+        if !budget.can_be_freed() {
+            return;
+        }
+        warn!(
+            %session,
+            limit = budget.limit(),
+            "early packets take all the memory that they may: missing packets are given up sooner"
+        );
+        let holders = match exhausted {
+            Exhausted::Session => self.registry.early_streams(Some(session)),
+            Exhausted::Relay => self.registry.early_streams(None),
+        };
+        for (of_session, stream) in holders {
+            if budget.has_ample_room() {
+                break;
+            }
+            if let Err(error) = stream.give_up_missing() {
+                error!(session = %of_session, %error, "session aborted");
+                of_session.fail();
+                self.registry.forget_all_closed(&of_session);
+            } else if stream.is_closed() {
+                self.registry.forget_closed(&of_session, &[stream.id()]);
+            }
+            // Whoever brings packets to another session's stream notices that it is paused.
+            if Arc::ptr_eq(&of_session, session) && stream.is_paused() {
+                self.paused.insert(stream.id(), stream);
+            }
+        }
     }
 
     fn heed_pause(&mut self, stream: &Arc<DataStream>) {

@@ -1,6 +1,7 @@
 //! What happens to a stream's packets and indexes, one at a time: they leave in sequence for the
 //! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
 
+mod early;
 mod pause;
 mod rotating;
 

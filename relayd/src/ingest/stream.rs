@@ -125,6 +125,28 @@ impl DataStream {
         self.intake.lock().has_to_wait(packet, from, bytes)
     }
 
+    /// A packet that is received early can wait no longer: what is missing before it is given up. It
+    /// still waits while there is no space on the disk.
+    ///
+    /// # Errors
+    /// If packets that waited cannot be written.
+    pub fn stop_waiting(
+        &self,
+        packet: &DataHeader,
+        from: ConnectionId,
+    ) -> Result<Arrival, IngestError> {
+        self.intake.lock().stop_waiting(packet, from)
+    }
+
+    /// Gives up what is missing, so that the packets that wait are written, unless there is no space on
+    /// the disk.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn give_up_missing(&self) -> Result<(), IngestError> {
+        self.intake.lock().give_up_missing()
+    }
+
     /// A packet that came early is all there.
     ///
     /// # Errors

@@ -154,6 +154,7 @@ impl Server {
             grouping: config.grouping,
             allows_clear: config.allows_clear,
             window: config.window,
+            reorder_memory: config.reorder_memory,
             when_full: config.when_full,
             time_zone: config.time_zone.clone(),
             pool: Pool::new(config.pool),

@@ -31,9 +31,10 @@ use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::reorder::Window;
+use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{LINGER, MOST_STREAMS_IN_ALL};
+use crate::limits::{EARLY_PACKET_BYTES, LINGER, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
@@ -53,6 +54,8 @@ pub struct Settings {
     pub allows_clear: bool,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// Memory for early packets of all streams together, in bytes.
+    pub reorder_memory: u64,
     /// What is to be done when there is no space on the disk.
     pub when_full: WhenFull,
     /// For times in names.
@@ -74,6 +77,7 @@ pub struct Registry {
     data_streams: RwLock<DataStreams>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
+    reorder_budget: Arc<ReorderBudget>,
     next: Counters,
 }
 
@@ -108,6 +112,7 @@ impl Registry {
     #[must_use]
     pub fn new(settings: Settings) -> Arc<Self> {
         Arc::new(Self {
+            reorder_budget: ReorderBudget::of_relay(settings.reorder_memory),
             settings,
             recordings: Recordings::default(),
             sessions: RwLock::default(),
@@ -122,6 +127,40 @@ impl Registry {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// How much memory early packets of all sessions together may take.
+    #[must_use]
+    pub fn reorder_budget(&self) -> &Arc<ReorderBudget> {
+        &self.reorder_budget
+    }
+
+    /// The streams that hold early packets, of one session or of all, those with most bytes first.
+    #[must_use]
+    pub fn early_streams(&self, of: Option<&Arc<Session>>) -> Vec<OfSession> {
+        let held = |stream: &DataStream| {
+            let totals = stream.tally().totals();
+            totals.waiting_bytes + totals.waiting_packets * EARLY_PACKET_BYTES
+        };
+        let mut holders: Vec<(u64, OfSession)> = match of {
+            Some(session) => {
+                let streams = session.streams().into_iter();
+                let streams = streams.filter_map(|stream| match stream {
+                    Stream::Data(stream) => Some((held(&stream), (Arc::clone(session), stream))),
+                    Stream::Metadata(_) => None,
+                });
+                streams.filter(|(held, _)| *held > 0).collect()
+            }
+            None => {
+                let streams = self.data_streams.read();
+                let streams = streams.open.values();
+                let streams = streams.map(|of_session| (held(&of_session.1), of_session));
+                let holders = streams.filter(|(held, _)| *held > 0);
+                holders.map(|(held, of)| (held, of.clone())).collect()
+            }
+        };
+        holders.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
+        holders.into_iter().map(|(_, stream)| stream).collect()
     }
 
     /// The recordings that sessions belong to.

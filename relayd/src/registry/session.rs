@@ -20,6 +20,7 @@ use super::recording::Recording;
 use super::stream::Stream;
 use super::stream_table::{StreamTable, holds_back};
 use super::tally::Totals;
+use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{
     BEACONS_ON_DISK, METADATA_PATIENCE, MOST_METADATA_STREAMS, MOST_STREAMS, TICK,
 };
@@ -61,6 +62,7 @@ pub struct Session {
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
     promises: Arc<Promises>,
+    reorder_budget: Arc<ReorderBudget>,
 }
 
 /// The connections that bring packets.
@@ -81,7 +83,11 @@ impl fmt::Display for Session {
 impl Session {
     /// A session without streams.
     #[must_use]
-    pub fn new(identity: Identity, recording: Arc<Recording>) -> Self {
+    pub fn new(
+        identity: Identity,
+        recording: Arc<Recording>,
+        reorder_budget: Arc<ReorderBudget>,
+    ) -> Self {
         Self {
             identity,
             recording,
@@ -96,6 +102,7 @@ impl Session {
             ears: Mutex::default(),
             next_beacon: Mutex::default(),
             promises: Arc::default(),
+            reorder_budget,
         }
     }
 
@@ -129,6 +136,12 @@ impl Session {
         (own.starts_with(theirs) || theirs.starts_with(own))
             && !Arc::ptr_eq(&self.recording, &other.recording)
             && other.recording.is_written()
+    }
+
+    /// How much memory its early packets may take.
+    #[must_use]
+    pub fn reorder_budget(&self) -> &Arc<ReorderBudget> {
+        &self.reorder_budget
     }
 
     /// Viewers attached to it.
