@@ -191,6 +191,11 @@ pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// See [`KEEP_ALIVE_IDLE`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
+/// `TCP_USER_TIMEOUT` of producers' connections: a host that is gone is noticed at the first probe that
+/// it leaves unanswered for as long as this, not after all nine. Restarts of network equipment on the way
+/// are shorter.
+pub const PRODUCER_USER_TIMEOUT: Duration = Duration::from_secs(60);
+
 // Stopping.
 
 /// When the relay is told to stop, a connection on which nothing comes for so long is taken to have

@@ -10,6 +10,7 @@ mod many_streams;
 mod neighbours;
 mod packets;
 mod patience;
+mod takeover;
 mod talk;
 mod viewers;
 

@@ -19,6 +19,7 @@ use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use tokio_util::sync::CancellationToken;
 use wire::{SessionId, StreamId, Text};
 
 use crate::ingest::{DataStream, MetadataStream};
@@ -31,18 +32,22 @@ use session::OpenSession;
 pub struct Producer {
     registry: Arc<Registry>,
     address: IpAddr,
+    /// Ends its connections.
+    connections: CancellationToken,
     session: Option<OpenSession>,
     /// The streams of the indexes that have come since it was settled.
     unsettled: Vec<Arc<DataStream>>,
 }
 
 impl Producer {
-    /// One that has not opened a session, at this address.
+    /// One that has not opened a session, at this address. `connections` is cancelled when another
+    /// session takes its place.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, address: IpAddr) -> Self {
+    pub fn new(registry: Arc<Registry>, address: IpAddr, connections: CancellationToken) -> Self {
         Self {
             registry,
             address,
+            connections,
             session: None,
             unsettled: Vec::new(),
         }
@@ -92,7 +97,11 @@ impl Producer {
 
     /// The session, which the machine opens before it asks for anything that needs one.
     fn open(&mut self) -> Result<&mut OpenSession, Refusal> {
-        self.session.as_mut().ok_or_else(session::none)
+        let open = self.session.as_mut().ok_or_else(session::none)?;
+        if open.session.is_over() {
+            return Err(session::superseded());
+        }
+        Ok(open)
     }
 }
 
@@ -106,7 +115,12 @@ impl Relay for Producer {
         minor: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        let (open, created) = session::create(&self.registry, self.address, minor, &session)?;
+        let (open, created) = session::create(
+            &self.registry,
+            (self.address, self.connections.clone()),
+            minor,
+            &session,
+        )?;
         self.session = Some(open);
         Ok(created)
     }

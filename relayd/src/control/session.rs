@@ -11,6 +11,7 @@ use relay_proto::Minor;
 use relay_proto::ReturnCode;
 use relay_proto::relay::{Refusal, SessionCreated};
 use relay_proto::session::CreateSession;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 use wire::{EpochSeconds, StreamId, Text, TracePath};
 
@@ -49,9 +50,17 @@ pub(super) fn none() -> Refusal {
     Refusal::new(ReturnCode::UNKNOWN, "the connection has no session")
 }
 
+/// Another session records where this one did.
+pub(super) fn superseded() -> Refusal {
+    Refusal::new(
+        ReturnCode::UNKNOWN,
+        "the session has ended: another one has taken its place",
+    )
+}
+
 pub(super) fn create(
     registry: &Arc<Registry>,
-    producer: IpAddr,
+    (producer, connections): (IpAddr, CancellationToken),
     minor: Minor,
     request: &CreateSession,
 ) -> Result<(OpenSession, SessionCreated), Refusal> {
@@ -96,6 +105,8 @@ pub(super) fn create(
         trace_format: request.trace_format,
         directory: directory.clone(),
         producer,
+        daemon: recording.map(|recording| recording.daemon),
+        connections,
     };
     let budget = ReorderBudget::of_session(registry.reorder_budget());
     let session = Arc::new(Session::new(identity, shared, budget));
@@ -131,7 +142,7 @@ pub(super) fn create(
     Ok((open, created))
 }
 
-fn now() -> EpochSeconds {
+pub(super) fn now() -> EpochSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     EpochSeconds(since.unwrap_or_default().as_secs())
 }

@@ -1,5 +1,6 @@
 //! Adding and closing streams, indexes, metadata, and the questions whether data is under way.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use relay_proto::ReturnCode;
@@ -11,12 +12,13 @@ use thiserror::Error;
 use tracing::debug;
 use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
 
-use super::session::OpenSession;
+use super::session::{OpenSession, now, superseded};
 use crate::ingest::{DataStream, IngestError, MetadataStream};
 use crate::limits::{MOST_METADATA_BYTES, MOST_METADATA_STREAMS, MOST_STREAMS};
-use crate::registry::Registry;
 use crate::registry::stream::Stream;
+use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
+use crate::store::chunk::{Holding, Place};
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
@@ -45,6 +47,8 @@ enum StreamError {
     InNoChunk(StreamId),
     #[error("the metadata of a live session is not reset: viewers have read it")]
     ResetLive,
+    #[error(transparent)]
+    Occupied(Occupied),
     #[error(transparent)]
     Ingest(#[from] IngestError),
     #[error(transparent)]
@@ -85,6 +89,13 @@ pub(super) fn add(
         return Err(StreamError::TooManyTraces.into());
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
+    if let Some(directory) = claimed_directory(open, &chunk, &path) {
+        registry
+            .claim(&open.session, &directory, now())
+            .map_err(StreamError::Occupied)?;
+    }
+    let session = Arc::clone(&open.session);
+    let _directory = session.lock_directory().ok_or_else(superseded)?;
     let pool = Arc::clone(&registry.settings().pool);
     let when_full = registry.settings().when_full;
     let counted = |error| {
@@ -124,6 +135,19 @@ pub(super) fn add(
     open.session
         .add_stream(stream, path, channel, || registry.next_trace());
     Ok(id)
+}
+
+/// The directory that a stream at this path makes its session's recording the owner of: the first one
+/// below the session's, since chunks move those. None from producers that know no chunks.
+fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> Option<PathBuf> {
+    let directory: &Path = open.directory.as_ref()?.as_ref();
+    match chunk.place() {
+        Place::Named(name) => Some(directory.join(name)),
+        _ => {
+            let path: &Path = path.as_ref();
+            Some(directory.join(path.components().next()?))
+        }
+    }
 }
 
 fn data_stream(open: &OpenSession, id: StreamId) -> Result<Arc<DataStream>, StreamError> {
@@ -240,6 +264,7 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
     if open.session.identity().live_timer.period().is_some() {
         return Err(StreamError::ResetLive.into());
     }
+    let _directory = open.session.lock_directory().ok_or_else(superseded)?;
     debug!(session = %open.session, stream = %reset.stream, "metadata starts anew");
     Ok(stream.reset().map_err(StreamError::Store)?)
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use relay_proto::{DataEvent, DataHeader};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 use wire::{Bytes, SessionId, StreamId};
 
@@ -71,6 +72,13 @@ impl DataConnection {
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.id())
+    }
+
+    /// What ends the connections of its session, once that is known.
+    #[must_use]
+    pub fn connections(&self) -> Option<CancellationToken> {
+        let session = self.session.as_ref()?;
+        Some(session.identity().connections.clone())
     }
 
     /// Takes the next event.

@@ -2,7 +2,7 @@
 //! nor socket.
 //!
 //! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
-//! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
+//! one recording share), `occupancy` (which recording may write where), [`announced`] (which streams viewers may be told of), [`published`] (what
 //! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
 //! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
 //! streams and of those who watch them).
@@ -10,6 +10,7 @@
 pub mod announced;
 pub mod audience;
 pub mod news;
+mod occupancy;
 pub mod promises;
 pub mod published;
 pub mod recording;
@@ -75,6 +76,9 @@ pub struct Registry {
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
     data_streams: RwLock<DataStreams>,
+    /// Held while it is found out whether a recording may write somewhere, and until those have ended
+    /// that it takes over from. Taken before the tables.
+    claims: Mutex<()>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
     reorder_budget: Arc<ReorderBudget>,
@@ -95,7 +99,7 @@ struct DataStreams {
 
 /// A session is to write where another one does.
 #[derive(Debug, Error)]
-#[error("{0} of another recording writes there")]
+#[error("{0} of another recording writes to the same directory")]
 pub struct Occupied(Arc<Session>);
 
 /// Numbers, from 1, that are never given twice.
@@ -118,6 +122,7 @@ impl Registry {
             sessions: RwLock::default(),
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
+            claims: Mutex::default(),
             ears: Mutex::default(),
             next: Counters::default(),
         })
@@ -193,41 +198,6 @@ impl Registry {
         ConnectionId(next(&self.next.connection))
     }
 
-    /// A producer has opened a session.
-    ///
-    /// # Errors
-    /// If another recording is being written there, or below or above: each may move and delete what
-    /// is in its directory.
-    pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
-        let mut sessions = self.sessions.write();
-        self.occupy(&sessions, &session)?;
-        sessions.insert(session.id(), session);
-        drop(sessions);
-        self.ears.lock().ring();
-        Ok(())
-    }
-
-    /// A session is about to make a chunk. If it had none for a while, another recording may have begun
-    /// in its directory.
-    ///
-    /// # Errors
-    /// As of [`add_session`](Self::add_session).
-    pub fn begin_chunk(&self, session: &Session) -> Result<(), Occupied> {
-        // For writing: of two that want one directory, the second is to see the first.
-        self.occupy(&self.sessions.write(), session)
-    }
-
-    fn occupy(&self, sessions: &Sessions, session: &Session) -> Result<(), Occupied> {
-        let lingering = self.lingering.lock();
-        let lingering = lingering.iter().map(|(_, other)| other);
-        let mut others = sessions.values().chain(lingering);
-        if let Some(other) = others.find(|other| session.is_hindered_by(other)) {
-            return Err(Occupied(Arc::clone(other)));
-        }
-        session.recording().expect_chunk();
-        Ok(())
-    }
-
     /// From now on, this one hears of sessions that come and go.
     pub fn listen(&self, ear: &Arc<Ear>) {
         self.ears.lock().add(ear);
@@ -290,6 +260,10 @@ impl Registry {
     /// The control connection of a session has ended. Packets may still be under way: they are
     /// waited for, unless the connection failed.
     pub fn producer_gone(&self, session: &Arc<Session>, failed: bool, now: Instant) {
+        if session.is_over() {
+            // Another one has taken its place.
+            return;
+        }
         self.sessions.write().remove(&session.id());
         self.ears.lock().ring();
         session.control_ended(failed);

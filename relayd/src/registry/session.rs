@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use relay_proto::session::TraceFormat;
+use parking_lot::{Mutex, MutexGuard};
+use relay_proto::session::{DaemonId, TraceFormat};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
@@ -42,6 +42,11 @@ pub struct Identity {
     pub directory: Option<TracePath>,
     /// Where its control connection comes from.
     pub producer: IpAddr,
+    /// The session daemon that it is of, another one each time that it is started. None from producers
+    /// before 2.11.
+    pub daemon: Option<DaemonId>,
+    /// Ends its connections.
+    pub connections: CancellationToken,
 }
 
 /// One producer's session.
@@ -63,6 +68,8 @@ pub struct Session {
     next_beacon: Mutex<StreamId>,
     promises: Arc<Promises>,
     reorder_budget: Arc<ReorderBudget>,
+    /// Held while its control connection makes or moves files.
+    directory: Mutex<()>,
 }
 
 /// The connections that bring packets.
@@ -103,6 +110,7 @@ impl Session {
             next_beacon: Mutex::default(),
             promises: Arc::default(),
             reorder_budget,
+            directory: Mutex::default(),
         }
     }
 
@@ -122,20 +130,6 @@ impl Session {
     #[must_use]
     pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
-    }
-
-    /// Whether the other one is being written to the directory of this one, or above or below it, and
-    /// they are not of one recording.
-    #[must_use]
-    pub fn is_hindered_by(&self, other: &Self) -> bool {
-        let (Some(own), Some(theirs)) = (&self.identity.directory, &other.identity.directory)
-        else {
-            return false;
-        };
-        let (own, theirs): (&Path, &Path) = (own.as_ref(), theirs.as_ref());
-        (own.starts_with(theirs) || theirs.starts_with(own))
-            && !Arc::ptr_eq(&self.recording, &other.recording)
-            && other.recording.is_written()
     }
 
     /// How much memory its early packets may take.
@@ -399,6 +393,29 @@ impl Session {
             match stream {
                 Stream::Data(stream) => stream.close(None),
                 Stream::Metadata(stream) => stream.close(),
+            }
+        }
+    }
+
+    /// Keeps its files and directories to its control connection while that makes or moves some. None if
+    /// the session is over.
+    #[must_use]
+    pub fn lock_directory(&self) -> Option<MutexGuard<'_, ()>> {
+        let guard = self.directory.lock();
+        (!self.is_over()).then_some(guard)
+    }
+
+    /// Another session takes its place: ends its connections, writes what has come, and lets go of its
+    /// files.
+    pub fn supersede(&self) {
+        self.identity.connections.cancel();
+        let _guard = self.directory.lock();
+        self.control_ended(true);
+        for stream in self.streams() {
+            if let Stream::Metadata(stream) = stream
+                && let Err(error) = stream.rotate(None)
+            {
+                warn!(session = %self, %error, "metadata file not closed");
             }
         }
     }
