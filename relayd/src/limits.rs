@@ -12,6 +12,10 @@ pub const MOST_STREAMS: usize = 65_536;
 /// cluster's hosts may open, ten times.
 pub const MOST_STREAMS_IN_ALL: usize = 1 << 20;
 
+/// Closed streams are looked for among those that a data connection has carried when there are so
+/// many, and then each time that there are twice as many as were open. Fewer cost little.
+pub const MIN_PRUNED_STREAMS: usize = 256;
+
 /// Metadata streams that a session may have open: a trace for each process that is traced at one time.
 /// Their files stay open, and the descriptors are for everybody.
 pub const MOST_METADATA_STREAMS: usize = 4096;
@@ -26,6 +30,17 @@ pub const MOST_PACKET_BYTES: u64 = 1 << 30;
 /// Packets of a stream of which only one half is there. Real producers have one under way; those
 /// that send many at a time have far fewer than this.
 pub const MOST_HALVES: usize = 4096;
+
+/// Memory for early packets of all sessions together, unless told otherwise. One stream may take 32 MiB
+/// of it (`--reorder-bytes`); producers that send out of order at all are a packet or two early.
+pub const REORDER_MEMORY: u64 = 512 << 20;
+
+/// Sessions that share that memory if each takes all it may: no session may take more than this part of
+/// it, so that one alone cannot shorten the wait of the others.
+pub const SESSIONS_IN_REORDER_MEMORY: u64 = 4;
+
+/// What an early packet counts for besides its bytes: its place in the order, and the allocation.
+pub const EARLY_PACKET_BYTES: u64 = 128;
 
 /// Packets of a stream that wait for an entry, beyond which entries are no longer written in larger
 /// batches: a few kilobytes at a time are as cheap for each as more would be.
@@ -175,6 +190,11 @@ pub const HTTP_PATIENCE: Duration = Duration::from_secs(90);
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// See [`KEEP_ALIVE_IDLE`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// `TCP_USER_TIMEOUT` of producers' connections: a host that is gone is noticed at the first probe that
+/// it leaves unanswered for as long as this, not after all nine. Restarts of network equipment on the way
+/// are shorter.
+pub const PRODUCER_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
 // Stopping.
 

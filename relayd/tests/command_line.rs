@@ -125,6 +125,7 @@ fn what_makes_no_sense_is_said_on_standard_error_and_exits_1() {
         ),
         (&["--reorder-packets=0"], "0"),
         (&["--reorder-bytes=much"], "16k"),
+        (&["--reorder-memory=much"], "16k"),
         (&["-o", "/tmp", &taken], "in use"),
     ] {
         let output = run(arguments);

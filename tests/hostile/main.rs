@@ -6,9 +6,11 @@
 mod commands;
 mod differential;
 mod faults;
+mod many_streams;
 mod neighbours;
 mod packets;
 mod patience;
+mod takeover;
 mod talk;
 mod viewers;
 

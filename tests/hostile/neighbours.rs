@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr};
 
 use relay_proto::chunk::CloseCommand;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
-use rustix::net::{AddressFamily, SocketType, bind, connect as connect_from, socket};
-use tests::PATIENCE;
-use tests::producer::{Producer, connect, is_at_end, live_session, packet, stream};
+use tests::producer::{Producer, connect, connect_from, is_at_end, live_session, packet, stream};
 use tests::tree::files;
 use tests::viewer::Viewer;
 use viewer_proto::session::{AttachStatus, Seek};
@@ -20,7 +18,7 @@ use super::{OK, relay, session};
 #[test]
 fn packets_from_elsewhere_are_not_taken_for_the_producers() {
     let (_lab, relay, mut bystander) = relay();
-    let elsewhere = |last| connect_as(Ipv4Addr::new(127, 0, 0, last), relay.data);
+    let elsewhere = |last| connect_from(Ipv4Addr::new(127, 0, 0, last), relay.data);
     let mut victim = Producer::open(&relay, session("victim"));
     let id = victim.add(stream("chan_0", "ust/uid/0/64-bit"));
     victim.send_packet(id, 0, 10);
@@ -50,6 +48,9 @@ fn packets_from_elsewhere_are_not_taken_for_the_producers() {
     bystander.is_well();
 }
 
+/// Another host, though it says that its name is the same.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
 #[test]
 fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
     let (_lab, relay, mut bystander) = relay();
@@ -68,7 +69,7 @@ fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
         "some/where/ust",
         "some/where/ust/uid",
     ] {
-        let mut thief = Producer::greet(&relay, Minor(15));
+        let mut thief = Producer::greet_from(ELSEWHERE, &relay, Minor(15));
         let reply = thief.ask(Command::CreateSession(base(place, "thief")));
         assert!(!reply.is_ok(), "{place}");
     }
@@ -82,7 +83,8 @@ fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
     assert_eq!(there.into_values().next().unwrap(), [0; 10]);
     // When it has gone, its place is free.
     owner.hang_up();
-    drop(Producer::open(&relay, base("some/where", "afterwards")));
+    let mut afterwards = Producer::greet_from(ELSEWHERE, &relay, Minor(15));
+    afterwards.create(base("some/where", "afterwards"));
     bystander.is_well();
 }
 
@@ -100,14 +102,15 @@ fn a_recording_that_has_ended_leaves_its_directory_to_the_next() {
     first.send_packet(of_first, 0, 10);
     first.settle(of_first, 0);
     let refused = |name: &str| {
-        let mut producer = Producer::greet(&relay, Minor(15));
+        let third = Ipv4Addr::new(127, 0, 0, 3);
+        let mut producer = Producer::greet_from(third, &relay, Minor(15));
         !producer.ask(Command::CreateSession(base(name))).is_ok()
     };
     // As long as something of it is written to its chunk, it moves what is there.
     assert!(first.close_chunk(0, None).is_ok());
     assert!(refused("early"));
     assert_eq!(first.close(of_first, Some(0)), OK);
-    let mut second = Producer::greet(&relay, Minor(15));
+    let mut second = Producer::greet_from(ELSEWHERE, &relay, Minor(15));
     second.create(base("second"));
     // It is the second's from the beginning, even before its first chunk.
     assert!(refused("third"));
@@ -196,16 +199,6 @@ fn a_viewer_is_attached_to_so_many_sessions_and_no_more() {
     bystander.is_well();
 }
 
-/// A connection to this port from another address of this host.
-fn connect_as(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
-    let from = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&from, &SocketAddr::from((address, 0))).unwrap();
-    connect_from(&from, &to).unwrap();
-    let socket = TcpStream::from(from);
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket
-}
-
 #[test]
 fn one_address_cannot_take_every_connection() {
     const MOST: usize = 4096;
@@ -218,7 +211,7 @@ fn one_address_cannot_take_every_connection() {
     assert!(is_at_end(&mut connect(relay.data)), "one too many");
     relay.wait_for_log(&["connection refused: too many"]);
     let other = Ipv4Addr::new(127, 0, 0, 2);
-    let mut elsewhere = connect_as(other, relay.data);
+    let mut elsewhere = connect_from(other, relay.data);
     assert_eq!(elsewhere.local_addr().unwrap().ip(), IpAddr::V4(other));
     elsewhere.write_all(&packet(stream, 0, 10)).unwrap();
     assert_eq!(

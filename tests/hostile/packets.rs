@@ -1,12 +1,15 @@
 //! Packets that do not fit what was said of them.
 
 use std::io::Write;
+use std::net::Shutdown;
 
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
+use tests::lab::Lab;
 use tests::producer::{Producer, connect, index, is_at_end, packet, stream};
 use tests::relay::Relay;
 use tests::wait_until;
+use tests::watch::Watch;
 use wire::StreamId;
 
 use super::{OK, recorded, relay, session};
@@ -97,6 +100,112 @@ fn packets_far_ahead_of_their_turn_do_not_pile_up() {
         relay.memory()
     );
     bystander.is_well();
+}
+
+/// Memory for early packets of all sessions, as an argument, and for those of one.
+const REORDER_MEMORY: &str = "--reorder-memory=64M";
+const SESSION_MEMORY: u64 = 16 << 20;
+
+/// What the relay's allocator and all else may add to that.
+const OTHER_MEMORY: u64 = 24 << 20;
+
+/// Sixty streams of one session, of each of which the first packet has come.
+fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
+    let mut producer = Producer::open(relay, session("early"));
+    let streams: Vec<_> = (0..60)
+        .map(|number| producer.add(stream(&format!("chan_{number}"), "ust/uid/0/64-bit")))
+        .collect();
+    for stream in &streams {
+        producer.data.write_all(&packet(*stream, 0, 10)).unwrap();
+    }
+    (producer, streams)
+}
+
+#[test]
+fn early_packets_of_many_streams_take_no_more_memory_than_a_session_may() {
+    const BYTES: usize = 128 << 10;
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
+    let watch = Watch::of(&relay);
+    let (mut producer, streams) = sixty_streams(&relay);
+    let before = relay.memory();
+    // One after the other is missing of each. In all, four times what the session may keep.
+    for number in [2, 3, 4, 6, 7, 8, 10, 11] {
+        for stream in &streams {
+            let sent = packet(*stream, number, BYTES);
+            producer.data.write_all(&sent).unwrap();
+        }
+        assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
+    }
+    let sent = (8 * BYTES + 10) as u64 * 60;
+    wait_until("all has been taken", || {
+        let of = |name| watch.number(name);
+        of("relayd_bytes_total") + of("relayd_bytes_waiting") == sent
+    });
+    assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
+    let memory = relay.memory();
+    assert!(
+        memory < before + SESSION_MEMORY + OTHER_MEMORY,
+        "{memory} of {before}"
+    );
+    relay.wait_for_log(&["early packets take all the memory that they may"]);
+    // What is missing never comes, and what has come is all there.
+    producer.hang_up();
+    for number in 0..60 {
+        let file = recorded(&relay, "early", &format!("chan_{number}")).concat();
+        assert_eq!(file.len(), 10 + 8 * BYTES);
+        let has_all = [2, 3, 4, 6, 7, 8, 10, 11].iter().enumerate();
+        for (place, number) in has_all {
+            let packet = &file[10 + place * BYTES..][..BYTES];
+            assert!(packet.iter().all(|byte| byte == number));
+        }
+    }
+    assert_eq!(watch.number("relayd_reorder_memory_bytes"), 0);
+}
+
+#[test]
+fn early_packets_that_are_still_arriving_count_for_the_memory_of_their_session() {
+    const BYTES: usize = 1 << 20;
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
+    let watch = Watch::of(&relay);
+    let (producer, streams) = sixty_streams(&relay);
+    wait_until("the first packets are written", || {
+        watch.number("relayd_packets_total") == 60
+    });
+    let before = relay.memory();
+    // Of each packet all but the last byte comes, on a connection of its own.
+    let connections: Vec<_> = streams
+        .iter()
+        .map(|stream| {
+            let mut data = connect(relay.data);
+            let sent = packet(*stream, 2, BYTES);
+            data.write_all(&sent[..sent.len() - 1]).unwrap();
+            assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
+            data
+        })
+        .collect();
+    // Those for which there is no memory are written as they come.
+    wait_until("missing packets have been given up", || {
+        watch.number("relayd_packets_lost_total") >= 20
+    });
+    let memory = relay.memory();
+    assert!(
+        memory < before + SESSION_MEMORY + OTHER_MEMORY,
+        "{memory} of {before}"
+    );
+    for mut data in connections {
+        data.write_all(&[2]).unwrap();
+        data.shutdown(Shutdown::Write).unwrap();
+        assert!(is_at_end(&mut data));
+    }
+    producer.hang_up();
+    for number in 0..60 {
+        let file = recorded(&relay, "early", &format!("chan_{number}")).concat();
+        assert_eq!(file.len(), 10 + BYTES);
+        assert!(file[10..].iter().all(|byte| *byte == 2));
+    }
+    assert_eq!(watch.number("relayd_reorder_memory_bytes"), 0);
 }
 
 #[test]

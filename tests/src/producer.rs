@@ -2,7 +2,7 @@
 //! and every sort of nonsense.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 
 use relay_proto::chunk::{
     CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition, TraceChunkExists,
@@ -15,6 +15,7 @@ use relay_proto::reply::{ReturnCode, StreamAdded};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
 use relay_proto::{Command, DataHeader, Minor, Reply, Version};
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use wire::{
     Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, Micros, PacketIndex, PacketSeqNum,
     SeqNum, SessionId, StreamId, Text, Timestamp,
@@ -148,6 +149,21 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     socket
 }
 
+/// A connection from this address of this host.
+///
+/// # Panics
+/// If it cannot connect.
+#[must_use]
+pub fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let from = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&from, &SocketAddr::from((address, 0))).unwrap();
+    rustix::net::connect(&from, &to).unwrap();
+    let socket = TcpStream::from(from);
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
 impl Producer {
     /// Opens a session with its first chunk.
     ///
@@ -167,11 +183,25 @@ impl Producer {
     /// If the relay refuses.
     #[must_use]
     pub fn greet(relay: &Relay, minor: Minor) -> Self {
+        Self::greet_on(connect(relay.control), connect(relay.data), minor)
+    }
+
+    /// Connects from this address of this host and agrees on a version.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn greet_from(address: Ipv4Addr, relay: &Relay, minor: Minor) -> Self {
+        let connect = |to| connect_from(address, to);
+        Self::greet_on(connect(relay.control), connect(relay.data), minor)
+    }
+
+    fn greet_on(control: TcpStream, data: TcpStream, minor: Minor) -> Self {
         let mut producer = Self {
-            control: connect(relay.control),
+            control,
             machine: Machine::default(),
             received: Vec::new(),
-            data: connect(relay.data),
+            data,
             session: SessionId(0),
             metadata: Vec::new(),
         };

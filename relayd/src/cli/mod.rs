@@ -135,6 +135,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     reorder_bytes: Option<u64>,
 
+    /// Keep no more than SIZE bytes of early packets in memory, a quarter of that of one session:
+    /// beyond, missing packets are given up sooner [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    reorder_memory: Option<u64>,
+
     /// When the disk is full, let producers wait until there is space, or close their sessions
     /// [default: pause]
     #[arg(

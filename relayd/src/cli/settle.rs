@@ -12,6 +12,7 @@ use super::file::{Files, switch};
 use super::{ArgumentError, Arguments, Mode};
 use crate::config::{Config, Endpoint, Network, Surroundings};
 use crate::ingest::reorder::Window;
+use crate::limits::REORDER_MEMORY;
 use crate::service::run_folder;
 use crate::store::layout::Grouping;
 
@@ -85,6 +86,7 @@ impl Arguments {
             fd_pool_size: self.fd_pool_size.or(other.fd_pool_size),
             reorder_packets: self.reorder_packets.or(other.reorder_packets),
             reorder_bytes: self.reorder_bytes.or(other.reorder_bytes),
+            reorder_memory: self.reorder_memory.or(other.reorder_memory),
             on_disk_full: self.on_disk_full.or(other.on_disk_full),
             http: self.http.or(other.http),
             log_format: self.log_format.or(other.log_format),
@@ -139,6 +141,7 @@ impl Arguments {
                     .map_or(WINDOW.packets, |packets| packets as usize),
                 bytes: self.reorder_bytes.map_or(WINDOW.bytes, Bytes),
             },
+            reorder_memory: self.reorder_memory.unwrap_or(REORDER_MEMORY),
             when_full: self.on_disk_full.unwrap_or_default(),
             time_zone: TimeZone::system(),
             surroundings: Surroundings {
@@ -233,6 +236,7 @@ mod tests {
         assert_eq!(config.data.to_string(), "tcp://0.0.0.0:5343");
         assert_eq!(config.live.to_string(), "tcp://localhost:5344");
         assert_eq!(config.pool, 768);
+        assert_eq!(config.reorder_memory, REORDER_MEMORY);
         assert_eq!(config.surroundings.working_directory, None);
         let elsewhere = settled(parse(&[]), &[AT_HOME, ("LTTNG_HOME", "/lttng")]).unwrap();
         assert_eq!(elsewhere.output, Path::new("/lttng/lttng-traces"));

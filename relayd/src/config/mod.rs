@@ -48,6 +48,8 @@ pub struct Config {
     pub pool: usize,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// Memory for early packets of all streams together, in bytes.
+    pub reorder_memory: u64,
     /// What is to be done when there is no space on the disk.
     pub when_full: WhenFull,
     /// For times in names.

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::cli::switch;
-use crate::limits::{KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, STALLED, STALLED_VIEWER, UNREAD};
+use crate::limits::{
+    KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, PRODUCER_USER_TIMEOUT, STALLED, STALLED_VIEWER, UNREAD,
+};
 
 const TIMEOUT: &str = "LTTNG_NETWORK_SOCKET_TIMEOUT";
 const KEEP_ALIVE: &str = "LTTNG_RELAYD_TCP_KEEP_ALIVE";
@@ -18,6 +20,8 @@ const ABORT_THRESHOLD: &str = "LTTNG_RELAYD_TCP_KEEP_ALIVE_ABORT_THRESHOLD";
 pub struct Network {
     /// How it is asked whether the peer still is there. None: not at all.
     pub keep_alive: Option<KeepAlive>,
+    /// The same for producers.
+    pub producer_keep_alive: Option<KeepAlive>,
     /// How long a peer is waited for.
     pub patience: Patience,
     /// Variables that make no sense, to be told once there is a log.
@@ -73,6 +77,7 @@ impl Network {
             env,
             doubts: Vec::new(),
         };
+        let abort = variables.number(ABORT_THRESHOLD);
         let keep_alive = variables.switch(KEEP_ALIVE).unwrap_or(true).then(|| {
             let seconds = |number: Asked| number.map(|number| number.map(Duration::from_secs));
             KeepAlive {
@@ -83,7 +88,7 @@ impl Network {
                     .number(MAX_PROBE_COUNT)
                     .flatten()
                     .and_then(|count| u32::try_from(count).ok()),
-                abort: seconds(variables.number(ABORT_THRESHOLD)).flatten(),
+                abort: seconds(abort).flatten(),
             }
         });
         let patience = match variables.number(TIMEOUT).flatten() {
@@ -97,8 +102,16 @@ impl Network {
             }
             None => Patience::default(),
         };
+        let producer_keep_alive = keep_alive.map(|keep_alive| KeepAlive {
+            abort: match abort {
+                None => Some(PRODUCER_USER_TIMEOUT),
+                Some(_) => keep_alive.abort,
+            },
+            ..keep_alive
+        });
         Self {
             keep_alive,
+            producer_keep_alive,
             patience,
             doubts: variables.doubts,
         }
@@ -156,6 +169,17 @@ mod tests {
         let usual = network(&[]).keep_alive.unwrap();
         assert_eq!(usual.idle, Some(KEEP_ALIVE_IDLE));
         assert_eq!((usual.probes, usual.abort), (None, None));
+        let producer = network(&[]).producer_keep_alive.unwrap();
+        assert_eq!(producer.abort, Some(PRODUCER_USER_TIMEOUT));
+        for (value, want) in [
+            ("9", Some(Duration::from_secs(9))),
+            ("0", None),
+            ("-1", None),
+        ] {
+            let told = network(&[(ABORT_THRESHOLD, value)]);
+            assert_eq!(told.producer_keep_alive.unwrap().abort, want);
+            assert_eq!(told.producer_keep_alive, told.keep_alive);
+        }
         assert_eq!(network(&[(KEEP_ALIVE, "0")]).keep_alive, None);
         let told = network(&[
             (KEEP_ALIVE, "1"),

@@ -3,6 +3,8 @@
 //! The steps and their moments are those of the reference, so that the trees compare equal at every
 //! point. `doc/store.md` tells them as a table.
 
+use std::sync::Arc;
+
 use relay_proto::ReturnCode;
 use relay_proto::chunk::{CloseCommand, CloseTraceChunk, CreateTraceChunk, RotateStreams};
 use relay_proto::relay::Refusal;
@@ -10,7 +12,7 @@ use thiserror::Error;
 use tracing::{debug, info};
 use wire::{ChunkId, FileName, NameError, Text, TracePath};
 
-use super::session::OpenSession;
+use super::session::{OpenSession, now};
 use super::streams::heed_pause;
 use crate::ingest::IngestError;
 use crate::registry::stream::Stream;
@@ -49,6 +51,8 @@ enum ChunksError {
     ClearDisallowed(ChunkId),
     #[error("the producer has no chunks")]
     Chunkless,
+    #[error("another session has taken its place")]
+    Superseded,
     #[error(transparent)]
     Occupied(#[from] Occupied),
     #[error(transparent)]
@@ -79,6 +83,7 @@ impl From<ChunksError> for Refusal {
             | ChunksError::ClearDisallowed(_)
             | ChunksError::Chunkless
             | ChunksError::Occupied(_) => ReturnCode::INVALID_PROTOCOL,
+            ChunksError::Superseded => ReturnCode::UNKNOWN,
             ChunksError::Stream(_) => ReturnCode::FILE_CREATION,
             ChunksError::Store(_) | ChunksError::Chunk(ChunkError::Store(_)) => ReturnCode::UNKNOWN,
         };
@@ -141,7 +146,11 @@ fn create_chunk(
         // Another session of the recording has made it.
         Some(shared) => shared,
         None => {
-            registry.begin_chunk(&open.session)?;
+            let current = chunks.current.as_ref();
+            let rotates = current.is_some_and(|current| !current.is_named() || name.is_none());
+            registry.begin_chunk(&open.session, rotates, now())?;
+            let session = Arc::clone(&open.session);
+            let _directory = session.lock_directory().ok_or(ChunksError::Superseded)?;
             if let Some(current) = chunks
                 .current
                 .as_ref()
@@ -190,6 +199,8 @@ pub(super) fn rotate(open: &mut OpenSession, request: &RotateStreams) -> Result<
 }
 
 fn rotate_streams(open: &mut OpenSession, request: &RotateStreams) -> Result<(), ChunksError> {
+    let session = Arc::clone(&open.session);
+    let _directory = session.lock_directory().ok_or(ChunksError::Superseded)?;
     let target = match request.target {
         Some(id) => {
             let current = open
@@ -250,6 +261,13 @@ fn close_chunk(
     if chunk.is_named() && command == Some(CloseCommand::MoveToCompleted) {
         return Err(ChunksError::Named(request.chunk));
     }
+    if command == Some(CloseCommand::MoveToCompleted) {
+        registry.begin_archiving(&open.session, now())?;
+    }
+    let _directory = open
+        .session
+        .lock_directory()
+        .ok_or(ChunksError::Superseded)?;
     let successor = chunks
         .current
         .as_ref()

@@ -19,6 +19,7 @@ use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream, DataPending};
+use tokio_util::sync::CancellationToken;
 use wire::{SessionId, StreamId, Text};
 
 use crate::ingest::{DataStream, MetadataStream};
@@ -31,18 +32,22 @@ use session::OpenSession;
 pub struct Producer {
     registry: Arc<Registry>,
     address: IpAddr,
+    /// Ends its connections.
+    connections: CancellationToken,
     session: Option<OpenSession>,
     /// The streams of the indexes that have come since it was settled.
     unsettled: Vec<Arc<DataStream>>,
 }
 
 impl Producer {
-    /// One that has not opened a session, at this address.
+    /// One that has not opened a session, at this address. `connections` is cancelled when another
+    /// session takes its place.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, address: IpAddr) -> Self {
+    pub fn new(registry: Arc<Registry>, address: IpAddr, connections: CancellationToken) -> Self {
         Self {
             registry,
             address,
+            connections,
             session: None,
             unsettled: Vec::new(),
         }
@@ -59,7 +64,7 @@ impl Producer {
         };
         self.unsettled
             .drain(..)
-            .try_for_each(|stream| streams::settle(open, stream))
+            .try_for_each(|stream| streams::settle(&self.registry, open, stream))
     }
 
     /// Its session, once it has one.
@@ -92,7 +97,11 @@ impl Producer {
 
     /// The session, which the machine opens before it asks for anything that needs one.
     fn open(&mut self) -> Result<&mut OpenSession, Refusal> {
-        self.session.as_mut().ok_or_else(session::none)
+        let open = self.session.as_mut().ok_or_else(session::none)?;
+        if open.session.is_over() {
+            return Err(session::superseded());
+        }
+        Ok(open)
     }
 }
 
@@ -106,7 +115,12 @@ impl Relay for Producer {
         minor: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        let (open, created) = session::create(&self.registry, self.address, minor, &session)?;
+        let (open, created) = session::create(
+            &self.registry,
+            (self.address, self.connections.clone()),
+            minor,
+            &session,
+        )?;
         self.session = Some(open);
         Ok(created)
     }
@@ -159,17 +173,17 @@ impl Relay for Producer {
 
     fn begin_data_pending(&mut self) {
         if let Some(open) = &self.session {
-            streams::begin_round(open);
+            open.session.begin_round();
         }
     }
 
     fn data_pending(&mut self, ask: DataPending) -> Option<bool> {
-        streams::is_pending(self.session.as_ref()?, &ask)
+        streams::is_pending(&self.registry, self.session.as_ref()?, &ask)
     }
 
     fn quiescent(&mut self, stream: StreamId) {
         if let Some(open) = &self.session {
-            streams::quiescent(open, stream);
+            streams::quiescent(&self.registry, open, stream);
         }
     }
 

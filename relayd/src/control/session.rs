@@ -1,5 +1,6 @@
 //! Opening a session.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +11,12 @@ use relay_proto::Minor;
 use relay_proto::ReturnCode;
 use relay_proto::relay::{Refusal, SessionCreated};
 use relay_proto::session::CreateSession;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
-use wire::{EpochSeconds, Text, TracePath};
+use wire::{EpochSeconds, StreamId, Text, TracePath};
 
 use super::{MetadataStream, SessionChunks};
+use crate::ingest::reorder_budget::ReorderBudget;
 use crate::registry::Registry;
 use crate::registry::session::{Identity, Session};
 use crate::registry::stream::Stream;
@@ -39,7 +42,7 @@ pub(super) struct OpenSession {
     /// The stream whose metadata is being received.
     pub(super) metadata: Option<Arc<MetadataStream>>,
     /// Streams that wait for space on the disk, and the answers to what was brought to them too.
-    pub(super) paused: Vec<Stream>,
+    pub(super) paused: BTreeMap<StreamId, Stream>,
 }
 
 /// Without a session there is nothing to refuse it for.
@@ -47,9 +50,17 @@ pub(super) fn none() -> Refusal {
     Refusal::new(ReturnCode::UNKNOWN, "the connection has no session")
 }
 
+/// Another session records where this one did.
+pub(super) fn superseded() -> Refusal {
+    Refusal::new(
+        ReturnCode::UNKNOWN,
+        "the session has ended: another one has taken its place",
+    )
+}
+
 pub(super) fn create(
     registry: &Arc<Registry>,
-    producer: IpAddr,
+    (producer, connections): (IpAddr, CancellationToken),
     minor: Minor,
     request: &CreateSession,
 ) -> Result<(OpenSession, SessionCreated), Refusal> {
@@ -94,8 +105,11 @@ pub(super) fn create(
         trace_format: request.trace_format,
         directory: directory.clone(),
         producer,
+        daemon: recording.map(|recording| recording.daemon),
+        connections,
     };
-    let session = Arc::new(Session::new(identity, shared));
+    let budget = ReorderBudget::of_session(registry.reorder_budget());
+    let session = Arc::new(Session::new(identity, shared, budget));
     registry
         .add_session(Arc::clone(&session))
         .map_err(|error| fatal(error.into()))?;
@@ -123,12 +137,12 @@ pub(super) fn create(
         absolute,
         chunks,
         metadata: None,
-        paused: Vec::new(),
+        paused: BTreeMap::new(),
     };
     Ok((open, created))
 }
 
-fn now() -> EpochSeconds {
+pub(super) fn now() -> EpochSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     EpochSeconds(since.unwrap_or_default().as_secs())
 }

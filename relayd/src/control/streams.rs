@@ -1,5 +1,6 @@
 //! Adding and closing streams, indexes, metadata, and the questions whether data is under way.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use relay_proto::ReturnCode;
@@ -11,12 +12,13 @@ use thiserror::Error;
 use tracing::debug;
 use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
 
-use super::session::OpenSession;
+use super::session::{OpenSession, now, superseded};
 use crate::ingest::{DataStream, IngestError, MetadataStream};
 use crate::limits::{MOST_METADATA_BYTES, MOST_METADATA_STREAMS, MOST_STREAMS};
-use crate::registry::Registry;
 use crate::registry::stream::Stream;
+use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
+use crate::store::chunk::{Holding, Place};
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
@@ -45,6 +47,8 @@ enum StreamError {
     InNoChunk(StreamId),
     #[error("the metadata of a live session is not reset: viewers have read it")]
     ResetLive,
+    #[error(transparent)]
+    Occupied(Occupied),
     #[error(transparent)]
     Ingest(#[from] IngestError),
     #[error(transparent)]
@@ -85,6 +89,13 @@ pub(super) fn add(
         return Err(StreamError::TooManyTraces.into());
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
+    if let Some(directory) = claimed_directory(open, &chunk, &path) {
+        registry
+            .claim(&open.session, &directory, now())
+            .map_err(StreamError::Occupied)?;
+    }
+    let session = Arc::clone(&open.session);
+    let _directory = session.lock_directory().ok_or_else(superseded)?;
     let pool = Arc::clone(&registry.settings().pool);
     let when_full = registry.settings().when_full;
     let counted = |error| {
@@ -126,6 +137,19 @@ pub(super) fn add(
     Ok(id)
 }
 
+/// The directory that a stream at this path makes its session's recording the owner of: the first one
+/// below the session's, since chunks move those. None from producers that know no chunks.
+fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> Option<PathBuf> {
+    let directory: &Path = open.directory.as_ref()?.as_ref();
+    match chunk.place() {
+        Place::Named(name) => Some(directory.join(name)),
+        _ => {
+            let path: &Path = path.as_ref();
+            Some(directory.join(path.components().next()?))
+        }
+    }
+}
+
 fn data_stream(open: &OpenSession, id: StreamId) -> Result<Arc<DataStream>, StreamError> {
     match open.session.stream(id) {
         Some(Stream::Data(stream)) => Ok(stream),
@@ -148,17 +172,21 @@ pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStr
 }
 
 /// Writes the entries of a stream that have become due.
-pub(super) fn settle(open: &mut OpenSession, stream: Arc<DataStream>) -> Result<(), Refusal> {
+pub(super) fn settle(
+    registry: &Registry,
+    open: &mut OpenSession,
+    stream: Arc<DataStream>,
+) -> Result<(), Refusal> {
     stream.settle().map_err(StreamError::Ingest)?;
+    forget_if_closed(registry, open, &stream);
     heed_pause(open, Stream::Data(stream));
     Ok(())
 }
 
 /// If a stream waits for space on the disk, so does the answer to what was brought to it.
 pub(super) fn heed_pause(open: &mut OpenSession, stream: Stream) {
-    let is_known = |known: &Stream| known.id() == stream.id();
-    if stream.is_paused() && !open.paused.iter().any(is_known) {
-        open.paused.push(stream);
+    if stream.is_paused() {
+        open.paused.insert(stream.id(), stream);
     }
 }
 
@@ -166,15 +194,15 @@ pub(super) fn heed_pause(open: &mut OpenSession, stream: Stream) {
 /// come to nothing.
 pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     let session = &open.session;
-    let mut has_closed = false;
-    open.paused.retain(|stream| {
+    let mut closed = Vec::new();
+    open.paused.retain(|id, stream| {
         let goes_on = stream.resume(session);
-        has_closed |= goes_on && stream.is_closed();
+        if goes_on && stream.is_closed() {
+            closed.push(*id);
+        }
         !goes_on
     });
-    if has_closed {
-        registry.forget_closed(&open.session);
-    }
+    registry.forget_closed(&open.session, &closed);
     open.paused.is_empty()
 }
 
@@ -192,7 +220,7 @@ pub(super) fn close(
         None => return Err(StreamError::Unknown(close.stream, "").into()),
     }
     debug!(session = %open.session, stream = %close.stream, "stream closed");
-    registry.forget_closed(&open.session);
+    registry.forget_closed(&open.session, &[close.stream]);
     Ok(())
 }
 
@@ -236,32 +264,35 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
     if open.session.identity().live_timer.period().is_some() {
         return Err(StreamError::ResetLive.into());
     }
+    let _directory = open.session.lock_directory().ok_or_else(superseded)?;
     debug!(session = %open.session, stream = %reset.stream, "metadata starts anew");
     Ok(stream.reset().map_err(StreamError::Store)?)
 }
 
-pub(super) fn begin_round(open: &OpenSession) {
-    for stream in open.session.streams() {
-        match stream {
-            Stream::Data(stream) => stream.begin_round(),
-            Stream::Metadata(stream) => stream.set_asked(false),
-        }
+pub(super) fn is_pending(
+    registry: &Registry,
+    open: &OpenSession,
+    ask: &DataPending,
+) -> Option<bool> {
+    let stream = data_stream(open, ask.stream).ok()?;
+    open.session.mark_asked(ask.stream);
+    let is_pending = stream.is_pending(ask.last);
+    forget_if_closed(registry, open, &stream);
+    Some(is_pending)
+}
+
+pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamId) {
+    open.session.mark_asked(stream);
+    if let Some(Stream::Data(stream)) = open.session.stream(stream) {
+        // Whatever the answer: it has been asked.
+        let _ = stream.is_pending(None);
+        forget_if_closed(registry, open, &stream);
     }
 }
 
-pub(super) fn is_pending(open: &OpenSession, ask: &DataPending) -> Option<bool> {
-    data_stream(open, ask.stream)
-        .ok()
-        .map(|stream| stream.is_pending(ask.last))
-}
-
-pub(super) fn quiescent(open: &OpenSession, stream: StreamId) {
-    match open.session.stream(stream) {
-        Some(Stream::Data(stream)) => {
-            // Whatever the answer: it has been asked.
-            let _ = stream.is_pending(None);
-        }
-        Some(Stream::Metadata(stream)) => stream.set_asked(true),
-        None => {}
+/// What was written of a stream may have been the last that it was open for.
+fn forget_if_closed(registry: &Registry, open: &OpenSession, stream: &DataStream) {
+    if stream.is_closed() {
+        registry.forget_closed(&open.session, &[stream.id()]);
     }
 }

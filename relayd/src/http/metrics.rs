@@ -86,6 +86,19 @@ fn streams(text: &mut Text, registry: &Registry) {
         "Bytes of those packets.",
         totals.waiting_bytes,
     );
+    let budget = registry.reorder_budget();
+    text.one(
+        "relayd_reorder_memory_bytes",
+        "gauge",
+        "Memory reserved for early packets, those that are still arriving included.",
+        budget.used(),
+    );
+    text.one(
+        "relayd_reorder_memory_limit_bytes",
+        "gauge",
+        "Memory that may be reserved for early packets.",
+        budget.limit(),
+    );
     text.one(
         "relayd_streams",
         "gauge",

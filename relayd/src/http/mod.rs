@@ -138,6 +138,7 @@ mod tests {
             grouping: Grouping::ByHost,
             allows_clear: true,
             window: Window::default(),
+            reorder_memory: 1 << 20,
             when_full: WhenFull::default(),
             time_zone: jiff::tz::TimeZone::UTC,
             pool: Pool::new(7),

@@ -1,18 +1,21 @@
 //! One data connection: takes the events that `relay-proto` makes of its bytes to the streams that
 //! they are for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use relay_proto::{DataEvent, DataHeader};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 use wire::{Bytes, SessionId, StreamId};
 
 use super::error::{At, IngestError};
 use super::intake::Resumed;
 use super::reorder::Early;
+use super::reorder_budget::{EarlyBuffer, Exhausted};
 use super::stream::{Arrival, ConnectionId, DataStream};
+use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
 use crate::registry::session::Session;
 
@@ -26,13 +29,15 @@ pub struct DataConnection {
     session: Option<Arc<Session>>,
     /// The streams that it has carried, so that they need not be looked up for every packet.
     streams: HashMap<StreamId, Arc<DataStream>>,
+    /// As many of those at which closed ones are looked for.
+    prune_streams_at: usize,
     /// What it has received.
     at: Bytes,
     packet: Packet,
     /// The streams of the packets that have come since it was settled.
     unsettled: Vec<Arc<DataStream>>,
     /// The streams that have to wait for space before more can be taken.
-    paused: Vec<Arc<DataStream>>,
+    paused: BTreeMap<StreamId, Arc<DataStream>>,
 }
 
 /// The packet being received.
@@ -40,7 +45,7 @@ pub struct DataConnection {
 enum Packet {
     None,
     Direct(Arc<DataStream>, DataHeader),
-    Early(Arc<DataStream>, DataHeader, Vec<u8>),
+    Early(Arc<DataStream>, DataHeader, EarlyBuffer),
     /// Of no use to anyone.
     Dropped,
 }
@@ -55,10 +60,11 @@ impl DataConnection {
             address,
             session: None,
             streams: HashMap::new(),
+            prune_streams_at: MIN_PRUNED_STREAMS,
             at: Bytes(0),
             packet: Packet::None,
             unsettled: Vec::new(),
-            paused: Vec::new(),
+            paused: BTreeMap::new(),
         }
     }
 
@@ -66,6 +72,13 @@ impl DataConnection {
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.id())
+    }
+
+    /// What ends the connections of its session, once that is known.
+    #[must_use]
+    pub fn connections(&self) -> Option<CancellationToken> {
+        let session = self.session.as_ref()?;
+        Some(session.identity().connections.clone())
     }
 
     /// Takes the next event.
@@ -96,6 +109,9 @@ impl DataConnection {
         let unsettled = std::mem::take(&mut self.unsettled);
         for stream in &unsettled {
             stream.settle().map_err(|source| At { at, source })?;
+            if stream.is_closed() {
+                self.forget(stream);
+            }
             self.heed_pause(stream);
         }
         // Its room is used again.
@@ -116,10 +132,10 @@ impl DataConnection {
     /// If it cannot be written for another reason than before.
     pub fn resume(&mut self) -> Result<bool, At> {
         let at = self.at;
-        for stream in std::mem::take(&mut self.paused) {
+        for (id, stream) in std::mem::take(&mut self.paused) {
             let goes_on = self.try_again(&stream);
             if !goes_on.map_err(|source| At { at, source })? {
-                self.paused.push(stream);
+                self.paused.insert(id, stream);
             }
         }
         Ok(self.paused.is_empty())
@@ -146,7 +162,7 @@ impl DataConnection {
     fn forget(&mut self, closed: &DataStream) {
         self.streams.remove(&closed.id());
         if let Some(session) = &self.session {
-            self.registry.forget_closed(session);
+            self.registry.forget_closed(session, &[closed.id()]);
         }
     }
 
@@ -171,19 +187,22 @@ impl DataConnection {
         self.leave(|session| {
             session.fail();
             session.data_ended();
+            true
         });
     }
 
-    fn leave(&mut self, then: impl FnOnce(&Session)) {
+    /// `then` gives whether it may have closed streams of the session.
+    fn leave(&mut self, then: impl FnOnce(&Session) -> bool) {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
             stream.abandon(self.id);
         }
         if let Err(why) = self.settle() {
             error!(error = %why, "entries at the end of a data connection not written");
         }
-        if let Some(session) = self.session.take() {
-            then(&session);
-            self.registry.forget_closed(&session);
+        if let Some(session) = self.session.take()
+            && then(&session)
+        {
+            self.registry.forget_all_closed(&session);
         }
     }
 
@@ -193,7 +212,14 @@ impl DataConnection {
         self.heed_pause(&stream);
         self.packet = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
-            Arrival::Early => Packet::Early(stream, header, Vec::new()),
+            Arrival::Early => {
+                let budget = self
+                    .session
+                    .as_ref()
+                    .map(|session| session.reorder_budget());
+                let kept = budget.map(EarlyBuffer::new).unwrap_or_default();
+                Packet::Early(stream, header, kept)
+            }
             Arrival::Late => Packet::Dropped,
         };
         Ok(())
@@ -207,25 +233,8 @@ impl DataConnection {
                 stream.receive(header.seq, self.id, bytes, padding)?;
             }
             Packet::Early(stream, header, kept) => {
-                kept.extend_from_slice(bytes);
-                match stream.has_to_wait(header, self.id, kept.len())? {
-                    Arrival::Early if last => {
-                        let payload = std::mem::take(kept);
-                        let early = Early {
-                            seq: header.seq,
-                            payload,
-                            padding: header.padding_size,
-                        };
-                        stream.receive_early(early)?;
-                    }
-                    Arrival::Early => {}
-                    Arrival::Direct => {
-                        let padding = last.then_some(header.padding_size);
-                        stream.receive(header.seq, self.id, kept, padding)?;
-                        self.packet = Packet::Direct(Arc::clone(stream), *header);
-                    }
-                    Arrival::Late => self.packet = Packet::Dropped,
-                }
+                let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));
+                self.packet = self.payload_early(stream, header, kept, (bytes, last))?;
             }
         }
         if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
@@ -240,10 +249,94 @@ impl DataConnection {
         Ok(())
     }
 
+    /// Some bytes of a packet that came early. Gives what has become of it.
+    fn payload_early(
+        &mut self,
+        stream: Arc<DataStream>,
+        header: DataHeader,
+        mut kept: EarlyBuffer,
+        (bytes, last): (&[u8], bool),
+    ) -> Result<Packet, IngestError> {
+        let size = header.data_size as usize;
+        let mut extended = kept.try_extend(bytes, size);
+        if let Err(exhausted) = extended {
+            self.make_room(exhausted);
+            extended = kept.try_extend(bytes, size);
+        }
+        let is_kept = extended.is_ok();
+        let arrival = if is_kept {
+            stream.has_to_wait(&header, self.id, kept.len())?
+        } else {
+            stream.stop_waiting(&header, self.id)?
+        };
+        if arrival == Arrival::Early && !is_kept {
+            // There is no space on the disk. No more is read until there is.
+            kept.extend(bytes, size);
+        }
+        match arrival {
+            Arrival::Early if last => {
+                kept.complete();
+                let early = Early {
+                    seq: header.seq,
+                    payload: std::mem::take(&mut kept),
+                    padding: header.padding_size,
+                };
+                stream.receive_early(early)?;
+            }
+            Arrival::Early => {}
+            Arrival::Direct => {
+                let padding = last.then_some(header.padding_size);
+                if is_kept {
+                    stream.receive(header.seq, self.id, &kept, padding)?;
+                } else {
+                    stream.receive(header.seq, self.id, &kept, None)?;
+                    stream.receive(header.seq, self.id, bytes, padding)?;
+                }
+                return Ok(Packet::Direct(stream, header));
+            }
+            Arrival::Late => return Ok(Packet::Dropped),
+        }
+        Ok(Packet::Early(stream, header, kept))
+    }
+
+    /// Early packets have taken all the memory that they may. Those streams that hold most of it give up
+    /// what they miss, and write what they hold, until half of the memory is free.
+    fn make_room(&mut self, exhausted: Exhausted) {
+        let Some(session) = &self.session else { return };
+        let budget = session.reorder_budget().scope(exhausted);
+        if !budget.can_be_freed() {
+            return;
+        }
+        warn!(
+            %session,
+            limit = budget.limit(),
+            "early packets take all the memory that they may: missing packets are given up sooner"
+        );
+        let holders = match exhausted {
+            Exhausted::Session => self.registry.early_streams(Some(session)),
+            Exhausted::Relay => self.registry.early_streams(None),
+        };
+        for (of_session, stream) in holders {
+            if budget.has_ample_room() {
+                break;
+            }
+            if let Err(error) = stream.give_up_missing() {
+                error!(session = %of_session, %error, "session aborted");
+                of_session.fail();
+                self.registry.forget_all_closed(&of_session);
+            } else if stream.is_closed() {
+                self.registry.forget_closed(&of_session, &[stream.id()]);
+            }
+            // Whoever brings packets to another session's stream notices that it is paused.
+            if Arc::ptr_eq(&of_session, session) && stream.is_paused() {
+                self.paused.insert(stream.id(), stream);
+            }
+        }
+    }
+
     fn heed_pause(&mut self, stream: &Arc<DataStream>) {
-        let is_it = |paused: &Arc<DataStream>| Arc::ptr_eq(paused, stream);
-        if stream.is_paused() && !self.paused.iter().any(is_it) {
-            self.paused.push(Arc::clone(stream));
+        if stream.is_paused() {
+            self.paused.insert(stream.id(), Arc::clone(stream));
         }
     }
 
@@ -281,6 +374,11 @@ impl DataConnection {
             }
             Some(own) if Arc::ptr_eq(own, &session) => {}
             Some(_) => return Err(IngestError::OtherSession(id)),
+        }
+        if self.streams.len() >= self.prune_streams_at {
+            // Streams are mostly closed by the control connection.
+            self.streams.retain(|_, stream| !stream.is_closed());
+            self.prune_streams_at = (2 * self.streams.len()).max(MIN_PRUNED_STREAMS);
         }
         self.streams.insert(id, Arc::clone(&stream));
         Ok(stream)

@@ -1,6 +1,7 @@
 //! What happens to a stream's packets and indexes, one at a time: they leave in sequence for the
 //! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
 
+mod early;
 mod pause;
 mod rotating;
 
@@ -40,8 +41,6 @@ pub(super) struct Intake {
     rotation: Option<Rotation>,
     state: State,
     pause: Pause,
-    /// It was asked, in this round of questions, whether data is under way.
-    was_asked: bool,
     beacon_on_disk: Option<Timestamp>,
 }
 
@@ -77,7 +76,6 @@ impl Intake {
             rotation: None,
             state: State::Open,
             pause: Pause::new(when_full),
-            was_asked: false,
             beacon_on_disk: None,
         }
     }
@@ -474,21 +472,10 @@ impl Intake {
 
     // Whether everything has come, and the end.
 
-    /// Begins a round of questions.
-    pub(super) fn begin_round(&mut self) {
-        self.was_asked = false;
-    }
-
-    /// Whether it was left out of the round.
-    pub(super) fn was_left_out(&self) -> bool {
-        !self.was_asked
-    }
-
     /// Whether something up to `last` is under way. Numbers wrap around, "none" is 2^64-1, and the
     /// lower of the two halves decides, as with the reference. An index that has been answered and is
     /// not in its file is under way as well, also if no entry has been written before.
     pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
-        self.was_asked = true;
         if let Err(error) = self.flush() {
             warn!(stream = %self.id, %error, "index entries not written: reported as pending");
         }

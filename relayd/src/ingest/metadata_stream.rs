@@ -32,7 +32,6 @@ struct State {
     padding: u32,
     /// What there was no space for: it waits, and what follows it.
     unwritten: Option<Unwritten>,
-    was_asked: bool,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +50,6 @@ impl MetadataStream {
             file,
             padding: 0,
             unwritten: None,
-            was_asked: false,
         };
         Self {
             id,
@@ -226,16 +224,5 @@ impl MetadataStream {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.published.is_over()
-    }
-
-    /// Sets whether it was asked, in this round of questions, if it has come to rest.
-    pub fn set_asked(&self, was_asked: bool) {
-        self.state.lock().was_asked = was_asked;
-    }
-
-    /// Whether it was left out of the round.
-    #[must_use]
-    pub fn was_left_out(&self) -> bool {
-        !self.state.lock().was_asked
     }
 }

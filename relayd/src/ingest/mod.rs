@@ -10,6 +10,7 @@ pub mod error;
 mod intake;
 pub mod metadata_stream;
 pub mod reorder;
+pub mod reorder_budget;
 pub mod rotation;
 pub mod stream;
 

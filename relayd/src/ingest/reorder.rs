@@ -1,10 +1,11 @@
 //! Packets of a stream, put back in sequence: the next one passes untouched, an early one waits.
 //! The wait is bounded; what is still missing when it ends is given up.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use wire::{Bytes, SeqNum};
+
+use super::reorder_budget::EarlyBuffer;
 
 /// How long a missing packet is waited for: until so much has come after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +36,13 @@ pub enum Turn {
     Over,
 }
 
-/// A packet that waits for its turn. No two have the same place, which therefore orders them.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A packet that waits for its turn.
+#[derive(Debug)]
 pub struct Early {
     /// Its place.
     pub seq: SeqNum,
     /// What was sent of it.
-    pub payload: Vec<u8>,
+    pub payload: EarlyBuffer,
     /// Zeros that it ends in.
     pub padding: u32,
 }
@@ -70,7 +71,7 @@ pub struct Reorder {
     /// Whose turn it is. `None` before the first packet, which sets it: a stream need not begin
     /// at 0.
     next: Option<SeqNum>,
-    waiting: BinaryHeap<Reverse<Early>>,
+    waiting: BTreeMap<SeqNum, Early>,
     waiting_bytes: u64,
 }
 
@@ -81,7 +82,7 @@ impl Reorder {
         Self {
             window,
             next: None,
-            waiting: BinaryHeap::new(),
+            waiting: BTreeMap::new(),
             waiting_bytes: 0,
         }
     }
@@ -106,16 +107,16 @@ impl Reorder {
     /// Keeps a packet that is early until its turn has come.
     pub fn keep(&mut self, early: Early) {
         self.waiting_bytes += early.payload.len() as u64;
-        self.waiting.push(Reverse(early));
+        self.waiting.insert(early.seq, early);
     }
 
     /// The packet whose turn has come while it waited.
     pub fn take(&mut self) -> Option<Early> {
-        let Reverse(first) = self.waiting.peek()?;
-        if Some(first.seq) != self.next {
+        let first = self.waiting.first_entry()?;
+        if Some(*first.key()) != self.next {
             return None;
         }
-        let Reverse(early) = self.waiting.pop()?;
+        let early = first.remove();
         self.waiting_bytes -= early.payload.len() as u64;
         Some(early)
     }
@@ -142,7 +143,7 @@ impl Reorder {
     /// Gives up what is missing before the first packet that waits, or before `arriving` if that
     /// comes first. `None` if nothing is missing there.
     pub fn give_up(&mut self, arriving: Option<SeqNum>) -> Option<Lost> {
-        let first_waiting = self.waiting.peek().map(|Reverse(early)| early.seq);
+        let first_waiting = self.waiting.first_key_value().map(|(seq, _)| *seq);
         let until = match (first_waiting, arriving) {
             (Some(waiting), Some(arriving)) => waiting.min(arriving),
             (one, other) => one.or(other)?,
@@ -161,7 +162,7 @@ impl Reorder {
     /// Whether this one waits.
     #[must_use]
     pub fn waits(&self, seq: SeqNum) -> bool {
-        self.waiting.iter().any(|Reverse(early)| early.seq == seq)
+        self.waiting.contains_key(&seq)
     }
 }
 
@@ -174,7 +175,7 @@ mod tests {
     fn early(seq: u64) -> Early {
         Early {
             seq: SeqNum(seq),
-            payload: vec![0; 10],
+            payload: vec![0; 10].into(),
             padding: 0,
         }
     }

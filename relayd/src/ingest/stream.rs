@@ -125,6 +125,28 @@ impl DataStream {
         self.intake.lock().has_to_wait(packet, from, bytes)
     }
 
+    /// A packet that is received early can wait no longer: what is missing before it is given up. It
+    /// still waits while there is no space on the disk.
+    ///
+    /// # Errors
+    /// If packets that waited cannot be written.
+    pub fn stop_waiting(
+        &self,
+        packet: &DataHeader,
+        from: ConnectionId,
+    ) -> Result<Arrival, IngestError> {
+        self.intake.lock().stop_waiting(packet, from)
+    }
+
+    /// Gives up what is missing, so that the packets that wait are written, unless there is no space on
+    /// the disk.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn give_up_missing(&self) -> Result<(), IngestError> {
+        self.intake.lock().give_up_missing()
+    }
+
     /// A packet that came early is all there.
     ///
     /// # Errors
@@ -198,21 +220,10 @@ impl DataStream {
         self.intake.lock().leave_deleted()
     }
 
-    /// Begins a round of questions.
-    pub fn begin_round(&self) {
-        self.intake.lock().begin_round();
-    }
-
     /// Whether something up to `last` is under way.
     #[must_use]
     pub fn is_pending(&self, last: Option<SeqNum>) -> bool {
         self.intake.lock().is_pending(last)
-    }
-
-    /// Whether it was left out of the round.
-    #[must_use]
-    pub fn was_left_out(&self) -> bool {
-        self.intake.lock().was_left_out()
     }
 
     /// No packet after `last` will come, and no index at all.

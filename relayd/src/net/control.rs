@@ -49,7 +49,9 @@ pub(super) async fn serve(
     patience: Patience,
     stop: CancellationToken,
 ) {
-    let mut producer = Producer::new(registry, peer.ip().to_canonical());
+    // Also cancelled when another session takes the place of this producer's.
+    let stop = stop.child_token();
+    let mut producer = Producer::new(registry, peer.ip().to_canonical(), stop.clone());
     let at_home = |session| homes.add(session, place);
     let served = converse(&mut socket, peer, &mut producer, at_home, patience, &stop).await;
     if let Some(session) = producer.session() {

@@ -90,6 +90,12 @@ pub(super) async fn serve(
     if let Err(error) = flow.socket.ignore() {
         return flow.end(Some(error.into()));
     }
+    // Cancelled too when the relay stops.
+    let connections = flow
+        .connection
+        .as_ref()
+        .and_then(DataConnection::connections);
+    let stop = connections.unwrap_or(stop);
     let rest = async move { flow.run(&stop, |_| false).await };
     match home {
         Some(home) if home != place => homes.places().spawn(home, rest).end().await,

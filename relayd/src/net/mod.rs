@@ -109,8 +109,15 @@ impl Server {
     pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
         let producers = Loops::start("ingest").map_err(StartError::Threads)?;
         let viewers = Loops::start_shared("live").map_err(StartError::Threads)?;
-        let keep_alive = config.network.keep_alive;
+        let (viewers_alive, producers_alive) = (
+            config.network.keep_alive,
+            config.network.producer_keep_alive,
+        );
         let on = |loops: &Loops, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
+            let keep_alive = match port {
+                "control" | "data" => producers_alive,
+                _ => viewers_alive,
+            };
             let _guard = loops.places().first().enter();
             let listener = match bound {
                 Some(bound) => Listener::inherit(port, bound, keep_alive),
@@ -154,6 +161,7 @@ impl Server {
             grouping: config.grouping,
             allows_clear: config.allows_clear,
             window: config.window,
+            reorder_memory: config.reorder_memory,
             when_full: config.when_full,
             time_zone: config.time_zone.clone(),
             pool: Pool::new(config.pool),

@@ -1,8 +1,8 @@
 //! Which sessions and streams there are: the only state that connections share. Sees neither file
 //! nor socket.
 //!
-//! Read in this order: [`session`] (one producer's recording), [`stream`] (one of its streams), [`recording`] (what the sessions of
-//! one recording share), [`announced`] (which streams viewers may be told of), [`published`] (what
+//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
+//! one recording share), `occupancy` (which recording may write where), [`announced`] (which streams viewers may be told of), [`published`] (what
 //! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
 //! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
 //! streams and of those who watch them).
@@ -10,11 +10,13 @@
 pub mod announced;
 pub mod audience;
 pub mod news;
+mod occupancy;
 pub mod promises;
 pub mod published;
 pub mod recording;
 pub mod session;
 pub mod stream;
+mod stream_table;
 pub mod tally;
 
 use std::collections::{BTreeMap, HashMap};
@@ -30,14 +32,16 @@ use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::reorder::Window;
+use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{LINGER, MOST_STREAMS_IN_ALL};
+use crate::limits::{EARLY_PACKET_BYTES, LINGER, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
 use recording::Recordings;
 use session::Session;
+use stream::Stream;
 use tally::Totals;
 
 /// What every session goes by.
@@ -51,6 +55,8 @@ pub struct Settings {
     pub allows_clear: bool,
     /// How long a missing packet is waited for.
     pub window: Window,
+    /// Memory for early packets of all streams together, in bytes.
+    pub reorder_memory: u64,
     /// What is to be done when there is no space on the disk.
     pub when_full: WhenFull,
     /// For times in names.
@@ -70,8 +76,12 @@ pub struct Registry {
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
     data_streams: RwLock<DataStreams>,
+    /// Held while it is found out whether a recording may write somewhere, and until those have ended
+    /// that it takes over from. Taken before the tables.
+    claims: Mutex<()>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
+    reorder_budget: Arc<ReorderBudget>,
     next: Counters,
 }
 
@@ -89,7 +99,7 @@ struct DataStreams {
 
 /// A session is to write where another one does.
 #[derive(Debug, Error)]
-#[error("{0} of another recording writes there")]
+#[error("{0} of another recording writes to the same directory")]
 pub struct Occupied(Arc<Session>);
 
 /// Numbers, from 1, that are never given twice.
@@ -106,11 +116,13 @@ impl Registry {
     #[must_use]
     pub fn new(settings: Settings) -> Arc<Self> {
         Arc::new(Self {
+            reorder_budget: ReorderBudget::of_relay(settings.reorder_memory),
             settings,
             recordings: Recordings::default(),
             sessions: RwLock::default(),
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
+            claims: Mutex::default(),
             ears: Mutex::default(),
             next: Counters::default(),
         })
@@ -120,6 +132,40 @@ impl Registry {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// How much memory early packets of all sessions together may take.
+    #[must_use]
+    pub fn reorder_budget(&self) -> &Arc<ReorderBudget> {
+        &self.reorder_budget
+    }
+
+    /// The streams that hold early packets, of one session or of all, those with most bytes first.
+    #[must_use]
+    pub fn early_streams(&self, of: Option<&Arc<Session>>) -> Vec<OfSession> {
+        let held = |stream: &DataStream| {
+            let totals = stream.tally().totals();
+            totals.waiting_bytes + totals.waiting_packets * EARLY_PACKET_BYTES
+        };
+        let mut holders: Vec<(u64, OfSession)> = match of {
+            Some(session) => {
+                let streams = session.streams().into_iter();
+                let streams = streams.filter_map(|stream| match stream {
+                    Stream::Data(stream) => Some((held(&stream), (Arc::clone(session), stream))),
+                    Stream::Metadata(_) => None,
+                });
+                streams.filter(|(held, _)| *held > 0).collect()
+            }
+            None => {
+                let streams = self.data_streams.read();
+                let streams = streams.open.values();
+                let streams = streams.map(|of_session| (held(&of_session.1), of_session));
+                let holders = streams.filter(|(held, _)| *held > 0);
+                holders.map(|(held, of)| (held, of.clone())).collect()
+            }
+        };
+        holders.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
+        holders.into_iter().map(|(_, stream)| stream).collect()
     }
 
     /// The recordings that sessions belong to.
@@ -150,41 +196,6 @@ impl Registry {
     #[must_use]
     pub fn next_connection(&self) -> ConnectionId {
         ConnectionId(next(&self.next.connection))
-    }
-
-    /// A producer has opened a session.
-    ///
-    /// # Errors
-    /// If another recording is being written there, or below or above: each may move and delete what
-    /// is in its directory.
-    pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
-        let mut sessions = self.sessions.write();
-        self.occupy(&sessions, &session)?;
-        sessions.insert(session.id(), session);
-        drop(sessions);
-        self.ears.lock().ring();
-        Ok(())
-    }
-
-    /// A session is about to make a chunk. If it had none for a while, another recording may have begun
-    /// in its directory.
-    ///
-    /// # Errors
-    /// As of [`add_session`](Self::add_session).
-    pub fn begin_chunk(&self, session: &Session) -> Result<(), Occupied> {
-        // For writing: of two that want one directory, the second is to see the first.
-        self.occupy(&self.sessions.write(), session)
-    }
-
-    fn occupy(&self, sessions: &Sessions, session: &Session) -> Result<(), Occupied> {
-        let lingering = self.lingering.lock();
-        let lingering = lingering.iter().map(|(_, other)| other);
-        let mut others = sessions.values().chain(lingering);
-        if let Some(other) = others.find(|other| session.is_hindered_by(other)) {
-            return Err(Occupied(Arc::clone(other)));
-        }
-        session.recording().expect_chunk();
-        Ok(())
     }
 
     /// From now on, this one hears of sessions that come and go.
@@ -249,10 +260,14 @@ impl Registry {
     /// The control connection of a session has ended. Packets may still be under way: they are
     /// waited for, unless the connection failed.
     pub fn producer_gone(&self, session: &Arc<Session>, failed: bool, now: Instant) {
+        if session.is_over() {
+            // Another one has taken its place.
+            return;
+        }
         self.sessions.write().remove(&session.id());
         self.ears.lock().ring();
         session.control_ended(failed);
-        self.forget_closed(session);
+        self.forget_all_closed(session);
         if session.is_empty() {
             info!(%session, "session ended");
         } else {
@@ -263,9 +278,17 @@ impl Registry {
         }
     }
 
-    /// Streams of the session may have been closed: they take packets no more.
-    pub fn forget_closed(&self, session: &Session) {
-        let closed = session.forget_closed();
+    /// Streams of a session may have been closed, any of them.
+    pub fn forget_all_closed(&self, session: &Session) {
+        let streams = session.streams();
+        let closed = streams.iter().filter(|stream| stream.is_closed());
+        let closed: Vec<_> = closed.map(Stream::id).collect();
+        self.forget_closed(session, &closed);
+    }
+
+    /// These streams of a session may have been closed: then they take packets no more.
+    pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
+        let closed = session.forget_closed(ids);
         if !closed.is_empty() {
             let mut streams = self.data_streams.write();
             closed.iter().for_each(|id| {
@@ -299,7 +322,7 @@ impl Registry {
             if !session.is_empty() {
                 warn!(%session, "session ended: packets that were announced have not come");
                 session.abort();
-                self.forget_closed(&session);
+                self.forget_all_closed(&session);
             }
         }
     }
@@ -311,7 +334,7 @@ impl Registry {
         let lingering = lingering.into_iter().map(|(_, session)| session);
         for session in sessions.into_values().chain(lingering) {
             session.control_ended(true);
-            self.forget_closed(&session);
+            self.forget_all_closed(&session);
         }
     }
 }

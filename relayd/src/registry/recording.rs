@@ -2,12 +2,15 @@
 //! sessions of their own, but write to the same chunks.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use relay_proto::session::DaemonId;
-use wire::ChunkId;
+use wire::{ChunkId, EpochSeconds};
 
+use super::occupancy::Claims;
 use crate::store::chunk::{Chunk, Holding};
 
 /// A recording: a session daemon and the recording's number there.
@@ -15,12 +18,20 @@ pub type RecordingKey = (DaemonId, u64);
 
 /// All recordings that have sessions.
 #[derive(Debug, Default)]
-pub struct Recordings(Mutex<HashMap<RecordingKey, Weak<Recording>>>);
+pub struct Recordings(Mutex<RecordingTable>);
+
+#[derive(Debug, Default)]
+struct RecordingTable {
+    recordings: HashMap<RecordingKey, Weak<Recording>>,
+    /// As many at which those without sessions are looked for.
+    prune_at: usize,
+}
 
 /// The chunks of one recording.
 #[derive(Debug, Default)]
 pub struct Recording {
     chunks: Mutex<Chunks>,
+    claims: Mutex<Claims>,
 }
 
 #[derive(Debug, Default)]
@@ -40,8 +51,15 @@ impl Recordings {
         let Some(key) = key else {
             return Arc::default();
         };
-        let mut recordings = self.0.lock();
-        recordings.retain(|_, recording| recording.strong_count() > 0);
+        let mut table = self.0.lock();
+        let RecordingTable {
+            recordings,
+            prune_at,
+        } = &mut *table;
+        if recordings.len() >= *prune_at {
+            recordings.retain(|_, recording| recording.strong_count() > 0);
+            *prune_at = (2 * recordings.len()).max(16);
+        }
         if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
             return recording;
         }
@@ -79,6 +97,38 @@ impl Recording {
         chunks.alive.retain(|_, chunk| chunk.strong_count() > 0);
         chunks.alive.insert(id, Arc::downgrade(chunk.chunk()));
         chunks.is_next_expected = false;
+    }
+
+    /// Writes below this directory from now on.
+    pub(super) fn claim(&self, directory: &Path) {
+        self.claims.lock().add(directory);
+    }
+
+    /// Whether it has claimed this very directory.
+    pub(super) fn has_claimed(&self, directory: &Path) -> bool {
+        self.claims.lock().has(directory)
+    }
+
+    /// Whether it writes to this directory, above it or below it.
+    pub(super) fn claims(&self, directory: &Path) -> bool {
+        self.claims.lock().meet(directory)
+    }
+
+    /// The directories that it writes to.
+    pub(super) fn claimed(&self) -> Vec<PathBuf> {
+        self.claims.lock().all()
+    }
+
+    /// Nobody writes to its chunks any more, though some may still be held: those that are not ended
+    /// are archived, so that they are in the way of nobody and nothing is written over.
+    pub(super) fn archive_chunks(&self, ended: EpochSeconds, time_zone: &TimeZone) {
+        let alive: Vec<_> = {
+            let chunks = self.chunks.lock();
+            chunks.alive.values().filter_map(Weak::upgrade).collect()
+        };
+        for chunk in alive {
+            chunk.archive_now(ended, time_zone);
+        }
     }
 
     /// A chunk is about to be made, unless there is one.

@@ -1,25 +1,26 @@
 //! One producer's session: its streams, who of them viewers may see, and its end.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use relay_proto::session::TraceFormat;
+use parking_lot::{Mutex, MutexGuard};
+use relay_proto::session::{DaemonId, TraceFormat};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use viewer_proto::stream::StreamRecord;
-use wire::{FixedText, Micros, SessionId, StreamId, Text, Timestamp, TraceId, TracePath};
+use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
-use super::announced::{Announced, Content, Listed};
+use super::announced::{Announced, Listed};
 use super::audience::Audience;
 use super::news::{Ear, Ears};
 use super::promises::Promises;
 use super::recording::Recording;
 use super::stream::Stream;
+use super::stream_table::{StreamTable, holds_back};
 use super::tally::Totals;
+use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{
     BEACONS_ON_DISK, METADATA_PATIENCE, MOST_METADATA_STREAMS, MOST_STREAMS, TICK,
 };
@@ -41,6 +42,11 @@ pub struct Identity {
     pub directory: Option<TracePath>,
     /// Where its control connection comes from.
     pub producer: IpAddr,
+    /// The session daemon that it is of, another one each time that it is started. None from producers
+    /// before 2.11.
+    pub daemon: Option<DaemonId>,
+    /// Ends its connections.
+    pub connections: CancellationToken,
 }
 
 /// One producer's session.
@@ -48,7 +54,8 @@ pub struct Identity {
 pub struct Session {
     identity: Identity,
     recording: Arc<Recording>,
-    streams: Mutex<Streams>,
+    streams: Mutex<StreamTable>,
+    data_connections: Mutex<DataConnections>,
     announced: Mutex<Announced>,
     /// [`Announced::next`], to be looked at without the lock.
     announced_next: AtomicU64,
@@ -60,55 +67,17 @@ pub struct Session {
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
     promises: Arc<Promises>,
+    reorder_budget: Arc<ReorderBudget>,
+    /// Held while its control connection makes or moves files.
+    directory: Mutex<()>,
 }
 
+/// The connections that bring packets.
 #[derive(Debug, Default)]
-struct Streams {
-    open: BTreeMap<StreamId, Entry>,
-    traces: HashMap<TracePath, Trace>,
-    /// Streams that viewers have not been told of.
-    unannounced: Vec<Unannounced>,
-    data_connections: usize,
-    /// Where the first data connection came from.
-    data_from: Option<IpAddr>,
-    /// What those have left that are no longer open.
-    past: Totals,
-}
-
-#[derive(Debug)]
-struct Entry {
-    stream: Stream,
-    path: TracePath,
-    /// The producer has said that its batch of streams is complete.
-    was_sent: bool,
-}
-
-/// The streams in one directory.
-#[derive(Debug, Clone, Copy)]
-struct Trace {
-    id: TraceId,
-    /// Some metadata of it has come.
-    is_described: bool,
-}
-
-#[derive(Debug)]
-struct Unannounced {
-    path: TracePath,
-    was_sent: bool,
-    listed: Arc<Listed>,
-    /// The latest time that the producer had spoken of when it was added.
-    since: Timestamp,
-    /// Ticks that viewers are held back for its sake.
-    patience: u32,
-}
-
-impl Unannounced {
-    /// Whether viewers are held back so that they can be told of it before they are past its
-    /// beginning.
-    fn is_awaited(&self) -> bool {
-        let has_packets = matches!(self.listed.content, Content::Packets(_));
-        has_packets && self.patience > 0 && !self.listed.has_ended()
-    }
+struct DataConnections {
+    open: usize,
+    /// Where the first one came from.
+    from: Option<IpAddr>,
 }
 
 impl fmt::Display for Session {
@@ -118,30 +87,19 @@ impl fmt::Display for Session {
     }
 }
 
-impl Streams {
-    /// Streams that ended before viewers could be told of them, and traces without streams, are
-    /// forgotten before they are too many.
-    fn forget_the_past(&mut self) {
-        if self.unannounced.len() >= MOST_STREAMS {
-            self.unannounced.retain(|stream| !stream.listed.has_ended());
-        }
-        if self.traces.len() >= MOST_STREAMS {
-            let open = self.open.values().map(|entry| &entry.path);
-            let told_later = self.unannounced.iter().map(|stream| &stream.path);
-            let used: HashSet<_> = open.chain(told_later).collect();
-            self.traces.retain(|path, _| used.contains(path));
-        }
-    }
-}
-
 impl Session {
     /// A session without streams.
     #[must_use]
-    pub fn new(identity: Identity, recording: Arc<Recording>) -> Self {
+    pub fn new(
+        identity: Identity,
+        recording: Arc<Recording>,
+        reorder_budget: Arc<ReorderBudget>,
+    ) -> Self {
         Self {
             identity,
             recording,
             streams: Mutex::default(),
+            data_connections: Mutex::default(),
             announced: Mutex::default(),
             announced_next: AtomicU64::new(0),
             viewers: AtomicU32::new(0),
@@ -151,6 +109,8 @@ impl Session {
             ears: Mutex::default(),
             next_beacon: Mutex::default(),
             promises: Arc::default(),
+            reorder_budget,
+            directory: Mutex::default(),
         }
     }
 
@@ -172,18 +132,10 @@ impl Session {
         &self.recording
     }
 
-    /// Whether the other one is being written to the directory of this one, or above or below it, and
-    /// they are not of one recording.
+    /// How much memory its early packets may take.
     #[must_use]
-    pub fn is_hindered_by(&self, other: &Self) -> bool {
-        let (Some(own), Some(theirs)) = (&self.identity.directory, &other.identity.directory)
-        else {
-            return false;
-        };
-        let (own, theirs): (&Path, &Path) = (own.as_ref(), theirs.as_ref());
-        (own.starts_with(theirs) || theirs.starts_with(own))
-            && !Arc::ptr_eq(&self.recording, &other.recording)
-            && other.recording.is_written()
+    pub fn reorder_budget(&self) -> &Arc<ReorderBudget> {
+        &self.reorder_budget
     }
 
     /// Viewers attached to it.
@@ -202,9 +154,9 @@ impl Session {
     #[must_use]
     pub fn totals(&self) -> (usize, Totals) {
         let streams = self.streams.lock();
-        let (mut open, mut totals) = (0, streams.past);
-        for entry in streams.open.values() {
-            if let Stream::Data(stream) = &entry.stream {
+        let (mut open, mut totals) = (0, streams.past());
+        for stream in streams.streams() {
+            if let Stream::Data(stream) = stream {
                 open += 1;
                 totals += stream.tally().totals();
             }
@@ -223,16 +175,13 @@ impl Session {
     /// Whether it may have one stream more.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.streams.lock().open.len() < MOST_STREAMS
+        self.streams.lock().len() < MOST_STREAMS
     }
 
     /// Whether it may have one metadata stream more.
     #[must_use]
     pub fn has_room_for_metadata(&self) -> bool {
-        let streams = self.streams.lock();
-        let is_metadata = |entry: &&Entry| matches!(entry.stream, Stream::Metadata(_));
-        streams.open.len() < MOST_METADATA_STREAMS
-            || streams.open.values().filter(is_metadata).count() < MOST_METADATA_STREAMS
+        self.streams.lock().metadata_streams() < MOST_METADATA_STREAMS
     }
 
     /// Adds a stream. Viewers hear of it later. `new_trace` numbers its trace, if it is the first.
@@ -244,132 +193,76 @@ impl Session {
         new_trace: impl FnOnce() -> TraceId,
     ) {
         let mut streams = self.streams.lock();
-        streams.forget_the_past();
-        let new_trace = || Trace {
-            id: new_trace(),
-            is_described: false,
-        };
-        let trace = *streams.traces.entry(path.clone()).or_insert_with(new_trace);
+        let trace = streams.trace_id(&path, new_trace);
         let record = StreamRecord {
             stream: stream.id(),
-            trace: trace.id,
+            trace,
             is_metadata: u32::from(matches!(stream, Stream::Metadata(_))),
             path: FixedText(path.to_text()),
             channel: FixedText(channel),
         };
-        let listed = Arc::new(Listed {
-            record,
-            content: stream.content(),
-        });
-        streams.open.insert(
-            stream.id(),
-            Entry {
-                stream,
-                path: path.clone(),
-                was_sent: false,
-            },
-        );
+        let content = stream.content();
         let period = self.identity.live_timer.period().unwrap_or_default();
         let patience = (METADATA_PATIENCE + 3 * period).as_millis() / TICK.as_millis();
-        let since = self.promises.latest();
-        if matches!(listed.content, Content::Packets(_)) {
+        let since = holds_back(&content).then(|| self.promises.latest());
+        if let Some(since) = since {
             self.promises.hold_back(since);
         }
-        streams.unannounced.push(Unannounced {
-            path,
-            was_sent: false,
-            listed,
-            since,
-            patience: u32::try_from(patience).unwrap_or(u32::MAX),
-        });
+        let held_back = (since, u64::try_from(patience).unwrap_or(u64::MAX));
+        let listed = Arc::new(Listed { record, content });
+        streams.add(stream, path, listed, held_back);
     }
 
     /// One of its streams, as long as it takes something.
     #[must_use]
     pub fn stream(&self, id: StreamId) -> Option<Stream> {
-        self.streams
-            .lock()
-            .open
-            .get(&id)
-            .map(|entry| &entry.stream)
-            .filter(|stream| !stream.is_closed())
-            .cloned()
+        let streams = self.streams.lock();
+        let stream = streams.get(id).filter(|stream| !stream.is_closed());
+        stream.cloned()
     }
 
     /// All of them.
     #[must_use]
     pub fn streams(&self) -> Vec<Stream> {
-        self.streams
-            .lock()
-            .open
-            .values()
-            .map(|entry| entry.stream.clone())
-            .collect()
+        self.streams.lock().streams().cloned().collect()
     }
 
     /// Its open streams that the producer has published.
     #[must_use]
     pub fn published_streams(&self) -> usize {
-        self.streams
-            .lock()
-            .open
-            .values()
-            .filter(|entry| entry.was_sent && !entry.stream.is_closed())
-            .count()
+        self.streams.lock().published()
     }
 
     /// Whether no stream is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.streams.lock().open.is_empty()
+        self.streams.lock().len() == 0
     }
 
-    /// Drops the streams that have been closed. Gives the numbers of those of packets.
-    ///
-    /// Closed metadata stays as long as its trace has streams of packets, since its file is locked
-    /// meanwhile: to those who follow the files that says that streams that are put aside go on.
+    /// Drops those of these streams that have been closed. Gives the numbers of those of packets.
     #[must_use]
-    pub fn forget_closed(&self) -> Vec<StreamId> {
-        let mut closed = Vec::new();
-        let mut described = Vec::new();
+    pub fn forget_closed(&self, ids: &[StreamId]) -> Vec<StreamId> {
         let mut streams = self.streams.lock();
-        let Streams { open, past, .. } = &mut *streams;
-        open.retain(|id, entry| {
-            let is_closed = entry.stream.is_closed();
-            match &entry.stream {
-                Stream::Data(stream) if is_closed => {
-                    closed.push(*id);
-                    *past += stream.tally().totals().past();
-                    false
-                }
-                Stream::Metadata(_) if is_closed => {
-                    described.push(*id);
-                    true
-                }
-                _ => true,
-            }
-        });
-        for id in described {
-            let trace = open.get(&id).map(|entry| entry.path.clone());
-            let goes_on = |entry: &Entry| {
-                matches!(entry.stream, Stream::Data(_)) && Some(&entry.path) == trace.as_ref()
-            };
-            if !open.values().any(goes_on) {
-                open.remove(&id);
-            }
-        }
-        self.limit_promises(&streams);
+        let closed = ids.iter().copied().filter(|id| streams.forget(*id));
+        let closed = closed.collect();
+        self.limit_promises(&mut streams);
         closed
     }
 
-    /// Whether any stream has been left out of the round of questions about data under way.
+    /// Begins a round of questions about data under way.
+    pub fn begin_round(&self) {
+        self.streams.lock().begin_round();
+    }
+
+    /// A stream was asked about in this round.
+    pub fn mark_asked(&self, id: StreamId) {
+        self.streams.lock().mark_asked(id);
+    }
+
+    /// Whether any stream has been left out of the round.
     #[must_use]
     pub fn leaves_out_streams(&self) -> bool {
-        let streams = self.streams.lock();
-        streams
-            .open
-            .values()
-            .any(|entry| !entry.stream.is_closed() && entry.stream.was_left_out())
+        self.streams.lock().leaves_out_streams()
     }
 
     // What viewers are told.
@@ -377,46 +270,23 @@ impl Session {
     /// The producer has published the streams that it added so far.
     pub fn streams_sent(&self) {
         let mut streams = self.streams.lock();
-        streams
-            .open
-            .values_mut()
-            .for_each(|entry| entry.was_sent = true);
-        streams
-            .unannounced
-            .iter_mut()
-            .for_each(|stream| stream.was_sent = true);
-        self.announce(&mut streams);
+        let ready = streams.publish();
+        self.announce(&mut streams, ready);
     }
 
     /// Some metadata has come of the trace in this directory.
     pub fn described(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
-        match streams.traces.get_mut(trace) {
-            Some(trace) if !trace.is_described => trace.is_described = true,
-            _ => return,
+        if let Some(ready) = streams.describe(trace) {
+            self.announce(&mut streams, ready);
         }
-        self.announce(&mut streams);
     }
 
     /// Lets viewers see what has been published and can be decoded. Viewers do not fare well with
     /// streams whose metadata they cannot get.
-    fn announce(&self, streams: &mut Streams) {
-        let Streams {
-            traces,
-            unannounced,
-            ..
-        } = streams;
+    fn announce(&self, streams: &mut StreamTable, ready: Vec<Arc<Listed>>) {
         let mut announced = self.announced.lock();
-        unannounced.retain(|stream| {
-            let is_described = traces
-                .get(&stream.path)
-                .is_some_and(|trace| trace.is_described);
-            let is_ready = stream.was_sent && is_described;
-            if is_ready {
-                announced.push(Arc::clone(&stream.listed));
-            }
-            !is_ready
-        });
+        ready.into_iter().for_each(|listed| announced.push(listed));
         self.announced_next
             .store(announced.next(), Ordering::Release);
         drop(announced);
@@ -431,23 +301,17 @@ impl Session {
         &self.promises
     }
 
-    fn limit_promises(&self, streams: &Streams) {
-        let unannounced = streams.unannounced.iter();
-        let awaited = unannounced.filter(|stream| stream.is_awaited());
-        self.promises
-            .limit(awaited.map(|stream| stream.since).min());
+    fn limit_promises(&self, streams: &mut StreamTable) {
+        self.promises.limit(streams.oldest_awaited());
     }
 
     /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
     pub fn lose_patience(&self) {
         let mut streams = self.streams.lock();
-        if streams.unannounced.is_empty() {
-            return;
+        streams.tick();
+        if streams.has_awaited() {
+            self.limit_promises(&mut streams);
         }
-        for stream in &mut streams.unannounced {
-            stream.patience = stream.patience.saturating_sub(1);
-        }
-        self.limit_promises(&streams);
     }
 
     /// From now on, this one hears of new streams and of the end.
@@ -483,28 +347,29 @@ impl Session {
     /// does, or, since hosts may have several addresses, from where the first one did.
     #[must_use]
     pub fn data_begun(&self, from: IpAddr) -> bool {
-        let mut streams = self.streams.lock();
-        let first = *streams.data_from.get_or_insert(from);
+        let mut connections = self.data_connections.lock();
+        let first = *connections.from.get_or_insert(from);
         let may = from == first || from == self.identity.producer;
-        streams.data_connections += usize::from(may);
+        connections.open += usize::from(may);
         may
     }
 
     /// Whether there is such a connection.
     #[must_use]
     pub fn has_data_connection(&self) -> bool {
-        self.streams.lock().data_connections > 0
+        self.data_connections.lock().open > 0
     }
 
-    /// Such a connection has ended. If it was the last, nothing that is missing will come.
-    pub fn data_ended(&self) {
+    /// Such a connection has ended. If it was the last, nothing that is missing will come, and streams
+    /// may be closed. Gives whether it was.
+    pub fn data_ended(&self) -> bool {
         let is_last = {
-            let mut streams = self.streams.lock();
-            streams.data_connections -= 1;
-            streams.data_connections == 0
+            let mut connections = self.data_connections.lock();
+            connections.open -= 1;
+            connections.open == 0
         };
         if !is_last {
-            return;
+            return false;
         }
         for stream in self.streams() {
             if let Stream::Data(stream) = stream
@@ -513,6 +378,7 @@ impl Session {
                 warn!(session = %self, %error, "packets that waited are lost");
             }
         }
+        true
     }
 
     /// The control connection has ended: no stream will be added, and no index come. Packets whose
@@ -532,6 +398,29 @@ impl Session {
                     }
                 }
                 Stream::Metadata(stream) => stream.close(),
+            }
+        }
+    }
+
+    /// Keeps its files and directories to its control connection while that makes or moves some. None if
+    /// the session is over.
+    #[must_use]
+    pub fn lock_directory(&self) -> Option<MutexGuard<'_, ()>> {
+        let guard = self.directory.lock();
+        (!self.is_over()).then_some(guard)
+    }
+
+    /// Another session takes its place: ends its connections, writes what has come, and lets go of its
+    /// files.
+    pub fn supersede(&self) {
+        self.identity.connections.cancel();
+        let _guard = self.directory.lock();
+        self.control_ended(true);
+        for stream in self.streams() {
+            if let Stream::Metadata(stream) = stream
+                && let Err(error) = stream.rotate(None)
+            {
+                warn!(session = %self, %error, "metadata file not closed");
             }
         }
     }
@@ -566,13 +455,8 @@ impl Session {
         let turn = {
             let streams = self.streams.lock();
             let mut next = self.next_beacon.lock();
-            let turn: Vec<Stream> = streams
-                .open
-                .range(*next..)
-                .chain(streams.open.range(..*next))
-                .take(BEACONS_ON_DISK)
-                .map(|(_, entry)| entry.stream.clone())
-                .collect();
+            let turn = streams.streams_from(*next).take(BEACONS_ON_DISK);
+            let turn: Vec<Stream> = turn.cloned().collect();
             *next = turn
                 .last()
                 .map_or(StreamId(0), |last| StreamId(last.id().0 + 1));

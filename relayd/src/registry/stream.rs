@@ -82,11 +82,4 @@ impl Stream {
         }
         true
     }
-
-    pub(super) fn was_left_out(&self) -> bool {
-        match self {
-            Self::Data(stream) => stream.was_left_out(),
-            Self::Metadata(stream) => stream.was_left_out(),
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //! or ended. Several sessions may write to one chunk (kernel and user-space tracing of a recording).
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
@@ -28,6 +28,12 @@ const NEW: &str = ".tmp_new_chunk";
 const DELETED: &str = ".tmp_deleted_chunk-";
 /// Where chunks end up that a rotation has completed.
 const ARCHIVES: &str = "archives";
+
+/// Whether a directory of this name in that of a session is made and moved as chunks come and go.
+#[must_use]
+pub fn is_temporary(name: &OsStr) -> bool {
+    [OLD, NEW, ARCHIVES].iter().any(|own| name == *own)
+}
 
 /// Why a chunk cannot be made.
 #[derive(Debug, Error)]
@@ -289,6 +295,26 @@ impl Chunk {
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.is_held() || self.is_being_removed.load(Ordering::Acquire)
+    }
+
+    /// Does what the end of the chunk asks for, though somebody may hold it still: nobody writes to it
+    /// any more. One that has not been ended is archived, unless its producer has named it.
+    pub fn archive_now(self: &Arc<Self>, ended: EpochSeconds, time_zone: &TimeZone) {
+        let mut state = self.state.write();
+        let done = if state.ended.is_some() {
+            self.complete(&mut state)
+        } else if matches!(state.place, Place::Named(_)) || state.tops.is_empty() {
+            Ok(())
+        } else {
+            // A time without a date does not keep the files where they are in the way.
+            state.ended = chunk_date(ended, time_zone).ok();
+            self.move_state(&mut state, Place::Archived)
+        };
+        if let Err(error) = done {
+            error!(session = %self.session.display(), %error, "chunk left where it is");
+        }
+        // Whoever lets go of it last has nothing more to do.
+        state.command = None;
     }
 
     /// Does what the end of the chunk asks for.

@@ -95,7 +95,7 @@ impl Order {
                 let padding = 0;
                 self.reorder.keep(Early {
                     seq,
-                    payload,
+                    payload: payload.into(),
                     padding,
                 });
             }

@@ -1,0 +1,287 @@
+//! How much memory early packets may take: of one session, and of all together. Only early packets are
+//! counted; one in sequence never touches a budget.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limits::{EARLY_PACKET_BYTES, SESSIONS_IN_REORDER_MEMORY};
+
+/// The memory for early packets of a session, or of the relay.
+#[derive(Debug)]
+pub struct ReorderBudget {
+    limit: u64,
+    used: AtomicU64,
+    /// Of `used`, what is of packets that are complete and can be written once what is missing before
+    /// them is given up.
+    complete: AtomicU64,
+    /// The relay's, if this is a session's.
+    relay: Option<Arc<Self>>,
+}
+
+/// A budget has no room for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exhausted {
+    /// That of the session.
+    Session,
+    /// That of the relay.
+    Relay,
+}
+
+impl ReorderBudget {
+    /// The budget of a relay, in bytes.
+    #[must_use]
+    pub fn of_relay(limit: u64) -> Arc<Self> {
+        Arc::new(Self::new(limit, None))
+    }
+
+    /// The budget of one session of a relay: a fixed share, so that no session can take all.
+    #[must_use]
+    pub fn of_session(relay: &Arc<Self>) -> Arc<Self> {
+        let limit = relay.limit / SESSIONS_IN_REORDER_MEMORY;
+        Arc::new(Self::new(limit, Some(Arc::clone(relay))))
+    }
+
+    fn new(limit: u64, relay: Option<Arc<Self>>) -> Self {
+        Self {
+            limit,
+            used: AtomicU64::new(0),
+            complete: AtomicU64::new(0),
+            relay,
+        }
+    }
+
+    /// Bytes that are reserved, those of packets that are still arriving included.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be reserved.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The budget that is exhausted, for a session's budget.
+    #[must_use]
+    pub fn scope(&self, exhausted: Exhausted) -> &Self {
+        match (&self.relay, exhausted) {
+            (Some(relay), Exhausted::Relay) => relay,
+            _ => self,
+        }
+    }
+
+    /// Whether it is worth looking for streams that can give up what they miss: a quarter of the budget
+    /// at least is held by complete packets. So the search, which looks at every stream, comes at most
+    /// once for each quarter of the budget that arrives.
+    #[must_use]
+    pub fn can_be_freed(&self) -> bool {
+        self.complete.load(Ordering::Relaxed) >= self.limit / 4
+    }
+
+    /// Whether half of the budget is free.
+    #[must_use]
+    pub fn has_ample_room(&self) -> bool {
+        self.used() <= self.limit / 2
+    }
+
+    fn try_add(&self, bytes: u64) -> bool {
+        let add = |used: u64| {
+            let sum = used.checked_add(bytes)?;
+            (sum <= self.limit).then_some(sum)
+        };
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .is_ok()
+    }
+
+    fn try_reserve(&self, bytes: u64) -> Result<(), Exhausted> {
+        if !self.try_add(bytes) {
+            return Err(Exhausted::Session);
+        }
+        if let Some(relay) = &self.relay
+            && !relay.try_add(bytes)
+        {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Exhausted::Relay);
+        }
+        Ok(())
+    }
+
+    fn with_relay(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.relay.as_deref())
+    }
+}
+
+/// The bytes of an early packet, for which memory is reserved before they are kept.
+#[derive(Debug, Default)]
+pub struct EarlyBuffer {
+    bytes: Vec<u8>,
+    /// None: of a packet that no budget counts.
+    budget: Option<Arc<ReorderBudget>>,
+    reserved: u64,
+    is_complete: bool,
+}
+
+impl EarlyBuffer {
+    /// Empty, for a packet of the session that the budget is of.
+    #[must_use]
+    pub fn new(budget: &Arc<ReorderBudget>) -> Self {
+        let mut buffer = Self::default();
+        buffer.budget = Some(Arc::clone(budget));
+        buffer
+    }
+
+    /// Keeps more bytes of a packet that has `size` in all.
+    ///
+    /// # Errors
+    /// If a budget has no room. Nothing is kept then.
+    pub fn try_extend(&mut self, bytes: &[u8], size: usize) -> Result<(), Exhausted> {
+        let (capacity, more) = self.growth(bytes, size);
+        if let Some(budget) = &self.budget {
+            budget.try_reserve(more)?;
+            self.reserved += more;
+        }
+        self.keep(bytes, capacity);
+        Ok(())
+    }
+
+    /// The same, beyond what the budgets allow: for bytes that were received and have to stay.
+    pub fn extend(&mut self, bytes: &[u8], size: usize) {
+        let (capacity, more) = self.growth(bytes, size);
+        if let Some(budget) = &self.budget {
+            for budget in budget.with_relay() {
+                budget.used.fetch_add(more, Ordering::Relaxed);
+            }
+            self.reserved += more;
+        }
+        self.keep(bytes, capacity);
+    }
+
+    /// The packet is complete: it can be written as soon as its turn comes.
+    pub fn complete(&mut self) {
+        if !std::mem::replace(&mut self.is_complete, true) {
+            let budgets = self.budget.iter().flat_map(|budget| budget.with_relay());
+            budgets.for_each(|budget| {
+                budget.complete.fetch_add(self.reserved, Ordering::Relaxed);
+            });
+        }
+    }
+
+    /// The capacity with these bytes, and how much more that takes of the budgets.
+    fn growth(&self, bytes: &[u8], size: usize) -> (usize, u64) {
+        let (had, needed) = (self.bytes.capacity(), self.bytes.len() + bytes.len());
+        let capacity = if needed <= had {
+            had
+        } else {
+            // Never more than the packet has, unless it has more than it said.
+            (2 * had).min(size).max(needed)
+        };
+        let first = if self.reserved == 0 {
+            EARLY_PACKET_BYTES
+        } else {
+            0
+        };
+        (capacity, (capacity - had) as u64 + first)
+    }
+
+    fn keep(&mut self, bytes: &[u8], capacity: usize) {
+        self.bytes.reserve_exact(capacity - self.bytes.len());
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+impl From<Vec<u8>> for EarlyBuffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        let mut buffer = Self::default();
+        buffer.bytes = bytes;
+        buffer
+    }
+}
+
+impl Deref for EarlyBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for EarlyBuffer {
+    fn drop(&mut self) {
+        for budget in self.budget.iter().flat_map(|budget| budget.with_relay()) {
+            budget.used.fetch_sub(self.reserved, Ordering::Relaxed);
+            if self.is_complete {
+                budget.complete.fetch_sub(self.reserved, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_reserved_before_bytes_are_kept_and_free_again_when_they_go() {
+        let relay = ReorderBudget::of_relay(1 << 20);
+        let session = ReorderBudget::of_session(&relay);
+        let share = session.limit();
+        assert_eq!(share, (1 << 20) / SESSIONS_IN_REORDER_MEMORY);
+        let large = usize::try_from(share).unwrap();
+        let mut first = EarlyBuffer::new(&session);
+        first.try_extend(&[1; 1000], large).unwrap();
+        assert_eq!(session.used(), 1000 + EARLY_PACKET_BYTES);
+        assert_eq!(relay.used(), session.used());
+        let refused = first.try_extend(&vec![2; large], 2 * large);
+        assert_eq!(refused, Err(Exhausted::Session));
+        assert_eq!((first.len(), session.used()), (1000, relay.used()));
+        assert!(!session.can_be_freed());
+        first.extend(&vec![2; large], 2 * large);
+        assert_eq!(first.len(), large + 1000);
+        assert!(session.used() > share);
+        first.complete();
+        assert!(session.can_be_freed() && !session.has_ample_room());
+        drop(first);
+        assert!(!session.can_be_freed() && session.has_ample_room());
+        assert_eq!((session.used(), relay.used()), (0, 0));
+    }
+
+    #[test]
+    fn sessions_share_the_budget_of_the_relay() {
+        let relay = ReorderBudget::of_relay(1 << 20);
+        let whole = (1 << 20) / SESSIONS_IN_REORDER_MEMORY - EARLY_PACKET_BYTES;
+        let whole = vec![0; usize::try_from(whole).unwrap()];
+        let sessions: Vec<_> = (0..SESSIONS_IN_REORDER_MEMORY)
+            .map(|_| {
+                let session = ReorderBudget::of_session(&relay);
+                let mut buffer = EarlyBuffer::new(&session);
+                buffer.try_extend(&whole, whole.len()).unwrap();
+                buffer
+            })
+            .collect();
+        let one_more = ReorderBudget::of_session(&relay);
+        let mut buffer = EarlyBuffer::new(&one_more);
+        assert_eq!(buffer.try_extend(&[1], 1), Err(Exhausted::Relay));
+        assert_eq!(one_more.used(), 0);
+        assert_eq!(one_more.scope(Exhausted::Relay).used(), relay.used());
+        drop(sessions);
+        assert_eq!(buffer.try_extend(&[1], 1), Ok(()));
+    }
+
+    #[test]
+    fn a_packet_takes_no_more_than_its_size_and_a_fixed_part() {
+        let relay = ReorderBudget::of_relay(1 << 20);
+        let session = ReorderBudget::of_session(&relay);
+        let mut buffer = EarlyBuffer::new(&session);
+        for _ in 0..1000 {
+            buffer.try_extend(&[1; 7], 7000).unwrap();
+        }
+        assert_eq!(session.used(), 7000 + EARLY_PACKET_BYTES);
+        assert_eq!(buffer.bytes.capacity(), 7000);
+        let mut empty = EarlyBuffer::new(&session);
+        empty.try_extend(&[], 0).unwrap();
+        assert_eq!(session.used(), 7000 + 2 * EARLY_PACKET_BYTES);
+    }
+}

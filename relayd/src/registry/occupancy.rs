@@ -1,0 +1,247 @@
+//! Which recording may write to which directory: recordings of different hosts never one below the
+//! other, those of one host where their trees do not meet. A host that has started again takes over from
+//! the session daemon that it had before.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use tracing::warn;
+use wire::EpochSeconds;
+
+use super::session::Session;
+use super::{Occupied, Registry};
+use crate::store::chunk::is_temporary;
+
+/// The directories below the relay's output that a recording writes to or may move: `ust` and `kernel`
+/// in its own, mostly.
+#[derive(Debug, Default)]
+pub(super) struct Claims(BTreeSet<PathBuf>);
+
+impl Claims {
+    pub(super) fn add(&mut self, directory: &Path) {
+        self.0.insert(directory.to_owned());
+    }
+
+    pub(super) fn has(&self, directory: &Path) -> bool {
+        self.0.contains(directory)
+    }
+
+    pub(super) fn all(&self) -> Vec<PathBuf> {
+        self.0.iter().cloned().collect()
+    }
+
+    /// Whether one of them is this directory, above it or below it.
+    pub(super) fn meet(&self, directory: &Path) -> bool {
+        // Those below a path follow it in order.
+        let from = (Bound::Included(directory), Bound::Unbounded);
+        let below = self.0.range::<Path, _>(from).next();
+        directory.ancestors().any(|above| self.0.contains(above))
+            || below.is_some_and(|below| below.starts_with(directory))
+    }
+}
+
+impl Session {
+    /// Whether both are of one host: its address and its name.
+    fn is_of_the_host_of(&self, other: &Self) -> bool {
+        let (own, theirs) = (self.identity(), other.identity());
+        own.producer == theirs.producer && own.host == theirs.host
+    }
+
+    /// Whether this one is of a session daemon that was started on the same host after that of the
+    /// other: then that one is dead, whatever its connections look like.
+    fn succeeds(&self, other: &Self) -> bool {
+        let (own, theirs) = (self.identity(), other.identity());
+        let daemons = own.daemon.zip(theirs.daemon);
+        self.is_of_the_host_of(other)
+            && daemons.is_some_and(|(own, theirs)| own != theirs)
+            && own.id > theirs.id
+    }
+
+    /// Whether the other one is of another recording that is being written.
+    fn is_beside(&self, other: &Self) -> bool {
+        !Arc::ptr_eq(self.recording(), other.recording()) && other.recording().is_written()
+    }
+
+    /// Whether it may not have its directory because of the other one: that of another host lies there,
+    /// above or below; or one lies where chunks of the other are moved.
+    fn is_hindered_by(&self, other: &Self) -> bool {
+        let directories = (&self.identity().directory, &other.identity().directory);
+        let (Some(own), Some(theirs)) = directories else {
+            return false;
+        };
+        let (own, theirs): (&Path, &Path) = (own.as_ref(), theirs.as_ref());
+        let Ok(between) = own.strip_prefix(theirs).or(theirs.strip_prefix(own)) else {
+            return false;
+        };
+        let is_moved = match between.components().next() {
+            Some(Component::Normal(first)) => is_temporary(first),
+            _ => false,
+        };
+        (is_moved || !self.is_of_the_host_of(other)) && self.is_beside(other)
+    }
+
+    /// Whether both have the same directory, in which one that rotates has to be alone: the names for
+    /// chunks that are moved are fixed.
+    fn shares_directory_with(&self, other: &Self) -> bool {
+        let (own, theirs) = (self.identity(), other.identity());
+        own.directory.is_some() && own.directory == theirs.directory && self.is_beside(other)
+    }
+}
+
+impl Registry {
+    /// A producer has opened a session.
+    ///
+    /// # Errors
+    /// If a recording of another host is being written there, or below or above: each may move and
+    /// delete what is in its directory.
+    pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
+        let claims = self.claims.lock();
+        self.check_unhindered(&session)?;
+        session.recording().expect_chunk();
+        self.sessions.write().insert(session.id(), session);
+        drop(claims);
+        self.ears.lock().ring();
+        Ok(())
+    }
+
+    /// A session is about to make a chunk. If it had none for a while, another recording may have begun
+    /// in its directory. One that has a chunk already rotates, and has to be alone there.
+    ///
+    /// # Errors
+    /// If another recording is in the way that it does not take over from.
+    pub fn begin_chunk(
+        &self,
+        session: &Arc<Session>,
+        rotates: bool,
+        now: EpochSeconds,
+    ) -> Result<(), Occupied> {
+        let _claims = self.claims.lock();
+        self.check_unhindered(session)?;
+        let own = session.recording().claimed();
+        let is_in_the_way = |other: &Session| {
+            rotates && session.shares_directory_with(other)
+                || session.is_beside(other)
+                    && own.iter().any(|claim| other.recording().claims(claim))
+        };
+        self.take_over(session, is_in_the_way, now)?;
+        session.recording().expect_chunk();
+        Ok(())
+    }
+
+    /// A session is about to have a chunk moved to the archives, for which it has to be alone in its
+    /// directory.
+    ///
+    /// # Errors
+    /// If another recording is there that it does not take over from.
+    pub fn begin_archiving(
+        &self,
+        session: &Arc<Session>,
+        now: EpochSeconds,
+    ) -> Result<(), Occupied> {
+        let _claims = self.claims.lock();
+        let is_in_the_way = |other: &Session| session.shares_directory_with(other);
+        self.take_over(session, is_in_the_way, now)
+    }
+
+    /// A session is about to write below a directory, which is given below the relay's output.
+    ///
+    /// # Errors
+    /// If another recording writes there, above or below that it does not take over from.
+    pub fn claim(
+        &self,
+        session: &Arc<Session>,
+        directory: &Path,
+        now: EpochSeconds,
+    ) -> Result<(), Occupied> {
+        if session.recording().has_claimed(directory) {
+            return Ok(());
+        }
+        let _claims = self.claims.lock();
+        let is_in_the_way =
+            |other: &Session| session.is_beside(other) && other.recording().claims(directory);
+        self.take_over(session, is_in_the_way, now)?;
+        // Not before those are gone that were there.
+        session.recording().claim(directory);
+        Ok(())
+    }
+
+    fn others(&self) -> impl Iterator<Item = Arc<Session>> {
+        self.sessions().into_iter().chain(self.lingering())
+    }
+
+    fn check_unhindered(&self, session: &Session) -> Result<(), Occupied> {
+        let hinders = |other: &Arc<Session>| session.is_hindered_by(other);
+        self.others()
+            .find(hinders)
+            .map_or(Ok(()), |other| Err(Occupied(other)))
+    }
+
+    /// Ends the recordings that are in the way, if the session's daemon has succeeded theirs.
+    fn take_over(
+        &self,
+        session: &Arc<Session>,
+        is_in_the_way: impl Fn(&Session) -> bool,
+        now: EpochSeconds,
+    ) -> Result<(), Occupied> {
+        let rivals: Vec<_> = self.others().filter(|other| is_in_the_way(other)).collect();
+        if let Some(rival) = rivals.iter().find(|rival| !session.succeeds(rival)) {
+            return Err(Occupied(Arc::clone(rival)));
+        }
+        for rival in rivals {
+            let recording = rival.recording();
+            let of_it = |other: &Arc<Session>| Arc::ptr_eq(other.recording(), recording);
+            for old in self.others().filter(of_it) {
+                warn!(
+                    session = %old,
+                    successor = %session,
+                    "session ended: its host has started again and records to the same directory"
+                );
+                self.end_superseded(&old);
+            }
+            recording.archive_chunks(now, &self.settings().time_zone);
+        }
+        Ok(())
+    }
+
+    /// Ends a session whose producer is dead: closes its connections, writes what has come, and lets go of
+    /// its files.
+    fn end_superseded(&self, session: &Arc<Session>) {
+        self.sessions.write().remove(&session.id());
+        self.lingering
+            .lock()
+            .retain(|(_, other)| !Arc::ptr_eq(other, session));
+        self.ears.lock().ring();
+        session.supersede();
+        self.forget_all_closed(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_meet_above_and_below_and_not_beside() {
+        let mut claims = Claims::default();
+        claims.add(Path::new("host/some/ust"));
+        claims.add(Path::new("host/some.where/kernel"));
+        for (directory, meets) in [
+            ("host/some/ust", true),
+            ("host/some", true),
+            ("host", true),
+            ("host/some/ust/uid", true),
+            ("host/some.where", true),
+            ("host/some/kernel", false),
+            ("host/some/us", false),
+            ("host/some/ust.x", false),
+            ("host/so", false),
+            ("hos", false),
+        ] {
+            assert_eq!(claims.meet(Path::new(directory)), meets, "{directory}");
+        }
+        assert!(claims.has(Path::new("host/some/ust")));
+        assert!(!claims.has(Path::new("host/some")));
+    }
+}

@@ -1,0 +1,393 @@
+//! The table of one session's streams: those that are open, and those that viewers have not been told
+//! of yet. Adding, publishing and closing a stream each cost the same, however many there are: a
+//! producer may have tens of thousands, and all its commands are served by one thread.
+
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use wire::{StreamId, Timestamp, TraceId, TracePath};
+
+use super::announced::{Content, Listed};
+use super::stream::Stream;
+use super::tally::Totals;
+use crate::limits::MOST_STREAMS;
+use entry::Entry;
+
+/// The streams of one session.
+#[derive(Debug)]
+pub(super) struct StreamTable {
+    open: BTreeMap<StreamId, Entry>,
+    traces: HashMap<TracePath, Trace>,
+    /// Streams added since the producer last published a batch.
+    unsent: Vec<Unannounced>,
+    /// Streams that viewers are held back for, in the order in which they were added. The times that
+    /// they were added at never decrease.
+    awaited: BTreeMap<StreamId, Awaited>,
+    counts: Counts,
+    /// The number of the current round of questions whether data is pending.
+    round: u64,
+    /// Ticks since the session began.
+    ticks: u64,
+    /// What the streams leave that are no longer open.
+    past: Totals,
+}
+
+/// Numbers that would cost a walk over all streams to find out.
+#[derive(Debug)]
+struct Counts {
+    /// Metadata streams in the table.
+    metadata: usize,
+    /// Metadata streams in the table that have been closed.
+    closed: usize,
+    /// Streams that are published and not closed.
+    published: usize,
+    /// Streams that are not closed and were asked about in the current round.
+    asked: usize,
+    /// Streams that viewers have not been told of.
+    unannounced: usize,
+    /// As many of those at which ended ones are looked for.
+    prune_unannounced_at: usize,
+    /// As many traces at which unused ones are looked for.
+    prune_traces_at: usize,
+}
+
+/// The streams in one directory.
+#[derive(Debug)]
+struct Trace {
+    id: TraceId,
+    /// Some metadata of it has come.
+    is_described: bool,
+    /// Streams in the table and streams that viewers have not been told of.
+    users: usize,
+    /// Data streams in the table.
+    data_streams: usize,
+    /// Metadata streams that are closed and stay in the table until the last data stream leaves it.
+    closed_metadata: Vec<StreamId>,
+    /// Published streams that viewers are told of once the trace is described.
+    undescribed: Vec<Unannounced>,
+}
+
+/// A stream that viewers have not been told of.
+#[derive(Debug)]
+struct Unannounced {
+    path: TracePath,
+    listed: Arc<Listed>,
+}
+
+/// A stream without which viewers do not get past the time that it was added at.
+#[derive(Debug)]
+struct Awaited {
+    since: Timestamp,
+    /// The tick at which viewers go on without it.
+    until: u64,
+    listed: Arc<Listed>,
+}
+
+impl Default for StreamTable {
+    fn default() -> Self {
+        Self {
+            open: BTreeMap::new(),
+            traces: HashMap::new(),
+            unsent: Vec::new(),
+            awaited: BTreeMap::new(),
+            counts: Counts {
+                metadata: 0,
+                closed: 0,
+                published: 0,
+                asked: 0,
+                unannounced: 0,
+                prune_unannounced_at: MOST_STREAMS,
+                prune_traces_at: MOST_STREAMS,
+            },
+            // Streams begin outside of all rounds, that is in number 0.
+            round: 1,
+            ticks: 0,
+            past: Totals::default(),
+        }
+    }
+}
+
+impl StreamTable {
+    /// The streams in the table, by number.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
+        self.open.values().map(Entry::stream)
+    }
+
+    /// The streams from a number on, then those before it.
+    pub(super) fn streams_from(&self, first: StreamId) -> impl Iterator<Item = &Stream> {
+        let rest = self.open.range(first..);
+        let before = self.open.range((Bound::Unbounded, Bound::Excluded(first)));
+        rest.chain(before).map(|(_, entry)| entry.stream())
+    }
+
+    /// A stream that is in the table.
+    pub(super) fn get(&self, id: StreamId) -> Option<&Stream> {
+        self.open.get(&id).map(Entry::stream)
+    }
+
+    /// How many streams the table has.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// How many metadata streams the table has.
+    pub(super) fn metadata_streams(&self) -> usize {
+        self.counts.metadata
+    }
+
+    /// How many streams are published and not closed.
+    pub(super) fn published(&self) -> usize {
+        self.counts.published
+    }
+
+    /// What the streams left that are no longer in the table.
+    pub(super) fn past(&self) -> Totals {
+        self.past
+    }
+
+    // Adding and publishing.
+
+    /// The number of the trace in this directory. `new_trace` numbers it if it is new.
+    pub(super) fn trace_id(
+        &mut self,
+        path: &TracePath,
+        new_trace: impl FnOnce() -> TraceId,
+    ) -> TraceId {
+        if let Some(trace) = self.traces.get(path) {
+            return trace.id;
+        }
+        self.prune_traces();
+        let id = new_trace();
+        let trace = Trace {
+            id,
+            is_described: false,
+            users: 0,
+            data_streams: 0,
+            closed_metadata: Vec::new(),
+            undescribed: Vec::new(),
+        };
+        self.traces.insert(path.clone(), trace);
+        id
+    }
+
+    /// Adds a stream of a trace that has a number. With `since`, the latest time that the producer had
+    /// spoken of, viewers are held back for it for so many ticks.
+    pub(super) fn add(
+        &mut self,
+        stream: Stream,
+        path: TracePath,
+        listed: Arc<Listed>,
+        (since, ticks): (Option<Timestamp>, u64),
+    ) {
+        self.prune_unannounced();
+        let id = stream.id();
+        let Some(trace) = self.traces.get_mut(&path) else {
+            return;
+        };
+        trace.users += 2;
+        match &stream {
+            Stream::Data(_) => trace.data_streams += 1,
+            Stream::Metadata(_) => self.counts.metadata += 1,
+        }
+        if let Some(since) = since {
+            let awaited = Awaited {
+                since,
+                until: self.ticks.saturating_add(ticks),
+                listed: Arc::clone(&listed),
+            };
+            self.awaited.insert(id, awaited);
+        }
+        self.open.insert(id, Entry::new(stream, path.clone()));
+        self.counts.unannounced += 1;
+        self.unsent.push(Unannounced { path, listed });
+    }
+
+    /// The producer publishes the streams that it added. Gives those that viewers may be told of.
+    pub(super) fn publish(&mut self) -> Vec<Arc<Listed>> {
+        let mut ready = Vec::new();
+        for stream in std::mem::take(&mut self.unsent) {
+            let id = stream.listed.record.stream;
+            if let Some(entry) = self.open.get_mut(&id).filter(|entry| !entry.is_closed) {
+                entry.is_published = true;
+                self.counts.published += 1;
+            }
+            match self.traces.get_mut(&stream.path) {
+                Some(trace) if !trace.is_described => trace.undescribed.push(stream),
+                _ => ready.push(self.announce(stream)),
+            }
+        }
+        ready
+    }
+
+    /// Some metadata of a trace has come. Gives the streams that viewers may be told of for it, or
+    /// nothing if they have been told of them before.
+    pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<Listed>>> {
+        let trace = self.traces.get_mut(path)?;
+        if std::mem::replace(&mut trace.is_described, true) {
+            return None;
+        }
+        let undescribed = std::mem::take(&mut trace.undescribed);
+        Some(undescribed.into_iter().map(|s| self.announce(s)).collect())
+    }
+
+    fn announce(&mut self, stream: Unannounced) -> Arc<Listed> {
+        self.counts.unannounced -= 1;
+        self.awaited.remove(&stream.listed.record.stream);
+        if let Some(trace) = self.traces.get_mut(&stream.path) {
+            trace.users -= 1;
+        }
+        stream.listed
+    }
+
+    /// Forgets unannounced streams that have ended, before there are too many. Half as many more come
+    /// before that is done again.
+    fn prune_unannounced(&mut self) {
+        if self.counts.unannounced < self.counts.prune_unannounced_at {
+            return;
+        }
+        let Self { unsent, traces, .. } = self;
+        let mut kept = 0;
+        let mut keep = |stream: &Unannounced, users: &mut usize| {
+            let stays = !stream.listed.has_ended();
+            kept += usize::from(stays);
+            *users -= usize::from(!stays);
+            stays
+        };
+        unsent.retain(|stream| match traces.get_mut(&stream.path) {
+            Some(trace) => keep(stream, &mut trace.users),
+            None => false,
+        });
+        for trace in traces.values_mut() {
+            let Trace {
+                undescribed, users, ..
+            } = trace;
+            undescribed.retain(|stream| keep(stream, users));
+        }
+        self.counts.unannounced = kept;
+        self.counts.prune_unannounced_at = kept + MOST_STREAMS / 2;
+    }
+
+    /// Forgets traces that no stream is of, before there are too many.
+    fn prune_traces(&mut self) {
+        if self.traces.len() >= self.counts.prune_traces_at {
+            self.traces.retain(|_, trace| trace.users > 0);
+            self.counts.prune_traces_at = self.traces.len() + MOST_STREAMS / 2;
+        }
+    }
+
+    // What viewers are held back for.
+
+    /// A tick has passed.
+    pub(super) fn tick(&mut self) {
+        self.ticks += 1;
+    }
+
+    /// Whether viewers may be held back for a stream.
+    pub(super) fn has_awaited(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// When the oldest stream was added that viewers are held back for.
+    pub(super) fn oldest_awaited(&mut self) -> Option<Timestamp> {
+        while let Some(first) = self.awaited.first_entry() {
+            let awaited = first.get();
+            if awaited.until > self.ticks && !awaited.listed.has_ended() {
+                return Some(awaited.since);
+            }
+            first.remove();
+        }
+        None
+    }
+
+    // Whether data is pending.
+
+    /// Begins a round of questions.
+    pub(super) fn begin_round(&mut self) {
+        self.round += 1;
+        self.counts.asked = 0;
+    }
+
+    /// A stream was asked about in this round.
+    pub(super) fn mark_asked(&mut self, id: StreamId) {
+        if let Some(entry) = self.open.get_mut(&id).filter(|entry| !entry.is_closed)
+            && std::mem::replace(&mut entry.asked_in, self.round) != self.round
+        {
+            self.counts.asked += 1;
+        }
+    }
+
+    /// Whether some stream that is not closed was left out of this round.
+    pub(super) fn leaves_out_streams(&self) -> bool {
+        self.counts.asked < self.open.len() - self.counts.closed
+    }
+
+    // Closing.
+
+    /// Drops a stream if it has been closed. Gives whether it was one of packets.
+    ///
+    /// Closed metadata stays as long as its trace has data streams, since its file is locked
+    /// meanwhile: to those who follow the files that says that idle streams go on.
+    pub(super) fn forget(&mut self, id: StreamId) -> bool {
+        let Some(entry) = self.open.get_mut(&id) else {
+            return false;
+        };
+        if entry.is_closed || !entry.stream().is_closed() {
+            return false;
+        }
+        entry.is_closed = true;
+        self.counts.published -= usize::from(entry.is_published);
+        self.counts.asked -= usize::from(entry.asked_in == self.round);
+        self.awaited.remove(&id);
+        let totals = match entry.stream() {
+            Stream::Data(stream) => Some(stream.tally().totals().past()),
+            Stream::Metadata(_) => None,
+        };
+        let path = entry.path().clone();
+        let Some(totals) = totals else {
+            self.counts.closed += 1;
+            match self.traces.get_mut(&path) {
+                Some(trace) if trace.data_streams > 0 => trace.closed_metadata.push(id),
+                _ => self.remove_metadata(&path, id),
+            }
+            return false;
+        };
+        self.past += totals;
+        self.open.remove(&id);
+        if let Some(trace) = self.traces.get_mut(&path) {
+            trace.users -= 1;
+            trace.data_streams -= 1;
+            if trace.data_streams == 0 {
+                for metadata in std::mem::take(&mut trace.closed_metadata) {
+                    self.remove_metadata(&path, metadata);
+                }
+            }
+        }
+        true
+    }
+
+    fn remove_metadata(&mut self, path: &TracePath, id: StreamId) {
+        if self.open.remove(&id).is_some() {
+            self.counts.metadata -= 1;
+            self.counts.closed -= 1;
+            if let Some(trace) = self.traces.get_mut(path) {
+                trace.users -= 1;
+            }
+        }
+    }
+
+    /// Whether viewers are held back for this stream.
+    #[cfg(test)]
+    fn is_awaited(&self, id: StreamId) -> bool {
+        self.awaited.contains_key(&id)
+    }
+}
+
+/// Whether viewers are held back for a stream of this content.
+pub(super) fn holds_back(content: &Content) -> bool {
+    matches!(content, Content::Packets(_))
+}

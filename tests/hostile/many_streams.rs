@@ -1,0 +1,48 @@
+//! Sessions with as many streams as a large host has: what is done to one must not cost the more for
+//! there being others, since one thread serves many sessions.
+
+use std::time::Instant;
+
+use relay_proto::Command;
+use relay_proto::stream::{BeginDataPending, EndDataPending};
+use tests::PATIENCE;
+use tests::producer::{Producer, stream};
+
+use super::{OK, relay, session};
+
+#[test]
+fn sixteen_thousand_streams_of_a_session_are_asked_about_and_closed_within_an_ordinary_wait() {
+    const TRACES: usize = 250;
+    const DATA: usize = 16_000;
+    let (_lab, relay, mut bystander) = relay();
+    let mut producer = Producer::open(&relay, session("many streams"));
+    let path = "ust/uid/0/64-bit";
+    // Closed metadata of these stays as long as a stream of each is open.
+    let traces: Vec<_> = (0..TRACES)
+        .map(|number| {
+            let path = format!("ust/pid/{number}");
+            producer.add(stream("chan_0", &path));
+            producer.add(stream("metadata", &path))
+        })
+        .collect();
+    let data: Vec<_> = (0..DATA)
+        .map(|number| {
+            // A process at a time, as with buffers per process.
+            let added = producer.add(stream(&format!("chan_{number}"), path));
+            assert_eq!(producer.ask(Command::StreamsSent), OK);
+            added
+        })
+        .collect();
+    // What is on disk has been made: the rest is the relay's own work.
+    let began = Instant::now();
+    for _ in 0..1000 {
+        let session = producer.session;
+        producer.ask(Command::BeginDataPending(BeginDataPending { session }));
+        producer.ask(Command::EndDataPending(EndDataPending { session }));
+    }
+    for id in traces.into_iter().chain(data) {
+        assert_eq!(producer.close(id, None), OK);
+    }
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    bystander.is_well();
+}

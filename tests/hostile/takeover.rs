@@ -1,0 +1,226 @@
+//! Recordings below one base path: of a host that has died and started again while its old connections
+//! look alive, and of one that records twice.
+
+use std::io::Write;
+use std::net::Ipv4Addr;
+
+use relay_proto::chunk::CloseCommand;
+use relay_proto::session::CreateSession;
+use relay_proto::{Command, Minor};
+use tests::lab::Lab;
+use tests::producer::{Producer, is_at_end, packet, stream};
+use tests::relay::Relay;
+use tests::tree::files;
+use wire::Text;
+
+use super::{OK, relay, session};
+
+const PATH: &str = "ust/uid/0/64-bit";
+
+/// A session of a session daemon that is told by the name, with a base path.
+fn based(base: &str, name: &str) -> CreateSession {
+    CreateSession {
+        base_path: Text::from(base),
+        ..session(name)
+    }
+}
+
+/// Another session of the same session daemon as that of [`based`].
+fn of_same_daemon(base: &str, name: &str, id: u64) -> CreateSession {
+    let mut session = based(base, name);
+    session.recording.as_mut().unwrap().id = id;
+    session
+}
+
+/// What the only file whose path ends so has in it.
+fn content(relay: &Relay, path: &str) -> Vec<u8> {
+    let mut found = files(&relay.output, path).into_values();
+    let content = found.next().unwrap();
+    assert!(found.next().is_none(), "more than one {path}");
+    content
+}
+
+#[test]
+fn a_host_that_has_started_again_takes_over_from_connections_that_look_alive() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut old = Producer::open(&relay, based("some/where", "before"));
+    let of_old = old.add(stream("chan_0", PATH));
+    let metadata = old.add(stream("metadata", PATH));
+    old.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+    old.send_packet(of_old, 0, 10);
+    old.settle(of_old, 0);
+    // Early, and in memory only: the one before it never comes.
+    old.data.write_all(&packet(of_old, 2, 10)).unwrap();
+    let index = tests::producer::index(2, 10);
+    assert_eq!(old.send_index(of_old, 2, index), OK);
+    // Sent after the early one: when it is written, that has come.
+    let other = old.add(stream("chan_1", PATH));
+    old.send_packet(other, 0, 10);
+    old.settle(other, 0);
+
+    let mut new = Producer::open(&relay, based("some/where", "after"));
+    let of_new = new.add(stream("chan_0", PATH));
+    relay.wait_for_log(&["its host has started again", "host/before", "host/after"]);
+    assert!(is_at_end(&mut old.data));
+    assert!(old.is_hung_up());
+    new.add(stream("metadata", PATH));
+    new.send_packet(of_new, 0, 20);
+    new.settle(of_new, 0);
+    assert_eq!(
+        content(&relay, &format!("some/where/{PATH}/chan_0")),
+        [0; 20]
+    );
+    // What the old one recorded is where rotated chunks are, and all of it.
+    let archived = files(&relay.output, "/chan_0");
+    let archived = archived
+        .iter()
+        .find(|(path, _)| path.contains("some/where/archives/"));
+    let (_, archived) = archived.unwrap();
+    assert_eq!(archived[..], [[0; 10], [2; 10]].concat());
+    assert_eq!(files(&relay.output, ".tmp_old_chunk").len(), 0);
+    // And the new one may rotate.
+    assert_eq!(new.create_chunk(1), OK);
+    assert!(
+        new.close_chunk(0, Some(CloseCommand::MoveToCompleted))
+            .is_ok()
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn a_host_that_died_during_a_rotation_is_taken_over_from() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut old = Producer::open(&relay, based("some/where", "before"));
+    let of_old = old.add(stream("chan_0", PATH));
+    old.send_packet(of_old, 0, 10);
+    old.settle(of_old, 0);
+    assert_eq!(old.create_chunk(1), OK);
+    let mut new = Producer::open(&relay, based("some/where", "after"));
+    let of_new = new.add(stream("chan_0", PATH));
+    new.send_packet(of_new, 0, 20);
+    new.settle(of_new, 0);
+    assert!(old.is_hung_up());
+    for chunk in 1..3 {
+        assert_eq!(new.create_chunk(chunk), OK);
+        assert_eq!(new.rotate(Some(chunk), &[(of_new, chunk)]), OK);
+        let last = chunk - 1;
+        assert!(
+            new.close_chunk(last, Some(CloseCommand::MoveToCompleted))
+                .is_ok()
+        );
+        new.send_packet(of_new, chunk, 20);
+        new.settle(of_new, chunk);
+    }
+    let recorded = files(&relay.output, "/chan_0");
+    assert!(recorded.values().any(|bytes| bytes[..] == [0; 10]));
+    assert!(
+        recorded.keys().all(|path| !path.contains(".tmp_")),
+        "{recorded:?}"
+    );
+    bystander.is_well();
+}
+
+#[test]
+fn nobody_but_the_same_host_takes_over() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut owner = Producer::open(&relay, based("some/where", "owner"));
+    let of_owner = owner.add(stream("chan_0", PATH));
+    owner.send_packet(of_owner, 0, 10);
+    owner.settle(of_owner, 0);
+    // From another address, whatever its name.
+    let elsewhere = Ipv4Addr::new(127, 0, 0, 2);
+    let mut thief = Producer::greet_from(elsewhere, &relay, Minor(15));
+    let reply = thief.ask(Command::CreateSession(based("some/where", "thief")));
+    assert!(!reply.is_ok());
+    // A session daemon that runs on does not take over from itself.
+    let mut twin = Producer::open(&relay, of_same_daemon("some/where", "owner", 1));
+    assert!(!twin.ask(Command::AddStream(stream("chan_0", PATH))).is_ok());
+    assert!(
+        !twin
+            .ask(Command::AddStream(stream("chan_1", "ust/uid/1")))
+            .is_ok()
+    );
+    owner.send_packet(of_owner, 1, 10);
+    owner.settle(of_owner, 1);
+    assert_eq!(owner.close(of_owner, Some(1)), OK);
+    let recorded = content(&relay, &format!("some/where/{PATH}/chan_0"));
+    assert_eq!(recorded, [[0; 10], [1; 10]].concat());
+    bystander.is_well();
+}
+
+#[test]
+fn recordings_of_one_host_below_one_base_path_record_where_their_trees_do_not_meet() {
+    let reference = Lab::new();
+    let reference = (Relay::start_reference(&reference), reference);
+    let ours = Lab::new();
+    let ours = (Relay::start(&ours), ours);
+    for (relay, _lab) in [reference, ours] {
+        let mut ust = Producer::open(&relay, of_same_daemon("base", "one", 0));
+        let mut kernel = Producer::open(&relay, of_same_daemon("base", "one", 1));
+        let mut below = Producer::open(&relay, of_same_daemon("base/below", "one", 2));
+        let mut above = Producer::open(&relay, of_same_daemon("base/below/it", "one", 3));
+        let mut streams = Vec::new();
+        for (producer, path) in [
+            (&mut ust, PATH),
+            (&mut kernel, "kernel"),
+            (&mut below, PATH),
+            (&mut above, "kernel"),
+        ] {
+            let stream = producer.add(stream("chan_0", path));
+            producer.send_packet(stream, 0, 10);
+            producer.settle(stream, 0);
+            streams.push(stream);
+        }
+        // Each goes on when all the others have begun.
+        for (producer, stream) in [&mut ust, &mut kernel, &mut below, &mut above]
+            .into_iter()
+            .zip(streams)
+        {
+            producer.send_packet(stream, 1, 10);
+            producer.settle(stream, 1);
+        }
+        for path in [
+            "host/base/ust/uid/0/64-bit/chan_0",
+            "host/base/kernel/chan_0",
+            "host/base/below/ust/uid/0/64-bit/chan_0",
+            "host/base/below/it/kernel/chan_0",
+        ] {
+            let recorded = content(&relay, path);
+            assert_eq!(recorded, [[0; 10], [1; 10]].concat(), "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
+    let (_lab, relay, mut bystander) = relay();
+    let mut ust = Producer::open(&relay, of_same_daemon("base", "one", 0));
+    let of_ust = ust.add(stream("chan_0", PATH));
+    ust.send_packet(of_ust, 0, 10);
+    ust.settle(of_ust, 0);
+    let mut kernel = Producer::open(&relay, of_same_daemon("base", "one", 1));
+    let of_kernel = kernel.add(stream("chan_0", "kernel"));
+    kernel.send_packet(of_kernel, 0, 10);
+    kernel.settle(of_kernel, 0);
+    // Chunks of both would be moved by way of the same names.
+    assert!(!kernel.create_chunk(1).is_ok());
+    assert!(kernel.is_hung_up());
+    ust.send_packet(of_ust, 1, 10);
+    ust.settle(of_ust, 1);
+    assert_eq!(content(&relay, "base/kernel/chan_0"), [0; 10]);
+    // Nor may one lie where those of another are moved to.
+    for place in ["base/archives", "base/.tmp_old_chunk/x"] {
+        let mut hidden = Producer::greet(&relay, Minor(15));
+        let reply = hidden.ask(Command::CreateSession(of_same_daemon(place, "one", 2)));
+        assert!(!reply.is_ok(), "{place}");
+    }
+    tests::wait_until("the other one has ended", || {
+        relay.has_logged(&["session ended", "session 3 "])
+    });
+    assert_eq!(ust.create_chunk(1), OK);
+    assert!(
+        ust.close_chunk(0, Some(CloseCommand::MoveToCompleted))
+            .is_ok()
+    );
+    bystander.is_well();
+}
