@@ -256,16 +256,21 @@ impl PublishedMetadata {
     /// The file is so long now, with a whole piece at its end.
     pub fn received(&self, file: &Arc<PooledFile>, received: Bytes) {
         let mut state = self.state.lock();
-        state.file = Some(Arc::clone(file));
+        let before = state.file.replace(Arc::clone(file));
         state.received = received;
         state.ears.ring();
+        drop(state);
+        // Which may close it: not with the lock held.
+        drop(before);
     }
 
     /// The stream has left its chunk: the same metadata will come again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
-        state.file = None;
+        let before = state.file.take();
         state.received = Bytes(0);
+        drop(state);
+        drop(before);
     }
 
     /// No more will come.

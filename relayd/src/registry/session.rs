@@ -332,44 +332,41 @@ impl Session {
     pub fn forget_closed(&self) -> Vec<StreamId> {
         let mut closed = Vec::new();
         let mut described = Vec::new();
+        // Dropped, they may close files and complete a chunk: not with the lock held.
+        let mut forgotten = Vec::new();
         let mut streams = self.streams.lock();
         let Streams { open, past, .. } = &mut *streams;
-        open.retain(|id, entry| {
-            let is_closed = entry.stream.is_closed();
+        for (id, entry) in open.iter() {
             match &entry.stream {
-                Stream::Data(stream) if is_closed => {
+                stream if !stream.is_closed() => {}
+                Stream::Data(stream) => {
                     closed.push(*id);
                     *past += stream.tally().totals().past();
-                    false
                 }
-                Stream::Metadata(_) if is_closed => {
-                    described.push(*id);
-                    true
-                }
-                _ => true,
+                Stream::Metadata(_) => described.push(*id),
             }
-        });
+        }
+        forgotten.extend(closed.iter().filter_map(|id| open.remove(id)));
         for id in described {
             let trace = open.get(&id).map(|entry| entry.path.clone());
             let goes_on = |entry: &Entry| {
                 matches!(entry.stream, Stream::Data(_)) && Some(&entry.path) == trace.as_ref()
             };
             if !open.values().any(goes_on) {
-                open.remove(&id);
+                forgotten.extend(open.remove(&id));
             }
         }
         self.limit_promises(&streams);
+        drop(streams);
         closed
     }
 
     /// Whether any stream has been left out of the round of questions about data under way.
     #[must_use]
     pub fn leaves_out_streams(&self) -> bool {
-        let streams = self.streams.lock();
-        streams
-            .open
-            .values()
-            .any(|entry| !entry.stream.is_closed() && entry.stream.was_left_out())
+        // Each is asked with its own lock, which is held across file calls.
+        let mut streams = self.streams().into_iter();
+        streams.any(|stream| !stream.is_closed() && stream.was_left_out())
     }
 
     // What viewers are told.
