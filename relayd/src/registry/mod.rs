@@ -26,13 +26,14 @@ use std::time::Instant;
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::reorder::Window;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{LINGER, MOST_STREAMS_IN_ALL};
+use crate::limits::{LINGER, MAX_FILE_CALLS, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
@@ -72,6 +73,8 @@ pub struct Registry {
     data_streams: RwLock<DataStreams>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
+    /// A permit for each file call of a viewer that may block, of all sessions together.
+    viewer_file_calls: Arc<Semaphore>,
     next: Counters,
 }
 
@@ -112,6 +115,7 @@ impl Registry {
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
             ears: Mutex::default(),
+            viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),
         })
     }
@@ -120,6 +124,12 @@ impl Registry {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// A permit for each file call of a viewer that may block, of all sessions together.
+    #[must_use]
+    pub fn viewer_file_calls(&self) -> &Arc<Semaphore> {
+        &self.viewer_file_calls
     }
 
     /// The recordings that sessions belong to.
@@ -266,14 +276,19 @@ impl Registry {
     /// Streams of the session may have been closed: they take packets no more.
     pub fn forget_closed(&self, session: &Session) {
         let closed = session.forget_closed();
-        if !closed.is_empty() {
-            let mut streams = self.data_streams.write();
-            closed.iter().for_each(|id| {
-                if let Some((_, stream)) = streams.open.remove(id) {
-                    streams.past += stream.tally().totals().past();
-                }
-            });
+        if closed.is_empty() {
+            return;
         }
+        // Dropped, they may close files: not with the lock held.
+        let mut forgotten = Vec::with_capacity(closed.len());
+        let mut streams = self.data_streams.write();
+        for id in closed {
+            if let Some(entry) = streams.open.remove(&id) {
+                streams.past += entry.1.tally().totals().past();
+                forgotten.push(entry);
+            }
+        }
+        drop(streams);
     }
 
     /// To be called every [`TICK`](crate::limits::TICK): writes beacons, closes files that nothing is
