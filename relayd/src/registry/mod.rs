@@ -319,15 +319,19 @@ impl Registry {
         }
     }
 
-    /// The relay stops: ends every session, so that everything received is on disk.
-    pub fn close(&self) {
+    /// The relay stops: gives all sessions, each to be [closed](Self::close).
+    #[must_use]
+    pub fn take_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = std::mem::take(&mut *self.sessions.write());
         let lingering = std::mem::take(&mut *self.lingering.lock());
         let lingering = lingering.into_iter().map(|(_, session)| session);
-        for session in sessions.into_values().chain(lingering) {
-            session.control_ended(true);
-            self.forget_closed(&session);
-        }
+        sessions.into_values().chain(lingering).collect()
+    }
+
+    /// Ends a session, so that everything received is on disk.
+    pub fn close(&self, session: &Arc<Session>) {
+        session.control_ended(true);
+        self.forget_closed(session);
     }
 }
 
