@@ -145,6 +145,7 @@ fn viewers_whose_file_calls_hang_hold_up_no_viewer_of_another_session() {
         watched.assert_others_are_served(Some(&mut bystander));
     }
     drop(Bystander::named(&watched.relay, "new"));
+    assert!(lease.is_asked_for());
     assert!(asked.iter().all(|asked| !asked.is_finished()));
     // When the file answers, all of them have their packet.
     drop(lease);
@@ -185,6 +186,7 @@ fn a_worker_whose_file_call_hangs_holds_up_no_new_connection() {
         watched.assert_others_are_served(Some(other));
     }
     watched.relay.wait_for_log(&["worker does not respond"]);
+    assert!(lease.is_asked_for());
     drop(lease);
     assert_eq!(producer.send_index(stream, 1, index(1, PACKET as u64)), OK);
     producer.settle(stream, 1);
@@ -201,6 +203,7 @@ fn a_relay_stops_though_a_file_call_of_a_session_hangs() {
     producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
     lease.wait_until_asked_for();
     let other = Bystander::of(&watched.relay);
+    assert!(lease.is_asked_for());
     let ended = watched.relay.stop();
     assert!(ended.status.success());
     let is_told =

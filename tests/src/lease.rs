@@ -41,17 +41,24 @@ impl Lease {
         }
     }
 
-    /// Waits until somebody waits for it.
+    /// Whether an open call waits for it.
     ///
     /// # Panics
-    /// If nobody does in time.
-    pub fn wait_until_asked_for(&self) {
+    /// If the system does not tell.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
         let inode = std::fs::metadata(&self.path).unwrap().ino();
         let file = format!(":{inode} ");
-        wait_until("an open call waits for the lease", || {
-            let locks = std::fs::read_to_string("/proc/locks").unwrap();
-            let mut lines = locks.lines();
-            lines.any(|line| line.contains("BREAKING") && line.contains(&file))
-        });
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let mut lines = locks.lines();
+        lines.any(|line| line.contains("BREAKING") && line.contains(&file))
+    }
+
+    /// Waits until one does.
+    ///
+    /// # Panics
+    /// If none does in time.
+    pub fn wait_until_asked_for(&self) {
+        wait_until("an open call waits for the lease", || self.is_asked_for());
     }
 }

@@ -7,13 +7,17 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::fs::fstatfs;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::store::pool::PooledFile;
+
+/// The type of tmpfs, as the system has it in `linux/magic.h`.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The file calls that the viewers of one session may have in flight, and those of all sessions.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub(super) struct ReadFile {
     /// None: it has been dropped.
     file: Option<Arc<PooledFile>>,
     calls: Arc<FileCalls>,
+    /// Whether it is in memory, once that has been asked.
+    is_in_memory: OnceLock<bool>,
 }
 
 impl FileCalls {
@@ -117,6 +123,7 @@ impl ReadFile {
         Self {
             file: Some(file),
             calls: Arc::clone(calls),
+            is_in_memory: OnceLock::new(),
         }
     }
 
@@ -137,14 +144,16 @@ impl ReadFile {
     /// If the file ends before, or cannot be read.
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let file = self.open()?;
-        let cached = read_cached(file, bytes, offset);
-        match bytes.get_mut(cached..) {
-            None | Some([]) => Ok(()),
-            Some(rest) => {
-                let offset = offset.saturating_add(cached as u64);
-                self.calls.run(|| file.read_exact_at(rest, offset))
-            }
+        let (cached, is_supported) = read_cached(file, bytes, offset);
+        let rest = match bytes.get_mut(cached..) {
+            None | Some([]) => return Ok(()),
+            Some(rest) => rest,
+        };
+        let offset = offset.saturating_add(cached as u64);
+        if !is_supported && *self.is_in_memory.get_or_init(|| is_in_memory(file)) {
+            return file.read_exact_at(rest, offset);
         }
+        self.calls.run(|| file.read_exact_at(rest, offset))
     }
 }
 
@@ -157,9 +166,9 @@ impl Drop for ReadFile {
     }
 }
 
-/// Reads what can be had without waiting, and gives how much that is. A file system that cannot tell, or
-/// a file that ends, gives less than there may be.
-fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> usize {
+/// Reads what can be had without waiting, and gives how much that is, which is less than there may be at
+/// the end of the file; and whether the file system can tell at all.
+fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> (usize, bool) {
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
         let at = offset.saturating_add(read as u64);
@@ -169,9 +178,94 @@ fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> usize {
             at,
             ReadWriteFlags::NOWAIT,
         ) {
-            Ok(0) | Err(_) => break,
+            Ok(0) => break,
             Ok(more) => read += more,
+            Err(error) => return (read, error != Errno::OPNOTSUPP),
         }
     }
-    read
+    (read, true)
+}
+
+/// Whether the file has no disk to wait for, though its file system cannot tell what is cached.
+fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|about| u64::try_from(about.f_type) == Ok(TMPFS_MAGIC))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::store::pool::Pool;
+
+    /// Whether the viewer may go on now.
+    fn turn(capacity: &Capacity) -> Option<Turn> {
+        let mut context = Context::from_waker(Waker::noop());
+        match pin!(capacity.wait()).poll(&mut context) {
+            Poll::Ready(turn) => Some(turn),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_session_whose_calls_hang_leaves_other_sessions_theirs() {
+        let all = Arc::new(Semaphore::new(4));
+        let [hung, other] = [(); 2].map(|()| Arc::new(Semaphore::new(2)));
+        let calls = [&hung, &other, &hung].map(|session| FileCalls::new(session, &all));
+        let viewers = calls.each_ref().map(|calls| {
+            let capacity = Capacity::default();
+            capacity.add(calls);
+            capacity
+        });
+        let in_flight: Vec<_> = (0..2)
+            .map(|_| (hung.try_acquire().unwrap(), all.try_acquire().unwrap()))
+            .collect();
+        assert!(turn(&viewers[0]).is_none() && turn(&viewers[2]).is_none());
+        assert!(turn(&viewers[1]).is_some());
+        let rest = all.try_acquire_many(2).unwrap();
+        assert!(turn(&viewers[1]).is_none(), "all together have too many");
+        drop(rest);
+        // What the viewer has left is none of its concern.
+        let [own, ..] = calls;
+        drop(own);
+        assert!(turn(&viewers[0]).is_some());
+        drop(in_flight);
+        assert!(turn(&viewers[2]).is_some());
+    }
+
+    #[test]
+    fn a_viewer_that_waits_has_its_turn_before_those_that_come_later() {
+        let (all, session) = (Arc::new(Semaphore::new(9)), Arc::new(Semaphore::new(1)));
+        let calls = FileCalls::new(&session, &all);
+        let viewers = [(); 2].map(|()| Capacity::default());
+        viewers.iter().for_each(|capacity| capacity.add(&calls));
+        let in_flight = session.try_acquire().unwrap();
+        let mut first = pin!(viewers[0].wait());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        drop(in_flight);
+        assert!(turn(&viewers[1]).is_none());
+        let Poll::Ready(held) = first.as_mut().poll(&mut context) else {
+            panic!("it has waited for this");
+        };
+        assert!(turn(&viewers[1]).is_none());
+        drop(held);
+        assert!(turn(&viewers[1]).is_some());
+    }
+
+    #[test]
+    fn bytes_are_the_same_whether_they_are_cached_or_not() {
+        let pool = Pool::new(9);
+        let file = pool.open(tempfile::tempfile).unwrap();
+        let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        let permits = [(); 2].map(|()| Arc::new(Semaphore::new(1)));
+        let calls = FileCalls::new(&permits[0], &permits[1]);
+        let file = ReadFile::new(file, &calls);
+        let mut read = vec![0; 99_000];
+        file.read_exact_at(&mut read, 1000).unwrap();
+        assert!(read == bytes[1000..]);
+        assert!(file.read_exact_at(&mut read, 1001).is_err());
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
@@ -250,6 +251,17 @@ struct MetadataState {
     received: Bytes,
     is_over: bool,
     ears: Ears,
+}
+
+impl Drop for PublishedMetadata {
+    fn drop(&mut self) {
+        let file = self.state.get_mut().file.take();
+        let is_of_viewer = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+        // A viewer may be the last to have it. To close the file may block.
+        if file.is_some() && Handle::try_current().is_ok_and(is_of_viewer) {
+            tokio::task::block_in_place(|| drop(file));
+        }
+    }
 }
 
 impl PublishedMetadata {

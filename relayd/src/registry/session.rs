@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use relay_proto::session::TraceFormat;
 use tracing::{debug, warn};
 use viewer_proto::stream::StreamRecord;
@@ -120,10 +120,12 @@ impl fmt::Display for Session {
 
 impl Streams {
     /// Streams that ended before viewers could be told of them, and traces without streams, are
-    /// forgotten before they are too many.
-    fn forget_the_past(&mut self) {
+    /// forgotten before they are too many. Gives those streams: dropped, they may close files.
+    fn forget_the_past(&mut self) -> Vec<Unannounced> {
+        let mut forgotten = Vec::new();
         if self.unannounced.len() >= MOST_STREAMS {
-            self.unannounced.retain(|stream| !stream.listed.has_ended());
+            let ended = |stream: &mut Unannounced| stream.listed.has_ended();
+            forgotten.extend(self.unannounced.extract_if(.., ended));
         }
         if self.traces.len() >= MOST_STREAMS {
             let open = self.open.values().map(|entry| &entry.path);
@@ -131,6 +133,7 @@ impl Streams {
             let used: HashSet<_> = open.chain(told_later).collect();
             self.traces.retain(|path, _| used.contains(path));
         }
+        forgotten
     }
 }
 
@@ -244,7 +247,7 @@ impl Session {
         new_trace: impl FnOnce() -> TraceId,
     ) {
         let mut streams = self.streams.lock();
-        streams.forget_the_past();
+        let forgotten = streams.forget_the_past();
         let new_trace = || Trace {
             id: new_trace(),
             is_described: false,
@@ -282,6 +285,9 @@ impl Session {
             since,
             patience: u32::try_from(patience).unwrap_or(u32::MAX),
         });
+        // They may close files: not with the lock held.
+        drop(streams);
+        drop(forgotten);
     }
 
     /// One of its streams, as long as it takes something.
@@ -382,7 +388,7 @@ impl Session {
             .unannounced
             .iter_mut()
             .for_each(|stream| stream.was_sent = true);
-        self.announce(&mut streams);
+        self.announce(streams);
     }
 
     /// Some metadata has come of the trace in this directory.
@@ -392,17 +398,18 @@ impl Session {
             Some(trace) if !trace.is_described => trace.is_described = true,
             _ => return,
         }
-        self.announce(&mut streams);
+        self.announce(streams);
     }
 
     /// Lets viewers see what has been published and can be decoded. Viewers do not fare well with
     /// streams whose metadata they cannot get.
-    fn announce(&self, streams: &mut Streams) {
+    fn announce(&self, mut streams: MutexGuard<'_, Streams>) {
+        let mut forgotten = Vec::new();
         let Streams {
             traces,
             unannounced,
             ..
-        } = streams;
+        } = &mut *streams;
         let mut announced = self.announced.lock();
         unannounced.retain(|stream| {
             let is_described = traces
@@ -410,7 +417,7 @@ impl Session {
                 .is_some_and(|trace| trace.is_described);
             let is_ready = stream.was_sent && is_described;
             if is_ready {
-                announced.push(Arc::clone(&stream.listed));
+                forgotten.extend(announced.push(Arc::clone(&stream.listed)));
             }
             !is_ready
         });
@@ -418,8 +425,11 @@ impl Session {
             .store(announced.next(), Ordering::Release);
         drop(announced);
         // Those who see that they may be promised more see the new streams too.
-        self.limit_promises(streams);
+        self.limit_promises(&streams);
         self.ears.lock().ring();
+        // Dropped, these may close files: not with the lock held.
+        drop(streams);
+        drop(forgotten);
     }
 
     /// What its viewers may be promised.
