@@ -97,6 +97,35 @@ pub const MOST_CONNECTIONS: usize = 8192;
 /// alone can take every place. A cluster may be behind one address.
 pub const MOST_CONNECTIONS_OF_ONE: usize = MOST_CONNECTIONS / 2;
 
+/// File calls that may block, of all viewers together: each takes a thread while it is in flight, and
+/// waits for a disk.
+pub const MAX_FILE_CALLS: usize = 256;
+
+/// The same of the viewers of one session: a session whose disk hangs leaves the others theirs.
+pub const MAX_FILE_CALLS_OF_SESSION: usize = 8;
+
+/// Time that a viewer waits until one of those calls has returned, so that it can make its own. Then
+/// its connection is closed.
+pub const FILE_CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Threads of the live port: those calls, the event loops, and some more for calls of viewers that
+/// found a permit at the same moment.
+pub const MAX_LIVE_THREADS: usize = 2 * MAX_FILE_CALLS;
+
+/// How often each worker is asked for a heartbeat.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A worker that has missed so many heartbeats hangs in a file call, most likely. New connections go
+/// to others. A disk that is only slow takes less for a megabyte.
+pub const MAX_MISSED_HEARTBEATS: u32 = 4;
+
+/// Workers that are started in place of those that hang. Each is a thread.
+pub const MAX_REPLACEMENT_WORKERS: usize = 16;
+
+/// A round of beacons and idle files that takes longer hangs in a file call: the next round begins
+/// without it.
+pub const TICK_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Commands that may be refused on a connection that goes on. Producers give up at the first; each
 /// is logged.
 pub const MOST_REFUSALS: usize = 100;
@@ -204,6 +233,10 @@ pub const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// All connections together get so long for that.
 pub const DRAIN: Duration = Duration::from_millis(800);
+
+/// When the relay stops and a session has not been closed within this time, another thread goes on with
+/// those behind it; when all others are closed, it gets so long again.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 // What is around the relay.
 

@@ -6,6 +6,7 @@
 mod commands;
 mod differential;
 mod faults;
+mod hung_files;
 mod many_streams;
 mod neighbours;
 mod packets;

@@ -41,9 +41,18 @@ impl Bystander {
     /// If the relay does not let it.
     #[must_use]
     pub fn of(relay: &Relay) -> Self {
-        let mut producer = Producer::open(relay, live_session("bystander"));
+        Self::named(relay, "bystander")
+    }
+
+    /// One more, whose session has this name.
+    ///
+    /// # Panics
+    /// If the relay does not let it.
+    #[must_use]
+    pub fn named(relay: &Relay, session: &str) -> Self {
+        let mut producer = Producer::open(relay, live_session(session));
         let stream = producer.add_trace("ust/bystander", &["chan_0"])[0];
-        let (viewer, _, streams) = Viewer::attached(relay.live, "bystander", Seek::Beginning);
+        let (viewer, _, streams) = Viewer::attached(relay.live, session, Seek::Beginning);
         assert_eq!(by_channel(&streams)["chan_0"], stream);
         let mut bystander = Self {
             producer,

@@ -3,7 +3,7 @@
 //!
 //! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
 //! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], [`tldrs`], built by
-//! [`built`], some on a small [`disk`]. Real peers:
+//! [`built`], some on a small [`disk`], some with files that hang ([`lease`]). Real peers:
 //! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
 //! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`], [`watch`]. Traces to read:
 //! [`recording`].
@@ -14,6 +14,7 @@ pub mod bystander;
 pub mod consumer;
 pub mod disk;
 pub mod lab;
+pub mod lease;
 pub mod lttng;
 pub mod peers;
 pub mod process;

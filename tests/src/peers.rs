@@ -12,6 +12,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("babeltrace2", "babeltrace2"),
     ("cc", "gcc"),
     ("prlimit", "util-linux"),
+    ("perl", "perl-base"),
     ("strace", "strace"),
 ];
 

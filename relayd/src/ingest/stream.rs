@@ -236,12 +236,14 @@ impl DataStream {
 
     // From the session.
 
-    /// Puts the last beacon on disk, unless it is there.
+    /// Puts the last beacon on disk, unless it is there, or the stream is being written to at this
+    /// moment: a file call of its worker that hangs is not waited for.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn write_beacon(&self) -> Result<(), StoreError> {
-        self.intake.lock().write_beacon()
+        let intake = self.intake.try_lock();
+        intake.map_or(Ok(()), |mut intake| intake.write_beacon())
     }
 
     /// A connection of its session has failed: nothing is waited for.

@@ -1,12 +1,13 @@
 //! A viewer's position in a metadata stream.
 
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use viewer_proto::relay::Metadata;
 use wire::Bytes;
 
+use super::file_calls::{FileCalls, ReadFile};
 use super::listening::Heard;
 use crate::limits::METADATA_BYTES;
 use crate::registry::published::PublishedMetadata;
@@ -17,13 +18,15 @@ pub struct MetadataReader {
     published: Heard<PublishedMetadata>,
     /// So much has been read. When the metadata of a chunk starts anew, it repeats what was read.
     sent: Bytes,
+    calls: Arc<FileCalls>,
 }
 
 impl MetadataReader {
-    pub(super) fn new(published: Heard<PublishedMetadata>) -> Self {
+    pub(super) fn new(published: Heard<PublishedMetadata>, calls: Arc<FileCalls>) -> Self {
         Self {
             published,
             sent: Bytes(0),
+            calls,
         }
     }
 }
@@ -37,6 +40,7 @@ impl Metadata for MetadataReader {
         let Some((file, end)) = self.published.beyond(self.sent) else {
             return Ok(());
         };
+        let file = ReadFile::new(file, &self.calls);
         let len = (end.0 - self.sent.0).min(METADATA_BYTES);
         let start = to.len();
         to.resize(start + usize::try_from(len).unwrap_or(0), 0);

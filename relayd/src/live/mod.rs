@@ -1,6 +1,7 @@
 //! What a viewer may see: answers `viewer-proto`'s questions from the registry. Every viewer has
 //! its own position in every stream; readers share the page cache.
 
+mod file_calls;
 mod listening;
 mod metadata;
 mod packets;
@@ -21,6 +22,8 @@ use crate::registry::announced::Content;
 use crate::registry::audience::Watcher;
 use crate::registry::news::{Ear, Inbox};
 use crate::registry::session::Session;
+use file_calls::FileCalls;
+pub use file_calls::{Capacity, Turn};
 use listening::Heard;
 pub use metadata::MetadataReader;
 pub use packets::{Packet, PacketReader};
@@ -32,6 +35,7 @@ pub struct View {
     inbox: Arc<Inbox>,
     /// For sessions that come and go.
     ear: Arc<Ear>,
+    capacity: Capacity,
 }
 
 impl View {
@@ -44,7 +48,14 @@ impl View {
             registry,
             inbox,
             ear,
+            capacity: Capacity::default(),
         }
+    }
+
+    /// Whether its sessions may make more file calls.
+    #[must_use]
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
     /// Where it is noted what has changed, if the viewer listens.
@@ -66,6 +77,7 @@ pub struct Attachment {
     session: Heard<Session>,
     inbox: Arc<Inbox>,
     watcher: Arc<Watcher>,
+    file_calls: Arc<FileCalls>,
     /// Number of the next stream that it is to be told of.
     next: u64,
     /// Streams before this are read from where they were when it attached.
@@ -101,10 +113,14 @@ impl Relay for View {
         };
         let about = Change::Session(session.id());
         let watcher = session.audience().enter();
+        let of_session = session.audience().file_calls();
+        let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
+        self.capacity.add(&file_calls);
         Some(Attachment {
             session: Heard::new(session, about, &self.inbox),
             inbox: Arc::clone(&self.inbox),
             watcher,
+            file_calls,
             next: 0,
             seek_last,
         })
@@ -177,11 +193,13 @@ impl viewer_proto::relay::Session for Attachment {
                     let place = self.watcher.reads(published, next, end);
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);
                     let promises = Arc::clone(self.session.promises());
-                    Position::Packets(PacketReader::new(published, promises, next, place))
+                    let calls = Arc::clone(&self.file_calls);
+                    Position::Packets(PacketReader::new(published, promises, next, place, calls))
                 }
                 Content::Metadata(published) => {
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);
-                    Position::Metadata(MetadataReader::new(published))
+                    let calls = Arc::clone(&self.file_calls);
+                    Position::Metadata(MetadataReader::new(published, calls))
                 }
             };
             new.push(NewStream {

@@ -2,24 +2,24 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
-use ctf::index::Entry;
+use ctf::index::{Entry, IndexFormat};
 use parking_lot::Mutex;
-use tracing::warn;
+use tracing::{debug, warn};
 use viewer_proto::relay::{Ahead, Next, Stream};
 use wire::{Bytes, ClassId};
 
+use super::file_calls::{FileCalls, ReadFile};
 use super::listening::Heard;
 use crate::limits::MOST_TRACEFILES_OWED;
 use crate::registry::audience::Place;
 use crate::registry::promises::Promises;
 use crate::registry::published::{Found, Published, Run};
-use crate::store::pool::PooledFile;
-use crate::store::segment::{OpenSegment, Segment};
+use crate::store::index_file::read_entries;
+use crate::store::segment::Segment;
 
 /// A viewer's position in a stream of packets.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub struct PacketReader {
     /// The tracefile that the position is in, behind those of which the viewer is owed packets: who asks
     /// for many indexes at once asks for their packets when they may lie in several.
     open: VecDeque<Open>,
+    calls: Arc<FileCalls>,
 }
 
 /// A tracefile of which the viewer has been told something.
@@ -43,13 +44,43 @@ struct Open {
     begin: Bytes,
     /// As long as there is something that the viewer may want from them, whatever becomes of their
     /// names. Many viewers wait at the end of many streams.
-    files: Mutex<Option<OpenSegment>>,
+    files: Mutex<Option<Files>>,
     /// Entries that have been read ahead, and the number of the first.
     read: (u64, std::vec::IntoIter<Entry>),
     /// Where in the stream the last packet that the viewer was told of ends.
     given: Bytes,
     /// The viewer has had that packet.
     was_taken: AtomicBool,
+}
+
+/// The files of a tracefile, as this viewer reads them.
+#[derive(Debug)]
+struct Files {
+    data: Arc<ReadFile>,
+    index: ReadFile,
+    format: IndexFormat,
+}
+
+impl Files {
+    /// Those that the writer has open, or the same opened again by name.
+    fn open(segment: &Segment, calls: &Arc<FileCalls>) -> io::Result<Self> {
+        let files = match segment.opened_by_writer() {
+            Some(files) => files,
+            None => calls.run(|| segment.open())?,
+        };
+        Ok(Self {
+            data: Arc::new(ReadFile::new(files.data, calls)),
+            index: ReadFile::new(files.index, calls),
+            format: files.format,
+        })
+    }
+
+    /// The entries of so many packets from this one on, counted from the first in the tracefile; fewer
+    /// if they are many.
+    fn entries(&self, first: u64, count: u64) -> io::Result<Vec<Entry>> {
+        let read = |bytes: &mut [u8], offset| self.index.read_exact_at(bytes, offset);
+        read_entries(read, self.format, first, count)
+    }
 }
 
 impl Open {
@@ -84,7 +115,7 @@ impl Open {
 /// Bytes of a tracefile.
 #[derive(Debug)]
 pub struct Packet {
-    file: Arc<PooledFile>,
+    file: Arc<ReadFile>,
     offset: Bytes,
     left: u32,
 }
@@ -95,6 +126,7 @@ impl PacketReader {
         promises: Arc<Promises>,
         next: u64,
         place: Arc<Place>,
+        calls: Arc<FileCalls>,
     ) -> Self {
         Self {
             published,
@@ -102,6 +134,7 @@ impl PacketReader {
             next,
             place,
             open: VecDeque::new(),
+            calls,
         }
     }
 
@@ -115,7 +148,7 @@ impl PacketReader {
         let is_it = |open: &Open| Arc::ptr_eq(&open.segment, &run.segment);
         let is_open = |open: &mut Open| is_it(open) && open.files.get_mut().is_some();
         if !self.open.back_mut().is_some_and(is_open) {
-            let files = run.segment.open()?;
+            let files = Files::open(&run.segment, &self.calls)?;
             // It may have been replaced just before it was opened by its name.
             if !self.published.holds(&run.segment) {
                 return Ok(None);
@@ -179,7 +212,11 @@ impl Stream for PacketReader {
                 Ok(None) => {}
                 Err(error) => {
                     // Somebody has removed the file, or the disk has failed.
-                    warn!(packet, %error, "packets of a tracefile skipped for a viewer");
+                    if run.segment.is_first_failure() {
+                        warn!(packet, %error, "packets of a tracefile skipped for its viewers");
+                    } else {
+                        debug!(packet, %error, "packets of a tracefile skipped for a viewer");
+                    }
                     self.next = run.end();
                     self.place.at(self.next, run.begin);
                 }
@@ -213,19 +250,19 @@ impl Stream for PacketReader {
         }
         let mut files = open.files.lock();
         let data = match &*files {
-            Some(files) => Arc::clone(files.data()),
+            Some(files) => Arc::clone(&files.data),
             None => {
                 // Asked for once more. By now another file may have the name.
-                let again = open.segment.open().ok()?;
+                let again = Files::open(&open.segment, &self.calls).ok()?;
                 if !self.published.holds(&open.segment) {
                     return None;
                 }
-                Arc::clone(again.data())
+                Arc::clone(&again.data)
             }
         };
         if end == open.given.0 {
             open.was_taken.store(true, Ordering::Relaxed);
-            if data.pool().is_full() {
+            if data.is_pool_full() {
                 *files = None;
             }
         }

@@ -92,8 +92,8 @@ impl Listener {
         self.address
     }
 
-    /// Accepts until `stop`, and has each connection served by a task of its own, on the threads in
-    /// turn.
+    /// Accepts until `stop`, and has each connection served by a task of its own, on those of the threads
+    /// that respond, in turn.
     pub(super) async fn accept<F: Future<Output = ()> + Send + 'static>(
         self,
         stop: CancellationToken,
@@ -129,9 +129,8 @@ impl Listener {
                 debug!(port = self.port, %peer, %error, "connection lost at once");
                 continue;
             }
-            let place = places.next();
             let (serve, task) = (serve.clone(), tasks.token());
-            places.serve(place, socket, peer, async move |socket| {
+            places.serve(socket, peer, async move |socket, place| {
                 serve(socket, peer, place).await;
                 drop((task, admitted));
             });

@@ -17,8 +17,11 @@ use super::push::{Push, Viewers};
 use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
-use crate::limits::{INTRODUCTION, REPLY_BYTES, SENT_BYTES};
-use crate::live::{Packet, View};
+use crate::limits::{
+    FILE_CALL_TIMEOUT, INTRODUCTION, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, REPLY_BYTES,
+    SENT_BYTES,
+};
+use crate::live::{Packet, Turn, View};
 use crate::registry::Registry;
 
 /// Room for reads: commands are short.
@@ -33,6 +36,8 @@ enum Closed {
     Receive(#[from] ReceiveError),
     #[error("packet not sent: {0}")]
     Packet(std::io::Error),
+    #[error("{MAX_FILE_CALLS_OF_SESSION} file calls for viewers of its session, or {MAX_FILE_CALLS} in all, hang for {} seconds", FILE_CALL_TIMEOUT.as_secs())]
+    FilesHang,
     #[error("replies not sent: {0}")]
     Send(#[from] std::io::Error),
 }
@@ -82,6 +87,7 @@ async fn converse(
         let mut input = received.bytes();
         let mut needs_more = false;
         let mut outcome = Ok(None);
+        let turn = turn(view).await?;
         while matches!(outcome, Ok(None)) && !needs_more && replies.len() < REPLY_BYTES {
             let before = replies.len();
             match connection.advance(&mut input, view, &mut replies) {
@@ -105,7 +111,10 @@ async fn converse(
         received.keep(left);
         push.set_viewer(connection.viewer());
         if let Ok(Some(packet)) = &mut outcome {
-            send_packet(socket, packet, &mut replies, patience).await?;
+            drop(turn);
+            send_packet(socket, packet, &mut replies, view, patience).await?;
+        } else {
+            drop(turn);
         }
         send(socket, &mut replies, patience.unread).await?;
         outcome?;
@@ -132,17 +141,25 @@ async fn converse(
     }
 }
 
+/// Waits until the viewer may make file calls: it is to be kept until they have been made.
+async fn turn(view: &View) -> Result<Turn, Closed> {
+    let turn = tokio::time::timeout(FILE_CALL_TIMEOUT, view.capacity().wait());
+    turn.await.map_err(|_| Closed::FilesHang)
+}
+
 /// Puts the packet behind its head, so that both leave together, and sends all but the last piece.
 async fn send_packet(
     socket: &mut TcpStream,
     packet: &mut Packet,
     replies: &mut BytesMut,
+    view: &View,
     patience: Patience,
 ) -> Result<(), Closed> {
     while packet.left() > 0 {
         if replies.len() >= SENT_BYTES {
             send(socket, replies, patience.unread).await?;
         }
+        let _turn = turn(view).await?;
         packet.read(SENT_BYTES, replies).map_err(Closed::Packet)?;
     }
     Ok(())

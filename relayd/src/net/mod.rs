@@ -1,12 +1,13 @@
 //! Sockets, tasks and the end of them all: the only module that names `tokio::net`. Everything that
 //! is decided is decided elsewhere; here bytes are moved.
 //!
-//! Read in this order: [`Server`] here, `loops` (threads) and `homes` (which session is served on
-//! which), `listen` with `admission` (accepting), `receive` with `vigil` and `send` (what all
+//! Read in this order: [`Server`] here, `loops` with `worker` (threads), `monitor` (whether they respond)
+//! and `homes` (which session is served on which), `closing` (sessions, when the relay stops), `listen` with `admission` (accepting), `receive` with `vigil` and `send` (what all
 //! connections do), then one file for each port: `control`, `data` with `pace` and `watched`, `live`
 //! with `push`, `http`.
 
 mod admission;
+mod closing;
 mod control;
 mod data;
 mod homes;
@@ -14,12 +15,14 @@ mod http;
 mod listen;
 mod live;
 mod loops;
+mod monitor;
 mod pace;
 mod push;
 mod receive;
 mod send;
 mod vigil;
 mod watched;
+mod worker;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -33,26 +36,31 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Endpoint, EndpointError, Patience};
 use crate::http::Desk;
-use crate::limits::{DRAIN, MOST_HTTP_CONNECTIONS, TICK};
+use crate::limits::{CLOSE_TIMEOUT, DRAIN, MOST_HTTP_CONNECTIONS};
 use crate::registry::{Registry, Settings};
 use crate::service::health::{Health, Side};
 use crate::service::sockets::Inherited;
 use crate::store::pool::Pool;
+use closing::close_all;
 use homes::Homes;
 use listen::Listener;
-use loops::Loops;
+use loops::{Loops, Places};
+use monitor::monitor;
 use push::Viewers;
 
 /// A running relay.
 ///
 /// Producers and viewers have threads of their own: a disk that keeps the one waiting does not keep
-/// the other. Dropping it without [`stop`](Self::stop) ends it on the spot.
+/// the other. One thread accepts for all, and one serves HTTP: those make no file calls. Dropping it without [`stop`](Self::stop) ends it on the spot.
 #[derive(Debug)]
 pub struct Server {
     addresses: Addresses,
     desk: Arc<Desk>,
     registry: Arc<Registry>,
     health: Arc<Health>,
+    /// Accepts, monitors the others, and waits for signals.
+    main: Loops,
+    http: Option<Loops>,
     producers: Loops,
     viewers: Loops,
     connections: TaskTracker,
@@ -107,18 +115,19 @@ impl Server {
     /// # Errors
     /// If a port cannot be listened on.
     pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
+        let main = Loops::start_single("accept").map_err(StartError::Threads)?;
         let producers = Loops::start("ingest").map_err(StartError::Threads)?;
         let viewers = Loops::start_shared("live").map_err(StartError::Threads)?;
         let (viewers_alive, producers_alive) = (
             config.network.keep_alive,
             config.network.producer_keep_alive,
         );
-        let on = |loops: &Loops, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
+        let on = |port, endpoint: &Endpoint, bound: Option<TcpListener>| {
             let keep_alive = match port {
                 "control" | "data" => producers_alive,
                 _ => viewers_alive,
             };
-            let _guard = loops.places().first().enter();
+            let _guard = main.places().first().enter();
             let listener = match bound {
                 Some(bound) => Listener::inherit(port, bound, keep_alive),
                 None => {
@@ -142,11 +151,15 @@ impl Server {
                 }
             })
         };
-        let control = on(&producers, "control", &config.control, inherited.control)?;
-        let data = on(&producers, "data", &config.data, inherited.data)?;
-        let live = on(&viewers, "viewers", &config.live, inherited.live)?;
+        let control = on("control", &config.control, inherited.control)?;
+        let data = on("data", &config.data, inherited.data)?;
+        let live = on("viewers", &config.live, inherited.live)?;
         let http = match &config.http {
-            Some(endpoint) => Some(on(&viewers, "http", endpoint, None)?),
+            Some(endpoint) => Some(on("http", endpoint, None)?),
+            None => None,
+        };
+        let http_loop = match &http {
+            Some(_) => Some(Loops::start_single("http").map_err(StartError::Threads)?),
             None => None,
         };
         let http = http.map(|http| http.at_most(MOST_HTTP_CONNECTIONS));
@@ -175,14 +188,16 @@ impl Server {
             desk: Arc::new(desk),
             registry,
             health,
+            main,
+            http: http_loop,
             producers,
             viewers,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         server.serve(config.network.patience, control, data, live);
-        if let Some(http) = http {
-            server.serve_http(http);
+        if let (Some(http), Some(on)) = (http, &server.http) {
+            server.serve_http(http, on.places().clone());
         }
         Ok(server)
     }
@@ -201,7 +216,7 @@ impl Server {
 
     /// Runs something on the relay's threads, a wait for a signal say, and waits for it.
     pub fn block_on<T>(&self, until: impl Future<Output = T>) -> T {
-        self.producers.block_on(until)
+        self.main.block_on(until)
     }
 
     /// Stops in good order: takes no more connections, takes in what producers have sent already,
@@ -212,13 +227,21 @@ impl Server {
         self.stop.cancel();
         self.connections.close();
         let drained = self
-            .producers
+            .main
             .block_on(async { tokio::time::timeout(DRAIN, self.connections.wait()).await });
         if drained.is_err() {
             warn!("some producers have more to send than there is time for");
         }
         self.producers.end(DRAIN);
-        self.registry.close();
+        let registry = Arc::clone(&self.registry);
+        let close = move |session| registry.close(&session);
+        let left = close_all(self.registry.take_sessions(), close, CLOSE_TIMEOUT);
+        if left > 0 {
+            warn!(
+                sessions = left,
+                "sessions not closed: a file call hangs; what they had received and not written is lost"
+            );
+        }
         drop(self.viewers);
     }
 
@@ -239,7 +262,7 @@ impl Server {
                 control::serve(socket, peer, place, registry, homes, patience, stop)
             },
         );
-        self.listen(&self.producers, |health| &health.producers, accepting);
+        self.listen(|health| &health.producers, accepting);
         let (serve_registry, serve_stop) = (registry(), stop());
         let accepting = data.accept(
             stop(),
@@ -252,7 +275,7 @@ impl Server {
                 data::serve(socket, peer, place, registry, homes, patience, stop)
             },
         );
-        self.listen(&self.producers, |health| &health.producers, accepting);
+        self.listen(|health| &health.producers, accepting);
         let serve_registry = registry();
         let viewers = Arc::<Viewers>::default();
         // Viewers are not waited for when the relay stops.
@@ -265,48 +288,37 @@ impl Server {
                 live::serve(socket, peer, registry, viewers, patience)
             },
         );
-        self.listen(&self.viewers, |health| &health.viewers, accepting);
-        let (registry, health) = (registry(), Arc::clone(&self.health));
-        self.producers.spawn(every_tick(move |now| {
-            registry.tick(now);
-            health.producers.beat(now);
-        }));
-        let health = Arc::clone(&self.health);
-        self.viewers
-            .spawn(every_tick(move |now| health.viewers.beat(now)));
+        self.listen(|health| &health.viewers, accepting);
+        self.main.spawn(monitor(
+            registry(),
+            Arc::clone(&self.health),
+            self.producers.places().clone(),
+            self.viewers.places().clone(),
+        ));
     }
 
-    fn serve_http(&self, http: Listener) {
+    fn serve_http(&self, http: Listener, on: Places) {
         let (desk, ended) = (Arc::clone(&self.desk), CancellationToken::new());
         // It tells that the relay stops until it has stopped.
         let accepting = http.accept(
             ended.clone(),
             TaskTracker::new(),
-            self.viewers.places().clone(),
+            on,
             move |socket, peer, _| http::serve(socket, peer, Arc::clone(&desk), ended.clone()),
         );
-        self.listen(&self.viewers, |health| &health.viewers, accepting);
+        self.listen(|health| &health.viewers, accepting);
     }
 
-    /// Accepts, on threads whose health is that of `side`.
+    /// Accepts, for threads whose health is that of `side`.
     fn listen(
         &self,
-        on: &Loops,
         side: fn(&Health) -> &Side,
         accepting: impl Future<Output = ()> + Send + 'static,
     ) {
         let health = Arc::clone(&self.health);
-        on.spawn(async move {
+        self.main.spawn(async move {
             let _listening = side(&health).listening();
             accepting.await;
         });
-    }
-}
-
-async fn every_tick(mut then: impl FnMut(Instant)) {
-    let mut interval = tokio::time::interval(TICK);
-    loop {
-        interval.tick().await;
-        then(Instant::now());
     }
 }

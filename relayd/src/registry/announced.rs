@@ -49,26 +49,35 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Appends a stream.
-    pub fn push(&mut self, stream: Arc<Listed>) {
-        if self.list.len() >= self.enough.max(MOST_ENDED_STREAMS) {
-            self.forget_ended();
-        }
+    /// Appends a stream. Gives those that are forgotten: dropped, they may close files, which is not to be
+    /// done with the lock of the list held.
+    pub fn push(&mut self, stream: Arc<Listed>) -> Vec<Arc<Listed>> {
+        let forgotten = if self.list.len() >= self.enough.max(MOST_ENDED_STREAMS) {
+            self.forget_ended()
+        } else {
+            Vec::new()
+        };
         self.list.push_back((self.next, stream));
         self.next += 1;
+        forgotten
     }
 
     /// Drops the oldest of those that have ended, if there are too many: half of them, so that this
     /// is not done for every stream.
-    fn forget_ended(&mut self) {
+    fn forget_ended(&mut self) -> Vec<Arc<Listed>> {
+        let mut forgotten = Vec::new();
         let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();
         let mut excess = ended.saturating_sub(MOST_ENDED_STREAMS / 2);
         self.list.retain(|(_, old)| {
             let goes = excess > 0 && old.has_ended();
-            excess -= usize::from(goes);
+            if goes {
+                excess -= 1;
+                forgotten.push(Arc::clone(old));
+            }
             !goes
         });
         self.enough = self.list.len() + MOST_ENDED_STREAMS / 2;
+        forgotten
     }
 
     /// Number of the next one to come.

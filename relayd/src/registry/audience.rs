@@ -5,13 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use wire::Bytes;
 
 use super::published::Published;
+use crate::limits::MAX_FILE_CALLS_OF_SESSION;
 
 /// The viewers attached to a session.
-#[derive(Debug, Default)]
-pub struct Audience(Mutex<Vec<Weak<Watcher>>>);
+#[derive(Debug)]
+pub struct Audience {
+    watchers: Mutex<Vec<Weak<Watcher>>>,
+    /// A permit for each file call that may block.
+    file_calls: Arc<Semaphore>,
+}
 
 /// One of them, and the streams of the session that it reads.
 #[derive(Debug, Default)]
@@ -44,12 +50,27 @@ pub struct Lags {
     pub most: Lag,
 }
 
+impl Default for Audience {
+    fn default() -> Self {
+        Self {
+            watchers: Mutex::default(),
+            file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS_OF_SESSION)),
+        }
+    }
+}
+
 impl Audience {
+    /// A permit for each file call that may block which viewers of the session may have in flight.
+    #[must_use]
+    pub fn file_calls(&self) -> &Arc<Semaphore> {
+        &self.file_calls
+    }
+
     /// A viewer watches, until it is dropped.
     #[must_use]
     pub fn enter(&self) -> Arc<Watcher> {
         let watcher = Arc::default();
-        let mut watchers = self.0.lock();
+        let mut watchers = self.watchers.lock();
         watchers.retain(|watcher| watcher.strong_count() > 0);
         watchers.push(Arc::downgrade(&watcher));
         watcher
@@ -60,7 +81,12 @@ impl Audience {
     pub fn lags(&self) -> Lags {
         let mut lags = Lags::default();
         // Those that have gone are forgotten when the next one comes.
-        let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let watchers: Vec<_> = self
+            .watchers
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
         for watcher in watchers {
             lags.add(watcher.lag());
         }

@@ -28,6 +28,7 @@ use std::time::Instant;
 use jiff::tz::TimeZone;
 use parking_lot::{Mutex, RwLock};
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
@@ -35,7 +36,7 @@ use crate::ingest::reorder::Window;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{EARLY_PACKET_BYTES, LINGER, MOST_STREAMS_IN_ALL};
+use crate::limits::{EARLY_PACKET_BYTES, LINGER, MAX_FILE_CALLS, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
@@ -82,6 +83,8 @@ pub struct Registry {
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
     reorder_budget: Arc<ReorderBudget>,
+    /// A permit for each file call of a viewer that may block, of all sessions together.
+    viewer_file_calls: Arc<Semaphore>,
     next: Counters,
 }
 
@@ -124,6 +127,7 @@ impl Registry {
             data_streams: RwLock::default(),
             claims: Mutex::default(),
             ears: Mutex::default(),
+            viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),
         })
     }
@@ -166,6 +170,12 @@ impl Registry {
         };
         holders.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
         holders.into_iter().map(|(_, stream)| stream).collect()
+    }
+
+    /// A permit for each file call of a viewer that may block, of all sessions together.
+    #[must_use]
+    pub fn viewer_file_calls(&self) -> &Arc<Semaphore> {
+        &self.viewer_file_calls
     }
 
     /// The recordings that sessions belong to.
@@ -289,14 +299,19 @@ impl Registry {
     /// These streams of a session may have been closed: then they take packets no more.
     pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
         let closed = session.forget_closed(ids);
-        if !closed.is_empty() {
-            let mut streams = self.data_streams.write();
-            closed.iter().for_each(|id| {
-                if let Some((_, stream)) = streams.open.remove(id) {
-                    streams.past += stream.tally().totals().past();
-                }
-            });
+        if closed.is_empty() {
+            return;
         }
+        // Dropped, they may close files: not with the lock held.
+        let mut forgotten = Vec::with_capacity(closed.len());
+        let mut streams = self.data_streams.write();
+        for id in closed {
+            if let Some(entry) = streams.open.remove(&id) {
+                streams.past += entry.1.tally().totals().past();
+                forgotten.push(entry);
+            }
+        }
+        drop(streams);
     }
 
     /// To be called every [`TICK`](crate::limits::TICK): writes beacons, closes files that nothing is
@@ -327,15 +342,19 @@ impl Registry {
         }
     }
 
-    /// The relay stops: ends every session, so that everything received is on disk.
-    pub fn close(&self) {
+    /// The relay stops: gives all sessions, each to be [closed](Self::close).
+    #[must_use]
+    pub fn take_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = std::mem::take(&mut *self.sessions.write());
         let lingering = std::mem::take(&mut *self.lingering.lock());
         let lingering = lingering.into_iter().map(|(_, session)| session);
-        for session in sessions.into_values().chain(lingering) {
-            session.control_ended(true);
-            self.forget_all_closed(&session);
-        }
+        sessions.into_values().chain(lingering).collect()
+    }
+
+    /// Ends a session, so that everything received is on disk.
+    pub fn close(&self, session: &Arc<Session>) {
+        session.control_ended(true);
+        self.forget_all_closed(session);
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
@@ -252,20 +253,36 @@ struct MetadataState {
     ears: Ears,
 }
 
+impl Drop for PublishedMetadata {
+    fn drop(&mut self) {
+        let file = self.state.get_mut().file.take();
+        let is_of_viewer = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+        // A viewer may be the last to have it. To close the file may block.
+        if file.is_some() && Handle::try_current().is_ok_and(is_of_viewer) {
+            tokio::task::block_in_place(|| drop(file));
+        }
+    }
+}
+
 impl PublishedMetadata {
     /// The file is so long now, with a whole piece at its end.
     pub fn received(&self, file: &Arc<PooledFile>, received: Bytes) {
         let mut state = self.state.lock();
-        state.file = Some(Arc::clone(file));
+        let before = state.file.replace(Arc::clone(file));
         state.received = received;
         state.ears.ring();
+        drop(state);
+        // Which may close it: not with the lock held.
+        drop(before);
     }
 
     /// The stream has left its chunk: the same metadata will come again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
-        state.file = None;
+        let before = state.file.take();
         state.received = Bytes(0);
+        drop(state);
+        drop(before);
     }
 
     /// No more will come.

@@ -211,6 +211,10 @@ impl Session {
         let held_back = (since, u64::try_from(patience).unwrap_or(u64::MAX));
         let listed = Arc::new(Listed { record, content });
         streams.add(stream, path, listed, held_back);
+        let discarded = streams.take_discarded();
+        // They may close files: not with the lock held.
+        drop(streams);
+        drop(discarded);
     }
 
     /// One of its streams, as long as it takes something.
@@ -246,6 +250,10 @@ impl Session {
         let closed = ids.iter().copied().filter(|id| streams.forget(*id));
         let closed = closed.collect();
         self.limit_promises(&mut streams);
+        let discarded = streams.take_discarded();
+        // They may close files and complete a chunk: not with the lock held.
+        drop(streams);
+        drop(discarded);
         closed
     }
 
@@ -271,28 +279,34 @@ impl Session {
     pub fn streams_sent(&self) {
         let mut streams = self.streams.lock();
         let ready = streams.publish();
-        self.announce(&mut streams, ready);
+        self.announce(streams, ready);
     }
 
     /// Some metadata has come of the trace in this directory.
     pub fn described(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
         if let Some(ready) = streams.describe(trace) {
-            self.announce(&mut streams, ready);
+            self.announce(streams, ready);
         }
     }
 
     /// Lets viewers see what has been published and can be decoded. Viewers do not fare well with
     /// streams whose metadata they cannot get.
-    fn announce(&self, streams: &mut StreamTable, ready: Vec<Arc<Listed>>) {
+    fn announce(&self, mut streams: MutexGuard<'_, StreamTable>, ready: Vec<Arc<Listed>>) {
+        let mut forgotten = Vec::new();
         let mut announced = self.announced.lock();
-        ready.into_iter().for_each(|listed| announced.push(listed));
+        for listed in ready {
+            forgotten.extend(announced.push(listed));
+        }
         self.announced_next
             .store(announced.next(), Ordering::Release);
         drop(announced);
         // Those who see that they may be promised more see the new streams too.
-        self.limit_promises(streams);
+        self.limit_promises(&mut streams);
         self.ears.lock().ring();
+        // Dropped, these may close files: not with the lock held.
+        drop(streams);
+        drop(forgotten);
     }
 
     /// What its viewers may be promised.

@@ -35,6 +35,14 @@ pub(super) struct StreamTable {
     ticks: u64,
     /// What the streams leave that are no longer open.
     past: Totals,
+    discarded: Discarded,
+}
+
+/// What has left the table. Dropping it may close files, which is not done with the table locked.
+#[derive(Debug, Default)]
+pub(super) struct Discarded {
+    entries: Vec<Entry>,
+    unannounced: Vec<Unannounced>,
 }
 
 /// Numbers that would cost a walk over all streams to find out.
@@ -108,6 +116,7 @@ impl Default for StreamTable {
             round: 1,
             ticks: 0,
             past: Totals::default(),
+            discarded: Discarded::default(),
         }
     }
 }
@@ -250,26 +259,29 @@ impl StreamTable {
         if self.counts.unannounced < self.counts.prune_unannounced_at {
             return;
         }
-        let Self { unsent, traces, .. } = self;
-        let mut kept = 0;
-        let mut keep = |stream: &Unannounced, users: &mut usize| {
-            let stays = !stream.listed.has_ended();
-            kept += usize::from(stays);
-            *users -= usize::from(!stays);
-            stays
-        };
-        unsent.retain(|stream| match traces.get_mut(&stream.path) {
-            Some(trace) => keep(stream, &mut trace.users),
-            None => false,
-        });
-        for trace in traces.values_mut() {
-            let Trace {
-                undescribed, users, ..
-            } = trace;
-            undescribed.retain(|stream| keep(stream, users));
+        let Self {
+            unsent,
+            traces,
+            discarded,
+            counts,
+            ..
+        } = self;
+        let before = discarded.unannounced.len();
+        let gone = &mut discarded.unannounced;
+        gone.extend(unsent.extract_if(.., |stream| stream.listed.has_ended()));
+        for stream in gone.iter().skip(before) {
+            if let Some(trace) = traces.get_mut(&stream.path) {
+                trace.users -= 1;
+            }
         }
-        self.counts.unannounced = kept;
-        self.counts.prune_unannounced_at = kept + MOST_STREAMS / 2;
+        for trace in traces.values_mut() {
+            let waiting = trace.undescribed.len();
+            let ended = |stream: &mut Unannounced| stream.listed.has_ended();
+            gone.extend(trace.undescribed.extract_if(.., ended));
+            trace.users -= waiting - trace.undescribed.len();
+        }
+        counts.unannounced -= gone.len() - before;
+        counts.prune_unannounced_at = counts.unannounced + MOST_STREAMS / 2;
     }
 
     /// Forgets traces that no stream is of, before there are too many.
@@ -357,7 +369,7 @@ impl StreamTable {
             return false;
         };
         self.past += totals;
-        self.open.remove(&id);
+        self.discarded.entries.extend(self.open.remove(&id));
         if let Some(trace) = self.traces.get_mut(&path) {
             trace.users -= 1;
             trace.data_streams -= 1;
@@ -371,13 +383,19 @@ impl StreamTable {
     }
 
     fn remove_metadata(&mut self, path: &TracePath, id: StreamId) {
-        if self.open.remove(&id).is_some() {
+        if let Some(entry) = self.open.remove(&id) {
+            self.discarded.entries.push(entry);
             self.counts.metadata -= 1;
             self.counts.closed -= 1;
             if let Some(trace) = self.traces.get_mut(path) {
                 trace.users -= 1;
             }
         }
+    }
+
+    /// What has left the table since this was called last, to be dropped when the table is unlocked.
+    pub(super) fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.discarded)
     }
 
     /// Whether viewers are held back for this stream.

@@ -8,17 +8,19 @@ use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
 use relay_proto::chunk::CloseCommand;
+use rustix::fs::OFlags;
 use thiserror::Error;
 use tracing::error;
 use wire::{ChunkId, EpochSeconds, FileName};
 
 use super::layout::{LayoutError, chunk_date};
 use super::pool::Pool;
+use super::regular_file::open_regular;
 use super::{StoreError, create_file, deletion, make_directory};
 
 /// Where chunks wait while their successor is made, and the successor while it is.
@@ -58,6 +60,10 @@ pub struct Chunk {
     is_deleted: AtomicBool,
     /// Files of it are still being unlinked.
     is_being_removed: AtomicBool,
+    /// How many holdings there are; the last counts until the chunk is complete. Changed with `state`
+    /// locked, read without: the lock is held across file calls, and those who ask for this are not to
+    /// wait for a disk.
+    holdings: AtomicUsize,
     state: RwLock<State>,
 }
 
@@ -69,7 +75,8 @@ struct State {
     /// When it ended, once it has.
     ended: Option<String>,
     command: Option<CloseCommand>,
-    holdings: usize,
+    /// How often it was moved.
+    moves: u64,
 }
 
 /// Where a chunk is.
@@ -124,7 +131,7 @@ impl Chunk {
             tops: BTreeSet::new(),
             ended: None,
             command: None,
-            holdings: 0,
+            moves: 0,
         };
         Self {
             id,
@@ -132,6 +139,7 @@ impl Chunk {
             session: session.to_owned(),
             is_deleted: AtomicBool::new(false),
             is_being_removed: AtomicBool::new(false),
+            holdings: AtomicUsize::new(0),
             state: RwLock::new(state),
         }
     }
@@ -186,9 +194,26 @@ impl Chunk {
     /// # Errors
     /// If it cannot be opened.
     pub fn open_file(&self, below: &Path) -> io::Result<File> {
-        self.with_path(below, |path| {
-            File::options().read(true).write(true).open(path)
-        })
+        self.with_path(below, |path| open_regular(path, OFlags::RDWR))
+    }
+
+    /// Opens a file in it for a reader. The chunk is not locked during the call: if that hangs, the
+    /// writer can still move the chunk.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_for_reading(&self, below: &Path) -> io::Result<File> {
+        loop {
+            let (path, moves) = {
+                let state = self.state.read();
+                (self.path(&state, &state.place).join(below), state.moves)
+            };
+            let opened = open_regular(&path, OFlags::RDONLY);
+            // If it was moved meanwhile, this may be a file of its successor.
+            if self.state.read().moves == moves {
+                return opened;
+            }
+        }
     }
 
     /// Calls `with` with the path of something in it, which does not move meanwhile.
@@ -232,6 +257,7 @@ impl Chunk {
         if state.place == place {
             return Ok(());
         }
+        state.moves += 1;
         let from = self.path(state, &state.place);
         let to = self.path(state, &place);
         let rename = |from: &Path, to: &Path| {
@@ -288,7 +314,7 @@ impl Chunk {
     /// Whether anyone still writes to it.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.state.read().holdings > 0
+        self.holdings.load(Ordering::Acquire) > 0
     }
 
     /// Whether it is still written to, or still being deleted.
@@ -380,7 +406,9 @@ pub struct Holding(Arc<Chunk>);
 
 impl Holding {
     fn new(chunk: Arc<Chunk>) -> Self {
-        chunk.state.write().holdings += 1;
+        let state = chunk.state.write();
+        chunk.holdings.fetch_add(1, Ordering::AcqRel);
+        drop(state);
         Self(chunk)
     }
 
@@ -393,15 +421,14 @@ impl Holding {
     /// One more for a chunk that is still written to.
     #[must_use]
     pub fn of(chunk: Arc<Chunk>) -> Option<Self> {
-        {
-            // Looked at and taken at once: the last one may be let go at this moment.
-            let mut state = chunk.state.write();
-            if state.holdings == 0 {
-                return None;
-            }
-            state.holdings += 1;
+        // Looked at and taken at once: the last one may be let go at this moment.
+        let state = chunk.state.write();
+        let is_held = chunk.is_held();
+        if is_held {
+            chunk.holdings.fetch_add(1, Ordering::AcqRel);
         }
-        Some(Self(chunk))
+        drop(state);
+        is_held.then_some(Self(chunk))
     }
 
     /// The chunk, for those who only need to know where it is.
@@ -428,13 +455,13 @@ impl Deref for Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let mut state = self.0.state.write();
-        state.holdings -= 1;
-        if state.holdings == 0
+        if self.0.holdings.load(Ordering::Acquire) == 1
             && state.ended.is_some()
             && let Err(error) = self.0.complete(&mut state)
         {
             error!(session = %self.0.session.display(), %error, "chunk left where it is");
         }
+        self.0.holdings.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -182,13 +182,13 @@ fn lock(file: &File, was_held_up: bool) -> bool {
         })
 }
 
-/// Reads so many entries from this one on, counted from 0, by one call to the system; no more than
-/// [`ENTRIES_READ`].
+/// Reads so many entries from this one on, counted from 0, by one call of `read`, which fills a buffer
+/// from a position in the file; no more than [`ENTRIES_READ`].
 ///
 /// # Errors
 /// If they are not all there.
 pub fn read_entries(
-    file: &File,
+    read: impl FnOnce(&mut [u8], u64) -> io::Result<()>,
     format: IndexFormat,
     first: u64,
     count: u64,
@@ -196,7 +196,7 @@ pub fn read_entries(
     let count = usize::try_from(count).map_or(ENTRIES_READ, |count| count.min(ENTRIES_READ));
     let mut bytes = [0; ENTRIES_READ * MOST_ENTRY_BYTES];
     let (entries, _) = bytes.split_at_mut(count * format.entry_len());
-    file.read_exact_at(entries, format.position(first))?;
+    read(entries, format.position(first))?;
     entries
         .chunks_exact(format.entry_len())
         .map(|entry| format.decode(entry).map_err(io::Error::other))
@@ -256,8 +256,11 @@ mod tests {
         index.end().unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
         index.append(&[entry(1)]).unwrap();
-        let read =
-            |first, count| read_entries(index.file().unwrap(), IndexFormat::V1_1, first, count);
+        let read = |first, count| {
+            let file = index.file().unwrap();
+            let bytes = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
+            read_entries(bytes, IndexFormat::V1_1, first, count)
+        };
         assert_eq!(read(0, 2).unwrap(), [entry(0), entry(1)]);
         assert_eq!(read(1, 1).unwrap(), [entry(1)]);
         assert!(read(1, 2).is_err());
@@ -295,7 +298,9 @@ mod tests {
             contents(&index)[..16],
             [0xc1, 0xf1, 0xdc, 0xc1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 56]
         );
-        let read = read_entries(index.file().unwrap(), IndexFormat::V1_0, 0, 1).unwrap();
+        let file = index.file().unwrap();
+        let bytes = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
+        let read = read_entries(bytes, IndexFormat::V1_0, 0, 1).unwrap();
         let packet = read[0].packet;
         assert_eq!((packet.instance, packet.packet_seq), (None, None));
     }

@@ -3,9 +3,9 @@
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
 //! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), [`index`] (where the two halves of a packet meet), `open_file` and [`stream_files`] (all the
-//! files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a tracefile as its readers hold it),
-//! [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
+//! and beacons), [`index`] (where the two halves of a packet meet), `regular_file` (opening by name), `open_file`
+//! and [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a
+//! tracefile as its readers hold it), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
 
 pub mod chunk;
 pub mod deletion;
@@ -17,6 +17,7 @@ pub mod metadata;
 pub mod old_paths;
 mod open_file;
 pub mod pool;
+mod regular_file;
 pub mod repair;
 pub mod segment;
 pub mod stream_files;

@@ -181,6 +181,8 @@ impl Pool {
             return;
         }
         *looked = Some(now);
+        // What follows makes file calls.
+        drop(looked);
         let seats = self.seats.lock().len();
         for _ in 0..seats {
             self.come_by();

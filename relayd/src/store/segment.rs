@@ -1,16 +1,15 @@
 //! A tracefile with its index file, as readers hold it: they read the files that are being written
 //! as long as they are open, and open them again if not.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use ctf::index::{Entry, IndexFormat};
+use ctf::index::IndexFormat;
 use parking_lot::Mutex;
 
 use super::chunk::Chunk;
-use super::index_file::read_entries;
 use super::pool::{Pool, PooledFile};
 
 /// A tracefile that has at least one packet, and its index file.
@@ -25,6 +24,7 @@ pub struct Segment {
     format: IndexFormat,
     pool: Arc<Pool>,
     written: Mutex<Written>,
+    has_failed: AtomicBool,
 }
 
 /// The open files, as long as the writer has them open.
@@ -52,6 +52,7 @@ impl Segment {
             format,
             pool: Arc::clone(pool),
             written: Mutex::default(),
+            has_failed: AtomicBool::new(false),
         }
     }
 
@@ -76,20 +77,39 @@ impl Segment {
         self.chunk.is_deleted()
     }
 
-    /// The files, to be read for as long as the reader likes, whatever becomes of their names.
+    /// A reader could not read it. Gives whether it is the first, so that the fault is logged once.
+    #[must_use]
+    pub fn is_first_failure(&self) -> bool {
+        !self.has_failed.swap(true, Ordering::Relaxed)
+    }
+
+    fn files_of_writer(&self) -> (Option<Arc<PooledFile>>, Option<Arc<PooledFile>>) {
+        let written = self.written.lock();
+        (written.data.upgrade(), written.index.upgrade())
+    }
+
+    /// The files, if the writer has both open. Makes no file call.
+    #[must_use]
+    pub fn opened_by_writer(&self) -> Option<OpenSegment> {
+        let (data, index) = self.files_of_writer();
+        Some(OpenSegment {
+            data: data?,
+            index: index?,
+            format: self.format,
+        })
+    }
+
+    /// The files, to be read for as long as the reader likes, whatever becomes of their names. Opens
+    /// them if the writer has not, which may block.
     ///
     /// # Errors
-    /// If they cannot be opened: they may have been removed by hand.
+    /// If they cannot be opened: they may have been removed by hand, or replaced by something that is
+    /// no regular file.
     pub fn open(&self) -> io::Result<OpenSegment> {
-        let (data, index) = {
-            let written = self.written.lock();
-            (written.data.upgrade(), written.index.upgrade())
-        };
+        let (data, index) = self.files_of_writer();
         let open = |open: Option<Arc<PooledFile>>, path: &PathBuf| match open {
             Some(file) => Ok(file),
-            None => self
-                .pool
-                .open(|| self.chunk.with_path(path, |path| File::open(path))),
+            None => self.pool.open(|| self.chunk.open_for_reading(path)),
         };
         Ok(OpenSegment {
             data: open(data, &self.data_path)?,
@@ -102,24 +122,10 @@ impl Segment {
 /// A [`Segment`]'s files.
 #[derive(Debug)]
 pub struct OpenSegment {
-    data: Arc<PooledFile>,
-    index: Arc<PooledFile>,
-    format: IndexFormat,
-}
-
-impl OpenSegment {
     /// The packets.
-    #[must_use]
-    pub fn data(&self) -> &Arc<PooledFile> {
-        &self.data
-    }
-
-    /// The entries of so many packets from this one on, counted from the first in the segment; fewer
-    /// if they are many.
-    ///
-    /// # Errors
-    /// If they are not all there.
-    pub fn entries(&self, first: u64, count: u64) -> io::Result<Vec<Entry>> {
-        read_entries(&self.index, self.format, first, count)
-    }
+    pub data: Arc<PooledFile>,
+    /// Their index entries.
+    pub index: Arc<PooledFile>,
+    /// What the entries are written in.
+    pub format: IndexFormat,
 }

@@ -1,0 +1,49 @@
+//! Opening a file by a name that others may have given to something else.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Opens a regular file. Anything else in its place, a FIFO or a device, is an error: opening it is not
+/// waited for.
+///
+/// # Errors
+/// If the file cannot be opened, or is not a regular file.
+pub(super) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
+    let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let opened = match rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::empty()) {
+        // Another process has a lease on it, which only regular files have: the system waits until that
+        // process gives it back.
+        Err(Errno::WOULDBLOCK) => rustix::fs::open(path, flags, Mode::empty()),
+        opened => opened,
+    }?;
+    let about = rustix::fs::fstat(&opened)?;
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok(File::from(opened))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifo_or_device_in_the_place_of_a_file_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stream");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        for access in [OFlags::RDONLY, OFlags::RDWR] {
+            for path in [&path, Path::new("/dev/null"), directory.path()] {
+                assert!(open_regular(path, access).is_err(), "{}", path.display());
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "events").unwrap();
+        let file = open_regular(&path, OFlags::RDONLY).unwrap();
+        assert_eq!(io::read_to_string(file).unwrap(), "events");
+    }
+}
