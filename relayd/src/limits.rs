@@ -17,7 +17,7 @@ pub const MOST_STREAMS_IN_ALL: usize = 1 << 20;
 pub const MIN_PRUNED_STREAMS: usize = 256;
 
 /// Metadata streams that a session may have open: a trace for each process that is traced at one time.
-/// Their files stay open, and the descriptors are for everybody.
+/// Their files stay open while there is room for them.
 pub const MOST_METADATA_STREAMS: usize = 4096;
 
 /// Metadata of one trace, its padding included. Viewers take no more, and each reads all of it; that

@@ -203,3 +203,50 @@ fn one_tracefile_that_is_replaced_again_and_again_keeps_its_indexes() {
     let indexes = files(&relay.output, "/chan_0_0.idx");
     assert_eq!(indexes.values().next().unwrap().len(), 16 + 72);
 }
+
+#[test]
+fn metadata_files_of_many_traces_are_closed_when_descriptors_are_needed() {
+    const TRACES: usize = 400;
+    let lab = Lab::new();
+    let relay = Relay::start_with(&lab, &["--fd-pool-size=100"]);
+    let before = relay.open_files();
+    let mut producer = Producer::open(&relay, live_session("processes"));
+    let (mut viewer, _, _) = Viewer::attached(relay.live, "processes", Seek::Beginning);
+    let path = |number: usize| format!("ust/pid/app-{number}-20260101-000000");
+    let streams: Vec<_> = (0..TRACES)
+        .map(|number| producer.add_trace(&path(number), &["chan_0"])[0])
+        .collect();
+    for stream in &streams {
+        producer.send_packet(*stream, 0, 100);
+    }
+    producer.settle(streams[TRACES - 1], 0);
+    let open = relay.open_files() - before;
+    assert!(open <= 150, "{open} descriptors");
+    // The metadata of each goes on where it was, and viewers read it whole.
+    let session = viewer.wait_for_session("processes").session;
+    for (number, metadata) in producer.metadata.clone().into_iter().enumerate() {
+        let text = format!("/* more of {number} */\n");
+        producer.send_metadata(metadata, text.as_bytes(), 0);
+    }
+    assert!(!producer.is_pending(streams[0], 0));
+    let mut seen = BTreeSet::new();
+    wait_until("all traces have been shown", || {
+        let (_, streams) = viewer.new_streams(session);
+        for record in streams.iter().filter(|record| record.is_metadata == 1) {
+            let (_, text) = viewer.metadata(record.stream);
+            let text = String::from_utf8(text).unwrap();
+            assert!(text.starts_with("/* CTF 1.8 */\n/* more of "), "{text}");
+            seen.insert(text);
+        }
+        seen.len() == TRACES
+    });
+    let open = relay.open_files() - before;
+    assert!(open <= 150, "{open} descriptors");
+    let output = relay.output.clone();
+    assert!(relay.stop().status.success());
+    let written: BTreeSet<_> = files(&output, "/metadata")
+        .into_values()
+        .map(|text| String::from_utf8(text).unwrap())
+        .collect();
+    assert_eq!(written, seen);
+}

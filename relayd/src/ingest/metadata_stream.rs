@@ -123,8 +123,8 @@ impl MetadataStream {
 
     fn finish(&self, state: &mut State) -> Result<(), StoreError> {
         let received = state.file.finish(state.padding)?;
-        if let Some(file) = state.file.file() {
-            self.published.received(file, received);
+        if let Some(source) = state.file.source() {
+            self.published.received(source, received);
         }
         Ok(())
     }
@@ -216,7 +216,9 @@ impl MetadataStream {
         if state.unwritten.take().is_some() {
             warn!(stream = %self.id, "metadata that waited for space on the disk is lost");
         }
-        state.file.abandon();
+        if let Err(error) = state.file.abandon() {
+            warn!(stream = %self.id, %error, "half a piece of metadata not cut off");
+        }
         self.published.end();
     }
 

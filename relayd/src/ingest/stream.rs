@@ -259,7 +259,7 @@ impl DataStream {
 }
 
 impl Holder for DataStream {
-    fn put_aside(&self) -> bool {
+    fn put_aside(&self, _is_needed: bool) -> bool {
         let intake = self.intake.try_lock();
         intake.is_some_and(|mut intake| intake.put_aside())
     }

@@ -37,8 +37,12 @@ impl Metadata for MetadataReader {
     }
 
     fn read(&mut self, to: &mut BytesMut) -> io::Result<()> {
-        let Some((file, end)) = self.published.beyond(self.sent) else {
+        let Some((source, end)) = self.published.beyond(self.sent) else {
             return Ok(());
+        };
+        let file = match source.opened() {
+            Some(file) => file,
+            None => self.calls.run(|| source.open())?,
         };
         let file = ReadFile::new(file, &self.calls);
         let len = (end.0 - self.sent.0).min(METADATA_BYTES);

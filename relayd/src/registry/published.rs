@@ -13,7 +13,7 @@ use super::audience::Lag;
 use super::news::{Ear, Ears};
 use crate::limits::MOST_TRACEFILES;
 use crate::store::chunk::Chunk;
-use crate::store::pool::PooledFile;
+use crate::store::metadata::MetadataSource;
 use crate::store::segment::Segment;
 
 /// The packets of a stream, counted from 0 for as long as it lives.
@@ -246,7 +246,7 @@ pub struct PublishedMetadata {
 
 #[derive(Debug, Default)]
 struct MetadataState {
-    file: Option<Arc<PooledFile>>,
+    source: Option<Arc<MetadataSource>>,
     /// So much of the file came in whole pieces.
     received: Bytes,
     is_over: bool,
@@ -255,7 +255,7 @@ struct MetadataState {
 
 impl Drop for PublishedMetadata {
     fn drop(&mut self) {
-        let file = self.state.get_mut().file.take();
+        let file = self.state.get_mut().source.take();
         let is_of_viewer = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
         // A viewer may be the last to have it. To close the file may block.
         if file.is_some() && Handle::try_current().is_ok_and(is_of_viewer) {
@@ -266,9 +266,9 @@ impl Drop for PublishedMetadata {
 
 impl PublishedMetadata {
     /// The file is so long now, with a whole piece at its end.
-    pub fn received(&self, file: &Arc<PooledFile>, received: Bytes) {
+    pub fn received(&self, source: &Arc<MetadataSource>, received: Bytes) {
         let mut state = self.state.lock();
-        let before = state.file.replace(Arc::clone(file));
+        let before = state.source.replace(Arc::clone(source));
         state.received = received;
         state.ears.ring();
         drop(state);
@@ -279,7 +279,7 @@ impl PublishedMetadata {
     /// The stream has left its chunk: the same metadata will come again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
-        let before = state.file.take();
+        let before = state.source.take();
         state.received = Bytes(0);
         drop(state);
         drop(before);
@@ -310,9 +310,9 @@ impl PublishedMetadata {
 
     /// The file, if it has something from `sent` on, and where that ends.
     #[must_use]
-    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<PooledFile>, Bytes)> {
+    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
         let state = self.state.lock();
-        let file = state.file.as_ref().filter(|_| state.received > sent)?;
-        Some((Arc::clone(file), state.received))
+        let source = state.source.as_ref().filter(|_| state.received > sent)?;
+        Some((Arc::clone(source), state.received))
     }
 }

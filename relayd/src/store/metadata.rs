@@ -1,26 +1,103 @@
 //! The metadata file of a trace. What a producer sends in one piece is in it whole or not at all.
+//!
+//! Its lock says that the streams beside it may go on, so that it stays open while the pool has room. When
+//! it has none the file is closed as those of other streams are, and opened again by its name.
 
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
 use super::StoreError;
-use super::chunk::Holding;
-use super::pool::{Pool, PooledFile};
+use super::chunk::{Chunk, Holding};
+use super::pool::{FileId, Holder, Pool, PooledFile, Seat};
 use super::tracefile::Tracefile;
 
 /// The metadata file of a trace. In no chunk, there is none to write to.
-///
-/// It is never put aside: its lock says that the streams beside it may go on, so that it is kept as
-/// long as any of them does.
 #[derive(Debug)]
 pub struct MetadataFile {
     pool: Arc<Pool>,
     directory: TracePath,
     name: FileName,
-    open: Option<(Holding, Tracefile)>,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    chunk: Holding,
+    /// Has the file only while something is done to it: in between, the source has.
+    writer: Tracefile,
+    source: Arc<MetadataSource>,
+}
+
+/// A metadata file, as its writer and readers have it open.
+#[derive(Debug)]
+pub struct MetadataSource {
+    chunk: Arc<Chunk>,
+    /// Below the chunk.
+    path: PathBuf,
+    pool: Arc<Pool>,
+    seat: Arc<Seat>,
+    id: FileId,
+    /// None: it has been closed to make room for others.
+    open: Mutex<Option<Arc<PooledFile>>>,
+}
+
+impl MetadataSource {
+    fn new(
+        chunk: &Arc<Chunk>,
+        path: PathBuf,
+        file: Arc<PooledFile>,
+        pool: &Arc<Pool>,
+    ) -> io::Result<Arc<Self>> {
+        let source = Arc::new(Self {
+            chunk: Arc::clone(chunk),
+            path,
+            pool: Arc::clone(pool),
+            seat: Arc::default(),
+            id: FileId::of(&file)?,
+            open: Mutex::new(Some(file)),
+        });
+        let weak: Weak<dyn Holder> = Arc::<Self>::downgrade(&source);
+        source.seat.belongs_to(weak);
+        source.pool.seat(&source.seat);
+        Ok(source)
+    }
+
+    /// The file, if it is open. Makes no file call.
+    #[must_use]
+    pub fn opened(&self) -> Option<Arc<PooledFile>> {
+        self.seat.used();
+        self.open.lock().clone()
+    }
+
+    /// The file, opened again if it was closed to make room, which may block.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is not the same file any more.
+    pub fn open(&self) -> io::Result<Arc<PooledFile>> {
+        if let Some(file) = self.opened() {
+            return Ok(file);
+        }
+        // Without the lock: to open one file may close another.
+        let file = self.pool.open(|| self.chunk.open_file(&self.path))?;
+        if FileId::of(&file)? != self.id {
+            return Err(io::Error::other("another file has its name"));
+        }
+        let file = Arc::clone(self.open.lock().get_or_insert(file));
+        self.pool.seat(&self.seat);
+        Ok(file)
+    }
+}
+
+impl Holder for MetadataSource {
+    fn put_aside(&self, is_needed: bool) -> bool {
+        // Whoever is about to open it does so without the lock.
+        let file = self.open.try_lock().filter(|_| is_needed);
+        file.is_some_and(|mut file| file.take().is_some())
+    }
 }
 
 impl MetadataFile {
@@ -38,7 +115,7 @@ impl MetadataFile {
             pool,
             directory,
             name,
-            open: None,
+            current: None,
         };
         file.enter(chunk)?;
         Ok(file)
@@ -50,36 +127,50 @@ impl MetadataFile {
     /// # Errors
     /// If it cannot be made. Nothing can be written then.
     pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
-        self.open = None;
+        self.leave();
         let directory: &Path = self.directory.as_ref();
         let create = || chunk.create_file(&self.pool, directory, &self.name);
-        let file = Tracefile::new(self.pool.open(create)?);
-        let file = file.map_err(StoreError::on("write metadata of", directory))?;
-        self.open = Some((chunk, file));
+        let file = self.pool.open(create)?;
+        let failed = || StoreError::on("write metadata of", directory);
+        let path = directory.join(&self.name);
+        let mut writer = Tracefile::new(Arc::clone(&file)).map_err(failed())?;
+        writer.release();
+        let source = MetadataSource::new(chunk.chunk(), path, file, &self.pool);
+        self.current = Some(Current {
+            chunk,
+            writer,
+            source: source.map_err(failed())?,
+        });
         Ok(())
     }
 
     /// Stops writing to the chunk.
     pub fn leave(&mut self) {
-        self.open = None;
+        if let Some(left) = self.current.take()
+            && let Some(file) = left.source.opened()
+        {
+            // Readers may have it open for longer.
+            let _ = file.unlock();
+        }
     }
 
     /// The chunk being written to, if any.
     #[must_use]
     pub fn chunk(&self) -> Option<&Holding> {
-        self.open.as_ref().map(|(chunk, _)| chunk)
+        self.current.as_ref().map(|current| &current.chunk)
     }
 
     /// The file, for readers.
     #[must_use]
-    pub fn file(&self) -> Option<&Arc<PooledFile>> {
-        self.open.as_ref().and_then(|(_, file)| file.file())
+    pub fn source(&self) -> Option<&Arc<MetadataSource>> {
+        self.current.as_ref().map(|current| &current.source)
     }
 
     /// How long the file is, without a piece that has not ended.
     #[must_use]
     pub fn received(&self) -> Bytes {
-        self.open.as_ref().map_or(Bytes(0), |(_, file)| file.size())
+        let current = self.current.as_ref();
+        current.map_or(Bytes(0), |current| current.writer.size())
     }
 
     /// Writes some of a piece.
@@ -106,10 +197,17 @@ impl MetadataFile {
     }
 
     /// Forgets a piece that has not ended.
-    pub fn abandon(&mut self) {
-        if let Some((_, file)) = &mut self.open {
-            file.abandon();
+    ///
+    /// # Errors
+    /// If the file cannot be opened again.
+    pub fn abandon(&mut self) -> Result<(), StoreError> {
+        if self.current.is_none() {
+            return Ok(());
         }
+        self.write(|file| {
+            file.abandon();
+            Ok(())
+        })
     }
 
     fn write<T>(
@@ -117,13 +215,106 @@ impl MetadataFile {
         write: impl FnOnce(&mut Tracefile) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let path: &Path = self.directory.as_ref();
-        let Some((chunk, file)) = &mut self.open else {
+        let Some(Current {
+            chunk,
+            writer,
+            source,
+        }) = &mut self.current
+        else {
             let none = io::Error::other("the metadata stream is in no chunk");
             return Err(StoreError::on("write metadata of", path)(none));
         };
-        write(file).map_err(|error| {
+        let resumed = source.open().and_then(|file| writer.resume(file));
+        let written = resumed.and_then(|()| write(writer));
+        writer.release();
+        written.map_err(|error| {
             let path = chunk.with_path(&path.join(&self.name), Path::to_owned);
-            StoreError::at("write", path, file.position(), error)
+            StoreError::at("write", path, writer.position(), error)
         })
+    }
+}
+
+impl Drop for MetadataFile {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use wire::Text;
+
+    use super::*;
+
+    fn contents(file: &File) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    fn metadata(pool: &Arc<Pool>, output: &Path) -> MetadataFile {
+        let directory = TracePath::parse(&Text::from("ust/uid")).unwrap();
+        let name = FileName::parse(&Text::from("metadata")).unwrap();
+        let chunk = Chunk::whole_output(output);
+        MetadataFile::create(Arc::clone(pool), directory, name, chunk).unwrap()
+    }
+
+    #[test]
+    fn a_metadata_file_is_closed_when_the_pool_needs_room_and_goes_on_where_it_was() {
+        let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(1));
+        let mut file = metadata(&pool, output.path());
+        let source = Arc::clone(file.source().unwrap());
+        file.append(b"first, ").unwrap();
+        file.finish(1).unwrap();
+        file.append(b"half of the next").unwrap();
+        let path = output.path().join("ust/uid/metadata");
+        let reader = File::open(&path).unwrap();
+        assert!(
+            reader.try_lock_shared().is_err(),
+            "its writer has it locked"
+        );
+        // Another file needs the only place, after the first has had its second chance.
+        let other = pool.open(tempfile::tempfile).unwrap();
+        assert!(source.opened().is_none());
+        assert_eq!(pool.open_files().0, 1);
+        drop(other);
+        assert_eq!(
+            contents(&source.open().unwrap()),
+            b"first, \0half of the next"
+        );
+        file.abandon().unwrap();
+        file.append(b"second").unwrap();
+        assert_eq!(file.finish(0).unwrap(), Bytes(14));
+        assert!(reader.try_lock_shared().is_err(), "it is locked again");
+        assert_eq!(contents(&reader), b"first, \0second");
+        file.leave();
+        assert!(reader.try_lock_shared().is_ok());
+        assert_eq!(contents(&source.open().unwrap()), b"first, \0second");
+    }
+
+    #[test]
+    fn a_metadata_file_stays_open_while_the_pool_has_room() {
+        let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(9));
+        let file = metadata(&pool, output.path());
+        let source = file.source().unwrap();
+        assert!(!source.put_aside(false));
+        assert!(source.opened().is_some());
+    }
+
+    #[test]
+    fn another_file_of_that_name_is_not_taken_for_the_metadata() {
+        let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(9));
+        let mut file = metadata(&pool, output.path());
+        let source = Arc::clone(file.source().unwrap());
+        assert!(source.put_aside(true));
+        let path = output.path().join("ust/uid/metadata");
+        std::fs::rename(&path, path.with_extension("old")).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        assert!(source.open().is_err());
+        assert!(file.append(b"text").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"other");
     }
 }

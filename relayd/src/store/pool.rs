@@ -37,8 +37,10 @@ pub struct Pool {
 
 /// Somebody who has files of the pool and can put them aside.
 pub trait Holder: Debug + Send + Sync {
-    /// Closes files that can be opened again. Gives whether it did: it does not wait until it can.
-    fn put_aside(&self) -> bool;
+    /// Closes files that can be opened again. Gives whether it did: it does not wait until it can. If it
+    /// `is_needed`, another file is to be opened that there is no room for; if not, the files have only
+    /// not been used for a while.
+    fn put_aside(&self, is_needed: bool) -> bool;
 }
 
 /// The place of a [`Holder`] in the pool.
@@ -185,7 +187,7 @@ impl Pool {
         drop(looked);
         let seats = self.seats.lock().len();
         for _ in 0..seats {
-            self.come_by();
+            self.come_by(false);
         }
     }
 
@@ -193,11 +195,11 @@ impl Pool {
     fn put_one_aside(&self) -> bool {
         // Those that were in use the first time round are not the second time.
         let steps = 2 * self.seats.lock().len();
-        (0..steps).any(|_| self.come_by())
+        (0..steps).any(|_| self.come_by(true))
     }
 
     /// Comes by the next seat. Gives whether its holder has put files aside.
-    fn come_by(&self) -> bool {
+    fn come_by(&self, is_needed: bool) -> bool {
         let Some(seat) = self.seats.lock().pop_front() else {
             return false;
         };
@@ -209,7 +211,7 @@ impl Pool {
         seat.is_taken.store(false, Ordering::Relaxed);
         match seat.holder.get() {
             Some(holder) => match holder.upgrade() {
-                Some(holder) if holder.put_aside() => true,
+                Some(holder) if holder.put_aside(is_needed) => true,
                 Some(_) => {
                     self.seat(&seat);
                     false
@@ -303,7 +305,7 @@ mod tests {
     }
 
     impl Holder for Files {
-        fn put_aside(&self) -> bool {
+        fn put_aside(&self, _is_needed: bool) -> bool {
             self.open.try_lock().is_some_and(|mut open| {
                 open.clear();
                 true

@@ -96,6 +96,12 @@ impl Tracefile {
         self.file.is_none()
     }
 
+    /// Lets go of the file, also in the middle of a packet, until it is [resumed](Self::resume). Somebody
+    /// else keeps it open, and so its lock.
+    pub fn release(&mut self) {
+        self.file = None;
+    }
+
     /// Goes on after it was put aside.
     ///
     /// # Errors
