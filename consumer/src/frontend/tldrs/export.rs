@@ -1,5 +1,6 @@
 //! Stored lines -> one JSON document.
 
+mod directory;
 mod document;
 mod place;
 
