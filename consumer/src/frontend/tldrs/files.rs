@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::open::open_regular;
+
 /// Ending of the events' file.
 const EVENTS: &str = ".jsonl";
 /// Ending of the file of refused lines.
@@ -64,7 +66,7 @@ impl TraceFiles {
 
     /// Whether a daemon has the trace open.
     pub(super) fn is_open(&self) -> bool {
-        let file = File::open(&self.events);
+        let file = open_regular(&self.events, File::options().read(true));
         let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
         file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
@@ -128,7 +130,7 @@ impl StoredTrace {
     /// # Errors
     /// If the file cannot be opened.
     pub fn lock(&self) -> io::Result<Option<TraceLock>> {
-        let file = File::open(&self.files.events)?;
+        let file = open_regular(&self.files.events, File::options().read(true))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(TraceLock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -152,7 +154,7 @@ impl StoredTrace {
     /// # Errors
     /// As the system says.
     pub fn empty(&self) -> io::Result<()> {
-        let file = File::options().write(true).open(&self.files.events)?;
+        let file = open_regular(&self.files.events, File::options().write(true))?;
         file.set_len(0)
     }
 

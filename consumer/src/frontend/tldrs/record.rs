@@ -5,12 +5,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tef::Repairs;
+use tracing::warn;
+
+use super::limits::MAX_RECORD_BYTES;
+use super::open::{open_own, open_regular};
 
 /// What is known of a trace. Counts are sums since the record was begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +82,28 @@ impl Record {
     /// The record of this path; if there is none, or none that can be read, an empty one.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        let text = fs::read(path).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        open_regular(path, File::options().read(true))
+            .and_then(|file| Self::read(&file))
+            .unwrap_or_default()
+    }
+
+    /// As [`load`](Self::load), of the user that this process runs as only: exports are done by what
+    /// the record says, also for other users.
+    pub(super) fn load_own(path: &Path) -> Self {
+        let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                warn!(path = %path.display(), %error, "record of a trace not used; exports that it asks for are not done");
+                Self::default()
+            }
+            read => read.unwrap_or_default(),
+        }
+    }
+
+    fn read(file: &File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        file.take(MAX_RECORD_BYTES).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Replaces the one that was there.
@@ -91,7 +115,13 @@ impl Record {
         new.push(".new");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        let mut file = File::create(&new)?;
+        // What is left there of a daemon that was killed, or was put there by another user, is not
+        // written to.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&new)?;
         file.write_all(&text)?;
         if sync {
             file.sync_data()?;

@@ -13,7 +13,7 @@ use thiserror::Error;
 const MAX_SYMLINKS: u32 = 40;
 
 /// Root's links are part of the system.
-const ROOT: u32 = 0;
+pub(super) const ROOT: u32 = 0;
 
 /// Why a directory was not opened.
 #[derive(Debug, Error)]
