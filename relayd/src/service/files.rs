@@ -63,7 +63,9 @@ impl Drop for OwnFile {
 fn check_replaceable(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() || there.is_symlink() => Ok(()),
-        Ok(_) => Err(io::Error::other("there is something that is no regular file")),
+        Ok(_) => Err(io::Error::other(
+            "there is something that is no regular file",
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -114,7 +116,10 @@ mod tests {
         assert!(there.is_file());
         assert_eq!(there.mode() & 0o022, 0, "only the owner may write it");
         assert_eq!(fs::read_to_string(&path).unwrap(), "17\n");
-        assert_eq!(fs::read_to_string(at("precious")).unwrap(), "do not lose me");
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
         drop(file);
         assert!(!path.exists());
     }

@@ -183,6 +183,24 @@ mod tests {
     }
 
     #[test]
+    fn trace_that_a_symlink_has_replaced_is_neither_locked_nor_emptied() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("a.jsonl"), "{}\n").unwrap();
+        fs::write(at("precious"), "do not lose me").unwrap();
+        let traces = traces(directory.path()).unwrap();
+        let trace = traces.first().unwrap();
+        fs::remove_file(at("a.jsonl")).unwrap();
+        std::os::unix::fs::symlink("precious", at("a.jsonl")).unwrap();
+        assert!(trace.lock().is_err());
+        assert!(trace.empty().is_err());
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
+    }
+
+    #[test]
     fn a_directory_lists_its_traces_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);

@@ -31,10 +31,7 @@ pub(super) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
 /// and decide what is read from it.
 pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = open_regular(path, options)?;
-    let (owner, uid) = (
-        file.metadata()?.uid(),
-        rustix::process::geteuid().as_raw(),
-    );
+    let (owner, uid) = (file.metadata()?.uid(), rustix::process::geteuid().as_raw());
     if owner == uid {
         Ok(file)
     } else {
@@ -61,7 +58,10 @@ mod tests {
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
         for name in ["link", "pipe", "."] {
             let mut reading = File::options();
-            assert!(open_regular(&at(name), reading.read(true)).is_err(), "{name}");
+            assert!(
+                open_regular(&at(name), reading.read(true)).is_err(),
+                "{name}"
+            );
             let mut writing = File::options();
             let writing = writing.append(true).create(true);
             assert!(open_regular(&at(name), writing).is_err(), "{name}");
@@ -78,7 +78,9 @@ mod tests {
             chown(&path, Some(65_534), None).unwrap();
             path.as_path()
         } else {
-            eprintln!("not root, who alone can give a file away: a file of root's stands in for it");
+            eprintln!(
+                "not root, who alone can give a file away: a file of root's stands in for it"
+            );
             Path::new("/etc/passwd")
         };
         let error = open_own(foreign, File::options().read(true)).unwrap_err();

@@ -177,6 +177,52 @@ mod tests {
     }
 
     #[test]
+    fn saving_a_record_writes_through_no_symlink() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("precious"), "do not lose me").unwrap();
+        for name in ["record", "record.new"] {
+            std::os::unix::fs::symlink("precious", at(name)).unwrap();
+        }
+        let record = Record {
+            events: 7,
+            ..Record::default()
+        };
+        record.save(&at("record"), false).unwrap();
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
+        assert_eq!(Record::load_own(&at("record")), record);
+        assert!(!at("record.new").exists());
+    }
+
+    #[test]
+    fn record_behind_a_symlink_or_of_another_user_asks_for_no_exports() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let record = Record {
+            wishes: vec![Wish {
+                path: "/etc/stolen".into(),
+                uid: 0,
+                gid: 0,
+            }],
+            ..Record::default()
+        };
+        record.save(&at("target"), false).unwrap();
+        std::os::unix::fs::symlink("target", at("link")).unwrap();
+        assert_eq!(Record::load_own(&at("link")), Record::default());
+        assert_eq!(Record::load_own(&at("target")), record);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(at("target"), Some(65_534), None).unwrap();
+            assert_eq!(Record::load_own(&at("target")), Record::default());
+            assert_eq!(Record::load(&at("target")), record);
+        } else {
+            eprintln!("not root, who alone can give a file away: only the symlink was tried");
+        }
+    }
+
+    #[test]
     fn a_record_that_makes_no_sense_is_an_empty_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");

@@ -71,7 +71,9 @@ pub(in crate::frontend::tldrs) enum Refusal {
     DirectoryOfOther { uid: u32 },
     #[error("user {uid} may not search a directory in the path")]
     NoSearch { uid: u32 },
-    #[error("a symbolic link in the path belongs to user {owner}, neither to user {uid} nor to root")]
+    #[error(
+        "a symbolic link in the path belongs to user {owner}, neither to user {uid} nor to root"
+    )]
     LinkOfOther { uid: u32, owner: u32 },
     #[error("that file belongs to user {owner}, not {uid}")]
     FileOfOther { uid: u32, owner: u32 },
@@ -174,8 +176,7 @@ impl Rules {
                 return Err(Refusal::NoSearch { uid });
             }
             let name = name.as_os_str();
-            directory =
-                openat2(&directory, name, flags, Mode::empty(), resolve).map_err(failed)?;
+            directory = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(failed)?;
             stat = fstat(&directory).map_err(failed)?;
         }
         if !allows(&stat, WRITE, owner) || !allows(&stat, SEARCH, owner) {
@@ -313,7 +314,11 @@ impl Draft<'_> {
             (Some(Replaced { mode, gid }), _) => {
                 // What one group was allowed is not for another.
                 let is_same_group = fstat(&self.file)?.st_gid == gid;
-                let lost = if is_same_group { Mode::empty() } else { Mode::RWXG };
+                let lost = if is_same_group {
+                    Mode::empty()
+                } else {
+                    Mode::RWXG
+                };
                 mode - lost
             }
             (None, Some(_)) => NEW_MODE,
@@ -334,144 +339,4 @@ impl Drop for Draft<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::io::Write;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-
-    use super::*;
-
-    struct Scene {
-        directory: tempfile::TempDir,
-        me: Owner,
-    }
-
-    impl Scene {
-        fn new() -> Self {
-            let me = Owner {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            };
-            let directory = tempfile::tempdir().unwrap();
-            Self { directory, me }
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.directory.path().join(name)
-        }
-
-        fn other(&self) -> Owner {
-            Owner {
-                uid: self.me.uid + 1,
-                gid: self.me.gid,
-            }
-        }
-
-        fn export(&self, rules: &Rules, path: &Path, owner: Owner) -> Result<(), Refusal> {
-            let place = rules.place(path, owner)?;
-            let mut draft = place.draft().unwrap();
-            draft.file().write_all(b"[]\n").unwrap();
-            draft.publish(true).unwrap();
-            Ok(())
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(self.directory.path()).unwrap();
-            let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
-            let mut names: Vec<_> = entries
-                .map(|entry| name(entry).into_string().unwrap())
-                .collect();
-            names.sort();
-            names
-        }
-    }
-
-    #[test]
-    fn an_export_replaces_a_trace_and_keeps_its_mode() {
-        let scene = Scene::new();
-        let rules = Rules::new(scene.me.uid, None);
-        let path = scene.path("t.json");
-        fs::write(&path, " \n{\"traceEvents\":[").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        // Left behind by somebody who was killed.
-        fs::write(scene.path("t.json.tmp.0"), "").unwrap();
-        scene.export(&rules, &path, scene.me).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"[]\n");
-        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        assert_eq!(scene.names(), ["t.json", "t.json.tmp.0"]);
-    }
-
-    #[test]
-    fn what_does_not_look_like_a_trace_is_not_replaced() {
-        let scene = Scene::new();
-        let rules = Rules::new(scene.me.uid, None);
-        let path = scene.path("precious.txt");
-        fs::write(&path, "do not lose me\n").unwrap();
-        let refusal = scene.export(&rules, &path, scene.me).unwrap_err();
-        assert!(matches!(refusal, Refusal::NoTrace), "{refusal}");
-        let link = scene.path("link.json");
-        symlink(scene.path("target"), &link).unwrap();
-        for path in [&link, &scene.directory.path().to_owned()] {
-            let refusal = scene.export(&rules, path, scene.me).unwrap_err();
-            assert!(matches!(refusal, Refusal::NoRegularFile), "{refusal}");
-        }
-        assert_eq!(scene.names(), ["link.json", "precious.txt"]);
-    }
-
-    #[test]
-    fn a_path_that_leads_nowhere_is_refused() {
-        let scene = Scene::new();
-        let rules = Rules::new(scene.me.uid, None);
-        let refused = |path: &Path| scene.export(&rules, path, scene.me).unwrap_err();
-        assert!(matches!(
-            refused(&scene.path("missing/t.json")),
-            Refusal::Directory(_)
-        ));
-        assert!(matches!(refused(Path::new("t.json")), Refusal::Relative));
-        assert!(matches!(refused(Path::new("/")), Refusal::NoName));
-        assert!(matches!(refused(&scene.path("t/")), Refusal::NoName));
-        assert!(matches!(refused(&scene.path("..")), Refusal::NoName));
-    }
-
-    #[test]
-    fn other_users_stay_below_the_emit_root() {
-        let scene = Scene::new();
-        let (me, other) = (scene.me, scene.other());
-        let path = scene.path("t.json");
-        let none = Rules::new(me.uid, None);
-        let refusal = scene.export(&none, &path, other).unwrap_err();
-        assert!(matches!(refusal, Refusal::NoEmitRoot { .. }));
-
-        let root = scene.path("root");
-        fs::create_dir_all(root.join("deep")).unwrap();
-        symlink(scene.directory.path(), root.join("out")).unwrap();
-        let rules = Rules::new(me.uid, Some(root.clone()));
-        let refused = |path: PathBuf| scene.export(&rules, &path, other).unwrap_err();
-        assert!(matches!(refused(path), Refusal::OutsideEmitRoot { .. }));
-        assert!(matches!(
-            refused(root.join("../t.json")),
-            Refusal::Directory(_)
-        ));
-        assert!(matches!(
-            refused(root.join("out/t.json")),
-            Refusal::Directory(_)
-        ));
-        fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(
-            refused(root.join("deep/t.json")),
-            Refusal::DirectoryOfOther { .. }
-        ));
-        fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(root.join("deep/mine.json"), "[]").unwrap();
-        assert!(matches!(
-            refused(root.join("deep/mine.json")),
-            Refusal::FileOfOther { .. }
-        ));
-        if me.uid == 0 {
-            let path = root.join("deep/t.json");
-            scene.export(&rules, &path, other).unwrap();
-            assert_eq!(path.metadata().unwrap().uid(), other.uid);
-            scene.export(&rules, &path, other).unwrap();
-        }
-    }
-}
+mod tests;
