@@ -94,7 +94,7 @@ mod tests {
         Labels::new(sets.iter().enumerate().map(label).collect())
     }
 
-    fn slowly<'a>(labels: &'a Labels, value: i128) -> Vec<&'a str> {
+    fn slowly(labels: &Labels, value: i128) -> Vec<&str> {
         let is_one = |label: &&Label| {
             let mut ranges = label.ranges.iter();
             ranges.any(|(low, high)| (*low..=*high).contains(&value))
