@@ -249,6 +249,8 @@ pub mod decode;
 pub mod directory;
 mod error;
 pub mod index;
+mod labels;
+mod lookup;
 pub mod metadata;
 pub mod model;
 pub mod write;

@@ -13,6 +13,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use crate::labels::{Label, Labels};
+use crate::lookup::FirstMatch;
+
 /// The identity of a trace. Its `Display` is the usual text with dashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(pub [u8; 16]);
@@ -233,32 +236,6 @@ impl Encoding {
     }
 }
 
-/// A label of an enumeration and the values it stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
-    /// As it was written, with its underscores.
-    pub name: Arc<str>,
-    /// First and last value of each range, both included.
-    pub ranges: Vec<(i128, i128)>,
-}
-
-/// The labels of an enumeration, in order of first declaration. Ranges may overlap.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Labels(pub Vec<Label>);
-
-impl Labels {
-    /// The labels that stand for `value`.
-    pub fn of(&self, value: i128) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(move |label| {
-                let mut ranges = label.ranges.iter();
-                ranges.any(|(low, high)| (*low..=*high).contains(&value))
-            })
-            .map(|label| &*label.name)
-    }
-}
-
 /// A number of a fixed count of bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Integer {
@@ -398,7 +375,8 @@ pub enum FieldClass<R = Slot> {
     Optional {
         /// Present if one of these ranges contains what this field says.
         selector: R,
-        /// First and last value, both included; of a boolean 0 and 1. Empty: any but 0.
+        /// First and last value, both included; of a boolean 0 and 1. Empty: any but 0. In order, and
+        /// without overlap, once references are resolved.
         ranges: Vec<(i128, i128)>,
         /// What may be present.
         class: Arc<Self>,
@@ -467,6 +445,8 @@ pub struct Variant<R = Slot> {
     pub options: Vec<VariantOption<R>>,
     /// Whether the selector is signed. Known once references are resolved.
     pub signed: bool,
+    /// Finds the option for what the selector says. Empty until references are resolved.
+    pub(crate) lookup: Arc<FirstMatch>,
 }
 
 /// One choice of a variant.

@@ -9,6 +9,7 @@ mod endings;
 mod exports;
 mod hostile;
 mod recorded;
+mod shared_directories;
 mod sockets;
 
 /// An event of some name.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use consumer::frontend::tldrs::export::{Form, Written, write_document};
+use consumer::frontend::tldrs::export::{Form, Written, open_output, write_document};
 use consumer::frontend::tldrs::files::{StoredTrace, traces};
 use consumer::frontend::tldrs::record::Record;
 use jiff::tz::TimeZone;
@@ -87,10 +87,14 @@ pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
     let form = options.reader.into();
     let written = match &options.output {
         Some(output) => {
-            if is_same(&from, output)? {
+            let shown = || output.display().to_string();
+            let mut to = open_output(&places::fixed(output)?).with_context(shown)?;
+            if is_same(&from, &to)? {
                 bail!("{}: would replace the trace itself", output.display());
             }
-            let mut to = File::create(output).with_context(|| output.display().to_string())?;
+            if to.metadata().with_context(shown)?.is_file() {
+                to.set_len(0).with_context(shown)?;
+            }
             write_document(&mut from, &mut to, form)
         }
         None => to_stdout(&mut from, form),
@@ -105,13 +109,9 @@ pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn is_same(file: &File, path: &Path) -> io::Result<bool> {
+fn is_same(file: &File, other: &File) -> io::Result<bool> {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
-    let file = file.metadata().map(identity)?;
-    Ok(path
-        .metadata()
-        .map(identity)
-        .is_ok_and(|other| other == file))
+    Ok(file.metadata().map(identity)? == other.metadata().map(identity)?)
 }
 
 /// Whoever reads may have seen enough.

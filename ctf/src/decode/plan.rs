@@ -2,9 +2,10 @@
 //! flat list of steps. A field that nothing depends on costs nothing of its own: neighbours of
 //! fixed size become one step.
 
-use crate::model::{
-    ByteOrder, FieldClass, Integer, Length, Role, Selection, Slot, Structure, Variant,
-};
+use std::sync::Arc;
+
+use crate::lookup::FirstMatch;
+use crate::model::{ByteOrder, FieldClass, Integer, Length, Role, Slot, Structure, Variant};
 
 /// Steps over one structure or over several that follow one another.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -85,55 +86,11 @@ pub(crate) struct Loop {
 pub(crate) struct Choice {
     pub(crate) selector: Slot,
     pub(crate) signed: bool,
-    /// The first that fits is taken.
-    pub(crate) options: Box<[(Ranges, Box<[Step]>)]>,
+    /// Which of the options is taken: the first that fits.
+    pub(crate) lookup: Arc<FirstMatch>,
+    pub(crate) options: Box<[Box<[Step]>]>,
     /// Whether nothing may fit.
     pub(crate) optional: bool,
-}
-
-/// Values that select.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Ranges {
-    NotZero,
-    /// First and last of each, as [`rank`]s.
-    In(Box<[(u64, u64)]>),
-}
-
-/// A number so that signed ones are in order too: the smallest there is becomes 0.
-#[inline]
-const fn rank(bits: u64, signed: bool) -> u64 {
-    bits ^ ((signed as u64) << 63)
-}
-
-impl Ranges {
-    /// Those that the selector can say at all.
-    fn new(ranges: &[(i128, i128)], signed: bool) -> Self {
-        let (least, most) = if signed {
-            (i128::from(i64::MIN), i128::from(i64::MAX))
-        } else {
-            (0, i128::from(u64::MAX))
-        };
-        let rank = |value: i128| u64::try_from(value - least).unwrap_or(0);
-        let within = |(low, high): &(i128, i128)| {
-            let (low, high) = ((*low).max(least), (*high).min(most));
-            (low <= high).then(|| (rank(low), rank(high)))
-        };
-        Self::In(ranges.iter().filter_map(within).collect())
-    }
-
-    /// Whether they contain the number of these bits.
-    #[inline]
-    pub(crate) fn contain(&self, bits: u64, signed: bool) -> bool {
-        match self {
-            Self::NotZero => bits != 0,
-            Self::In(ranges) => {
-                let value = rank(bits, signed);
-                ranges
-                    .iter()
-                    .any(|(low, high)| *low <= value && value <= *high)
-            }
-        }
-    }
 }
 
 /// What is known of a position when a plan is made: its remainder by `modulus` bits.
@@ -321,16 +278,17 @@ impl Compiler {
                 signed,
             } => {
                 let body = Self::body(self.known, |body| body.class(class));
-                let ranges = if ranges.is_empty() {
-                    Ranges::NotZero
+                let lookup = if ranges.is_empty() {
+                    FirstMatch::not_zero(*signed)
                 } else {
-                    Ranges::new(ranges, *signed)
+                    FirstMatch::new([&ranges[..]], *signed)
                 };
                 self.known = self.known.or(body.known);
                 self.steps.push(Step::Choose(Box::new(Choice {
                     selector: *selector,
                     signed: *signed,
-                    options: Box::new([(ranges, body.steps.into())]),
+                    lookup: Arc::new(lookup),
+                    options: Box::new([body.steps.into()]),
                     optional: true,
                 })));
             }
@@ -371,14 +329,9 @@ impl Compiler {
         let mut least = u64::MAX;
         for option in &variant.options {
             let body = Self::body(self.known, |body| body.class(&option.class));
-            let ranges: &[_] = match &option.ranges {
-                Selection::Ranges(ranges) => ranges,
-                // Resolved long ago.
-                Selection::Label(_) => &[],
-            };
             known = Some(known.map_or(body.known, |known| known.or(body.known)));
             least = least.min(body.least_bits);
-            options.push((Ranges::new(ranges, variant.signed), body.steps.into()));
+            options.push(body.steps.into());
         }
         if let Some(known) = known {
             self.known = known;
@@ -387,6 +340,7 @@ impl Compiler {
         self.steps.push(Step::Choose(Box::new(Choice {
             selector: variant.selector,
             signed: variant.signed,
+            lookup: Arc::clone(&variant.lookup),
             options: options.into(),
             optional: false,
         })));

@@ -326,9 +326,9 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut State) -> Result<(),
 
 fn choose(choice: &Choice, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
     let value = kept(&state.slots, choice.selector);
-    let mut options = choice.options.iter();
-    match options.find(|(ranges, _)| ranges.contain(value, choice.signed)) {
-        Some((_, steps)) => run(steps, cursor, state),
+    let option = choice.lookup.find(value, choice.signed);
+    match option.and_then(|option| choice.options.get(option)) {
+        Some(steps) => run(steps, cursor, state),
         None if choice.optional => Ok(()),
         None => Err(FieldError::NoOption {
             value: selected(&state.slots, choice.selector, choice.signed),

@@ -155,10 +155,10 @@ impl StreamDecoder {
         };
         self.state.need_slots(stream.slots);
         let fields_at = cursor.position;
-        class
-            .plan
-            .run(&mut cursor, &mut self.state)
-            .map_err(|what| failed(&cursor, what))?;
+        for plan in [&stream.event_context_plan, &class.plan] {
+            plan.run(&mut cursor, &mut self.state)
+                .map_err(|what| failed(&cursor, what))?;
+        }
         if cursor.position > end {
             let bits = cursor.position - begin;
             return Err(failed(&cursor, FieldError::PastEnd { bits, end }));

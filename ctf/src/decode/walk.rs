@@ -6,9 +6,9 @@ use super::error::FieldError;
 use super::run::{Cursor, keep, kept, selected};
 use super::visit::{NumberFormat, Visitor};
 use crate::bits::sign_extended;
+use crate::lookup::contain;
 use crate::model::{
-    BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Selection, Structure,
-    VariableInteger,
+    BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Structure, VariableInteger,
 };
 
 /// A walk over one packet's fields: where it stands, and what lengths and selections it has passed.
@@ -65,13 +65,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
             }
             FieldClass::Float(field) => self.float(field),
             FieldClass::Variant(variant) => {
-                let value = selected(self.slots, variant.selector, variant.signed);
-                let mut options = variant.options.iter();
-                let option = options.find(|option| match &option.ranges {
-                    Selection::Ranges(ranges) => contain(ranges, value),
-                    Selection::Label(_) => false,
-                });
-                let option = option.ok_or(FieldError::NoOption { value })?;
+                let bits = kept(self.slots, variant.selector);
+                let option = variant.lookup.find(bits, variant.signed);
+                let option = option.and_then(|option| variant.options.get(option));
+                let option = option.ok_or_else(|| FieldError::NoOption {
+                    value: selected(self.slots, variant.selector, variant.signed),
+                })?;
                 self.visitor.begin_variant(option.name.as_deref());
                 self.class(&option.class)?;
                 self.visitor.end_variant();
@@ -275,9 +274,4 @@ pub(crate) fn unseen<'a>(
     };
     pass(&mut walk)?;
     Ok(walk.cursor)
-}
-
-fn contain(ranges: &[(i128, i128)], value: i128) -> bool {
-    let mut ranges = ranges.iter();
-    ranges.any(|(low, high)| (*low..=*high).contains(&value))
 }

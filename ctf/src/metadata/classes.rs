@@ -29,6 +29,11 @@ pub struct StreamClass {
     pub(crate) event_context: Option<Arc<Structure>>,
     pub(crate) context_plan: Plan,
     pub(crate) header_plan: Plan,
+    /// Over the context that all events have. It is large perhaps, and there may be many event classes:
+    /// so each has a plan of its own over what follows only.
+    pub(crate) event_context_plan: Plan,
+    /// Whether the event header says of which class an event is.
+    pub(super) has_event_ids: bool,
     pub(crate) events: Vec<EventClass>,
     /// Places in `events`, one above; 0 for none.
     pub(super) dense: Vec<u32>,
@@ -59,7 +64,7 @@ pub struct EventClass {
     pub(crate) emf_uri: Option<Arc<str>>,
     pub(crate) context: Option<Arc<Structure>>,
     pub(crate) payload: Option<Arc<Structure>>,
-    /// Over all that follows the event header.
+    /// Over all that follows the context that all events have.
     pub(crate) plan: Plan,
 }
 
@@ -146,6 +151,7 @@ impl StreamClass {
         self.context_plan = Plan::over(begin, self.packet_context.as_deref());
         // Where an event begins depends on the one before.
         self.header_plan = Plan::over(Known::default(), self.event_header.as_deref());
+        self.event_context_plan = Plan::over(self.header_plan.end, self.event_context.as_deref());
     }
 
     pub(super) fn plan_events(&mut self) {
@@ -165,8 +171,8 @@ impl StreamClass {
         context: Option<&Structure>,
         payload: Option<&Structure>,
     ) -> Plan {
-        let structures = [self.event_context.as_deref(), context, payload];
-        Plan::over(self.header_plan.end, structures.into_iter().flatten())
+        let structures = [context, payload].into_iter().flatten();
+        Plan::over(self.event_context_plan.end, structures)
     }
 }
 

@@ -12,6 +12,7 @@
 //! before their stream class wait for it.
 
 mod classes;
+mod hide;
 mod json;
 mod packets;
 mod resolve;

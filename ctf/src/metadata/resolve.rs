@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use super::hide::hide;
 use crate::error::MetadataError;
+use crate::lookup::{FirstMatch, without_overlap};
 use crate::model::{
     BitField, FieldClass, Integer, Labels, Length, Member, Origin, Reference, Scope, Selection,
     Slot, Structure, VariableInteger, Variant, VariantOption,
@@ -257,7 +259,7 @@ impl Resolver<'_, '_> {
                 }
                 FieldClass::Optional {
                     selector: found.slot,
-                    ranges: ranges.clone(),
+                    ranges: without_overlap(ranges),
                     class: Arc::new(self.class(class)?),
                     signed: found.kind == Kind::Signed,
                 }
@@ -289,15 +291,15 @@ impl Resolver<'_, '_> {
             let ranges = match &option.ranges {
                 Selection::Ranges(ranges) => ranges.clone(),
                 Selection::Label(written) => {
-                    let Some(labels) = &found.labels else {
+                    let Some(labels) = found.labels.as_deref().map(Labels::as_slice) else {
                         let what = format!("{} is no enumeration", shown(&draft.selector));
                         return Err(MetadataError::text(at, what));
                     };
-                    if let Err(why) = self.roots.fields_left.search(labels.0.len()) {
+                    if let Err(why) = self.roots.fields_left.search(labels.len()) {
                         let what = format!("option {written} {why}");
                         return Err(MetadataError::text(at, what));
                     }
-                    let label = labels.0.iter().find(|label| label.name == *written);
+                    let label = labels.iter().find(|label| label.name == *written);
                     let Some(label) = label else {
                         let tag = shown(&draft.selector);
                         let what = format!("option {written} is no label of {tag}");
@@ -323,10 +325,17 @@ impl Resolver<'_, '_> {
                 class,
             });
         }
+        let signed = found.kind == Kind::Signed;
+        let ranges = options.iter().map(|option| match &option.ranges {
+            Selection::Ranges(ranges) => ranges.as_slice(),
+            Selection::Label(_) => &[],
+        });
+        let lookup = Arc::new(FirstMatch::new(ranges, signed));
         Ok(Variant {
             selector: found.slot,
             options,
-            signed: found.kind == Kind::Signed,
+            signed,
+            lookup,
         })
     }
 
@@ -543,43 +552,6 @@ fn mark(
 fn is_option(option: &VariantOption, name: &str) -> bool {
     let shown = option.name.as_deref();
     shown == Some(name) || shown == name.strip_prefix('_')
-}
-
-/// Marks the members that only steer decoding. A structure all of whose members are hidden is
-/// hidden too, unless it has none.
-fn hide(structure: &mut Structure) {
-    for member in &mut structure.members {
-        member.hidden = hidden(&mut member.class);
-    }
-}
-
-fn hidden(class: &mut FieldClass) -> bool {
-    match class {
-        FieldClass::Integer(integer) => integer.is_hidden(),
-        FieldClass::VariableInteger(integer) => {
-            (integer.role.is_some() || integer.clock.is_some()) && integer.slot.is_none()
-        }
-        FieldClass::Structure(structure) => {
-            let structure = Arc::make_mut(structure);
-            hide(structure);
-            structure.is_hidden()
-        }
-        FieldClass::Array { element, role, .. } => hidden(Arc::make_mut(element)) || role.is_some(),
-        FieldClass::Optional { class, .. } => hidden(Arc::make_mut(class)),
-        FieldClass::Variant(variant) => {
-            for option in &mut Arc::make_mut(variant).options {
-                hidden(&mut option.class);
-            }
-            false
-        }
-        FieldClass::Blob { role, .. } => role.is_some(),
-        FieldClass::Float(_)
-        | FieldClass::Boolean(_)
-        | FieldClass::BitArray(_)
-        | FieldClass::BitMap(..)
-        | FieldClass::String(_)
-        | FieldClass::Text { .. } => false,
-    }
 }
 
 /// Whose root it is and the names, as metadata writes them.

@@ -24,35 +24,54 @@ fn class_has(class: &FieldClass, role: Role) -> bool {
     }
 }
 
-/// Collects the clocks that fields move, and whether there is a time without one.
-pub(super) fn clocks_in_structure<'a>(
-    structure: &'a Structure,
-    names: &mut Vec<&'a Arc<str>>,
-    timed: &mut bool,
-) {
-    for member in &structure.members {
-        clocks_in(&member.class, names, timed);
+/// The clocks that fields move.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MovedClocks {
+    /// The first two names: a stream has one clock, so that more are no use.
+    pub(super) names: Vec<Arc<str>>,
+    /// Whether there is a time without a clock.
+    pub(super) timed: bool,
+}
+
+impl MovedClocks {
+    /// Adds those of a structure.
+    pub(super) fn add(&mut self, structure: &Structure) {
+        for member in &structure.members {
+            clocks_in(&member.class, self);
+        }
+    }
+
+    /// Adds those that have been found elsewhere.
+    pub(super) fn merge(&mut self, others: &Self) {
+        others.names.iter().for_each(|name| self.add_name(name));
+        self.timed |= others.timed;
+    }
+
+    fn add_name(&mut self, name: &Arc<str>) {
+        if self.names.len() < 2 && !self.names.contains(name) {
+            self.names.push(Arc::clone(name));
+        }
     }
 }
 
-fn clocks_in<'a>(class: &'a FieldClass, names: &mut Vec<&'a Arc<str>>, timed: &mut bool) {
-    let mut number = |clock: &'a Option<Arc<str>>, role: Option<Role>| {
+fn clocks_in(class: &FieldClass, moved: &mut MovedClocks) {
+    let mut number = |clock: &Option<Arc<str>>, role: Option<Role>| {
         match clock {
-            Some(clock) => names.push(clock),
-            None => *timed |= matches!(role, Some(Role::Timestamp | Role::PacketEnd)),
+            Some(clock) => moved.add_name(clock),
+            None => moved.timed |= matches!(role, Some(Role::Timestamp | Role::PacketEnd)),
         };
     };
     match class {
         FieldClass::Integer(integer) => number(&integer.clock, integer.role),
         FieldClass::VariableInteger(integer) => number(&integer.clock, integer.role),
-        FieldClass::Structure(structure) => clocks_in_structure(structure, names, timed),
+        FieldClass::Structure(structure) => moved.add(structure),
         FieldClass::Variant(variant) => {
             for option in &variant.options {
-                clocks_in(&option.class, names, timed);
+                clocks_in(&option.class, moved);
             }
         }
-        FieldClass::Optional { class, .. } => clocks_in(class, names, timed),
-        FieldClass::Array { element, .. } => clocks_in(element, names, timed),
+        FieldClass::Optional { class, .. } => clocks_in(class, moved),
+        FieldClass::Array { element, .. } => clocks_in(element, moved),
         _ => {}
     }
 }

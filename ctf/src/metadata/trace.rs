@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::classes::{EventClass, StreamClass, StreamClock};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
-use super::steering::{clocks_in_structure, has};
+use super::steering::{MovedClocks, has};
 use crate::clock::Timescale;
 use crate::decode::plan::{Known, Plan};
 use crate::error::MetadataError;
@@ -30,8 +30,14 @@ pub struct Trace {
     /// Where in it each name is.
     environment_places: HashMap<Arc<str>, usize>,
     pub(crate) clocks: Vec<Clock>,
+    /// Where in them each name is.
+    clock_places: HashMap<Arc<str>, usize>,
     pub(crate) packet_header: Option<Arc<Structure>>,
     pub(crate) header_plan: Plan,
+    /// Whether the packet header says of which stream class a packet is.
+    has_stream_ids: bool,
+    /// Clocks that the packet header moves.
+    header_clocks: MovedClocks,
     pub(crate) streams: BTreeMap<u64, StreamClass>,
     trace_slots: Slots,
     fields_left: FieldsLeft,
@@ -140,6 +146,8 @@ impl Trace {
                     fields_left: &mut self.fields_left,
                 },
             )?;
+            self.has_stream_ids = has(&header, Role::StreamClassId);
+            self.header_clocks.add(&header);
             self.packet_header = Some(header);
             self.plan_header();
         }
@@ -163,7 +171,7 @@ impl Trace {
     }
 
     fn declare_clock(&mut self, clock: Clock, at: Position) -> Result<(), MetadataError> {
-        if self.clocks.iter().any(|known| known.name == clock.name) {
+        if self.clock_places.contains_key(&clock.name) {
             let what = format!("a second clock {}", clock.name);
             return Err(MetadataError::text(at, what));
         }
@@ -175,6 +183,8 @@ impl Trace {
             let what = format!("more than {MOST_CLOCKS} clocks");
             return Err(MetadataError::text(at, what));
         }
+        self.clock_places
+            .insert(Arc::clone(&clock.name), self.clocks.len());
         self.clocks.push(clock);
         self.clock_unmapped(at)
     }
@@ -204,10 +214,7 @@ impl Trace {
         if self.streams.len() >= MOST_STREAM_CLASSES {
             return refuse(format!("more than {MOST_STREAM_CLASSES} stream classes"));
         }
-        let header = self.packet_header.as_deref();
-        if !self.streams.is_empty()
-            && !header.is_some_and(|header| has(header, Role::StreamClassId))
-        {
+        if !self.streams.is_empty() && !self.has_stream_ids {
             return refuse("several stream classes, and no packet says of which it is".to_owned());
         }
         let mut stream_slots = Slots::of_stream();
@@ -243,8 +250,11 @@ impl Trace {
         if self.trace_slots != before {
             self.plan_header();
         }
+        let has_event_ids =
+            (event_header.as_deref()).is_some_and(|header| has(header, Role::EventClassId));
         let mut stream = StreamClass {
             id,
+            has_event_ids,
             name: draft.name,
             clock: StreamClock::None,
             timescale: None,
@@ -254,6 +264,7 @@ impl Trace {
             event_context,
             context_plan: Plan::default(),
             header_plan: Plan::default(),
+            event_context_plan: Plan::default(),
             events: Vec::new(),
             dense: Vec::new(),
             sparse: BTreeMap::new(),
@@ -275,29 +286,28 @@ impl Trace {
         given: Option<&Arc<str>>,
         at: Position,
     ) -> Result<(StreamClock, bool), MetadataError> {
-        let mut names: Vec<&Arc<str>> = given.into_iter().collect();
-        let mut timed = false;
+        let mut moved = MovedClocks::default();
+        moved.names.extend(given.cloned());
+        moved.merge(&self.header_clocks);
         let roots = [
-            &self.packet_header,
             &stream.packet_context,
             &stream.event_header,
             &stream.event_context,
         ];
         for root in roots.into_iter().flatten() {
-            clocks_in_structure(root, &mut names, &mut timed);
+            moved.add(root);
         }
-        names.dedup();
-        match (names.as_slice(), self.clocks.as_slice()) {
-            ([], _) if !timed => Ok((StreamClock::None, false)),
+        match (moved.names.as_slice(), self.clocks.as_slice()) {
+            ([], _) if !moved.timed => Ok((StreamClock::None, false)),
             ([], []) => Ok((StreamClock::Implicit, true)),
             ([], [_]) => Ok((StreamClock::Declared(0), true)),
             ([], _) => Ok((StreamClock::None, true)),
-            ([name, others @ ..], clocks) => {
-                if let Some(other) = others.iter().find(|other| *other != name) {
-                    let what = format!("fields of one stream move the clocks {name} and {other}");
-                    return Err(MetadataError::text(at, what));
-                }
-                let place = clocks.iter().position(|clock| clock.name == **name);
+            ([name, other, ..], _) => {
+                let what = format!("fields of one stream move the clocks {name} and {other}");
+                Err(MetadataError::text(at, what))
+            }
+            ([name], _) => {
+                let place = self.clock_places.get(name).copied();
                 let place = place.ok_or_else(|| {
                     MetadataError::text(at, format!("the clock {name} is not declared"))
                 })?;
@@ -366,10 +376,7 @@ impl Trace {
                 stream.id
             ));
         }
-        let header = stream.event_header.as_deref();
-        if !stream.events.is_empty()
-            && !header.is_some_and(|header| has(header, Role::EventClassId))
-        {
+        if !stream.events.is_empty() && !stream.has_event_ids {
             return refuse(format!(
                 "several event classes in stream class {}, and no event says of which it is",
                 stream.id
@@ -413,13 +420,12 @@ impl Trace {
             stream.plan(self.header_plan.end);
             stream.plan_events();
         }
-        let mut names = Vec::new();
+        let mut moved = MovedClocks::default();
         for root in [&context, &payload].into_iter().flatten() {
-            clocks_in_structure(root, &mut names, &mut false);
+            moved.add(root);
         }
-        for name in names {
-            let place = self.clocks.iter().position(|clock| clock.name == *name);
-            let Some(place) = place else {
+        for name in moved.names {
+            let Some(place) = self.clock_places.get(&name).copied() else {
                 return refuse(format!("the clock {name} is not declared"));
             };
             match stream.clock {

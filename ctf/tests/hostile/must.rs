@@ -239,7 +239,7 @@ impl<'a> Look<'a> {
         assert!((1..=64).contains(&format.bits));
         self.see((value, format.bits));
         // Many labels at every number would be slow, and that is up to who prints them.
-        let labels = format.labels.filter(|labels| labels.0.len() < 64);
+        let labels = format.labels.filter(|labels| labels.as_slice().len() < 64);
         self.see(labels.map_or(0, |labels| labels.of(value).count()));
     }
 

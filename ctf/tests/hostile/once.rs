@@ -156,3 +156,83 @@ fn what_depends_on_order_does_not_depend_on_the_pieces() {
         must::read_metadata_alike_in(text.as_bytes().chunks(1));
     }
 }
+
+/// Labels or options `a0`, `a1`, ... of the text that `each` makes of the number.
+fn list(count: u32, each: impl Fn(u32) -> String) -> String {
+    (0..count).map(each).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_option_is_found_among_very_many_for_very_many_elements() {
+    let count = 10_000;
+    let labels = list(count, |number| format!("a{number} = {number},"));
+    let options = list(count, |number| format!("u8 a{number};"));
+    // All elements choose the last option; a search from the first takes 10,000 steps for each.
+    let mut metadata = metadata(&format!(
+        "typealias integer {{ size = 16; align = 8; }} := u16;
+        {STREAM} event {{ name = e; fields := struct {{
+            enum : u16 {{ {labels} }} tag; variant <tag> {{ {options} }} elements[60000];
+        }}; }};"
+    ));
+    let mut packet = vec![7; 3 + 60_000];
+    packet[0] = 0;
+    packet[1..3].copy_from_slice(&9_999_u16.to_le_bytes());
+    let work = must::decode(&mut metadata, None, &packet);
+    assert_eq!(work.events, 1);
+}
+
+#[test]
+fn labels_are_found_among_very_many_for_very_many_elements() {
+    let labels = list(60_000, |number| format!("a{number} = {number},"));
+    let mut metadata = metadata(&format!(
+        "typealias integer {{ size = 16; align = 8; }} := u16;
+        {STREAM} event {{ name = e; fields := struct {{
+            enum : u16 {{ {labels} }} elements[60000];
+        }}; }};"
+    ));
+    let mut packet = vec![0];
+    packet.extend((0..60_000_u16).flat_map(u16::to_le_bytes));
+    struct Named(u64);
+    impl ctf::decode::Visitor for Named {
+        fn unsigned(&mut self, value: u64, format: ctf::decode::NumberFormat<'_>) {
+            let labels = format.labels.unwrap();
+            let names: Vec<_> = labels.of(value.into()).collect();
+            assert_eq!(names, [format!("a{value}")]);
+            self.0 += 1;
+        }
+    }
+    let mut decoder = StreamDecoder::new();
+    let trace = metadata.trace();
+    decoder.begin_packet(trace, &packet).unwrap();
+    assert!(decoder.advance(trace, &packet).unwrap());
+    let mut named = Named(0);
+    let event = decoder.event(trace, &packet).unwrap();
+    event.visit_fields(&mut named).unwrap();
+    assert_eq!(named.0, 60_000);
+    must::decode(&mut metadata, None, &packet);
+}
+
+#[test]
+fn large_event_header_and_context_are_not_walked_for_each_event_class() {
+    let fields = list(40_000, |number| format!("string c{number};"));
+    let header = list(40_000, |number| format!("u8 h{number};"));
+    let events = list(40_000, |number| {
+        format!("event {{ name = e{number}; id = {number}; }};")
+    });
+    // With a plan over the context for each event class they would take 50 gigabytes.
+    let metadata = metadata(&format!(
+        "typealias integer {{ size = 32; align = 8; }} := u32;
+        stream {{ event.header := struct {{ {header} u32 id; }};
+        event.context := struct {{ {fields} }}; }}; {events}"
+    ));
+    let stream = metadata.trace().stream(0).unwrap();
+    assert_eq!(stream.events().len(), 40_000);
+    let mut packet = vec![0; 40_000 + 4 + 40_000];
+    packet[40_000] = 7;
+    let mut decoder = StreamDecoder::new();
+    decoder.begin_packet(metadata.trace(), &packet).unwrap();
+    assert!(decoder.advance(metadata.trace(), &packet).unwrap());
+    let event = decoder.event(metadata.trace(), &packet).unwrap();
+    assert_eq!(event.class().id(), 7);
+    assert!(!decoder.advance(metadata.trace(), &packet).unwrap());
+}

@@ -1,48 +1,91 @@
 //! Small files that tell others a number: the process, a port.
 
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::rand::{GetRandomFlags, getrandom};
+
 use super::ServiceError;
+
+/// Permissions, before the umask: what is in the file is believed, so nobody else may write it.
+const MODE: u32 = 0o644;
 
 /// A file with a number in it, which goes when this is dropped.
 #[derive(Debug)]
 pub(super) struct OwnFile {
     path: PathBuf,
-    text: String,
+    /// Open, so that no other file gets its inode number.
+    file: File,
 }
 
 impl OwnFile {
     /// Writes it. Others look for it again and again, and never see half of it.
+    ///
+    /// A file or symbolic link that has the name is replaced, and nothing is written to it: in a
+    /// directory that several users write to, it may be a trap.
     pub(super) fn number(path: &Path, number: u32) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("write", path);
-        let text = format!("{number}\n");
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}", std::process::id()));
-        let draft = path.with_file_name(name);
-        fs::write(&draft, &text).map_err(failed())?;
-        fs::rename(&draft, path).map_err(|error| {
+        check_replaceable(path).map_err(failed())?;
+        let draft = draft_path(path).map_err(failed())?;
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&draft)
+            .map_err(failed())?;
+        let placed = writeln!(file, "{number}").and_then(|()| fs::rename(&draft, path));
+        placed.map_err(|error| {
             let _ = fs::remove_file(&draft);
             failed()(error)
         })?;
         Ok(Self {
             path: path.to_owned(),
-            text,
+            file,
         })
     }
 }
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
+        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let there = fs::symlink_metadata(&self.path).map(identity);
+        let own = self.file.metadata().map(identity);
         // Another relay may have put its own in the place.
-        if fs::read_to_string(&self.path).is_ok_and(|text| text == self.text) {
+        if there.is_ok_and(|there| own.is_ok_and(|own| own == there)) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
+/// A device, say, stays what it is.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.is_file() || there.is_symlink() => Ok(()),
+        Ok(_) => Err(io::Error::other(
+            "there is something that is no regular file",
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Beside `path`, by a name that nobody can know beforehand.
+fn draft_path(path: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    getrandom(&mut random, GetRandomFlags::empty())?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:016x}", u64::from_be_bytes(random)));
+    Ok(path.with_file_name(name))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     #[test]
@@ -57,5 +100,43 @@ mod tests {
         drop(second);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         assert!(OwnFile::number(&directory.path().join("no/where"), 1).is_err());
+    }
+
+    #[test]
+    fn pid_file_replaces_a_symlink_and_does_not_write_where_it_leads() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("precious"), "do not lose me").unwrap();
+        let path = at("pid");
+        symlink("precious", &path).unwrap();
+        // The names that a draft had when they were told by the process.
+        symlink("precious", at(&format!("pid.{}", std::process::id()))).unwrap();
+        let file = OwnFile::number(&path, 17).unwrap();
+        let there = fs::symlink_metadata(&path).unwrap();
+        assert!(there.is_file());
+        assert_eq!(there.mode() & 0o022, 0, "only the owner may write it");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "17\n");
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn pid_file_takes_no_place_of_a_pipe_or_device_and_leaves_one_that_took_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pid");
+        let make_pipe = || mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        make_pipe();
+        assert!(OwnFile::number(&path, 1).is_err());
+        fs::remove_file(&path).unwrap();
+        let file = OwnFile::number(&path, 1).unwrap();
+        fs::remove_file(&path).unwrap();
+        make_pipe();
+        // Reading it to see whose it is would wait for a writer.
+        drop(file);
+        assert!(fs::symlink_metadata(&path).is_ok());
     }
 }

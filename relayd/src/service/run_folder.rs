@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -66,7 +66,7 @@ pub(super) fn group(named: Option<&str>) -> Option<Group> {
 pub(super) fn give(path: &Path, to: Option<Group>) -> Result<(), ServiceError> {
     match to {
         Some(Group(id)) => {
-            chown(path, None, Some(id)).map_err(ServiceError::on("change the group of", path))
+            lchown(path, None, Some(id)).map_err(ServiceError::on("change the group of", path))
         }
         None => Ok(()),
     }

@@ -138,14 +138,7 @@ pub(crate) const fn scope_name(scope: Scope) -> &'static str {
 
 /// The flags of a bit map whose ranges have a bit that is set.
 pub(crate) fn flags_of(value: u64, flags: &Labels) -> impl Iterator<Item = &str> {
-    let set = move |range: &(i128, i128)| {
-        (0..64u32)
-            .any(|bit| value >> bit & 1 == 1 && (range.0..=range.1).contains(&i128::from(bit)))
-    };
-    let labels = flags.0.iter();
-    labels
-        .filter(move |label| label.ranges.iter().any(set))
-        .map(|label| &*label.name)
+    flags.of_bits(value)
 }
 
 impl Visitor for Fields<'_> {

@@ -21,7 +21,7 @@ pub(crate) fn labels(of: &[(&str, i128, i128)]) -> Labels {
         name: (*name).into(),
         ranges: vec![(*low, *high)],
     };
-    Labels(of.iter().map(label).collect())
+    Labels::new(of.iter().map(label).collect())
 }
 
 /// A trace and one stream of it.

@@ -10,7 +10,7 @@ use tracing::{debug, error, info, warn};
 
 use super::arrival::{Arrival, NotTaken, Outlet};
 use super::inlet::{Inlet, Reading};
-use super::limits::{FULL_PAUSE, LOGGED_REFUSALS, MOST_WISHES};
+use super::limits::{FULL_PAUSE, LOGGED_REFUSALS, MAX_PATH_BYTES, MOST_WISHES};
 use super::line::Command;
 use super::peer::Peer;
 use super::sieve::{Findings, Lines, Part, Sieve};
@@ -230,6 +230,11 @@ impl Client<'_> {
 
     /// A path as the client means it.
     fn absolute(&self, path: &Path) -> Option<PathBuf> {
+        let bytes = path.as_os_str().len();
+        if bytes > MAX_PATH_BYTES {
+            warn!(peer = %self.peer, bytes, max = MAX_PATH_BYTES, "not exported: the path is too long");
+            return None;
+        }
         if path.is_absolute() {
             return Some(path.to_owned());
         }

@@ -1,9 +1,12 @@
 //! Stored lines -> one JSON document.
 
+mod directory;
 mod document;
+mod output;
 mod place;
 
 pub use document::{Form, Written, write_document};
+pub use output::{OutputError, open_output};
 use place::Refusal;
 pub(super) use place::{Owner, Rules};
 

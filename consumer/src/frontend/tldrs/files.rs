@@ -9,6 +9,8 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::open::open_regular;
+
 /// Ending of the events' file.
 const EVENTS: &str = ".jsonl";
 /// Ending of the file of refused lines.
@@ -64,7 +66,7 @@ impl TraceFiles {
 
     /// Whether a daemon has the trace open.
     pub(super) fn is_open(&self) -> bool {
-        let file = File::open(&self.events);
+        let file = open_regular(&self.events, File::options().read(true));
         let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
         file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
@@ -128,7 +130,7 @@ impl StoredTrace {
     /// # Errors
     /// If the file cannot be opened.
     pub fn lock(&self) -> io::Result<Option<TraceLock>> {
-        let file = File::open(&self.files.events)?;
+        let file = open_regular(&self.files.events, File::options().read(true))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(TraceLock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -152,7 +154,7 @@ impl StoredTrace {
     /// # Errors
     /// As the system says.
     pub fn empty(&self) -> io::Result<()> {
-        let file = File::options().write(true).open(&self.files.events)?;
+        let file = open_regular(&self.files.events, File::options().write(true))?;
         file.set_len(0)
     }
 
@@ -178,6 +180,24 @@ mod tests {
         assert_eq!(TraceFiles::of_record(&files.record), Some(files));
         let named = TraceFiles::of_events("/d/all.json".into());
         assert_eq!(named.rejected, Path::new("/d/all.json.rejected.jsonl"));
+    }
+
+    #[test]
+    fn trace_that_a_symlink_has_replaced_is_neither_locked_nor_emptied() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("a.jsonl"), "{}\n").unwrap();
+        fs::write(at("precious"), "do not lose me").unwrap();
+        let traces = traces(directory.path()).unwrap();
+        let trace = traces.first().unwrap();
+        fs::remove_file(at("a.jsonl")).unwrap();
+        std::os::unix::fs::symlink("precious", at("a.jsonl")).unwrap();
+        assert!(trace.lock().is_err());
+        assert!(trace.empty().is_err());
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub const MOST_EXPORTS: usize = 256;
 /// Exports that one trace is asked to make when its last client has gone.
 pub const MOST_WISHES: usize = 256;
 
+/// Bytes of an export's path. Longer ones lead nowhere: the system takes no more (`PATH_MAX`).
+pub const MAX_PATH_BYTES: usize = 4096;
+
 /// Bytes of refused lines that are kept of a trace. They are there to find what is wrong with a
 /// program, and the first ones tell that.
 pub const MOST_REJECTED_BYTES: u64 = 16 << 20;
@@ -102,6 +105,10 @@ pub const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// How much later than what it tells the record beside a trace is written.
 pub const RECORD_PAUSE: Duration = Duration::from_secs(1);
+
+/// Bytes of a record that are read. Exports that are wished for and those that are due,
+/// [`MOST_WISHES`] of each, take 12 MiB if every byte of their paths is written as an escape.
+pub const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// How much of a file that is to be replaced is looked at.
 pub const LOOK_BYTES: usize = 4 << 10;

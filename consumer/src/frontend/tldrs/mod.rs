@@ -20,6 +20,7 @@ mod inlet;
 pub mod limits;
 mod line;
 mod name;
+mod open;
 mod options;
 mod peer;
 pub mod places;
@@ -195,13 +196,7 @@ impl Storage {
     fn check(&self) -> Result<(), StartError> {
         let (path, checked) = match self {
             Self::Directory(path) => (path, std::fs::read_dir(path).map(drop)),
-            Self::File(path) => {
-                let file = std::fs::File::options()
-                    .append(true)
-                    .create(true)
-                    .open(path);
-                (path, file.map(drop))
-            }
+            Self::File(path) => (path, trace::open_append(path).map(drop)),
         };
         checked.map_err(|source| StartError::Storage {
             path: path.clone(),

@@ -5,12 +5,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tef::Repairs;
+use tracing::warn;
+
+use super::limits::MAX_RECORD_BYTES;
+use super::open::{open_own, open_regular};
 
 /// What is known of a trace. Counts are sums since the record was begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,8 +82,28 @@ impl Record {
     /// The record of this path; if there is none, or none that can be read, an empty one.
     #[must_use]
     pub fn load(path: &Path) -> Self {
-        let text = fs::read(path).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        open_regular(path, File::options().read(true))
+            .and_then(|file| Self::read(&file))
+            .unwrap_or_default()
+    }
+
+    /// As [`load`](Self::load), of the user that this process runs as only: exports are done by what
+    /// the record says, also for other users.
+    pub(super) fn load_own(path: &Path) -> Self {
+        let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                warn!(path = %path.display(), %error, "record of a trace not used; exports that it asks for are not done");
+                Self::default()
+            }
+            read => read.unwrap_or_default(),
+        }
+    }
+
+    fn read(file: &File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        file.take(MAX_RECORD_BYTES).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Replaces the one that was there.
@@ -91,7 +115,13 @@ impl Record {
         new.push(".new");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        let mut file = File::create(&new)?;
+        // What is left there of a daemon that was killed, or was put there by another user, is not
+        // written to.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&new)?;
         file.write_all(&text)?;
         if sync {
             file.sync_data()?;
@@ -144,6 +174,52 @@ mod tests {
         };
         record.save(&path, true).unwrap();
         assert_eq!(Record::load(&path), record);
+    }
+
+    #[test]
+    fn saving_a_record_writes_through_no_symlink() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("precious"), "do not lose me").unwrap();
+        for name in ["record", "record.new"] {
+            std::os::unix::fs::symlink("precious", at(name)).unwrap();
+        }
+        let record = Record {
+            events: 7,
+            ..Record::default()
+        };
+        record.save(&at("record"), false).unwrap();
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
+        assert_eq!(Record::load_own(&at("record")), record);
+        assert!(!at("record.new").exists());
+    }
+
+    #[test]
+    fn record_behind_a_symlink_or_of_another_user_asks_for_no_exports() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let record = Record {
+            wishes: vec![Wish {
+                path: "/etc/stolen".into(),
+                uid: 0,
+                gid: 0,
+            }],
+            ..Record::default()
+        };
+        record.save(&at("target"), false).unwrap();
+        std::os::unix::fs::symlink("target", at("link")).unwrap();
+        assert_eq!(Record::load_own(&at("link")), Record::default());
+        assert_eq!(Record::load_own(&at("target")), record);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(at("target"), Some(65_534), None).unwrap();
+            assert_eq!(Record::load_own(&at("target")), Record::default());
+            assert_eq!(Record::load(&at("target")), record);
+        } else {
+            eprintln!("not root, who alone can give a file away: only the symlink was tried");
+        }
     }
 
     #[test]

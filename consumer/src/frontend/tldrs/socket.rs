@@ -119,7 +119,8 @@ impl Lock {
                 .create(true)
                 .truncate(false)
                 .mode(0o600)
-                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+                // A pipe that somebody has put there must not keep us waiting for its reader.
+                .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
                 .open(&path)
                 .map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use memchr::memrchr;
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 use tracing::{debug, warn};
 
@@ -18,6 +18,7 @@ use super::arrival::Outlet;
 use super::export::{Export, Owner};
 use super::files::TraceFiles;
 use super::limits::{MOST_EXPORTS, MOST_REJECTED_BYTES, MOST_WISHES, RECORD_PAUSE};
+use super::open::open_own;
 use super::record::{Record, Wish};
 use super::sieve::Findings;
 
@@ -88,7 +89,7 @@ impl Trace {
         sync: bool,
     ) -> io::Result<Self> {
         let file = open_events(&files)?;
-        let mut record = Record::load(&files.record);
+        let mut record = Record::load_own(&files.record);
         record.clients = 0;
         record.id.clone_from(&id);
         let state = State {
@@ -326,21 +327,9 @@ impl State {
     }
 }
 
-fn open_append(path: &Path) -> io::Result<File> {
-    // A link may be a trap, and a pipe would keep us waiting for its reader.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o666)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("not a regular file"))
-    }
+/// Opens a file of the daemon's, or makes it.
+pub(super) fn open_append(path: &Path) -> io::Result<File> {
+    open_own(path, File::options().read(true).append(true).create(true))
 }
 
 /// Opens the file of events, and holds its lock so that nobody removes it.

@@ -165,7 +165,7 @@ impl Traces {
             Storage::File(file) => vec![TraceFiles::of_events(file.clone())],
         };
         for files in all {
-            let record = Record::load(&files.record);
+            let record = Record::load_own(&files.record);
             let is_settled = record.wishes.is_empty() && record.clients == 0;
             // Another daemon may be at it.
             if is_settled || !files.events.exists() || files.is_open() {

@@ -253,6 +253,7 @@ impl Builder {
             selector: self.selector(raw)?,
             options,
             signed: false,
+            lookup: Arc::default(),
         })))
     }
 

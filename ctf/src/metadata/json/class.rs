@@ -162,6 +162,6 @@ impl<'de> Deserialize<'de> for Mappings {
         let entries: Ordered<Ranges> = Deserialize::deserialize(from)?;
         let label = |(name, Ranges(ranges))| Label { name, ranges };
         let labels = entries.0.into_iter().map(label).collect();
-        Ok(Self(Arc::new(Labels(labels))))
+        Ok(Self(Arc::new(Labels::new(labels))))
     }
 }

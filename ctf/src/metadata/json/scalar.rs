@@ -91,7 +91,7 @@ pub(super) fn variable_integer(raw: &RawClass, signed: bool, place: Place<'_>) -
 
 pub(super) fn labels(raw: &RawClass) -> Option<Arc<Labels>> {
     let labels = raw.mappings.as_ref().map(|mappings| &mappings.0)?;
-    (!labels.0.is_empty()).then(|| Arc::clone(labels))
+    (!labels.as_slice().is_empty()).then(|| Arc::clone(labels))
 }
 
 pub(super) fn base(raw: &RawClass) -> Result<Base, Problem> {

@@ -335,6 +335,7 @@ fn tagged(options: &[VariantOption<Reference>], selector: Reference) -> Arc<Vari
         selector,
         options: options.to_vec(),
         signed: false,
+        lookup: Arc::default(),
     })
 }
 
@@ -376,5 +377,5 @@ fn labelled(written: &[LabelSyntax]) -> Result<Labels, MetadataError> {
             }),
         }
     }
-    Ok(Labels(labels))
+    Ok(Labels::new(labels))
 }

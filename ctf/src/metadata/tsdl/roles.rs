@@ -98,6 +98,7 @@ fn within(
                 options,
                 selector: variant.selector.clone(),
                 signed: variant.signed,
+                lookup: Arc::default(),
             }))
         }
         _ => class.clone(),

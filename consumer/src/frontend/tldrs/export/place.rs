@@ -8,19 +8,36 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat,
-    openat, openat2, renameat, statat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, openat,
+    openat2, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 
+use super::directory::{DirectoryError, open_directory};
 use crate::frontend::tldrs::limits::LOOK_BYTES;
 
-/// Names that are tried for a draft before it is given up.
-const DRAFTS: u32 = 64;
+/// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
+/// rare accident, and nobody can take them all beforehand.
+const MAX_DRAFT_NAMES: u32 = 16;
 
 /// Bytes of the file's name that its draft takes over.
 const DRAFT_NAME_BYTES: usize = 200;
+
+/// Permissions of a new export, before the umask if the daemon's own user gets it.
+const NEW_MODE: Mode = Mode::from_raw_mode(0o644);
+
+/// Permissions that an export may take over from the file it replaces: neither set-user-id nor
+/// set-group-id, and only the owner writes.
+const KEPT_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Permissions of a draft that is not to be read by others before its owner and mode are settled.
+const PRIVATE_MODE: Mode = Mode::from_raw_mode(0o600);
+
+/// An access that a directory may allow, as the bits for others.
+const WRITE: u32 = 0o2;
+const SEARCH: u32 = 0o1;
 
 /// Whose an export will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +69,12 @@ pub(in crate::frontend::tldrs) enum Refusal {
     OutsideEmitRoot { uid: u32, root: PathBuf },
     #[error("user {uid} may not write in that directory")]
     DirectoryOfOther { uid: u32 },
+    #[error("user {uid} may not search a directory in the path")]
+    NoSearch { uid: u32 },
+    #[error(
+        "a symbolic link in the path belongs to user {owner}, neither to user {uid} nor to root"
+    )]
+    LinkOfOther { uid: u32, owner: u32 },
     #[error("that file belongs to user {owner}, not {uid}")]
     FileOfOther { uid: u32, owner: u32 },
     #[error("there is something that is no regular file")]
@@ -71,8 +94,16 @@ pub(in crate::frontend::tldrs) struct Place {
     name: OsString,
     /// Whom to give it to, if not to ourselves.
     give_to: Option<Owner>,
-    /// That of the file which is there.
-    mode: Option<Mode>,
+    /// The file that the export replaces.
+    replaced: Option<Replaced>,
+}
+
+/// A file of the requester's that an export replaces.
+#[derive(Debug, Clone, Copy)]
+struct Replaced {
+    /// Permissions that the export takes over.
+    mode: Mode,
+    gid: u32,
 }
 
 /// An export that is not at its place yet. Dropping it removes it.
@@ -108,13 +139,12 @@ impl Rules {
         // What is rightly root's own to decide may still be fenced in.
         let is_free = owner.uid == self.uid && (self.uid != 0 || self.emit_root.is_none());
         let parent = if is_free {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            openat(CWD, parent, flags, Mode::empty()).map_err(directory)?
+            open_directory(parent, owner.uid).map_err(|error| directory(error, owner.uid))?
         } else {
             self.below_emit_root(parent, owner)?
         };
         let place = Place {
-            mode: look(&parent, name, (!is_free).then_some(owner))?,
+            replaced: look(&parent, name, owner.uid)?,
             parent,
             name: name.to_owned(),
             give_to: (owner.uid != self.uid).then_some(owner),
@@ -134,65 +164,86 @@ impl Rules {
                 uid,
                 root: root.to_owned(),
             })?;
-        let below = if below.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            below
-        };
+        let failed = |error: Errno| Refusal::Directory(error.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, root, flags, Mode::empty()).map_err(directory)?;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let parent = openat2(&root, below, flags, Mode::empty(), resolve).map_err(directory)?;
-        let stat = fstat(&parent).map_err(directory)?;
-        if !may_write(&stat, owner) {
+        // Whoever gave the root has given it by this path, and nobody else may move it.
+        let mut directory =
+            open_directory(root, self.uid).map_err(|error| directory(error, self.uid))?;
+        let mut stat = fstat(&directory).map_err(failed)?;
+        for name in below.components() {
+            if !allows(&stat, SEARCH, owner) {
+                return Err(Refusal::NoSearch { uid });
+            }
+            let name = name.as_os_str();
+            directory = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(failed)?;
+            stat = fstat(&directory).map_err(failed)?;
+        }
+        if !allows(&stat, WRITE, owner) || !allows(&stat, SEARCH, owner) {
             return Err(Refusal::DirectoryOfOther { uid });
         }
-        Ok(parent)
+        Ok(directory)
     }
 }
 
-fn directory(error: Errno) -> Refusal {
-    Refusal::Directory(error.into())
+fn directory(error: DirectoryError, uid: u32) -> Refusal {
+    match error {
+        DirectoryError::LinkOfOther { owner } => Refusal::LinkOfOther { uid, owner },
+        DirectoryError::Open(error) => Refusal::Directory(error.into()),
+    }
 }
 
 /// By owner, group and mode; the groups that a process has beside its own are not seen.
-fn may_write(directory: &Stat, owner: Owner) -> bool {
-    let mode = Mode::from_raw_mode(directory.st_mode);
-    let bit = if directory.st_uid == owner.uid {
-        Mode::WUSR
+fn allows(directory: &Stat, access: u32, owner: Owner) -> bool {
+    let shift = if directory.st_uid == owner.uid {
+        6
     } else if directory.st_gid == owner.gid {
-        Mode::WGRP
+        3
     } else {
-        Mode::WOTH
+        0
     };
-    owner.uid == 0 || mode.contains(bit)
+    owner.uid == 0 || directory.st_mode >> shift & access == access
 }
 
-/// Whether what is at the place may be replaced. Gives its mode, if there is something.
-fn look(parent: &OwnedFd, name: &OsStr, only_of: Option<Owner>) -> Result<Option<Mode>, Refusal> {
+/// Whether what is at the place, if there is something, may be replaced for this user.
+fn look(parent: &OwnedFd, name: &OsStr, uid: u32) -> Result<Option<Replaced>, Refusal> {
     let failed = |error: Errno| Refusal::Look(error.into());
-    let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
+    let check = |stat: &Stat| match (FileType::from_raw_mode(stat.st_mode), stat.st_uid) {
+        (FileType::RegularFile, owner) if owner == uid => Ok(()),
+        (FileType::RegularFile, owner) => Err(Refusal::FileOfOther { uid, owner }),
+        _ => Err(Refusal::NoRegularFile),
+    };
+    // Opening what is no file may have effects of its own.
+    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => check(&stat)?,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(failed(error)),
-    };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(Refusal::NoRegularFile);
-    }
-    if let Some(Owner { uid, .. }) = only_of.filter(|owner| owner.uid != stat.st_uid) {
-        let owner = stat.st_uid;
-        return Err(Refusal::FileOfOther { uid, owner });
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(parent, name, flags, Mode::empty()).map_err(failed)?;
+    // Something else may have taken the name since.
+    let stat = fstat(&file).map_err(failed)?;
+    check(&stat)?;
     let mut buffer = [0; LOOK_BYTES];
     let read = rustix::io::read(&file, &mut buffer).map_err(failed)?;
     let begin = buffer.get(..read).unwrap_or_default().trim_ascii_start();
     let is_blank = begin.is_empty() && read < LOOK_BYTES;
     if is_blank || matches!(begin.first(), Some(b'[' | b'{')) {
-        Ok(Some(Mode::from_raw_mode(stat.st_mode)))
+        Ok(Some(Replaced::new(&stat)))
     } else {
         Err(Refusal::NoTrace)
+    }
+}
+
+impl Replaced {
+    fn new(stat: &Stat) -> Self {
+        let mode = Mode::from_raw_mode(stat.st_mode) & KEPT_MODE;
+        // A file with several names may have been put there by somebody else, to be read by him.
+        let is_linked = stat.st_nlink > 1;
+        Self {
+            mode: if is_linked { mode & Mode::RWXU } else { mode },
+            gid: stat.st_gid,
+        }
     }
 }
 
@@ -201,20 +252,18 @@ impl Place {
     pub(in crate::frontend::tldrs) fn draft(&self) -> io::Result<Draft<'_>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let bytes = self.name.as_bytes();
-        let begin = bytes.get(..DRAFT_NAME_BYTES).unwrap_or(bytes);
-        let mut number = 0;
+        // Who opens a file keeps it open, whatever its mode is later.
+        let mode = match (self.give_to, self.replaced) {
+            (None, None) => NEW_MODE,
+            _ => PRIVATE_MODE,
+        };
+        let mut tries = 0;
         let (name, file) = loop {
-            let mut name = OsStr::from_bytes(begin).to_owned();
-            name.push(format!(".tmp.{number}"));
-            // Others must not read before it is known whose it is.
-            let mode = match self.give_to {
-                Some(_) => Mode::RUSR | Mode::WUSR,
-                None => Mode::from_raw_mode(0o666),
-            };
+            tries += 1;
+            let name = self.draft_name()?;
             match openat(&self.parent, &name, flags, mode) {
                 Ok(file) => break (name, file),
-                Err(Errno::EXIST) if number < DRAFTS => number += 1,
+                Err(Errno::EXIST) if tries < MAX_DRAFT_NAMES => {}
                 Err(error) => return Err(error.into()),
             }
         };
@@ -224,8 +273,18 @@ impl Place {
             name,
             is_published: false,
         };
-        draft.give()?;
+        draft.settle_owner_and_mode()?;
         Ok(draft)
+    }
+
+    fn draft_name(&self) -> io::Result<OsString> {
+        let bytes = self.name.as_bytes();
+        let begin = bytes.get(..DRAFT_NAME_BYTES).unwrap_or(bytes);
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty())?;
+        let mut name = OsStr::from_bytes(begin).to_owned();
+        name.push(format!(".tmp.{:016x}", u64::from_be_bytes(random)));
+        Ok(name)
     }
 }
 
@@ -246,16 +305,27 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn give(&self) -> io::Result<()> {
+    fn settle_owner_and_mode(&self) -> io::Result<()> {
         if let Some(owner) = self.place.give_to {
             let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
             fchown(&self.file, Some(uid), Some(gid))?;
-            fchmod(&self.file, Mode::from_raw_mode(0o644))?;
         }
-        if let Some(mode) = self.place.mode {
-            fchmod(&self.file, mode)?;
-        }
-        Ok(())
+        let mode = match (self.place.replaced, self.place.give_to) {
+            (Some(Replaced { mode, gid }), _) => {
+                // What one group was allowed is not for another.
+                let is_same_group = fstat(&self.file)?.st_gid == gid;
+                let lost = if is_same_group {
+                    Mode::empty()
+                } else {
+                    Mode::RWXG
+                };
+                mode - lost
+            }
+            (None, Some(_)) => NEW_MODE,
+            // The umask has been applied.
+            (None, None) => return Ok(()),
+        };
+        Ok(fchmod(&self.file, mode)?)
     }
 }
 
@@ -269,144 +339,4 @@ impl Drop for Draft<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::io::Write;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-
-    use super::*;
-
-    struct Scene {
-        directory: tempfile::TempDir,
-        me: Owner,
-    }
-
-    impl Scene {
-        fn new() -> Self {
-            let me = Owner {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            };
-            let directory = tempfile::tempdir().unwrap();
-            Self { directory, me }
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.directory.path().join(name)
-        }
-
-        fn other(&self) -> Owner {
-            Owner {
-                uid: self.me.uid + 1,
-                gid: self.me.gid,
-            }
-        }
-
-        fn export(&self, rules: &Rules, path: &Path, owner: Owner) -> Result<(), Refusal> {
-            let place = rules.place(path, owner)?;
-            let mut draft = place.draft().unwrap();
-            draft.file().write_all(b"[]\n").unwrap();
-            draft.publish(true).unwrap();
-            Ok(())
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(self.directory.path()).unwrap();
-            let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
-            let mut names: Vec<_> = entries
-                .map(|entry| name(entry).into_string().unwrap())
-                .collect();
-            names.sort();
-            names
-        }
-    }
-
-    #[test]
-    fn an_export_replaces_a_trace_and_keeps_its_mode() {
-        let scene = Scene::new();
-        let rules = Rules::new(scene.me.uid, None);
-        let path = scene.path("t.json");
-        fs::write(&path, " \n{\"traceEvents\":[").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        // Left behind by somebody who was killed.
-        fs::write(scene.path("t.json.tmp.0"), "").unwrap();
-        scene.export(&rules, &path, scene.me).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"[]\n");
-        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-        assert_eq!(scene.names(), ["t.json", "t.json.tmp.0"]);
-    }
-
-    #[test]
-    fn what_does_not_look_like_a_trace_is_not_replaced() {
-        let scene = Scene::new();
-        let rules = Rules::new(scene.me.uid, None);
-        let path = scene.path("precious.txt");
-        fs::write(&path, "do not lose me\n").unwrap();
-        let refusal = scene.export(&rules, &path, scene.me).unwrap_err();
-        assert!(matches!(refusal, Refusal::NoTrace), "{refusal}");
-        let link = scene.path("link.json");
-        symlink(scene.path("target"), &link).unwrap();
-        for path in [&link, &scene.directory.path().to_owned()] {
-            let refusal = scene.export(&rules, path, scene.me).unwrap_err();
-            assert!(matches!(refusal, Refusal::NoRegularFile), "{refusal}");
-        }
-        assert_eq!(scene.names(), ["link.json", "precious.txt"]);
-    }
-
-    #[test]
-    fn a_path_that_leads_nowhere_is_refused() {
-        let scene = Scene::new();
-        let rules = Rules::new(scene.me.uid, None);
-        let refused = |path: &Path| scene.export(&rules, path, scene.me).unwrap_err();
-        assert!(matches!(
-            refused(&scene.path("missing/t.json")),
-            Refusal::Directory(_)
-        ));
-        assert!(matches!(refused(Path::new("t.json")), Refusal::Relative));
-        assert!(matches!(refused(Path::new("/")), Refusal::NoName));
-        assert!(matches!(refused(&scene.path("t/")), Refusal::NoName));
-        assert!(matches!(refused(&scene.path("..")), Refusal::NoName));
-    }
-
-    #[test]
-    fn other_users_stay_below_the_emit_root() {
-        let scene = Scene::new();
-        let (me, other) = (scene.me, scene.other());
-        let path = scene.path("t.json");
-        let none = Rules::new(me.uid, None);
-        let refusal = scene.export(&none, &path, other).unwrap_err();
-        assert!(matches!(refusal, Refusal::NoEmitRoot { .. }));
-
-        let root = scene.path("root");
-        fs::create_dir_all(root.join("deep")).unwrap();
-        symlink(scene.directory.path(), root.join("out")).unwrap();
-        let rules = Rules::new(me.uid, Some(root.clone()));
-        let refused = |path: PathBuf| scene.export(&rules, &path, other).unwrap_err();
-        assert!(matches!(refused(path), Refusal::OutsideEmitRoot { .. }));
-        assert!(matches!(
-            refused(root.join("../t.json")),
-            Refusal::Directory(_)
-        ));
-        assert!(matches!(
-            refused(root.join("out/t.json")),
-            Refusal::Directory(_)
-        ));
-        fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(
-            refused(root.join("deep/t.json")),
-            Refusal::DirectoryOfOther { .. }
-        ));
-        fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(root.join("deep/mine.json"), "[]").unwrap();
-        assert!(matches!(
-            refused(root.join("deep/mine.json")),
-            Refusal::FileOfOther { .. }
-        ));
-        if me.uid == 0 {
-            let path = root.join("deep/t.json");
-            scene.export(&rules, &path, other).unwrap();
-            assert_eq!(path.metadata().unwrap().uid(), other.uid);
-            scene.export(&rules, &path, other).unwrap();
-        }
-    }
-}
+mod tests;

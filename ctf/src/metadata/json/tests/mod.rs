@@ -166,7 +166,7 @@ fn a_header_has_its_roles_labels_and_references() {
     };
     // In the order in which they are written, which is the order in which they are shown.
     let labels = [label("extended", 65535, 65535), label("compact", 0, 65534)];
-    assert_eq!(id.labels.as_ref().unwrap().0, labels);
+    assert_eq!(id.labels.as_ref().unwrap().as_slice(), labels);
     let FieldClass::Variant(variant) = &header.members[1].class else {
         panic!("{header:?}")
     };
@@ -237,7 +237,7 @@ fn every_field_class_is_read() {
             r#"{{"type":"fixed-length-{kind}","length":32,"byte-order":"big-endian","alignment":4{more}}}"#
         )
     };
-    let flags = Labels(vec![Label {
+    let flags = Labels::new(vec![Label {
         name: "f".into(),
         ranges: vec![(0, 3)],
     }]);
@@ -298,7 +298,7 @@ fn numbers_have_their_full_range() {
     assert!(integer.signed);
     assert_eq!(integer.base, Base::Binary);
     let range = (i128::from(i64::MIN), i128::from(u64::MAX));
-    assert_eq!(integer.labels.unwrap().0[0].ranges, [range]);
+    assert_eq!(integer.labels.unwrap().as_slice()[0].ranges, [range]);
 }
 
 #[test]

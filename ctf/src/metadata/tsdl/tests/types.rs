@@ -109,7 +109,7 @@ fn only_bytes_with_an_encoding_make_a_text() {
 fn labels_without_a_value_follow_the_one_before() {
     let members = members("enum : u8 { A, B, int = 10, D, R = 20 ... 30, E, A = 7, } e;");
     let labels = integer(&members[0].class).labels.clone().unwrap();
-    let shown: Vec<(&str, &[(i128, i128)])> = (labels.0.iter())
+    let shown: Vec<(&str, &[(i128, i128)])> = (labels.as_slice().iter())
         .map(|label| (&*label.name, &*label.ranges))
         .collect();
     assert_eq!(

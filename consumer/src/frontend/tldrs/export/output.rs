@@ -1,0 +1,90 @@
+//! Opens the file that a command writes its output to.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::directory::{DirectoryError, ROOT, open_directory};
+
+/// Permissions of a new file, before the umask.
+const NEW_MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// Why a file for output was not opened.
+#[derive(Debug, Error)]
+pub enum OutputError {
+    /// Another user decides what is written to.
+    #[error("a symbolic link belongs to user {owner}, neither to user {uid} nor to root")]
+    LinkOfOther {
+        /// Who runs the command.
+        uid: u32,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Another user's, who could read what is written.
+    #[error("the file belongs to user {owner}, not to user {uid}")]
+    FileOfOther {
+        /// Who runs the command.
+        uid: u32,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// The path ends in a directory.
+    #[error("the path has no file name")]
+    NoName,
+    /// As the system says.
+    #[error(transparent)]
+    Open(#[from] io::Error),
+}
+
+/// Opens this absolute path to be written, and makes the file if there is none. What is in it stays.
+///
+/// A regular file or pipe of another user is not opened, and no symbolic link of another user is
+/// followed: in a directory like `/tmp` anybody may have put it there. Links of root are followed to
+/// whatever there is, so that `/dev/stdout` works.
+///
+/// # Errors
+/// If there is something of another user, or as the system says.
+pub fn open_output(path: &Path) -> Result<File, OutputError> {
+    let uid = rustix::process::geteuid().as_raw();
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        return Err(OutputError::NoName);
+    };
+    let parent = open_directory(parent, uid).map_err(|error| match error {
+        DirectoryError::LinkOfOther { owner } => OutputError::LinkOfOther { uid, owner },
+        DirectoryError::Open(error) => OutputError::Open(error.into()),
+    })?;
+    let found = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Some((FileType::from_raw_mode(stat.st_mode), stat.st_uid)),
+        Err(Errno::NOENT) => None,
+        Err(error) => return Err(OutputError::Open(error.into())),
+    };
+    let open = |follow: OFlags| -> Result<OwnedFd, OutputError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | follow;
+        let opened = openat(&parent, name, flags, NEW_MODE);
+        opened.map_err(|error| OutputError::Open(error.into()))
+    };
+    match found {
+        Some((FileType::Symlink, owner)) if ![ROOT, uid].contains(&owner) => {
+            return Err(OutputError::LinkOfOther { uid, owner });
+        }
+        Some((FileType::Symlink, _)) => return Ok(open(OFlags::empty())?.into()),
+        // Opening it would wait for the other end.
+        Some((FileType::Fifo, owner)) if owner != uid => {
+            return Err(OutputError::FileOfOther { uid, owner });
+        }
+        _ => {}
+    }
+    let file = open(OFlags::NOFOLLOW)?;
+    let stat = fstat(&file).map_err(io::Error::from)?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if matches!(kind, FileType::RegularFile | FileType::Fifo) && stat.st_uid != uid {
+        let owner = stat.st_uid;
+        return Err(OutputError::FileOfOther { uid, owner });
+    }
+    Ok(file.into())
+}

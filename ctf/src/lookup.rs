@@ -1,0 +1,206 @@
+//! Finds ranges that contain a number, in time that grows with the logarithm of how many there are:
+//! a trace decides how many, and each element of an array may have to be looked up.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// First and last value, both included, and the number of the set or label that the range is of.
+type Range<T> = (T, T, u32);
+
+/// Several sets of ranges, which may overlap, prepared to find the first set with a value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct FirstMatch {
+    /// In order of their values, which are [`rank`]s; they do not overlap.
+    segments: Box<[Range<u64>]>,
+}
+
+/// Ranges that may overlap, prepared to find all of them that contain a value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct AllMatches {
+    /// In order of their first values. The middle one is the root of a binary tree, and so on in each
+    /// half.
+    ranges: Box<[Range<i128>]>,
+    /// For each range, the greatest last value in the tree of which it is the root.
+    ends: Box<[i128]>,
+}
+
+/// A number so that signed ones are in order too: the smallest there is becomes 0.
+#[inline]
+const fn rank(bits: u64, signed: bool) -> u64 {
+    bits ^ ((signed as u64) << 63)
+}
+
+impl FirstMatch {
+    /// For a selector that is signed or not; values that it cannot have are left out.
+    pub(crate) fn new<'a>(
+        sets: impl IntoIterator<Item = &'a [(i128, i128)]>,
+        signed: bool,
+    ) -> Self {
+        let (least, most) = if signed {
+            (i128::from(i64::MIN), i128::from(i64::MAX))
+        } else {
+            (0, i128::from(u64::MAX))
+        };
+        let rank = |value: i128| u64::try_from(value - least).unwrap_or(0);
+        let mut ranges = Vec::new();
+        for (number, set) in (0..).zip(sets) {
+            ranges.extend(set.iter().filter_map(|(low, high)| {
+                let (low, high) = ((*low).max(least), (*high).min(most));
+                (low <= high).then(|| (rank(low), rank(high), number))
+            }));
+        }
+        Self {
+            segments: segments(ranges),
+        }
+    }
+
+    /// For a selector that selects the only set unless it is 0.
+    pub(crate) fn not_zero(signed: bool) -> Self {
+        let ranges = [(i128::from(i64::MIN), -1), (1, i128::from(u64::MAX))];
+        Self::new([&ranges[..]], signed)
+    }
+
+    /// The number of the first set that contains the number of these bits.
+    #[inline]
+    pub(crate) fn find(&self, bits: u64, signed: bool) -> Option<usize> {
+        find(&self.segments, rank(bits, signed)).and_then(|number| usize::try_from(number).ok())
+    }
+}
+
+/// The same values as ranges in order, as few as can be.
+pub(crate) fn without_overlap(ranges: &[(i128, i128)]) -> Vec<(i128, i128)> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup_by(|(low, high), (_, end)| {
+        let is_adjacent = *low <= end.saturating_add(1);
+        if is_adjacent {
+            *end = (*end).max(*high);
+        }
+        is_adjacent
+    });
+    sorted
+}
+
+/// Whether one of the ranges contains the value, where they are in order and do not overlap.
+#[inline]
+pub(crate) fn contain(ranges: &[(i128, i128)], value: i128) -> bool {
+    let behind = ranges.partition_point(|(low, _)| *low <= value);
+    let range = behind.checked_sub(1).and_then(|place| ranges.get(place));
+    range.is_some_and(|(_, high)| value <= *high)
+}
+
+/// The number of the range that contains the value, where ranges are in order and do not overlap.
+#[inline]
+fn find<T: PartialOrd + Copy>(ranges: &[Range<T>], value: T) -> Option<u32> {
+    let behind = ranges.partition_point(|(low, ..)| *low <= value);
+    let (_, high, number) = ranges.get(behind.checked_sub(1)?)?;
+    (value <= *high).then_some(*number)
+}
+
+/// Cuts ranges where they overlap, so that each value is left to the least number.
+fn segments(mut ranges: Vec<Range<u64>>) -> Box<[Range<u64>]> {
+    ranges.sort_unstable();
+    let mut segments: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    let mut later = ranges.into_iter().peekable();
+    // Those that have begun, and perhaps ended, with the least number first.
+    let mut begun = BinaryHeap::new();
+    let mut at = 0;
+    loop {
+        let Some(Reverse((number, high))) = begun.peek().copied() else {
+            let Some((low, high, number)) = later.next() else {
+                break;
+            };
+            at = low;
+            begun.push(Reverse((number, high)));
+            continue;
+        };
+        if high < at {
+            begun.pop();
+            continue;
+        }
+        if let Some((_, high, number)) = later.next_if(|(low, ..)| *low <= at) {
+            begun.push(Reverse((number, high)));
+            continue;
+        }
+        let end = match later.peek() {
+            Some((low, ..)) if *low <= high => *low - 1,
+            _ => high,
+        };
+        match segments.last_mut() {
+            Some((_, before, last)) if *last == number && before.checked_add(1) == Some(at) => {
+                *before = end;
+            }
+            _ => segments.push((at, end, number)),
+        }
+        match end.checked_add(1) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    segments.into_boxed_slice()
+}
+
+impl AllMatches {
+    pub(crate) fn new<'a>(sets: impl IntoIterator<Item = &'a [(i128, i128)]>) -> Self {
+        let mut ranges = Vec::new();
+        for (number, set) in (0..).zip(sets) {
+            ranges.extend(set.iter().map(|(low, high)| (*low, *high, number)));
+        }
+        ranges.sort_unstable();
+        let mut ends = vec![i128::MIN; ranges.len()];
+        fill_ends(&ranges, &mut ends);
+        Self {
+            ranges: ranges.into_boxed_slice(),
+            ends: ends.into_boxed_slice(),
+        }
+    }
+
+    /// How many ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Adds the numbers of the ranges that contain the value, in no order.
+    pub(crate) fn find(&self, value: i128, found: &mut Vec<u32>) {
+        find_all(&self.ranges, &self.ends, value, found);
+    }
+}
+
+/// Halves the slices at each step, so that it is not deep.
+fn fill_ends(ranges: &[Range<i128>], ends: &mut [i128]) -> i128 {
+    let middle = ranges.len() / 2;
+    let (before, rest) = ranges.split_at(middle);
+    let (ends_before, ends_rest) = ends.split_at_mut(middle);
+    let (Some(((_, high, _), behind)), Some((end, ends_behind))) =
+        (rest.split_first(), ends_rest.split_first_mut())
+    else {
+        return i128::MIN;
+    };
+    let below = fill_ends(before, ends_before).max(fill_ends(behind, ends_behind));
+    *end = below.max(*high);
+    *end
+}
+
+fn find_all<T: PartialOrd + Copy>(ranges: &[Range<T>], ends: &[T], value: T, found: &mut Vec<u32>) {
+    let middle = ranges.len() / 2;
+    let (before, rest) = ranges.split_at(middle);
+    let (ends_before, ends_rest) = ends.split_at(middle);
+    let (Some(((low, high, number), behind)), Some((end, ends_behind))) =
+        (rest.split_first(), ends_rest.split_first())
+    else {
+        return;
+    };
+    if *end < value {
+        return;
+    }
+    find_all(before, ends_before, value, found);
+    if *low <= value {
+        if value <= *high {
+            found.push(*number);
+        }
+        find_all(behind, ends_behind, value, found);
+    }
+}
+
+#[cfg(test)]
+mod tests;

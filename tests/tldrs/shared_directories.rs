@@ -1,0 +1,151 @@
+//! Directories that other users may write to: what they have put there is neither followed, nor
+//! believed, nor replaced. Only root can act for two users; without it less is tried, and said so.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use tests::Lab;
+use tests::tldrs::{Places, Tldrs, command};
+
+use crate::{array, events};
+
+const OTHER: u32 = 65_534;
+
+/// A directory like `/tmp`.
+fn shared(lab: &Lab) -> PathBuf {
+    let path = lab.path().join("shared");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o1777)).unwrap();
+    path
+}
+
+/// Whether a file or link could be made another user's, which only root can do.
+fn is_given_away(path: &Path) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        lchown(path, Some(OTHER), Some(OTHER)).unwrap();
+    } else {
+        eprintln!("not root: {} stays a file of this user", path.display());
+    }
+    is_root
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().mode() & 0o7777
+}
+
+#[test]
+fn export_replaces_no_file_of_another_user_and_takes_over_no_set_user_id_bit() {
+    let lab = Lab::new();
+    let mut tldrs = Tldrs::start(&lab);
+    let path = shared(&lab).join("trace.json");
+    fs::write(&path, "[").unwrap();
+    let is_foreign = is_given_away(&path);
+    set_mode(&path, 0o6777);
+    let export = format!("OPEN t\n{}EMIT_TEF {}\n", events(&["a"]), path.display());
+    tldrs.say(&export);
+    if is_foreign {
+        tldrs.logs("that file belongs to user 65534, not 0");
+        assert_eq!(fs::read(&path).unwrap(), b"[");
+        assert_eq!(path.metadata().unwrap().uid(), OTHER);
+    } else {
+        tldrs.has(&path, &array(&["a"]));
+        assert_eq!(mode(&path), 0o755);
+    }
+    tldrs.stop();
+}
+
+#[test]
+fn export_at_exit_follows_no_symlink_of_another_user() {
+    let lab = Lab::new();
+    let mut tldrs = Tldrs::start(&lab);
+    let target = lab.path().join("target");
+    fs::create_dir(&target).unwrap();
+    let link = shared(&lab).join("out");
+    symlink(&target, &link).unwrap();
+    let is_foreign = is_given_away(&link);
+    let path = link.join("t.json");
+    let wish = format!("EMIT_TEF_AT_EXIT {}\n", path.display());
+    tldrs.say(&format!("OPEN t\n{wish}{}", events(&["a"])));
+    if is_foreign {
+        tldrs.logs("a symbolic link in the path belongs to user 65534");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    } else {
+        tldrs.has(&target.join("t.json"), &array(&["a"]));
+    }
+    tldrs.stop();
+}
+
+#[test]
+fn files_that_another_user_has_put_into_the_trace_directory_are_not_used() {
+    let lab = Lab::new();
+    let Places { data, out, .. } = Places::in_lab(&lab);
+    let stolen = out.join("stolen.json");
+    let record = format!(
+        r#"{{"id":"x","clients":1,"wishes":[{{"path":"{}","uid":0,"gid":0}}]}}"#,
+        stolen.display()
+    );
+    let (trace, planted) = (data.join("x.jsonl"), data.join(".x.state.json"));
+    fs::write(&trace, events(&["planted"])).unwrap();
+    fs::write(&planted, record).unwrap();
+    let is_foreign = is_given_away(&trace) && is_given_away(&planted);
+    let mut tldrs = Tldrs::start(&lab);
+    if is_foreign {
+        tldrs.logs("record of a trace not used");
+        tldrs.say(&format!("OPEN x\n{0}OPEN y\n{0}", events(&["a"])));
+        tldrs.stores("y", &events(&["a"]));
+        tldrs.stores("x", &events(&["planted"]));
+    } else {
+        tldrs.exports("stolen.json", &array(&["planted"]));
+    }
+    tldrs.stop();
+    assert_eq!(stolen.exists(), !is_foreign);
+}
+
+#[test]
+fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
+    let lab = Lab::new();
+    let trace = lab.path().join("t.jsonl");
+    fs::write(&trace, events(&["a"])).unwrap();
+    let shared = shared(&lab);
+    let get_tef = |output: &Path| {
+        let words = ["get-tef", trace.to_str().unwrap(), "-o"];
+        command(&lab, &[&words[..], &[output.to_str().unwrap()]].concat())
+    };
+    let (precious, file, link) = (
+        lab.path().join("precious"),
+        shared.join("file"),
+        shared.join("link"),
+    );
+    fs::write(&precious, "do not lose me").unwrap();
+    fs::write(&file, "theirs").unwrap();
+    symlink(&precious, &link).unwrap();
+    if is_given_away(&file) && is_given_away(&link) {
+        for path in [&file, &link] {
+            let ended = get_tef(path);
+            assert!(!ended.status.success());
+            assert!(ended.stderr.concat().contains("belongs to user 65534"));
+        }
+        assert_eq!(fs::read(&precious).unwrap(), b"do not lose me");
+        assert_eq!(fs::read(&file).unwrap(), b"theirs");
+    }
+    // What there is of one's own, and of the system, is written to as ever.
+    let own = lab.path().join("own");
+    fs::write(&own, "longer than what is going to be there".repeat(9)).unwrap();
+    symlink(&own, lab.path().join("link")).unwrap();
+    for path in [&own, &lab.path().join("link"), &shared.join("new")] {
+        assert!(get_tef(path).status.success());
+        assert_eq!(fs::read_to_string(path).unwrap(), array(&["a"]));
+    }
+    assert!(get_tef(Path::new("/dev/null")).status.success());
+    let ended = get_tef(Path::new("/dev/stdout"));
+    assert!(ended.status.success());
+    assert_eq!(ended.printed, array(&["a"]).into_bytes());
+    assert!(!get_tef(&trace).status.success());
+    assert_eq!(fs::read_to_string(&trace).unwrap(), events(&["a"]));
+}
