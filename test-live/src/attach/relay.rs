@@ -198,6 +198,7 @@ impl Follower {
     async fn part(&mut self, error: &AttachError, is_away: &mut bool) -> Result<(), AttachError> {
         if let Some(mut visit) = self.visit.take() {
             visit.end_everything().await?;
+            self.memory.connection_lost();
             // From now on everything is new, or remembered.
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;

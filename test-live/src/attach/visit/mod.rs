@@ -164,7 +164,7 @@ impl Visit {
             for stream in self.ready_streams() {
                 is_progress |= self.advance(stream, memory).await?;
             }
-            self.end_what_is_over().await?;
+            self.end_what_is_over(memory).await?;
             if self.is_finished {
                 return Ok(());
             }

@@ -56,6 +56,7 @@ impl Visit {
         memory: &mut Memory,
     ) -> Result<bool, AttachError> {
         let mut is_progress = false;
+        memory.follow(id);
         if self.streams.get(&id).is_some_and(Stream::has_no_answer) {
             is_progress |= self.ask_indexes(id, memory).await?;
         }
@@ -132,6 +133,7 @@ impl Visit {
                 with(self.pass_on_quiet(id, index.packet.end.0, memory).await?)
             }
             IndexStatus::HungUp => {
+                memory.stream_ended(id);
                 self.end_stream(id).await?;
                 with(true)
             }
