@@ -67,7 +67,8 @@ fn memory_does_not_grow_with_sessions_that_have_ended() {
         }
     }
     let grown = program.memory("VmRSS").saturating_sub(after_first);
-    assert!(grown < 8 << 10, "{grown} KiB");
+    // Some of the last may not have been removed yet; all together take 180 MiB and more.
+    assert!(grown < 32 << 10, "{grown} KiB");
 }
 
 /// A session of such streams, which ends when they have been read.
