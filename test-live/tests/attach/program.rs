@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::fake::Fake;
 
 /// A running `test-live`.
@@ -65,6 +67,13 @@ impl Program {
     /// Its lines on standard output.
     pub(crate) fn lines(&mut self) -> Lines<BufReader<ChildStdout>> {
         BufReader::new(self.take_output()).lines()
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        let id = i32::try_from(self.child.id()).unwrap();
+        let id = Pid::from_raw(id).unwrap();
+        kill_process(id, Signal::TERM).unwrap();
     }
 
     /// Waits for its end, and gives what else it has written to standard error.
