@@ -12,6 +12,7 @@ mod progress;
 pub mod run;
 pub mod select;
 pub mod sink;
+mod slots;
 
 /// An error and what caused it, on one line.
 #[must_use]

@@ -14,7 +14,7 @@ use viewer_proto::session::Seek;
 
 use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
-use crate::attach::{News, TraceKey, list, relay};
+use crate::attach::{MemoryBudget, News, TraceKey, list, relay};
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::Filter;
 use crate::mux::{Mux, Progress, Stage};
@@ -98,7 +98,8 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     }
     let times = Times::new(arguments.clock());
     let mut select = Select::new(selection(arguments)?, sink(arguments)?, times);
-    let mut mux = Mux::new();
+    let memory = MemoryBudget::default();
+    let mut mux = Mux::with_memory(memory.clone());
     if !complete.is_empty() {
         add_directories(&complete, arguments, &mut mux, &mut select)?;
     }
@@ -106,7 +107,10 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let (held_back, is_held_back) = watch::channel(false);
     let mut sources = Vec::new();
     for target in relays {
-        let options = relay_options(arguments, &target);
+        let options = relay::Options {
+            memory: memory.clone(),
+            ..relay_options(arguments, &target)
+        };
         sources.push(Source::Relay(relay::spawn(
             target,
             options,
@@ -117,6 +121,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     for directory in growing {
         let options = FollowOptions {
             wait: arguments.follow,
+            memory: memory.clone(),
             ..FollowOptions::default()
         };
         sources.push(Source::Directory(follow::spawn(
@@ -253,7 +258,7 @@ fn take(mux: &mut Mux, select: &mut Select, said: News, quiet: bool) -> Result<(
             name,
             backlog,
         } => mux.add_stream(stream, trace, name, backlog),
-        News::Packet { stream, bytes } => mux.push(stream, bytes, select),
+        News::Packet { stream, packet } => mux.push(stream, packet, select),
         News::Quiet { stream, until } => mux.promise(stream, until),
         News::StreamEnd { stream } => mux.end(stream),
         News::TraceEnd { trace } => mux.end_trace(trace),

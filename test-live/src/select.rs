@@ -8,7 +8,7 @@ use ctf::decode::Event;
 use ctf::directory::TraceDirectory;
 use indicatif::ProgressBar;
 
-use crate::attach::{TraceInfo, TraceKey};
+use crate::attach::{Packet, StreamKey, TraceInfo, TraceKey};
 use crate::bound::Bound;
 use crate::filter::Filter;
 use crate::mux::Stage;
@@ -145,9 +145,31 @@ impl Stage for Select {
         Ok(!self.is_full())
     }
 
-    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
-        self.progress.inc(bytes.len() as u64);
-        self.sink.packet(bytes, origin)
+    fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
+        self.progress.inc(packet.len());
+        if !self.sink.copies_packets() {
+            return Ok(());
+        }
+        match packet.each_piece(|piece| self.sink.packet(piece, origin)) {
+            Ok(copied) => copied,
+            Err(error) => {
+                let stream = &origin.stream.name;
+                self.failed(&format!(
+                    "stream {stream}: cannot read a packet back from its file: {error}; \
+                     the rest of it is not copied"
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    fn stream_ended(&mut self, stream: StreamKey) {
+        self.sink.stream_ended(stream);
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.spans.remove(&trace);
+        self.sink.trace_ended(trace);
     }
 
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError> {

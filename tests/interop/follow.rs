@@ -17,7 +17,7 @@ use relay_proto::stream::AddStream;
 use relay_proto::{Command, Reply};
 use rustix::process::Signal;
 use test_live::attach::follow::{self, FollowOptions, Handle};
-use test_live::attach::{News, TraceInfo};
+use test_live::attach::{News, Packet, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
 use tests::lab::Lab;
@@ -233,7 +233,7 @@ impl Watcher {
                 self.seen.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);
             }
-            News::Packet { stream, bytes } => self.mux.push(stream, bytes, &mut self.seen),
+            News::Packet { stream, packet } => self.mux.push(stream, packet, &mut self.seen),
             News::Quiet { stream, until } => self.mux.promise(stream, until),
             News::StreamEnd { stream } => self.mux.end(stream),
             News::TraceEnd { .. } => {}
@@ -275,7 +275,7 @@ impl Stage for Seen {
         Ok(true)
     }
 
-    fn packet(&mut self, _: &[u8], _: Origin<'_>) -> Result<(), SinkError> {
+    fn packet(&mut self, _: &Packet, _: Origin<'_>) -> Result<(), SinkError> {
         Ok(())
     }
 

@@ -62,9 +62,15 @@ impl Heard {
                     self.streams.push((stream, name.clone(), backlog));
                     format!("stream {name}")
                 }
-                News::Packet { stream, bytes } => {
+                News::Packet { stream, packet } => {
                     let (name, backlog) = name(stream, &self.streams);
                     backlog.take();
+                    let mut bytes = Vec::new();
+                    let read = packet.each_piece(|piece| {
+                        bytes.extend_from_slice(piece);
+                        Ok::<(), ()>(())
+                    });
+                    read.unwrap().unwrap();
                     assert!(bytes.len() == 4096 && bytes.iter().all(|byte| *byte == bytes[0]));
                     format!("packet {name} {}", bytes[0])
                 }

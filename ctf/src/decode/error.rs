@@ -94,3 +94,34 @@ pub enum FieldError {
     #[error("an event takes no bits")]
     EmptyEvent,
 }
+
+impl DecodeError {
+    /// Whether it may be that not all of the packet's bytes were there.
+    pub(crate) const fn may_need_more_bytes(&self) -> bool {
+        matches!(
+            self,
+            Self::Field {
+                what: FieldError::PastEnd { .. } | FieldError::EndlessText { .. },
+                ..
+            }
+        )
+    }
+
+    /// The same, so many bits further on in the packet.
+    pub(crate) fn moved(mut self, bits: u64) -> Self {
+        match &mut self {
+            Self::UnknownEventClass { at, .. } => *at += bits,
+            Self::Field { at, what } => {
+                *at += bits;
+                match what {
+                    FieldError::PastEnd { end, .. }
+                    | FieldError::EndlessText { end }
+                    | FieldError::TooMany { end, .. } => *end += bits,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+}

@@ -22,6 +22,8 @@ pub struct Event<'a> {
     pub(crate) end: u64,
     pub(crate) context_at: u64,
     pub(crate) fields_at: u64,
+    /// How many bits between the packet's context and the event are not in `bytes`.
+    pub(crate) shift: u64,
     pub(crate) slots: &'a [Cell<u64>],
     pub(crate) packet: u64,
 }
@@ -80,7 +82,7 @@ impl<'a> Event<'a> {
         if context.is_hidden() {
             return Ok(());
         }
-        let mut walk = self.walk(self.context_at, visitor);
+        let mut walk = self.walk(self.context_at, 0, visitor);
         walk.scope(Scope::PacketContext, context)
     }
 
@@ -89,7 +91,7 @@ impl<'a> Event<'a> {
     /// # Errors
     /// If the bytes are not those that were decoded.
     pub fn visit_fields<V: Visitor>(&self, visitor: &mut V) -> Result<(), FieldError> {
-        let mut walk = self.walk(self.fields_at, visitor);
+        let mut walk = self.walk(self.fields_at, self.shift, visitor);
         for (scope, root) in [
             (Scope::CommonContext, &self.stream.event_context),
             (Scope::SpecificContext, &self.class.context),
@@ -112,7 +114,7 @@ impl<'a> Event<'a> {
     /// The fields of the packet's context, one by one.
     #[must_use]
     pub fn packet_fields(&self) -> Fields<'a> {
-        self.fields_at(self.context_at)
+        self.fields_at(self.context_at, 0)
     }
 
     /// The fields of the event, one by one: of the common context, of its own context, of the
@@ -120,22 +122,23 @@ impl<'a> Event<'a> {
     #[inline]
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
-        self.fields_at(self.fields_at)
+        self.fields_at(self.fields_at, self.shift)
     }
 
     #[inline]
-    fn fields_at(&self, position: u64) -> Fields<'a> {
+    fn fields_at(&self, position: u64, shift: u64) -> Fields<'a> {
         Fields {
             cursor: Cursor {
                 bytes: self.bytes,
                 position,
                 end: self.end,
+                shift,
             },
             slots: self.slots,
         }
     }
 
-    fn walk<'w, V>(&self, position: u64, visitor: &'w mut V) -> Walk<'w, 'a, V>
+    fn walk<'w, V>(&self, position: u64, shift: u64, visitor: &'w mut V) -> Walk<'w, 'a, V>
     where
         'a: 'w,
     {
@@ -144,6 +147,7 @@ impl<'a> Event<'a> {
                 bytes: self.bytes,
                 position,
                 end: self.end,
+                shift,
             },
             slots: self.slots,
             visitor,

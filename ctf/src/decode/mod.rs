@@ -8,6 +8,8 @@
 //! bytes to each call. To find an event is to pass all of it, so that an event that is shown has been
 //! checked; its fields are decoded only when a visitor asks for them.
 //!
+//! A packet that is too large to be held whole is given in parts: [`StreamDecoder::begin_part`].
+//!
 //! Positions and sizes are in bits from the packet's first, times in cycles of the stream's clock, but
 //! for [`Event::time`], which is in nanoseconds.
 //!
@@ -31,5 +33,5 @@ pub use event::Event;
 pub use fields::Fields;
 pub use losses::{Losses, LostEvents};
 pub use packet::{Counter, PacketHead};
-pub use stream::StreamDecoder;
+pub use stream::{PartStep, StreamDecoder};
 pub use visit::{NumberFormat, Visitor};

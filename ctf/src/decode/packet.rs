@@ -81,6 +81,7 @@ impl PacketHead {
             bytes,
             position: 0,
             end: available,
+            shift: 0,
         };
         state.begin_packet();
         state.need_slots(crate::metadata::STREAM_SLOTS_END);

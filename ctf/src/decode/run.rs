@@ -32,6 +32,17 @@ pub(crate) struct State {
     order: Option<ByteOrder>,
 }
 
+/// What decoding an event changes in a [`State`], but for slots: those are written again before they
+/// are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checkpoint {
+    cycles: u64,
+    roles: Roles,
+    empty_elements: u64,
+    shared_slots: u32,
+    order: Option<ByteOrder>,
+}
+
 /// The numbers that fields with a role said, with their widths in bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Roles {
@@ -61,12 +72,14 @@ pub(crate) struct Cursor<'a> {
     pub(crate) position: u64,
     /// Nothing beyond this bit is read.
     pub(crate) end: u64,
+    /// How many bits of the packet before `position` are not in `bytes`. Alignment counts them.
+    pub(crate) shift: u64,
 }
 
 impl<'a> Cursor<'a> {
     #[inline]
     pub(crate) fn align(&mut self, alignment: u32) {
-        self.position = aligned(self.position, alignment);
+        self.position = aligned(self.position + self.shift, alignment) - self.shift;
     }
 
     #[inline]
@@ -190,6 +203,25 @@ impl State {
         self.uuid = None;
         self.order = None;
         self.empty_elements = 0;
+    }
+
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            cycles: self.cycles,
+            roles: self.roles,
+            empty_elements: self.empty_elements,
+            shared_slots: self.shared_slots,
+            order: self.order,
+        }
+    }
+
+    /// Undoes what was decoded since `checkpoint`, so that it can be decoded again.
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) {
+        self.cycles = checkpoint.cycles;
+        self.roles = checkpoint.roles;
+        self.empty_elements = checkpoint.empty_elements;
+        self.shared_slots = checkpoint.shared_slots;
+        self.order = checkpoint.order;
     }
 
     /// Makes room for slots that the metadata has given since.

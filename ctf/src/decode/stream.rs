@@ -19,8 +19,15 @@ pub struct StreamDecoder {
     losses: Losses,
     /// Packets begun so far.
     packets: u64,
+    /// How many bytes the packet has, whether or not all of them have been given.
+    packet_bytes: u64,
     /// Where the next event begins.
     position: u64,
+    /// Where the packet's content ends.
+    content_end: u64,
+    /// How many bits behind the packet's head have been removed: see [`remove`](Self::remove). Those
+    /// are not counted in `position`, `content_end` and [`Current::fields_at`].
+    shift: u64,
     current: Option<Current>,
 }
 
@@ -32,6 +39,17 @@ struct Current {
     /// Where its contexts begin.
     fields_at: u64,
     cycles: u64,
+}
+
+/// What [`StreamDecoder::advance_part`] has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartStep {
+    /// An event was found, and all of it is there.
+    Event,
+    /// The packet has no further event.
+    PacketEnd,
+    /// The next event is not all there: more bytes of the packet must be given.
+    NeedMoreBytes,
 }
 
 impl StreamDecoder {
@@ -46,14 +64,93 @@ impl StreamDecoder {
     /// # Errors
     /// If this is no packet of `trace`, or if its sizes cannot be.
     pub fn begin_packet(&mut self, trace: &Trace, bytes: &[u8]) -> Result<PacketHead, DecodeError> {
+        self.begin_part(trace, bytes, bytes.len() as u64)
+    }
+
+    /// Begins a packet of `size` bytes, of which `bytes` are the first. All of the packet's header and
+    /// context must be among them; its events are found by [`advance_part`](Self::advance_part).
+    ///
+    /// # Errors
+    /// If this is no packet of `trace`, if its sizes cannot be, or, where
+    /// [`is_cut`](DecodeError::is_cut) says so, if header and context are not all there.
+    pub fn begin_part(
+        &mut self,
+        trace: &Trace,
+        bytes: &[u8],
+        size: u64,
+    ) -> Result<PacketHead, DecodeError> {
         self.current = None;
         self.head = None;
-        let (head, _) = PacketHead::decode(trace, bytes, bytes.len() as u64, &mut self.state)?;
+        let (head, _) = PacketHead::decode(trace, bytes, size, &mut self.state)?;
+        let here = bits(bytes);
+        if head.events_at > here {
+            // An array may have been passed without a look at its bytes.
+            let what = FieldError::PastEnd {
+                bits: head.events_at,
+                end: here,
+            };
+            return Err(DecodeError::Field { at: 0, what });
+        }
         self.losses.pass(&head);
         self.packets += 1;
+        self.packet_bytes = size;
         self.position = head.events_at;
+        self.content_end = head.content_bits;
+        self.shift = 0;
         self.head = Some(head);
         Ok(head)
+    }
+
+    /// Finds the next event, as [`advance`](Self::advance) does, in a packet that was begun by
+    /// [`begin_part`](Self::begin_part). `bytes` are the packet's first bytes, as many as there are,
+    /// without those that were removed by [`remove`](Self::remove).
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn advance_part(&mut self, trace: &Trace, bytes: &[u8]) -> Result<PartStep, DecodeError> {
+        let (head, position) = (self.head, self.position);
+        let checkpoint = self.state.checkpoint();
+        let is_all_there = bits(bytes) >= self.content_end;
+        match self.advance(trace, bytes) {
+            Ok(true) if self.position <= bits(bytes) => return Ok(PartStep::Event),
+            Ok(false) => return Ok(PartStep::PacketEnd),
+            Err(error) if is_all_there || !error.may_need_more_bytes() => {
+                return Err(error.moved(self.shift));
+            }
+            Ok(true) | Err(_) => {}
+        }
+        self.state.restore(&checkpoint);
+        (self.head, self.position, self.current) = (head, position, None);
+        Ok(PartStep::NeedMoreBytes)
+    }
+
+    /// How many bytes at the packet's beginning must not be removed: its header and context.
+    #[must_use]
+    pub fn head_bytes(&self) -> u64 {
+        self.head.map_or(0, |head| head.events_at.div_ceil(8))
+    }
+
+    /// How many of the bytes that were given come before the next event.
+    #[must_use]
+    pub fn passed_bytes(&self) -> u64 {
+        self.position / 8
+    }
+
+    /// How many of the bytes that were given hold the packet's head and the event that was found last.
+    #[must_use]
+    pub fn needed_bytes(&self) -> u64 {
+        self.position.div_ceil(8)
+    }
+
+    /// Says that the caller has removed so many bytes from behind the packet's
+    /// [head](Self::head_bytes), of those that come [before the next event](Self::passed_bytes). The
+    /// event that was found last cannot be shown any more.
+    pub fn remove(&mut self, bytes: u64) {
+        let bits = bytes.saturating_mul(8);
+        self.current = None;
+        self.position = self.position.saturating_sub(bits);
+        self.content_end = self.content_end.saturating_sub(bits);
+        self.shift = self.shift.saturating_add(bits);
     }
 
     /// What was lost before the packet that was begun last.
@@ -81,7 +178,7 @@ impl StreamDecoder {
         let Some(head) = &self.head else {
             return Ok(false);
         };
-        if self.position >= head.content_bits {
+        if self.position >= self.content_end {
             self.end_packet();
             return Ok(false);
         }
@@ -89,7 +186,7 @@ impl StreamDecoder {
             let id = head.stream_class;
             return Err(DecodeError::UnknownStreamClass { id });
         };
-        let end = head.content_bits;
+        let end = self.content_end;
         if self.state.shared_slots != trace.shared_slots(stream) {
             self.catch_up(trace, bytes)?;
         }
@@ -109,7 +206,7 @@ impl StreamDecoder {
     #[cold]
     fn catch_up(&mut self, trace: &Trace, bytes: &[u8]) -> Result<(), DecodeError> {
         let cycles = self.state.cycles;
-        PacketHead::decode(trace, bytes, bytes.len() as u64, &mut self.state)?;
+        PacketHead::decode(trace, bytes, self.packet_bytes, &mut self.state)?;
         self.state.cycles = cycles;
         Ok(())
     }
@@ -126,6 +223,7 @@ impl StreamDecoder {
             bytes,
             position: begin,
             end,
+            shift: self.shift,
         };
         let failed = |cursor: &Cursor<'_>, what| DecodeError::Field {
             at: cursor.position,
@@ -193,9 +291,10 @@ impl StreamDecoder {
             class: stream.events.get(current.class)?,
             cycles: current.cycles,
             bytes,
-            end: head.content_bits,
+            end: self.content_end,
             context_at: head.context_at,
             fields_at: current.fields_at,
+            shift: self.shift,
             slots: &self.state.slots,
             packet: self.packets,
         })
@@ -208,4 +307,8 @@ impl StreamDecoder {
         self.current
             .map_or(self.state.cycles, |current| current.cycles)
     }
+}
+
+fn bits(bytes: &[u8]) -> u64 {
+    bytes.len() as u64 * 8
 }

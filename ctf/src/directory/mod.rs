@@ -25,6 +25,6 @@ mod streams;
 mod traces;
 
 pub use find::traces_below;
-pub use packets::{NextPacket, StreamReader};
+pub use packets::{NextPacket, StreamReader, UnreadPacket};
 pub use streams::StreamFiles;
 pub use traces::{DirectoryError, TraceDirectory, open};

@@ -19,6 +19,17 @@ pub struct NextPacket {
     pub end: Option<u64>,
 }
 
+/// A packet that has not been read.
+#[derive(Debug, Clone)]
+pub struct UnreadPacket {
+    /// The file that it lies in.
+    pub file: Arc<File>,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// In bytes, with padding.
+    pub bytes: u64,
+}
+
 /// Reads the packets of one stream. Holds at most one file open.
 ///
 /// Packets are copied out of the page cache rather than mapped: a file that shrinks while it is
@@ -26,7 +37,7 @@ pub struct NextPacket {
 #[derive(Debug)]
 pub struct StreamReader {
     packets: std::vec::IntoIter<PacketPlace>,
-    open: Option<(Arc<Path>, File)>,
+    open: Option<(Arc<Path>, Arc<File>)>,
     current: Option<PacketPlace>,
     broken: Option<Arc<DirectoryError>>,
 }
@@ -67,6 +78,24 @@ impl StreamReader {
         read.map(|()| true).map_err(Arc::new)
     }
 
+    /// Passes the next packet without reading it, and says where it lies. None: there is none.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or holds something else than packets.
+    pub fn next_unread(&mut self) -> Result<Option<UnreadPacket>, Arc<DirectoryError>> {
+        let Some(packet) = self.packets.next() else {
+            return self.broken.take().map_or(Ok(None), Err);
+        };
+        let file = self.open(&packet);
+        let (offset, bytes) = (packet.offset, packet.bytes);
+        self.current = Some(packet);
+        Ok(Some(UnreadPacket {
+            file: file.map_err(Arc::new)?,
+            offset,
+            bytes,
+        }))
+    }
+
     /// Where the packet lies that was read last: its file, and the offset in bytes.
     #[must_use]
     pub fn place(&self) -> Option<(&Path, u64)> {
@@ -75,27 +104,33 @@ impl StreamReader {
     }
 
     fn read(&mut self, packet: &PacketPlace, bytes: &mut Vec<u8>) -> Result<(), DirectoryError> {
-        let failed = |source| DirectoryError::Read {
-            path: packet.file.to_path_buf(),
-            source,
-        };
-        if self
-            .open
-            .as_ref()
-            .is_none_or(|(path, _)| *path != packet.file)
+        let file = self.open(packet)?;
+        read_at(&file, packet.offset, packet.bytes, bytes).map_err(|source| failed(packet, source))
+    }
+
+    /// The file that a packet lies in.
+    fn open(&mut self, packet: &PacketPlace) -> Result<Arc<File>, DirectoryError> {
+        if let Some((path, file)) = &self.open
+            && *path == packet.file
         {
-            let file = File::open(&packet.file).map_err(failed)?;
-            self.open = Some((Arc::clone(&packet.file), file));
+            return Ok(Arc::clone(file));
         }
-        match &mut self.open {
-            Some((_, file)) => read_at(file, packet.offset, packet.bytes, bytes).map_err(failed),
-            None => Ok(()),
-        }
+        let file = File::open(&packet.file).map_err(|source| failed(packet, source))?;
+        let file = Arc::new(file);
+        self.open = Some((Arc::clone(&packet.file), Arc::clone(&file)));
+        Ok(file)
+    }
+}
+
+fn failed(packet: &PacketPlace, source: io::Error) -> DirectoryError {
+    DirectoryError::Read {
+        path: packet.file.to_path_buf(),
+        source,
     }
 }
 
 /// Reads so many bytes into the buffer as it is: what is about to be overwritten need not be zeros.
-fn read_at(file: &mut File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+fn read_at(mut file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.clear();
     let whole = usize::try_from(length).unwrap_or(usize::MAX);
     bytes

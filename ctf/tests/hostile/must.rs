@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 
 use ctf::Metadata;
-use ctf::decode::{NumberFormat, PacketHead, StreamDecoder, Visitor};
+use ctf::decode::{NumberFormat, PacketHead, PartStep, StreamDecoder, Visitor};
 use ctf::index;
 use ctf::metadata::{EventClass, StreamClass, Trace};
 use ctf::model::{Labels, Scope};
@@ -80,7 +80,13 @@ pub struct Work {
 
 /// Any bytes are packets with events that can be shown, as far as there is no error. `growth` is
 /// further metadata, which comes while the first packet is read.
-pub fn decode(metadata: &mut Metadata, mut growth: Option<&[u8]>, mut file: &[u8]) -> Work {
+pub fn decode(metadata: &mut Metadata, growth: Option<&[u8]>, file: &[u8]) -> Work {
+    let work = decode_whole(metadata, growth, file);
+    decode_alike_in_parts(metadata.trace(), file);
+    work
+}
+
+fn decode_whole(metadata: &mut Metadata, mut growth: Option<&[u8]>, mut file: &[u8]) -> Work {
     let mut decoder = StreamDecoder::new();
     let mut work = Work::default();
     while !file.is_empty() {
@@ -104,6 +110,79 @@ pub fn decode(metadata: &mut Metadata, mut growth: Option<&[u8]>, mut file: &[u8
         file = rest;
     }
     work
+}
+
+/// Packets of more bytes are not read in parts, for the time that it takes.
+const MAX_IN_PARTS: usize = 16 << 10;
+
+/// A packet has the same events, and the same error, if at a time only a part of it is there.
+fn decode_alike_in_parts(trace: &Trace, mut file: &[u8]) {
+    let (mut whole, mut parts) = (StreamDecoder::new(), StreamDecoder::new());
+    while let Ok(head) = PacketHead::read(trace, file, file.len() as u64) {
+        let size = usize::try_from(head.packet_bytes()).unwrap_or(usize::MAX);
+        let Some((packet, rest)) = file.split_at_checked(size) else {
+            unreachable!("a packet that is not all there was read");
+        };
+        if size > MAX_IN_PARTS {
+            return;
+        }
+        packet_alike_in_parts(trace, packet, &mut whole, &mut parts);
+        file = rest;
+    }
+}
+
+fn packet_alike_in_parts(
+    trace: &Trace,
+    packet: &[u8],
+    whole: &mut StreamDecoder,
+    parts: &mut StreamDecoder,
+) {
+    let mut here = Vec::new();
+    let mut missing = packet;
+    let mut load = |here: &mut Vec<u8>, bytes: usize| {
+        let (next, rest) = missing.split_at(bytes.min(missing.len()));
+        here.extend_from_slice(next);
+        missing = rest;
+        !next.is_empty()
+    };
+    let size = packet.len() as u64;
+    let begun = loop {
+        match parts.begin_part(trace, &here, size) {
+            Err(error) if error.is_cut() && load(&mut here, 13) => {}
+            begun => break begun,
+        }
+    };
+    assert_eq!(whole.begin_packet(trace, packet), begun);
+    assert_eq!(whole.losses(), parts.losses());
+    loop {
+        let step = loop {
+            match parts.advance_part(trace, &here) {
+                Ok(PartStep::NeedMoreBytes) => {
+                    let passed = usize::try_from(parts.passed_bytes()).unwrap_or(usize::MAX);
+                    let head = usize::try_from(parts.head_bytes()).unwrap_or(usize::MAX);
+                    if passed > head {
+                        here.drain(head..passed);
+                        parts.remove((passed - head) as u64);
+                    }
+                    assert!(load(&mut here, 13), "more is needed than there is");
+                }
+                Ok(step) => break Ok(step == PartStep::Event),
+                Err(error) => break Err(error),
+            }
+        };
+        assert_eq!(whole.advance(trace, packet), step);
+        assert_eq!(whole.cycles(), parts.cycles());
+        let (Some(one), Some(other)) = (whole.event(trace, packet), parts.event(trace, &here))
+        else {
+            return;
+        };
+        let mut looks = [Look::new(packet), Look::new(&here)];
+        for (event, look) in [one, other].into_iter().zip(&mut looks) {
+            assert_eq!(event.visit(look), Ok(()));
+        }
+        let [one, other] = looks;
+        assert_eq!(one.seen.finish(), other.seen.finish(), "in parts");
+    }
 }
 
 /// The head of a packet is the same when not all of the packet has been read.

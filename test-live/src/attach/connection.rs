@@ -227,13 +227,13 @@ impl Connection {
         Ok(packets)
     }
 
-    /// Appends the bytes that come.
+    /// Gives the bytes to `take`, as they come.
     pub(super) async fn packet(
         &mut self,
         ask: GetPacket,
-        to: &mut Vec<u8>,
+        take: impl FnMut(&[u8]),
     ) -> Result<PacketHead, AttachError> {
-        match self.ask_bytes(&Command::GetPacket(ask), to).await? {
+        match self.ask_bytes(&Command::GetPacket(ask), take).await? {
             Some(Head::Packet(head)) => Ok(head),
             _ => Err(AttachError::OtherReply),
         }
@@ -245,7 +245,9 @@ impl Connection {
     ) -> Result<(MetadataStatus, Vec<u8>), AttachError> {
         let mut bytes = Vec::new();
         let head = self
-            .ask_bytes(&Command::GetMetadata(stream), &mut bytes)
+            .ask_bytes(&Command::GetMetadata(stream), |part| {
+                bytes.extend_from_slice(part);
+            })
             .await?;
         match head {
             Some(Head::Metadata(head)) => Ok((head.status, bytes)),
@@ -279,13 +281,13 @@ impl Connection {
     async fn ask_bytes(
         &mut self,
         command: &Command,
-        to: &mut Vec<u8>,
+        mut take: impl FnMut(&[u8]),
     ) -> Result<Option<Head>, AttachError> {
         let mut reply = None;
         self.begin(command)?;
         self.finish(|part| match part {
             Part::Head(head) => reply = Some(head),
-            Part::Bytes(bytes) => to.extend_from_slice(bytes),
+            Part::Bytes(bytes) => take(bytes),
             Part::Session(_) | Part::Stream(_) | Part::Done => {}
         })
         .await?;

@@ -5,13 +5,16 @@
 //! be taken.
 
 pub mod backlog;
+mod budget;
 mod connection;
 mod error;
 pub mod follow;
 pub mod list;
+mod packet;
 mod push;
 pub mod relay;
 mod resume;
+mod spill;
 pub mod target;
 mod visit;
 
@@ -20,7 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ctf::model::Uuid;
 
 pub use backlog::Backlog;
+pub use budget::{MAX_PACKET_BYTES, MemoryBudget, Reservation};
 pub use error::AttachError;
+pub use packet::Packet;
 
 /// A trace that a source has announced. Never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,7 +87,7 @@ pub enum News {
         /// Of which stream.
         stream: StreamKey,
         /// With header, context and padding.
-        bytes: Vec<u8>,
+        packet: Packet,
     },
     /// Nothing before this time will come on the stream.
     Quiet {

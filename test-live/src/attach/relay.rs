@@ -9,11 +9,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use viewer_proto::session::Seek;
 
-use super::News;
 use super::error::AttachError;
 use super::resume::Memory;
 use super::target::RelayTarget;
 use super::visit::Visit;
+use super::{MemoryBudget, News};
 use crate::with_sources;
 
 /// How a relay is followed.
@@ -31,6 +31,8 @@ pub struct Options {
     pub connect_patience: Duration,
     /// Let the relay say when there is more, if it can, instead of asking again and again.
     pub push: bool,
+    /// The memory that packets may take.
+    pub memory: MemoryBudget,
 }
 
 /// What to do if there is no such session.
@@ -54,6 +56,7 @@ impl Default for Options {
             retry: false,
             connect_patience: Duration::from_secs(10),
             push: true,
+            memory: MemoryBudget::default(),
         }
     }
 }
@@ -195,6 +198,7 @@ impl Follower {
     async fn part(&mut self, error: &AttachError, is_away: &mut bool) -> Result<(), AttachError> {
         if let Some(mut visit) = self.visit.take() {
             visit.end_everything().await?;
+            self.memory.connection_lost();
             // From now on everything is new, or remembered.
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;

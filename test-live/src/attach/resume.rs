@@ -2,8 +2,13 @@
 //!
 //! A relay that has been started again gives its numbers again: a trace is the same only if its
 //! metadata begins as it did, which has the trace's own UUID in it.
+//!
+//! What is being followed is remembered in any case. A relay may give a trace or stream again after it
+//! has ended, to a new connection: of those the last ones are remembered. Should it give an older one
+//! again, that is shown again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 use viewer_proto::index::NextIndex;
 use wire::{SessionId, StreamId, TraceId};
@@ -11,12 +16,36 @@ use wire::{SessionId, StreamId, TraceId};
 /// Bytes of metadata that tell a trace from others: the UUID is in the first few hundred.
 const TELLING: usize = 4096;
 
+/// Traces that have ended and are remembered.
+const MAX_ENDED_TRACES: usize = 256;
+
+/// Streams that have ended and are remembered.
+const MAX_ENDED_STREAMS: usize = 4096;
+
 /// What is remembered from one connection to the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Memory {
     /// What the metadata of each trace begins with.
-    traces: HashMap<(SessionId, TraceId), Vec<u8>>,
-    streams: HashMap<StreamId, Mark>,
+    traces: Remembered<(SessionId, TraceId), Vec<u8>>,
+    streams: Remembered<StreamId, Mark>,
+}
+
+/// Values of what is being followed, and of what was last: so many at most, the oldest are evicted.
+#[derive(Debug)]
+struct Remembered<K, V> {
+    values: HashMap<K, Value<V>>,
+    /// Those that are not being followed, in the order in which they ended.
+    ended: BTreeMap<u64, K>,
+    max_ended: usize,
+    /// Number of the next that ends.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Value<V> {
+    value: V,
+    /// Its number among those that have ended.
+    ended: Option<u64>,
 }
 
 /// Up to where a stream has been handed over: begin and end of its last packet. Quiet time is a
@@ -27,27 +56,58 @@ struct Mark {
     begin: u64,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            traces: Remembered::new(MAX_ENDED_TRACES),
+            streams: Remembered::new(MAX_ENDED_STREAMS),
+        }
+    }
+}
+
 impl Memory {
     /// The first metadata of a trace has come. Gives whether the trace is one that was read before.
     pub(super) fn recognise(&mut self, trace: (SessionId, TraceId), metadata: &[u8]) -> bool {
         let telling = metadata.get(..TELLING).unwrap_or(metadata);
-        let known = self.traces.get(&trace);
+        let known = self.traces.get(trace);
         let is_known =
             known.is_some_and(|known| known.starts_with(telling) || telling.starts_with(known));
         if !is_known {
             self.traces.insert(trace, telling.to_vec());
         }
+        self.traces.follow(trace);
         is_known
+    }
+
+    /// A stream is being followed.
+    pub(super) fn follow(&mut self, stream: StreamId) {
+        self.streams.follow(stream);
+    }
+
+    /// Nothing further comes of a stream, on this connection.
+    pub(super) fn stream_ended(&mut self, stream: StreamId) {
+        self.streams.end(stream);
+    }
+
+    /// Nothing further comes of a trace, on this connection.
+    pub(super) fn trace_ended(&mut self, trace: (SessionId, TraceId)) {
+        self.traces.end(trace);
+    }
+
+    /// Nothing is being followed until there is another connection.
+    pub(super) fn connection_lost(&mut self) {
+        self.traces.end_all();
+        self.streams.end_all();
     }
 
     /// A stream has the number of one that was read before, but is another.
     pub(super) fn forget(&mut self, stream: StreamId) {
-        self.streams.remove(&stream);
+        self.streams.remove(stream);
     }
 
     /// Whether this packet has been handed over.
     pub(super) fn has_had(&self, stream: StreamId, index: &NextIndex) -> bool {
-        let mark = self.streams.get(&stream);
+        let mark = self.streams.get(stream);
         mark.is_some_and(|mark| Mark::of(index) <= *mark)
     }
 
@@ -68,8 +128,74 @@ impl Memory {
     }
 
     fn advance(&mut self, stream: StreamId, to: Mark) {
-        let mark = self.streams.entry(stream).or_insert(to);
-        *mark = to.max(*mark);
+        let mark = self.streams.get(stream).copied();
+        let to = mark.map_or(to, |mark| mark.max(to));
+        self.streams.insert(stream, to);
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Remembered<K, V> {
+    fn new(max_ended: usize) -> Self {
+        Self {
+            values: HashMap::new(),
+            ended: BTreeMap::new(),
+            max_ended,
+            next: 0,
+        }
+    }
+
+    fn get(&self, key: K) -> Option<&V> {
+        Some(&self.values.get(&key)?.value)
+    }
+
+    /// Sets the value of what is being followed.
+    fn insert(&mut self, key: K, value: V) {
+        self.remove(key);
+        self.values.insert(key, Value { value, ended: None });
+    }
+
+    fn remove(&mut self, key: K) {
+        let removed = self.values.remove(&key);
+        if let Some(ended) = removed.and_then(|value| value.ended) {
+            self.ended.remove(&ended);
+        }
+    }
+
+    /// It is being followed, again perhaps.
+    fn follow(&mut self, key: K) {
+        if let Some(value) = self.values.get_mut(&key)
+            && let Some(ended) = value.ended.take()
+        {
+            self.ended.remove(&ended);
+        }
+    }
+
+    /// It is not followed any more.
+    fn end(&mut self, key: K) {
+        let Some(value) = self.values.get_mut(&key) else {
+            return;
+        };
+        if value.ended.is_some() {
+            return;
+        }
+        value.ended = Some(self.next);
+        self.ended.insert(self.next, key);
+        self.next += 1;
+        while self.ended.len() > self.max_ended
+            && let Some((_, oldest)) = self.ended.pop_first()
+        {
+            self.values.remove(&oldest);
+        }
+    }
+
+    /// None is followed any more. All that were may be followed again: none of them is evicted.
+    fn end_all(&mut self) {
+        let followed = self.values.iter().filter(|(_, of)| of.ended.is_none());
+        let followed: Vec<K> = followed.map(|(key, _)| *key).collect();
+        self.max_ended = self.max_ended.max(followed.len());
+        for key in followed {
+            self.end(key);
+        }
     }
 }
 
@@ -108,6 +234,51 @@ mod tests {
         assert!(!memory.has_had(stream, &packet(30, 30)));
         memory.forget(stream);
         assert!(!memory.has_had(stream, &packet(0, 10)));
+    }
+
+    #[test]
+    fn of_streams_and_traces_that_have_ended_the_last_are_remembered() {
+        let mut memory = Memory::default();
+        let trace = |number| (SessionId(number), TraceId(0));
+        memory.hand_over(StreamId(0), &packet(0, 10));
+        memory.recognise(trace(0), b"uuid 0");
+        for number in 1..=10_000 {
+            memory.hand_over(StreamId(number), &packet(0, 10));
+            memory.recognise(trace(number), format!("uuid {number}").as_bytes());
+            memory.stream_ended(StreamId(number));
+            memory.trace_ended(trace(number));
+        }
+        assert_eq!(memory.streams.values.len(), MAX_ENDED_STREAMS + 1);
+        assert_eq!(memory.traces.values.len(), MAX_ENDED_TRACES + 1);
+        for (number, is_known) in [(0, true), (1, false), (10_000, true)] {
+            assert_eq!(memory.has_had(StreamId(number), &packet(0, 10)), is_known);
+            let metadata = format!("uuid {number}");
+            assert_eq!(
+                memory.recognise(trace(number), metadata.as_bytes()),
+                is_known
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_followed_when_connections_were_lost_is_remembered() {
+        let mut memory = Memory::default();
+        let streams = 2 * MAX_ENDED_STREAMS as u64;
+        for number in 0..streams {
+            memory.hand_over(StreamId(number), &packet(0, 10));
+        }
+        memory.connection_lost();
+        memory.connection_lost();
+        memory.follow(StreamId(0));
+        for number in streams..3 * streams {
+            memory.hand_over(StreamId(number), &packet(0, 10));
+            memory.stream_ended(StreamId(number));
+        }
+        assert!(memory.has_had(StreamId(0), &packet(0, 10)));
+        assert!(!memory.has_had(StreamId(1), &packet(0, 10)));
+        assert_eq!(memory.streams.values.len(), 2 * MAX_ENDED_STREAMS + 1);
+        memory.connection_lost();
+        assert!(memory.has_had(StreamId(0), &packet(0, 10)));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! One stream: where its packets come from, and how far it has been decoded.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ctf::Timescale;
 use ctf::decode::{Event, Losses, LostEvents, PacketHead, StreamDecoder};
-use ctf::directory::StreamReader;
+use ctf::directory::{DirectoryError, StreamReader};
 use ctf::metadata::Trace;
 
-use crate::attach::{Backlog, StreamInfo};
+use super::order::Rank;
+use super::window::Window;
+use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo};
 use crate::sink::{Loss, Lost};
 
 /// A stream that is being read.
@@ -15,9 +18,14 @@ pub(super) struct Input {
     /// Place of its trace.
     pub(super) trace: usize,
     pub(super) info: StreamInfo,
+    /// What comes first at equal times, and its number among all: both known with the first packet.
+    pub(super) rank: Option<(Arc<Rank>, u32)>,
     feed: Feed,
     decoder: StreamDecoder,
-    bytes: Vec<u8>,
+    /// The one that was begun last.
+    packet: Packet,
+    /// Of the packet, if it is stored in a file.
+    window: Window,
     in_packet: bool,
     /// Known with the first packet.
     timescale: Option<Timescale>,
@@ -39,7 +47,7 @@ pub(super) enum Feed {
     Files(StreamReader),
     /// A source that runs beside.
     Queue {
-        packets: VecDeque<Vec<u8>>,
+        packets: VecDeque<Packet>,
         backlog: Backlog,
         ended: bool,
     },
@@ -66,13 +74,15 @@ enum Next {
 }
 
 impl Input {
-    pub(super) fn new(trace: usize, info: StreamInfo, feed: Feed) -> Self {
+    pub(super) fn new(trace: usize, info: StreamInfo, feed: Feed, budget: &MemoryBudget) -> Self {
         Self {
             trace,
             info,
+            rank: None,
             feed,
             decoder: StreamDecoder::new(),
-            bytes: Vec::new(),
+            packet: Packet::none(budget),
+            window: Window::default(),
             in_packet: false,
             timescale: None,
             losses: Vec::new(),
@@ -84,9 +94,26 @@ impl Input {
     }
 
     /// The queue that a source fills.
-    pub(super) fn push(&mut self, packet: Vec<u8>) {
+    pub(super) fn push(&mut self, packet: Packet) {
         if let Feed::Queue { packets, .. } = &mut self.feed {
             packets.push_back(packet);
+        }
+    }
+
+    /// Drops what has been pushed and not been decoded. Whether the source will push no more.
+    pub(super) fn discard(&mut self) -> bool {
+        self.in_packet = false;
+        self.packet.clear();
+        match &mut self.feed {
+            Feed::Files(_) => true,
+            Feed::Queue {
+                packets,
+                backlog,
+                ended,
+            } => {
+                packets.drain(..).for_each(|_| backlog.take());
+                *ended
+            }
         }
     }
 
@@ -118,14 +145,38 @@ impl Input {
     }
 
     /// The packet that was begun last.
-    pub(super) fn packet(&self) -> &[u8] {
-        &self.bytes
+    pub(super) fn packet(&self) -> &Packet {
+        &self.packet
+    }
+
+    /// The stream's number among those of equal time.
+    pub(super) fn rank_number(&self) -> u32 {
+        self.rank.as_ref().map_or(0, |(_, number)| *number)
+    }
+
+    /// Makes sure that the event that was found last is in memory. Fails with what has become of the
+    /// stream.
+    #[inline]
+    pub(super) fn load_event(&mut self) -> Result<(), Step> {
+        if self.packet.stored.is_none() {
+            return Ok(());
+        }
+        let loaded = self.window.load_event(&mut self.packet, &self.decoder);
+        loaded.map_err(|problem| self.fail(problem))
+    }
+
+    /// Other streams come first: an event that takes much memory is loaded again when it is its turn.
+    #[inline]
+    pub(super) fn free_event(&mut self) {
+        if self.packet.stored.is_some() {
+            Window::free_event(&mut self.packet, &self.decoder);
+        }
     }
 
     /// The event that was found last.
     #[inline]
     pub(super) fn event<'a>(&'a self, trace: &'a Trace) -> Option<Event<'a>> {
-        self.decoder.event(trace, &self.bytes)
+        self.decoder.event(trace, &self.packet.bytes)
     }
 
     /// What was lost before the packet that was begun last, and has not been taken.
@@ -153,13 +204,17 @@ impl Input {
             if !self.in_packet {
                 return self.next_packet(trace);
             }
-            match self.decoder.advance(trace, &self.bytes) {
+            let (packet, decoder) = (&mut self.packet, &mut self.decoder);
+            let found = match packet.stored {
+                None => decoder
+                    .advance(trace, &packet.bytes)
+                    .map_err(|error| error.to_string()),
+                Some(_) => self.window.advance(packet, decoder, trace),
+            };
+            match found {
                 Ok(true) => return self.found(),
                 Ok(false) => self.end_packet(),
-                Err(error) => {
-                    self.in_packet = false;
-                    return self.fail(error.to_string());
-                }
+                Err(problem) => return self.fail(problem),
             }
         }
     }
@@ -172,38 +227,47 @@ impl Input {
         let cycles = self.decoder.cycles();
         match scale.nanoseconds(cycles) {
             Some(time) => Step::Event(time),
-            None => {
-                self.in_packet = false;
-                self.fail(format!("the clock value {cycles} is out of range"))
-            }
+            None => self.fail(format!("the clock value {cycles} is out of range")),
         }
     }
 
     fn end_packet(&mut self) {
-        self.in_packet = false;
         let scale = self.timescale;
         let end = scale.and_then(|scale| scale.nanoseconds(self.decoder.cycles()));
         if let Some(end) = end {
             self.reached = self.reached.max(end);
             self.promise = self.promise.max(end);
         }
+        self.free_packet();
+    }
+
+    /// What is read from files is read into the same memory again.
+    fn free_packet(&mut self) {
+        self.in_packet = false;
+        if matches!(self.feed, Feed::Queue { .. }) || self.packet.stored.is_some() {
+            self.packet.clear();
+        }
     }
 
     fn next_packet(&mut self, trace: &Trace) -> Step {
-        match self.feed.next(&mut self.bytes) {
+        match self.feed.next(&mut self.packet) {
             Next::Packet => {}
             Next::Waiting => return Step::Waiting,
-            Next::Ended(problem) => {
-                self.bytes = Vec::new();
-                return Step::Ended(problem);
-            }
+            Next::Ended(problem) => return Step::Ended(problem),
         }
-        match self.decoder.begin_packet(trace, &self.bytes) {
+        let (packet, decoder) = (&mut self.packet, &mut self.decoder);
+        let begun = match packet.stored {
+            None => decoder
+                .begin_packet(trace, &packet.bytes)
+                .map_err(|error| error.to_string()),
+            Some(_) => self.window.begin(packet, decoder, trace),
+        };
+        match begun {
             Ok(head) => {
                 self.begin(trace, &head);
                 Step::Packet
             }
-            Err(error) => self.fail(error.to_string()),
+            Err(problem) => self.fail(problem),
         }
     }
 
@@ -224,12 +288,12 @@ impl Input {
 
     /// A file that is wrong is wrong to its end; a relay may go on with a good packet.
     fn fail(&mut self, what: String) -> Step {
+        self.free_packet();
         match &self.feed {
             Feed::Files(reader) => {
                 let place = reader.place().map(|(file, offset)| {
                     format!("{}, packet at byte {offset}: {what}", file.display())
                 });
-                self.bytes = Vec::new();
                 Step::Ended(Some(place.unwrap_or(what)))
             }
             Feed::Queue { .. } => Step::Passed(format!(
@@ -274,9 +338,9 @@ impl Feed {
         }
     }
 
-    fn next(&mut self, bytes: &mut Vec<u8>) -> Next {
+    fn next(&mut self, packet: &mut Packet) -> Next {
         match self {
-            Self::Files(reader) => match reader.next(bytes) {
+            Self::Files(reader) => match next_in_files(reader, packet) {
                 Ok(true) => Next::Packet,
                 Ok(false) => Next::Ended(None),
                 Err(error) => Next::Ended(Some(crate::with_sources(&*error))),
@@ -286,9 +350,9 @@ impl Feed {
                 backlog,
                 ended,
             } => match packets.pop_front() {
-                Some(packet) => {
+                Some(next) => {
                     backlog.take();
-                    *bytes = packet;
+                    *packet = next;
                     Next::Packet
                 }
                 None if *ended => Next::Ended(None),
@@ -296,4 +360,23 @@ impl Feed {
             },
         }
     }
+}
+
+/// Reads the next packet, or leaves it where it is if the memory budget has no room for it.
+fn next_in_files(
+    reader: &mut StreamReader,
+    packet: &mut Packet,
+) -> Result<bool, Arc<DirectoryError>> {
+    let size = reader.peek().map_or(0, |next| next.bytes);
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if packet.reservation.grow(size) {
+        packet.stored = None;
+        return reader.next(&mut packet.bytes);
+    }
+    packet.clear();
+    let unread = reader.next_unread()?;
+    Ok(unread.is_some_and(|unread| {
+        packet.store_in(unread.file, unread.offset, unread.bytes);
+        true
+    }))
 }

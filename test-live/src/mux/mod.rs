@@ -4,9 +4,11 @@
 mod clocks;
 mod input;
 mod order;
+mod window;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use ctf::decode::Event;
 use ctf::directory::{StreamReader, TraceDirectory};
@@ -15,8 +17,9 @@ use ctf::{Metadata, MetadataError};
 use self::clocks::Clocks;
 use self::input::{Feed, Input, Step};
 use self::order::Rank;
-use crate::attach::{Backlog, StreamInfo, StreamKey, TraceInfo, TraceKey};
+use crate::attach::{Backlog, MemoryBudget, Packet, StreamInfo, StreamKey, TraceInfo, TraceKey};
 use crate::sink::{Loss, Origin, SinkError};
+use crate::slots::Slots;
 
 /// Is shown what has been put in order.
 pub trait Stage {
@@ -35,7 +38,7 @@ pub trait Stage {
     ///
     /// # Errors
     /// If it cannot be shown.
-    fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError>;
+    fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError>;
 
     /// More metadata, before the packets that need it.
     ///
@@ -48,6 +51,16 @@ pub trait Stage {
     /// # Errors
     /// If it cannot be shown.
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError>;
+
+    /// Nothing further of a stream is shown: what is remembered of it can be forgotten.
+    fn stream_ended(&mut self, stream: StreamKey) {
+        let _ = stream;
+    }
+
+    /// Nothing further of a trace is shown, after all its streams have ended.
+    fn trace_ended(&mut self, trace: TraceKey) {
+        let _ = trace;
+    }
 
     /// Something could not be read: a stream or a trace ends early, or a packet is passed over.
     fn failed(&mut self, what: &str);
@@ -67,16 +80,20 @@ pub enum Progress {
     Enough,
 }
 
-/// All traces and streams that are being read.
+/// All traces and streams that are being read. One that has ended is removed when all of it has been
+/// shown.
 #[derive(Default)]
 pub struct Mux {
-    traces: Vec<TraceState>,
+    /// For the packets of files.
+    memory: MemoryBudget,
+    traces: Slots<TraceState>,
     trace_places: HashMap<TraceKey, usize>,
-    streams: Vec<Input>,
+    /// Traces that may have ended with their last stream, or without any.
+    ended_traces: Vec<usize>,
+    streams: Slots<Input>,
     stream_places: HashMap<StreamKey, usize>,
-    /// Which stream comes first at equal times: a number for each, smaller first.
-    ranks: BTreeMap<Rank, usize>,
-    rank_numbers: Vec<Option<u32>>,
+    /// Which stream comes first at equal times: each has a number, smaller first.
+    ranks: BTreeMap<Arc<Rank>, usize>,
     /// The streams that have an event, the earliest first.
     ready: BinaryHeap<Reverse<(i64, u32, usize)>>,
     /// The streams that have none for now.
@@ -94,9 +111,23 @@ struct TraceState {
     metadata: Metadata,
     /// Its metadata cannot be understood.
     broken: bool,
+    /// Its streams that have not been removed.
+    streams: usize,
+    /// No stream will be added.
+    ended: bool,
 }
 
 impl TraceState {
+    fn new(info: TraceInfo, metadata: Metadata) -> Self {
+        Self {
+            info,
+            metadata,
+            broken: false,
+            streams: 0,
+            ended: false,
+        }
+    }
+
     fn fail(&mut self, error: &MetadataError, stage: &mut impl Stage) {
         self.broken = true;
         let name = &self.info.name;
@@ -109,6 +140,22 @@ impl Mux {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// With no streams. The packets that it reads from files take their memory from `memory`.
+    #[must_use]
+    pub fn with_memory(memory: MemoryBudget) -> Self {
+        Self {
+            memory,
+            ..Self::default()
+        }
+    }
+
+    /// How many traces and streams it holds: those that have not ended, and those of which not all
+    /// has been shown.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.traces.len(), self.streams.len())
     }
 
     /// Adds a trace on disk with all its streams.
@@ -127,12 +174,11 @@ impl Mux {
             uuid: trace.metadata.trace().uuid(),
         };
         stage.metadata(&trace.metadata_bytes, &info)?;
-        let place = self.traces.len();
-        self.traces.push(TraceState {
-            info,
-            metadata: trace.metadata,
-            broken: false,
+        let place = self.traces.insert(TraceState {
+            ended: true,
+            ..TraceState::new(info, trace.metadata)
         });
+        self.ended_traces.push(place);
         for stream in &trace.streams {
             let first = stream.files.first();
             let info = StreamInfo {
@@ -141,27 +187,20 @@ impl Mux {
                 class: stream.class,
                 id: Some(stream.id),
             };
-            self.add_input(Input::new(
-                place,
-                info,
-                Feed::Files(StreamReader::new(stream)),
-            ));
+            self.add_input(place, info, Feed::Files(StreamReader::new(stream)));
         }
         Ok(())
     }
 
     /// Adds a trace that a source has announced.
     pub fn add_trace(&mut self, key: TraceKey, name: String) {
-        self.trace_places.insert(key, self.traces.len());
-        self.traces.push(TraceState {
-            info: TraceInfo {
-                key,
-                name,
-                uuid: None,
-            },
-            metadata: Metadata::new(),
-            broken: false,
-        });
+        let info = TraceInfo {
+            key,
+            name,
+            uuid: None,
+        };
+        let state = TraceState::new(info, Metadata::new());
+        self.trace_places.insert(key, self.traces.insert(state));
     }
 
     /// More metadata of a trace.
@@ -194,7 +233,7 @@ impl Mux {
 
     /// Adds a stream that a source has announced.
     pub fn add_stream(&mut self, key: StreamKey, trace: TraceKey, name: String, backlog: Backlog) {
-        let Some(place) = self.trace_places.get(&trace) else {
+        let Some(&trace) = self.trace_places.get(&trace) else {
             return;
         };
         let info = StreamInfo {
@@ -208,20 +247,23 @@ impl Mux {
             backlog,
             ended: false,
         };
-        self.stream_places.insert(key, self.streams.len());
-        self.add_input(Input::new(*place, info, feed));
+        let place = self.add_input(trace, info, feed);
+        self.stream_places.insert(key, place);
     }
 
     /// A packet of a stream.
-    pub fn push(&mut self, key: StreamKey, packet: Vec<u8>, stage: &mut impl Stage) {
-        let Some(input) = self.input(key) else {
+    pub fn push(&mut self, key: StreamKey, packet: Packet, stage: &mut impl Stage) {
+        let place = self.stream_places.get(&key);
+        let Some(input) = place.and_then(|place| self.streams.get_mut(*place)) else {
             return;
         };
         input.push(packet);
-        let place = input.trace;
-        if let Some(trace) = self.traces.get_mut(place)
-            && let Err(error) = trace.metadata.imply_stream()
-        {
+        let Some(trace) = self.traces.get_mut(input.trace) else {
+            return;
+        };
+        if trace.broken {
+            input.discard();
+        } else if let Err(error) = trace.metadata.imply_stream() {
             trace.fail(&error, stage);
         }
     }
@@ -238,15 +280,32 @@ impl Mux {
 
     /// Nothing further will come on a stream.
     pub fn end(&mut self, key: StreamKey) {
-        if let Some(input) = self.input(key) {
-            input.end();
+        let Some(place) = self.stream_places.remove(&key) else {
+            return;
+        };
+        let Some(input) = self.streams.get_mut(place) else {
+            return;
+        };
+        input.end();
+        if self
+            .traces
+            .get(input.trace)
+            .is_some_and(|trace| trace.broken)
+        {
+            // It waits for nothing any more: it is looked at once more, and removed.
+            self.waiting.push(place);
         }
-        self.stream_places.remove(&key);
     }
 
     /// No further stream will come of a trace. What its streams still have is shown.
     pub fn end_trace(&mut self, key: TraceKey) {
-        self.trace_places.remove(&key);
+        let Some(place) = self.trace_places.remove(&key) else {
+            return;
+        };
+        if let Some(trace) = self.traces.get_mut(place) {
+            trace.ended = true;
+        }
+        self.ended_traces.push(place);
     }
 
     /// Shows all events that are certain to be next, until `stop` says so.
@@ -261,6 +320,7 @@ impl Mux {
         for place in std::mem::take(&mut self.waiting) {
             self.advance(place, stage)?;
         }
+        self.remove_ended_traces(stage);
         self.settle_safe();
         while let Some(Reverse((time, rank, place))) = self.ready.peek().copied() {
             // What has no time has no place in it either.
@@ -271,6 +331,7 @@ impl Mux {
                 return Ok(Progress::Enough);
             }
         }
+        self.remove_ended_traces(stage);
         Ok(if self.waiting.is_empty() {
             Progress::Ended
         } else {
@@ -298,7 +359,6 @@ impl Mux {
         let second = second.iter().take(2);
         let second = second.map(|Reverse((time, rank, _))| (*time, *rank)).min();
         let limit = second.unwrap_or(ALL).min(self.safe);
-        let rank = self.rank_of(place);
         let input = self.streams.get_mut(place);
         let trace = input
             .as_ref()
@@ -307,6 +367,11 @@ impl Mux {
             self.ready.pop();
             return Ok(true);
         };
+        let rank = input.rank_number();
+        if let Err(step) = input.load_event() {
+            self.ready.pop();
+            return self.take(place, step, stage).map(|()| true);
+        }
         let declared = trace.metadata.trace();
         while !stop() {
             if let Some(event) = input.event(declared) {
@@ -333,6 +398,7 @@ impl Mux {
             match input.advance(declared) {
                 Step::Event(next) if (next, rank) < limit => time = next,
                 Step::Event(next) => {
+                    input.free_event();
                     if let Some(mut first) = self.ready.peek_mut() {
                         *first = Reverse((next, rank, place));
                     }
@@ -356,6 +422,9 @@ impl Mux {
             return Ok(());
         };
         if trace.broken {
+            if input.discard() {
+                self.remove_stream(place, stage);
+            }
             return Ok(());
         }
         let step = input.advance(trace.metadata.trace());
@@ -378,7 +447,8 @@ impl Mux {
             };
             match step {
                 Step::Event(time) => {
-                    let rank = self.rank_of(place);
+                    input.free_event();
+                    let rank = input.rank_number();
                     self.ready.push(Reverse((time, rank, place)));
                     return Ok(());
                 }
@@ -391,6 +461,7 @@ impl Mux {
                     if let Some(problem) = problem {
                         stage.failed(&problem);
                     }
+                    self.remove_stream(place, stage);
                     return Ok(());
                 }
                 Step::Passed(problem) => stage.failed(&problem),
@@ -401,12 +472,13 @@ impl Mux {
                     };
                     stage.packet(input.packet(), origin)?;
                     let lost = input.losses().first().map(|loss| loss.begin);
+                    let is_new = input.rank.is_none();
                     let declared = trace.metadata.trace();
                     let class = declared.stream(input.info.class);
                     if class.is_some_and(|class| self.clocks.differ(declared, class)) {
                         stage.odd("the streams have clocks that cannot be compared: their order means nothing");
                     }
-                    if self.rank_numbers.get(place).copied().flatten().is_none() {
+                    if is_new {
                         let rank = Rank::new(&trace.info, &input.info);
                         self.rank(rank, place);
                     }
@@ -431,11 +503,10 @@ impl Mux {
 
     /// Gives the stream at `place` its place among those of equal time.
     fn rank(&mut self, rank: Rank, place: usize) {
-        self.ranks.insert(rank, place);
-        self.rank_numbers.resize(self.streams.len(), None);
-        for (number, place) in (0..).zip(self.ranks.values()) {
-            if let Some(rank) = self.rank_numbers.get_mut(*place) {
-                *rank = Some(number);
+        self.ranks.insert(Arc::new(rank), place);
+        for (number, (rank, place)) in (0..).zip(&self.ranks) {
+            if let Some(input) = self.streams.get_mut(*place) {
+                input.rank = Some((Arc::clone(rank), number));
             }
         }
         let ready = std::mem::take(&mut self.ready);
@@ -457,16 +528,44 @@ impl Mux {
     }
 
     fn rank_of(&self, place: usize) -> u32 {
-        self.rank_numbers.get(place).copied().flatten().unwrap_or(0)
+        self.streams.get(place).map_or(0, Input::rank_number)
     }
 
-    fn add_input(&mut self, input: Input) {
-        self.waiting.push(self.streams.len());
-        self.streams.push(input);
+    fn add_input(&mut self, trace: usize, info: StreamInfo, feed: Feed) -> usize {
+        let input = Input::new(trace, info, feed, &self.memory);
+        let place = self.streams.insert(input);
+        if let Some(trace) = self.traces.get_mut(trace) {
+            trace.streams += 1;
+        }
+        self.waiting.push(place);
+        place
     }
 
-    fn input(&mut self, key: StreamKey) -> Option<&mut Input> {
-        let place = self.stream_places.get(&key)?;
-        self.streams.get_mut(*place)
+    /// Removes a stream that is neither ready nor waiting. The others keep their order.
+    fn remove_stream(&mut self, place: usize, stage: &mut impl Stage) {
+        let Some(input) = self.streams.remove(place) else {
+            return;
+        };
+        if let Some((rank, _)) = &input.rank {
+            self.ranks.remove(rank);
+        }
+        stage.stream_ended(input.info.key);
+        if let Some(trace) = self.traces.get_mut(input.trace) {
+            trace.streams -= 1;
+            if trace.streams == 0 {
+                self.ended_traces.push(input.trace);
+            }
+        }
+    }
+
+    fn remove_ended_traces(&mut self, stage: &mut impl Stage) {
+        for place in std::mem::take(&mut self.ended_traces) {
+            let trace = self.traces.get(place);
+            if trace.is_some_and(|trace| trace.ended && trace.streams == 0)
+                && let Some(trace) = self.traces.remove(place)
+            {
+                stage.trace_ended(trace.info.key);
+            }
+        }
     }
 }

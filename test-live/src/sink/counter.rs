@@ -10,6 +10,7 @@ use super::losses::LossSum;
 use super::terminal::printable;
 use super::{Loss, Origin, Sink, SinkError};
 use crate::attach::{StreamKey, TraceKey};
+use crate::slots::Slots;
 
 /// The clock is looked at once in so many events.
 const EVENTS_PER_LOOK: u32 = 1024;
@@ -21,6 +22,12 @@ const HOME: &[u8] = b"\x1b[H";
 const CLEAR_LINE: &[u8] = b"\x1b[K";
 /// Clears to the end of the screen.
 const CLEAR_REST: &[u8] = b"\x1b[J";
+/// Rows of streams that have ended. If there are more, those with the fewest events become one.
+const MAX_ENDED_STREAMS: usize = 4096;
+/// Rows of names. The events of further names are counted together.
+const MAX_NAMES: usize = 1 << 16;
+/// What those are shown as.
+const OTHER_NAMES: &str = "<other names>";
 /// Clears all of the screen.
 const CLEAR_ALL: &[u8] = b"\x1b[2J";
 
@@ -47,7 +54,12 @@ pub struct Counter<W> {
 #[derive(Debug, Default)]
 struct Table {
     names: Vec<Row>,
-    streams: Vec<Row>,
+    streams: Slots<Row>,
+    /// Of streams that have ended and have no row of their own any more, and how many there are.
+    others: Row,
+    other_streams: usize,
+    /// The rows of streams that have ended.
+    ended: Vec<usize>,
     all: Row,
     losses: LossSum,
     by_name: HashMap<String, usize>,
@@ -141,6 +153,14 @@ impl<W: Write> Sink for Counter<W> {
         Ok(())
     }
 
+    fn stream_ended(&mut self, stream: StreamKey) {
+        self.table.end_stream(stream);
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.table.end_trace(trace);
+    }
+
     fn flush(&mut self) -> Result<(), SinkError> {
         self.refresh_at(Instant::now())
     }
@@ -180,10 +200,14 @@ impl Table {
     fn class_place(&mut self, class: (TraceKey, u64, u64), name: Option<&str>) -> usize {
         let (names, by_name) = (&mut self.names, &mut self.by_name);
         let place = *self.by_class.entry(class).or_insert_with(|| {
-            let name = name.unwrap_or("<unknown>").to_owned();
-            *by_name
-                .entry(name)
-                .or_insert_with_key(|name| new_row(names, name))
+            let mut name = name.unwrap_or("<unknown>");
+            if by_name.len() >= MAX_NAMES && !by_name.contains_key(name) {
+                name = OTHER_NAMES;
+            }
+            *by_name.entry(name.to_owned()).or_insert_with_key(|name| {
+                names.push(Row::new(name));
+                names.len() - 1
+            })
         });
         self.last_class = Some((class, place));
         place
@@ -193,19 +217,47 @@ impl Table {
         let key = origin.stream.key;
         let streams = &mut self.streams;
         let place = *self.by_stream.entry(key).or_insert_with(|| {
-            new_row(
-                streams,
-                &format!("{} {}", origin.trace.name, origin.stream.name),
-            )
+            let name = format!("{} {}", origin.trace.name, origin.stream.name);
+            streams.insert(Row::new(&name))
         });
         self.last_stream = Some((key, place));
         place
     }
 
+    /// No further event comes of a stream. Its row stays, unless there are many.
+    fn end_stream(&mut self, key: StreamKey) {
+        self.last_stream = None;
+        let Some(place) = self.by_stream.remove(&key) else {
+            return;
+        };
+        self.ended.push(place);
+        if self.ended.len() <= MAX_ENDED_STREAMS {
+            return;
+        }
+        let streams = &self.streams;
+        let count = |place: &usize| streams.get(*place).map_or(0, |row| row.count);
+        self.ended
+            .sort_by_key(|place| std::cmp::Reverse(count(place)));
+        for place in self.ended.split_off(MAX_ENDED_STREAMS / 2) {
+            if let Some(row) = self.streams.remove(place) {
+                self.others.count += row.count;
+                self.others.before += row.before;
+                self.other_streams += 1;
+            }
+        }
+        self.others.name = format!("<{} streams that have ended>", self.other_streams);
+    }
+
+    /// No further event comes of a trace.
+    fn end_trace(&mut self, trace: TraceKey) {
+        self.last_class = None;
+        self.by_class.retain(|(of, ..), _| *of != trace);
+    }
+
     /// The next picture shows what comes from now on.
     fn pass(&mut self) {
-        let rows = self.names.iter_mut().chain(&mut self.streams);
-        for row in rows.chain([&mut self.all]) {
+        let rows = self.names.iter_mut().chain(self.streams.values_mut());
+        for row in rows.chain([&mut self.all, &mut self.others]) {
             row.before = row.count;
         }
     }
@@ -217,19 +269,20 @@ impl Table {
             "{} events/s, {count} events in all, {} names, {} streams, {}",
             span.rate(&self.all),
             self.names.len(),
-            self.streams.len(),
+            self.streams.len() + self.other_streams,
             self.losses
         ));
+        let others = (self.other_streams > 0).then_some(&self.others);
+        let streams_of = || self.streams.iter().map(|(_, row)| row).chain(others);
         // The sum, and an empty line and a heading before each list.
         let free = rows.saturating_sub(5);
-        let streams = self
-            .streams
-            .len()
+        let streams = streams_of()
+            .count()
             .min((free / 2).max(free.saturating_sub(self.names.len())));
         let names = free.saturating_sub(streams);
         for (title, list, most) in [
-            ("EVENT", &self.names, names),
-            ("STREAM", &self.streams, streams),
+            ("EVENT", self.names.iter().collect(), names),
+            ("STREAM", streams_of().collect(), streams),
         ] {
             lines.push(String::new());
             lines.push(format!("{:>12} {:>15}  {title}", "PER SECOND", "TOTAL"));
@@ -247,12 +300,13 @@ impl Table {
     }
 }
 
-fn new_row(rows: &mut Vec<Row>, name: &str) -> usize {
-    rows.push(Row {
-        name: printable(name).collect(),
-        ..Row::default()
-    });
-    rows.len() - 1
+impl Row {
+    fn new(name: &str) -> Self {
+        Self {
+            name: printable(name).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Span {
@@ -271,15 +325,14 @@ impl Span {
     }
 
     /// The most frequent first; of equals the one that has had more, then by name.
-    fn sorted(self, rows: &[Row]) -> Vec<&Row> {
-        let mut sorted: Vec<&Row> = rows.iter().collect();
-        sorted.sort_by(|a, b| {
+    fn sorted(self, mut rows: Vec<&Row>) -> Vec<&Row> {
+        rows.sort_by(|a, b| {
             let order = self.events(b).cmp(&self.events(a));
             order
                 .then(b.count.cmp(&a.count))
                 .then_with(|| a.name.cmp(&b.name))
         });
-        sorted
+        rows
     }
 }
 
@@ -331,6 +384,49 @@ mod tests {
             first.split_whitespace().collect::<Vec<_>>(),
             ["1", "1", "rare"]
         );
+    }
+
+    #[test]
+    fn streams_that_have_ended_keep_their_counts_and_share_a_row_if_there_are_many() {
+        let mut table = Table::default();
+        let streams = 3 * MAX_ENDED_STREAMS;
+        for stream in 0..streams {
+            let place = Place::new("t", &format!("s{stream}"));
+            let count = if stream == 7 { 100 } else { 1 };
+            for _ in 0..count {
+                table.count((place.trace.key, 0, 0), Some("e"), place.origin());
+            }
+            table.end_stream(place.stream.key);
+            table.end_trace(place.trace.key);
+        }
+        assert!(table.by_stream.is_empty() && table.by_class.is_empty());
+        assert!(table.streams.len() <= MAX_ENDED_STREAMS);
+        let all = Span::All(Duration::from_secs(1));
+        let text = table.text(all, usize::MAX, usize::MAX);
+        let events = streams + 99;
+        let head = format!("{events} events in all, 1 names, {streams} streams");
+        assert!(text.contains(&head), "{}", text.lines().next().unwrap());
+        let rows = text.lines().skip_while(|line| !line.ends_with("STREAM"));
+        let counts = rows
+            .skip(1)
+            .map(|row| row.split_whitespace().nth(1).unwrap());
+        let sum: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+        assert_eq!(sum, events);
+        let others = format!("<{} streams that have ended>", table.other_streams);
+        assert!(text.contains(&others) && text.contains("100  t s7"));
+    }
+
+    #[test]
+    fn names_are_counted_together_when_there_are_too_many() {
+        let mut table = Table::default();
+        let place = Place::new("t", "s");
+        for class in 0..MAX_NAMES as u64 + 10 {
+            let name = format!("e{class}");
+            table.count((place.trace.key, 0, class), Some(&name), place.origin());
+        }
+        assert_eq!(table.names.len(), MAX_NAMES + 1);
+        let last = table.names.last().unwrap();
+        assert_eq!((last.name.as_str(), last.count), (OTHER_NAMES, 10));
     }
 
     #[test]

@@ -191,6 +191,10 @@ impl Sink for Recorder {
         Ok(())
     }
 
+    fn copies_packets(&self) -> bool {
+        true
+    }
+
     fn packet(&mut self, bytes: &[u8], origin: Origin<'_>) -> Result<(), SinkError> {
         self.close_some();
         let opened = self.stream(origin)?.append(bytes)?;
@@ -203,6 +207,18 @@ impl Sink for Recorder {
         let opened = self.recording(trace)?.metadata.append(bytes)?;
         self.open += usize::from(opened);
         Ok(())
+    }
+
+    fn stream_ended(&mut self, stream: StreamKey) {
+        if let Some(stream) = self.streams.remove(&stream) {
+            self.open -= usize::from(stream.file.is_some());
+        }
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        if let Some(trace) = self.traces.remove(&trace) {
+            self.open -= usize::from(trace.metadata.file.is_some());
+        }
     }
 
     /// Nothing is held back: each packet is written at once.
@@ -375,6 +391,23 @@ mod tests {
             all.iter()
                 .all(|(name, bytes)| name == "t/metadata" || bytes == b"pqpq")
         );
+    }
+
+    #[test]
+    fn files_of_streams_and_traces_that_have_ended_are_closed_and_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(root.path()).unwrap();
+        for _ in 0..MOST_OPEN {
+            let place = Place::new("t", "s");
+            recorder.metadata(b"m", &place.trace).unwrap();
+            recorder.packet(b"p", place.origin()).unwrap();
+            assert_eq!(recorder.open, 2);
+            recorder.stream_ended(place.stream.key);
+            recorder.trace_ended(place.trace.key);
+            assert_eq!(recorder.open, 0);
+        }
+        assert!(recorder.streams.is_empty() && recorder.traces.is_empty());
+        assert_eq!(files(root.path()).len(), 2 * MOST_OPEN);
     }
 
     #[test]

@@ -23,8 +23,10 @@ const FULL: usize = 64 << 10;
 pub struct Details<W> {
     out: W,
     tree: Tree,
-    /// By their place, in order of appearance.
+    /// By their number, in order of appearance.
     traces: HashMap<TraceKey, usize>,
+    /// How many traces there have been.
+    seen_traces: usize,
     any: bool,
 }
 
@@ -44,6 +46,7 @@ impl<W: Write> Details<W> {
             out,
             tree: Tree::default(),
             traces: HashMap::new(),
+            seen_traces: 0,
             any: false,
         }
     }
@@ -56,8 +59,11 @@ impl<W: Write> Details<W> {
     }
 
     fn origin(&mut self, origin: Origin<'_>) {
-        let fresh = self.traces.len();
-        let trace = *self.traces.entry(origin.trace.key).or_insert(fresh);
+        let seen = &mut self.seen_traces;
+        let trace = *self.traces.entry(origin.trace.key).or_insert_with(|| {
+            *seen += 1;
+            *seen - 1
+        });
         let out = &mut self.tree.out;
         out.extend_from_slice(b"{Trace ");
         integer(trace, out);
@@ -141,6 +147,10 @@ impl<W: Write> Sink for Details<W> {
         }
         out.push(b'\n');
         Ok(())
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.traces.remove(&trace);
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
@@ -356,6 +366,24 @@ mod tests {
         events(&mut details);
         details.finish().unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn traces_that_have_ended_are_forgotten_and_their_numbers_not_given_again() {
+        let head = Head {
+            cycles: None,
+            time: None,
+            name: None,
+            class: 0,
+        };
+        let mut details = Details::new(Vec::new());
+        for number in 0..10 {
+            let place = Place::new("t", "s");
+            details.show(&head, place.origin(), |_| Ok(())).unwrap();
+            assert_eq!(details.traces.get(&place.trace.key), Some(&number));
+            assert_eq!(details.traces.len(), 1);
+            details.trace_ended(place.trace.key);
+        }
     }
 
     #[test]

@@ -169,6 +169,10 @@ impl<W: Write> Sink for Json<W> {
         self.line(&head, environment, origin, |fields| event.visit(fields))
     }
 
+    fn stream_ended(&mut self, stream: StreamKey) {
+        self.streams.remove(&stream);
+    }
+
     fn flush(&mut self) -> Result<(), SinkError> {
         self.drain()?;
         Ok(self.out.flush()?)
@@ -244,6 +248,19 @@ mod tests {
                 }),
             ]
         );
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_streams_that_have_ended() {
+        let mut json = Json::new(Vec::new());
+        for _ in 0..10 {
+            let place = Place::new("t", "s");
+            json.line(&HEAD, &[], place.origin(), |_| Ok(())).unwrap();
+            assert_eq!(json.streams.len(), 1);
+            json.stream_ended(place.stream.key);
+            json.trace_ended(place.trace.key);
+        }
+        assert!(json.streams.is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod dummy;
 pub mod json;
 pub(crate) mod json_fields;
 mod json_text;
+mod keys;
 pub mod losses;
 pub mod tef;
 mod terminal;
@@ -19,7 +20,7 @@ use std::io;
 use ::ctf::decode::{Event, FieldError, LostEvents};
 use thiserror::Error;
 
-use crate::attach::{StreamInfo, TraceInfo};
+use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
 
 /// Takes what has been put in order.
 pub trait Sink {
@@ -29,7 +30,12 @@ pub trait Sink {
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
 
-    /// A whole packet, before its first event. Only sinks that copy packets look at it.
+    /// Whether it wants to be given packets.
+    fn copies_packets(&self) -> bool {
+        false
+    }
+
+    /// A whole packet, before its first event. A large one is given in pieces, one after the other.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -54,6 +60,16 @@ pub trait Sink {
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
         let _ = (loss, origin);
         Ok(())
+    }
+
+    /// Nothing further of a stream comes: what is remembered of it can be forgotten.
+    fn stream_ended(&mut self, stream: StreamKey) {
+        let _ = stream;
+    }
+
+    /// Nothing further of a trace comes, after all its streams have ended.
+    fn trace_ended(&mut self, trace: TraceKey) {
+        let _ = trace;
     }
 
     /// Nothing more can be shown for now: what has been held back must be seen.

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::trace::Tracefile;
 use viewer_proto::attention::{Attention, AttentionReader};
 use viewer_proto::command::CommandHeader;
 use viewer_proto::index::{IndexStatus, NextIndex};
@@ -34,6 +35,8 @@ pub(crate) struct World {
     pub(crate) instead: HashMap<u32, VecDeque<Vec<u8>>>,
     /// Tracefiles that do not hold what [`is_packet`] knows.
     pub(crate) files: HashMap<u64, Vec<u8>>,
+    /// Likewise, of those that are made up as they are read.
+    pub(crate) tracefiles: HashMap<u64, Tracefile>,
     /// Most bytes in a reply to `GET_PACKET`.
     pub(crate) most_bytes: u32,
     /// To the next push connection.
@@ -163,6 +166,7 @@ impl Fake {
             asked: Vec::new(),
             instead: HashMap::new(),
             files: HashMap::new(),
+            tracefiles: HashMap::new(),
             most_bytes: u32::MAX,
             pushes: Pushes::No,
             attentions: Vec::new(),
@@ -349,6 +353,10 @@ impl World {
                 let flags = 0;
                 PacketHead { status, len, flags }.write(&mut to);
                 let begin = ask.offset.0;
+                if let Some(tracefile) = self.tracefiles.get(&ask.stream.0) {
+                    to.extend(tracefile.read(begin, u64::from(len)));
+                    return to;
+                }
                 match self.files.get(&ask.stream.0) {
                     Some(file) => {
                         let begin = usize::try_from(begin).unwrap();

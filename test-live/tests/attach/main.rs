@@ -8,8 +8,12 @@
 
 mod connections;
 mod fake;
+mod memory;
+mod mux;
 mod packets;
+mod program;
 mod push;
 mod sessions;
+mod trace;
 mod watch;
 mod wrong;

@@ -123,11 +123,17 @@ impl Watch {
                 self.streams.push((stream, name.clone(), backlog));
                 format!("stream {name}")
             }
-            News::Packet { stream, bytes } => {
+            News::Packet { stream, packet } => {
                 let (name, backlog) = stream_of(self, stream);
                 if self.decodes {
                     backlog.take();
                 }
+                let mut bytes = Vec::new();
+                let read = packet.each_piece(|piece| {
+                    bytes.extend_from_slice(piece);
+                    Ok::<(), ()>(())
+                });
+                read.unwrap().unwrap();
                 let (_, number) = is_packet(&bytes).expect("a packet is whole");
                 format!("packet {name} {number}")
             }

@@ -41,7 +41,7 @@ use tokio::sync::mpsc::Sender;
 
 use self::run::Follow;
 use self::watch::{Waker, Watch};
-use super::News;
+use super::{MemoryBudget, News};
 
 /// How a directory is followed.
 #[derive(Debug, Clone)]
@@ -55,6 +55,8 @@ pub struct FollowOptions {
     /// How long a trace of a relay without locks has nothing new before it has ended. None: it
     /// never does.
     pub silence: Option<Duration>,
+    /// The memory that packets may take.
+    pub memory: MemoryBudget,
 }
 
 impl Default for FollowOptions {
@@ -64,6 +66,7 @@ impl Default for FollowOptions {
             backlog: 16,
             idle: Duration::from_secs(2),
             silence: Some(Duration::from_secs(10)),
+            memory: MemoryBudget::default(),
         }
     }
 }

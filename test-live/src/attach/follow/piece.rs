@@ -5,6 +5,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ctf::decode::PacketHead;
@@ -12,6 +13,7 @@ use ctf::index::{Entry, FollowError, Follower, News};
 use ctf::metadata::Trace;
 
 use super::scan::{FileId, FoundFile};
+use crate::attach::{MemoryBudget, Packet};
 
 /// A file is not asked for its lock before it is that old: a writer that finds a reader's lock on
 /// the file that it has just made goes on without its own.
@@ -40,7 +42,7 @@ pub(super) struct Piece {
 
 #[derive(Debug)]
 struct Open {
-    data: File,
+    data: Arc<File>,
     /// Also what its path led to before it was opened.
     index: Option<(Follower, Option<FileId>)>,
 }
@@ -164,9 +166,19 @@ impl Piece {
         }
     }
 
-    /// Reads a whole packet.
-    pub(super) fn packet(&mut self, entry: &Entry) -> Result<Vec<u8>, PieceError> {
-        self.read(entry, MOST_PACKET_BYTES)
+    /// Reads a whole packet, or leaves it in its file if the memory budget has no room for it.
+    pub(super) fn packet(
+        &mut self,
+        entry: &Entry,
+        memory: &MemoryBudget,
+    ) -> Result<Packet, PieceError> {
+        let size = packet_bytes(entry);
+        if let Some(reservation) = memory.reserve(usize::try_from(size).unwrap_or(usize::MAX)) {
+            let bytes = self.read(entry, MOST_PACKET_BYTES)?;
+            return Ok(Packet::in_memory(bytes, reservation));
+        }
+        let file = Arc::clone(self.data_of(entry)?);
+        Ok(Packet::in_tracefile(file, entry.offset.0, size, memory))
     }
 
     /// What a packet says of itself.
@@ -176,32 +188,38 @@ impl Piece {
     }
 
     fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, PieceError> {
-        let path = self.path.clone();
-        let wrong = |what: &str| {
-            let at = entry.offset.0;
-            PieceError::Bad(format!("{}, packet at byte {at}: {what}", path.display()))
-        };
-        let size = entry.packet.packet_size.0 / 8;
-        if size > MOST_PACKET_BYTES {
-            return Err(wrong("it is too large"));
-        }
-        let data = &self.open()?.data;
-        let about = data.metadata().map_err(|error| wrong(&error.to_string()))?;
-        // Before memory is taken for it.
-        if entry.offset.0.saturating_add(size) > about.len() {
-            return Err(wrong("it is not all there"));
-        }
-        let mut bytes = vec![0; usize::try_from(size.min(most)).unwrap_or(usize::MAX)];
+        let data = Arc::clone(self.data_of(entry)?);
+        let size = packet_bytes(entry).min(most);
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
         data.read_exact_at(&mut bytes, entry.offset.0)
-            .map_err(|error| wrong(&error.to_string()))?;
+            .map_err(|error| self.wrong(entry, &error.to_string()))?;
         Ok(bytes)
+    }
+
+    /// The file with a packet, all of which is there. Before memory is taken for it.
+    fn data_of(&mut self, entry: &Entry) -> Result<&Arc<File>, PieceError> {
+        let size = packet_bytes(entry);
+        if size > MOST_PACKET_BYTES {
+            return Err(self.wrong(entry, "it is too large"));
+        }
+        let len = self.open()?.data.metadata().map(|about| about.len());
+        let len = len.map_err(|error| self.wrong(entry, &error.to_string()))?;
+        if entry.offset.0.saturating_add(size) > len {
+            return Err(self.wrong(entry, "it is not all there"));
+        }
+        Ok(&self.open()?.data)
+    }
+
+    fn wrong(&self, entry: &Entry, what: &str) -> PieceError {
+        let (path, at) = (self.path.display(), entry.offset.0);
+        PieceError::Bad(format!("{path}, packet at byte {at}: {what}"))
     }
 
     fn open(&mut self) -> Result<&mut Open, PieceError> {
         let open = match self.open.take() {
             Some(open) => open,
             None => Open {
-                data: self.open_data()?,
+                data: Arc::new(self.open_data()?),
                 index: None,
             },
         };
@@ -239,6 +257,10 @@ impl Piece {
             Err(PieceError::Away)
         }
     }
+}
+
+pub(super) fn packet_bytes(entry: &Entry) -> u64 {
+    entry.packet.packet_size.0 / 8
 }
 
 /// Whether somebody writes the file and says so. A file system without locks has nobody who does.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ctf::index::{Entry, News as IndexNews};
 
-use super::piece::{Piece, PieceError};
+use super::piece::{Piece, PieceError, packet_bytes};
 use super::run::{Follow, MISSED, Stopped};
 use super::scan::FileId;
 use crate::attach::{Backlog, News, StreamKey, TraceKey};
@@ -139,7 +139,9 @@ impl Follow {
     /// Hands over what is new of a stream.
     pub(super) fn visit(&mut self, stream: &mut Stream) -> Result<Next, Stopped> {
         for _ in 0..self.options.backlog.max(1) {
-            if stream.backlog.len() >= self.options.backlog.max(1) && !stream.queue.is_empty() {
+            if let Some(next) = stream.queue.front()
+                && self.is_full(&stream.backlog, next)
+            {
                 return Ok(Next::Full);
             }
             if let Some(entry) = stream.queue.pop_front() {
@@ -154,16 +156,24 @@ impl Follow {
         Ok(Next::Again)
     }
 
+    /// Whether the next packet has to wait for the reader: as long as any others of the stream do, and
+    /// there are enough of them, or there is no memory for it.
+    fn is_full(&self, backlog: &Backlog, next: &Entry) -> bool {
+        let size = usize::try_from(packet_bytes(next)).unwrap_or(usize::MAX);
+        let is_enough = backlog.len() >= self.options.backlog.max(1);
+        is_enough || !backlog.is_empty() && !self.options.memory.has_room(size)
+    }
+
     fn packet(&mut self, stream: &mut Stream, entry: &Entry) -> Result<(), Stopped> {
         let Some(piece) = stream.pieces.front_mut() else {
             return Ok(());
         };
-        match piece.packet(entry) {
-            Ok(bytes) => {
+        match piece.packet(entry, &self.options.memory) {
+            Ok(packet) => {
                 stream.backlog.add();
                 self.send(News::Packet {
                     stream: stream.key,
-                    bytes,
+                    packet,
                 })
             }
             Err(PieceError::Bad(what)) => self.send(News::Notice(what)),

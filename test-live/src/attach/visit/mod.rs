@@ -38,10 +38,6 @@ const STREAM_BYTES: usize = 1 << 20;
 /// And however small they are.
 const SMALL_PACKETS: usize = 128;
 
-/// Bytes of all streams that may wait to be decoded. Beyond it, a stream of which nothing waits may
-/// still have one packet: the reader may need that to go on with the others.
-const ALL_BYTES: usize = 64 << 20;
-
 /// One connection and what it brings.
 pub(super) struct Visit {
     target: RelayTarget,
@@ -168,7 +164,7 @@ impl Visit {
             for stream in self.ready_streams() {
                 is_progress |= self.advance(stream, memory).await?;
             }
-            self.end_what_is_over().await?;
+            self.end_what_is_over(memory).await?;
             if self.is_finished {
                 return Ok(());
             }
@@ -208,18 +204,20 @@ impl Visit {
         self.say(News::Notice(text)).await
     }
 
-    /// Whether so much waits to be decoded that nothing is to be added, once so many packets and bytes
-    /// have been.
-    fn is_full(&self, backlog: &Backlog, more: usize, more_bytes: usize) -> bool {
-        let packets = backlog.len() + more;
-        let is_much = packets >= STREAM_PACKETS && backlog.bytes() + more_bytes >= STREAM_BYTES;
-        let is_full = is_much || packets >= SMALL_PACKETS;
-        packets > 0 && (is_full || self.room.bytes() + more_bytes >= ALL_BYTES)
+    /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded, or
+    /// any and its next one gets no memory. Where none waits, the reader may need the next to go on
+    /// with the other streams; it is had whether or not there is memory for it.
+    fn is_full(&self, stream: &Stream) -> bool {
+        if stream.backlog.is_empty() {
+            return false;
+        }
+        let next = stream.answers.front().map_or(0, Answer::missing_bytes);
+        is_enough(&stream.backlog, 0, 0) || !self.options.memory.has_room(next)
     }
 
     fn ready_streams(&self) -> Vec<StreamId> {
         let is_ready = |(id, stream): (&StreamId, &Stream)| {
-            (stream.may_have_packets && !self.is_full(&stream.backlog, 0, 0)).then_some(*id)
+            (stream.may_have_packets && !self.is_full(stream)).then_some(*id)
         };
         self.streams.iter().filter_map(is_ready).collect()
     }
@@ -236,4 +234,11 @@ impl Visit {
     fn waits_for_sessions(&self) -> bool {
         self.options.follow || (self.options.missing == Missing::Wait && !self.has_followed)
     }
+}
+
+/// Whether a stream has enough packets that wait to be decoded, once so many more of so many bytes do.
+fn is_enough(backlog: &Backlog, more: usize, more_bytes: usize) -> bool {
+    let packets = backlog.len() + more;
+    let is_much = packets >= STREAM_PACKETS && backlog.bytes() + more_bytes >= STREAM_BYTES;
+    is_much || packets >= SMALL_PACKETS
 }

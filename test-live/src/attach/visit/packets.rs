@@ -3,21 +3,23 @@
 //! A relay that says how many there are is asked for many at once. Its answers are kept, and dealt with
 //! one after the other, as if each had been waited for.
 
+use std::io;
+
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::packet::{GetPacket, PacketHead, PacketStatus};
 use wire::{Bytes, StreamId};
 
-use super::{Stream, Visit};
-use crate::attach::News;
+use super::{Stream, Visit, is_enough};
 use crate::attach::error::AttachError;
+use crate::attach::packet::IncomingPacket;
 use crate::attach::resume::Memory;
+use crate::attach::{News, Packet, Reservation};
 
 /// Largest packet that is taken.
 const MOST_PACKET: u64 = 1 << 30;
 
-/// Memory taken before any of a packet has come: what a relay announces may never come. Of packets
-/// that are smaller, so much is asked for at once.
-const FIRST_BYTES: u64 = 1 << 20;
+/// Of small packets, so many bytes are asked for at once.
+const MAX_BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Most indexes, or packets, that are asked for at once. The relay remembers as many tracefiles, should
 /// each be in another one; and the commands fit into any socket.
@@ -26,8 +28,8 @@ const MOST_AT_ONCE: usize = 64;
 /// An answer to `GET_NEXT_INDEX` that has not been dealt with.
 pub(super) struct Answer {
     index: NextIndex,
-    /// What has come of its packet.
-    bytes: Vec<u8>,
+    /// What has come of its packet, if that has been asked for.
+    packet: Option<IncomingPacket>,
 }
 
 /// What has become of an answer.
@@ -38,11 +40,11 @@ enum Dealt {
 
 /// What has become of a packet.
 enum Fetched {
-    Whole,
+    Whole(Packet),
     /// Not now.
     Later,
-    /// It cannot be had.
-    Lost,
+    /// It cannot be had, and why, if it is not the relay that has lost it.
+    Lost(Option<io::Error>),
 }
 
 impl Visit {
@@ -54,6 +56,7 @@ impl Visit {
         memory: &mut Memory,
     ) -> Result<bool, AttachError> {
         let mut is_progress = false;
+        memory.follow(id);
         if self.streams.get(&id).is_some_and(Stream::has_no_answer) {
             is_progress |= self.ask_indexes(id, memory).await?;
         }
@@ -106,7 +109,7 @@ impl Visit {
 
     /// The oldest answer that has not been dealt with, unless it has to wait for the reader.
     fn next_answer(&mut self, id: StreamId) -> Option<Answer> {
-        let is_full = self.is_full(&self.streams.get(&id)?.backlog, 0, 0);
+        let is_full = self.is_full(self.streams.get(&id)?);
         let stream = self.streams.get_mut(&id)?;
         let may_wait = |answer: &mut Answer| is_full && answer.index.status == IndexStatus::Ready;
         stream.answers.pop_front_if(|answer| !may_wait(answer))
@@ -130,6 +133,7 @@ impl Visit {
                 with(self.pass_on_quiet(id, index.packet.end.0, memory).await?)
             }
             IndexStatus::HungUp => {
+                memory.stream_ended(id);
                 self.end_stream(id).await?;
                 with(true)
             }
@@ -176,13 +180,17 @@ impl Visit {
             return with(true);
         }
         match self.fetch(id, &mut answer, size, memory).await? {
-            Fetched::Whole => {
-                self.pass_on_packet(id, answer, memory).await?;
+            Fetched::Whole(packet) => {
+                self.pass_on_packet(id, &answer.index, packet, memory)
+                    .await?;
                 with(true)
             }
-            Fetched::Lost => {
+            Fetched::Lost(error) => {
                 let name = self.streams.get(&id).map(|stream| stream.name.as_str());
-                let text = format!("lost a packet of {}", name.unwrap_or_default());
+                let mut text = format!("lost a packet of {}", name.unwrap_or_default());
+                if let Some(error) = error {
+                    text.push_str(&format!(": cannot store it in a temporary file: {error}"));
+                }
                 self.notice(text).await?;
                 with(true)
             }
@@ -193,7 +201,7 @@ impl Visit {
     /// Fetches the packets that there is room for, all at once if they are small. What does not come is
     /// left to [`fetch`](Self::fetch).
     async fn fetch_ahead(&mut self, id: StreamId, memory: &mut Memory) -> Result<(), AttachError> {
-        let asks = self.asks_ahead(id, memory);
+        let (asks, reservations) = self.asks_ahead(id, memory);
         // One alone is fetched when it is its turn.
         if asks.len() < 2 {
             return Ok(());
@@ -203,42 +211,47 @@ impl Visit {
             .iter()
             .fold(0, |flags, (head, _)| flags | head.flags);
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.keep(&asks, packets);
+            stream.keep(&asks, packets.into_iter().zip(reservations));
         }
         self.heed(id, flags, memory).await?;
         Ok(())
     }
 
-    /// What to ask for at once.
-    fn asks_ahead(&self, id: StreamId, memory: &Memory) -> Vec<GetPacket> {
-        let mut asks = Vec::new();
+    /// What to ask for at once, and the memory for it.
+    fn asks_ahead(&self, id: StreamId, memory: &Memory) -> (Vec<GetPacket>, Vec<Reservation>) {
+        let (mut asks, mut reservations) = (Vec::new(), Vec::new());
         let Some(stream) = self.streams.get(&id).filter(|stream| !stream.is_broken) else {
-            return asks;
+            return (asks, reservations);
         };
         let trace = self.traces.get(&stream.trace);
         let Some(trace) = trace.filter(|trace| trace.has_metadata) else {
-            return asks;
+            return (asks, reservations);
         };
         let mut bytes = 0;
-        for Answer { index, bytes: have } in &stream.answers {
+        for Answer { index, packet } in &stream.answers {
             let is_had = trace.is_known && memory.has_had(id, index);
-            if index.status != IndexStatus::Ready || is_had || !have.is_empty() {
+            if index.status != IndexStatus::Ready || is_had || packet.is_some() {
                 continue;
             }
             let size = packet_size(index).unwrap_or(u64::MAX);
-            let is_full = self.is_full(&stream.backlog, asks.len(), bytes);
-            bytes = bytes.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+            let size_in_memory = usize::try_from(size).unwrap_or(usize::MAX);
+            let is_full = is_enough(&stream.backlog, asks.len(), bytes);
+            bytes = bytes.saturating_add(size_in_memory);
             let Ok(len) = u32::try_from(size) else { break };
-            if is_full || bytes as u64 > FIRST_BYTES {
+            if is_full || bytes > MAX_BYTES_AT_ONCE {
                 break;
             }
+            let Some(reservation) = self.options.memory.reserve(size_in_memory) else {
+                break;
+            };
+            reservations.push(reservation);
             asks.push(GetPacket {
                 stream: id,
                 offset: index.offset,
                 len,
             });
         }
-        asks
+        (asks, reservations)
     }
 
     /// Fetches what is missing of a packet, in as many pieces as the relay likes.
@@ -249,26 +262,37 @@ impl Visit {
         size: u64,
         memory: &mut Memory,
     ) -> Result<Fetched, AttachError> {
-        let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        if answer.bytes.is_empty() {
-            let room = to_usize(size.min(FIRST_BYTES));
-            answer.bytes.reserve_exact(room);
-        }
+        let mut packet = match answer.packet.take() {
+            Some(begun) => begun,
+            None => match IncomingPacket::new(size, &self.options.memory) {
+                Ok(packet) => packet,
+                Err(error) => return Ok(Fetched::Lost(Some(error))),
+            },
+        };
         let mut has_repeated = false;
         loop {
-            let have = answer.bytes.len() as u64;
+            let have = packet.received();
             if have >= size {
-                return Ok(Fetched::Whole);
+                return Ok(Fetched::Whole(packet.finish()));
             }
             let Some(offset) = answer.index.offset.0.checked_add(have) else {
-                return Ok(Fetched::Lost);
+                return Ok(Fetched::Lost(None));
             };
             let ask = GetPacket {
                 stream: id,
                 offset: Bytes(offset),
                 len: u32::try_from(size - have).unwrap_or(u32::MAX),
             };
-            let head = self.connection.packet(ask, &mut answer.bytes).await?;
+            let mut stored = Ok(());
+            let take = |bytes: &[u8]| {
+                if stored.is_ok() {
+                    stored = packet.append(bytes, size);
+                }
+            };
+            let head = self.connection.packet(ask, take).await?;
+            if let Err(error) = stored {
+                return Ok(Fetched::Lost(Some(error)));
+            }
             let is_heeded = self.heed(id, head.flags, memory).await?;
             let is_flagged = head.flags & (NEW_METADATA | NEW_STREAMS) != 0;
             match head.status {
@@ -279,9 +303,12 @@ impl Visit {
                 // What the flags said has been done.
                 PacketStatus::Failed if is_heeded => {}
                 PacketStatus::Failed if is_flagged && !has_repeated => has_repeated = true,
-                PacketStatus::Failed if is_flagged => return Ok(Fetched::Later),
-                PacketStatus::Retry => return Ok(Fetched::Later),
-                PacketStatus::Failed | PacketStatus::EndOfFile => return Ok(Fetched::Lost),
+                PacketStatus::Failed if !is_flagged => return Ok(Fetched::Lost(None)),
+                PacketStatus::Failed | PacketStatus::Retry => {
+                    answer.packet = Some(packet);
+                    return Ok(Fetched::Later);
+                }
+                PacketStatus::EndOfFile => return Ok(Fetched::Lost(None)),
             }
         }
     }
@@ -289,19 +316,18 @@ impl Visit {
     async fn pass_on_packet(
         &mut self,
         id: StreamId,
-        answer: Answer,
+        index: &NextIndex,
+        packet: Packet,
         memory: &mut Memory,
     ) -> Result<(), AttachError> {
         let Some(stream) = self.streams.get(&id) else {
             return Ok(());
         };
-        memory.hand_over(id, &answer.index);
-        stream.backlog.add_sized(answer.bytes.len());
-        let news = News::Packet {
-            stream: stream.key,
-            bytes: answer.bytes,
-        };
-        self.say(news).await
+        memory.hand_over(id, index);
+        let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
+        stream.backlog.add_sized(bytes);
+        let stream = stream.key;
+        self.say(News::Packet { stream, packet }).await
     }
 
     /// Passes on that nothing comes before a time, if that is more than was known.
@@ -383,8 +409,17 @@ impl Answer {
     fn new(index: NextIndex) -> Self {
         Self {
             index,
-            bytes: Vec::new(),
+            packet: None,
         }
+    }
+
+    /// How much memory its packet would take, if it has none yet.
+    pub(super) fn missing_bytes(&self) -> usize {
+        if self.packet.is_some() || self.index.status != IndexStatus::Ready {
+            return 0;
+        }
+        let size = packet_size(&self.index).unwrap_or(0);
+        usize::try_from(size).unwrap_or(usize::MAX)
     }
 }
 
@@ -394,15 +429,19 @@ impl Stream {
     }
 
     /// Keeps the packets that have come with the indexes that they were asked for by.
-    fn keep(&mut self, asks: &[GetPacket], packets: Vec<(PacketHead, Vec<u8>)>) {
+    fn keep(
+        &mut self,
+        asks: &[GetPacket],
+        packets: impl Iterator<Item = ((PacketHead, Vec<u8>), Reservation)>,
+    ) {
         let mut answers = self.answers.iter_mut();
-        for (ask, (head, bytes)) in asks.iter().zip(packets) {
-            let mut its = answers.by_ref().filter(|answer| answer.bytes.is_empty());
+        for (ask, ((head, bytes), reservation)) in asks.iter().zip(packets) {
+            let mut its = answers.by_ref().filter(|answer| answer.packet.is_none());
             let is_it = |answer: &&mut Answer| answer.index.offset == ask.offset;
             if let Some(answer) = its.find(is_it)
                 && head.status == PacketStatus::Ok
             {
-                answer.bytes = bytes;
+                answer.packet = Some(IncomingPacket::begun(bytes, reservation));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Sessions that appear and end, and the streams that they announce.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,6 +11,7 @@ use wire::SessionId;
 use super::{Session, Stream, Trace, TraceOf, Visit};
 use crate::attach::error::AttachError;
 use crate::attach::relay::Missing;
+use crate::attach::resume::Memory;
 use crate::attach::{News, StreamKey, TraceKey};
 
 /// How often it is asked for new sessions, and for new streams whether or not the relay says that
@@ -24,6 +25,9 @@ impl Visit {
     /// Attaches to the sessions that are meant and not attached to.
     pub(super) async fn look_for_sessions(&mut self) -> Result<(), AttachError> {
         let listed = self.connection.sessions().await?;
+        // The number of a session that the relay lists no longer is never given again.
+        let ids: HashSet<SessionId> = listed.iter().map(|session| session.session).collect();
+        self.passed_over.retain(|id| ids.contains(id));
         let wanted = |session: &ListedSession| {
             self.target.names(session)
                 && !self.sessions.contains_key(&session.session)
@@ -229,7 +233,10 @@ impl Visit {
     }
 
     /// Ends the traces and sessions of which nothing further comes.
-    pub(super) async fn end_what_is_over(&mut self) -> Result<(), AttachError> {
+    pub(super) async fn end_what_is_over(
+        &mut self,
+        memory: &mut Memory,
+    ) -> Result<(), AttachError> {
         let sessions = &self.sessions;
         let is_over = |(id, trace): (&TraceOf, &Trace)| {
             let session_is_over = sessions.get(&id.0).is_none_or(|session| session.is_over);
@@ -239,6 +246,7 @@ impl Visit {
         let over: Vec<TraceOf> = self.traces.iter().filter_map(is_over).collect();
         for id in over {
             if let Some(trace) = self.traces.remove(&id) {
+                memory.trace_ended(id);
                 self.say(News::TraceEnd { trace: trace.key }).await?;
             }
         }

@@ -311,6 +311,12 @@ impl<W: Write> Sink for Tef<W> {
         self.shown(name, &kind, event.time(), environment, origin, visit)
     }
 
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.kinds.retain(|(of, ..), _| *of != trace);
+        self.declared.retain(|(of, _), _| *of != trace);
+        self.tracks.forget_trace(trace);
+    }
+
     fn flush(&mut self) -> Result<(), SinkError> {
         self.drain()?;
         Ok(self.out.flush()?)

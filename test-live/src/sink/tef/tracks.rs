@@ -11,6 +11,9 @@ use crate::attach::TraceKey;
 const FIRST_INVENTED: i64 = 1 << 23;
 /// Added to the number of a CPU that stands for a thread, for the same reason.
 const FIRST_CPU: i64 = 1 << 24;
+/// Hosts, processes or threads that are remembered. Beyond it all are forgotten: names are written
+/// again, and a process may get another number.
+const MAX_REMEMBERED: usize = 1 << 16;
 
 /// Where an event is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +33,14 @@ pub(crate) struct Environment<'a> {
     pub(crate) is_kernel: bool,
 }
 
-/// All that have been shown. A process keeps its own number unless one of another host has it.
+/// All that have been shown, but for those that stood for a trace that has ended. A process keeps its
+/// own number unless one of another host has it.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks {
     hosts: HashMap<TraceKey, usize>,
     host_names: HashMap<Box<str>, usize>,
+    /// How many hosts there have been.
+    seen_hosts: usize,
     processes: HashMap<Owner, i64>,
     taken: HashSet<i64>,
     named_threads: HashSet<(i64, i64)>,
@@ -60,6 +66,7 @@ impl Tracks {
         origin: Origin<'_>,
         mut name: impl FnMut(&[u8]),
     ) -> Track {
+        self.forget_if_many();
         let pid = identity.process().or(environment.process);
         let owner = match pid {
             Some(pid) => Owner::Process(self.host(environment, origin), pid),
@@ -110,13 +117,36 @@ impl Tracks {
         if let Some(host) = self.hosts.get(&origin.trace.key) {
             return *host;
         }
-        let fresh = self.hosts.len();
-        let host = match environment.host {
-            Some(name) => *self.host_names.entry(name.into()).or_insert(fresh),
-            None => fresh,
-        };
+        let known = environment.host.and_then(|name| self.host_names.get(name));
+        let host = known.copied().unwrap_or(self.seen_hosts);
+        if known.is_none() {
+            self.seen_hosts += 1;
+        }
+        if let Some(name) = environment.host {
+            self.host_names.insert(name.into(), host);
+        }
         self.hosts.insert(origin.trace.key, host);
         host
+    }
+
+    /// Nothing further comes of a trace.
+    pub(crate) fn forget_trace(&mut self, trace: TraceKey) {
+        self.hosts.remove(&trace);
+        if let Some(process) = self.processes.remove(&Owner::Trace(trace)) {
+            self.taken.remove(&process);
+            self.named_threads.retain(|(of, _)| *of != process);
+        }
+    }
+
+    fn forget_if_many(&mut self) {
+        let processes = self.processes.len().max(self.host_names.len());
+        if processes >= MAX_REMEMBERED || self.named_threads.len() >= MAX_REMEMBERED {
+            self.hosts.clear();
+            self.host_names.clear();
+            self.processes.clear();
+            self.taken.clear();
+            self.named_threads.clear();
+        }
     }
 
     fn process(&mut self, owner: Owner) -> i64 {
@@ -125,13 +155,19 @@ impl Tracks {
         }
         let mut process = match owner {
             Owner::Process(_, pid) => pid,
-            Owner::Trace(_) => FIRST_INVENTED,
+            // Not that of a trace which has ended: what has been shown of it is still to be seen.
+            Owner::Trace(_) => self.invent(),
         };
         while !self.taken.insert(process) {
-            process = FIRST_INVENTED + self.invented;
-            self.invented += 1;
+            process = self.invent();
         }
         self.processes.insert(owner, process);
+        process
+    }
+
+    fn invent(&mut self) -> i64 {
+        let process = FIRST_INVENTED + self.invented;
+        self.invented += 1;
         process
     }
 
@@ -147,5 +183,53 @@ impl Tracks {
         out.extend_from_slice(b",\"args\":{\"name\":");
         lossy_string(name, out);
         out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests_support::Place;
+
+    fn track(tracks: &mut Tracks, of: Environment<'_>, place: &Place) -> i64 {
+        let identity = Identity::default();
+        tracks.track(&identity, of, place.origin(), |_| {}).process
+    }
+
+    #[test]
+    fn of_traces_that_have_ended_only_hosts_and_processes_are_remembered() {
+        let mut tracks = Tracks::default();
+        let host = Environment {
+            host: Some("h"),
+            process: Some(7),
+            ..Environment::default()
+        };
+        let mut seen = HashSet::new();
+        for _ in 0..100 {
+            let (anonymous, known) = (Place::new("t", "s"), Place::new("t", "s"));
+            // What is shown of traces that have ended is still to be told from the next.
+            assert!(seen.insert(track(&mut tracks, Environment::default(), &anonymous)));
+            assert_eq!(track(&mut tracks, host, &known), 7);
+            tracks.forget_trace(anonymous.trace.key);
+            tracks.forget_trace(known.trace.key);
+        }
+        assert!(tracks.hosts.is_empty());
+        assert_eq!((tracks.host_names.len(), tracks.processes.len()), (1, 1));
+        assert_eq!((tracks.taken.len(), tracks.named_threads.len()), (1, 1));
+    }
+
+    #[test]
+    fn no_more_processes_are_remembered_than_there_may_be() {
+        let mut tracks = Tracks::default();
+        let place = Place::new("t", "s");
+        for process in 0..2 * i64::try_from(MAX_REMEMBERED).unwrap() {
+            let of = Environment {
+                host: Some("h"),
+                process: Some(process),
+                ..Environment::default()
+            };
+            assert_eq!(track(&mut tracks, of, &place), process);
+            assert!(tracks.processes.len() <= MAX_REMEMBERED);
+        }
     }
 }

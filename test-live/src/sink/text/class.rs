@@ -1,5 +1,7 @@
 //! What is the same in all events of a class, or of a packet, is put together once.
 
+use std::collections::hash_map::Entry;
+
 use ctf::decode::{Event, FieldError};
 use ctf::model::Scope;
 
@@ -7,27 +9,32 @@ use super::header::{Fields, header};
 use super::program::Program;
 use super::style::Style;
 use super::values::Names;
+use crate::attach::{StreamKey, TraceKey};
 use crate::sink::Origin;
+use crate::sink::keys::KeyMap;
 
-/// The event classes seen so far, and the packet of each stream.
+/// The event classes seen so far, and the packet of each stream, of traces and streams that have not
+/// ended.
 pub(super) struct Classes {
     fields: Fields,
     names: Names,
     style: Style,
     /// By the ordinal of the event class.
-    known: Vec<Option<Box<Class>>>,
-    /// By the number of the stream.
-    packets: Vec<Option<Packet>>,
+    known: KeyMap<usize, Box<Class>>,
+    packets: KeyMap<StreamKey, Packet>,
 }
 
 struct Class {
+    trace: TraceKey,
     header: Box<[u8]>,
     /// Of contexts and payload.
     program: Program,
 }
 
 /// The text of a packet's context.
+#[derive(Default)]
 struct Packet {
+    /// 0: there is none yet.
     number: u64,
     text: Vec<u8>,
 }
@@ -38,9 +45,17 @@ impl Classes {
             fields,
             names,
             style,
-            known: Vec::new(),
-            packets: Vec::new(),
+            known: KeyMap::default(),
+            packets: KeyMap::default(),
         }
+    }
+
+    pub(super) fn forget_stream(&mut self, stream: StreamKey) {
+        self.packets.remove(&stream);
+    }
+
+    pub(super) fn forget_trace(&mut self, trace: TraceKey) {
+        self.known.retain(|_, class| class.trace != trace);
     }
 
     /// Writes all of a line behind the times.
@@ -51,27 +66,38 @@ impl Classes {
         origin: Origin<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), FieldError> {
-        let place = event.class().ordinal();
-        if self.known.get(place).is_none_or(Option::is_none) {
-            self.learn(place, event, origin);
+        let class = match self.known.entry(event.class().ordinal()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Box::new(Class::new(
+                event,
+                origin,
+                self.fields,
+                self.names,
+                &self.style,
+            ))),
+        };
+        out.extend_from_slice(&class.header);
+        let packet = match self.packets.entry(origin.stream.key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Packet::default()),
+        };
+        if packet.number != event.packet() {
+            packet.begin(event, self.names, &self.style)?;
         }
-        let stream = usize::try_from(origin.stream.key.0).unwrap_or(usize::MAX);
-        let is_known = |packet: &Packet| packet.number == event.packet();
-        if !matches!(self.packets.get(stream), Some(Some(packet)) if is_known(packet)) {
-            self.begin_packet(stream, event)?;
-        }
-        if let Some(Some(class)) = self.known.get(place) {
-            out.extend_from_slice(&class.header);
-            if let Some(Some(packet)) = self.packets.get(stream) {
-                out.extend_from_slice(&packet.text);
-            }
-            class.program.run(event.fields(), out, &self.style)?;
-        }
-        Ok(())
+        out.extend_from_slice(&packet.text);
+        class.program.run(event.fields(), out, &self.style)
     }
+}
 
+impl Class {
     #[cold]
-    fn learn(&mut self, place: usize, event: &Event<'_>, origin: Origin<'_>) {
+    fn new(
+        event: &Event<'_>,
+        origin: Origin<'_>,
+        fields: Fields,
+        names: Names,
+        style: &Style,
+    ) -> Self {
         let (stream, class) = (event.stream_class(), event.class());
         let roots = [
             (Scope::CommonContext, stream.event_context()),
@@ -83,40 +109,58 @@ impl Classes {
             .filter_map(|(scope, root)| Some((scope, root?)));
         let context = stream.packet_context();
         let follows = context.is_some_and(|context| !context.is_hidden());
-        let class = Class {
-            header: header(
-                event,
-                origin.trace,
-                self.fields,
-                self.names.header,
-                &self.style,
-            ),
-            program: Program::new(roots, self.names, &self.style, follows),
-        };
-        if self.known.len() <= place {
-            self.known.resize_with(place + 1, || None);
-        }
-        if let Some(known) = self.known.get_mut(place) {
-            *known = Some(Box::new(class));
+        Self {
+            trace: origin.trace.key,
+            header: header(event, origin.trace, fields, names.header, style),
+            program: Program::new(roots, names, style, follows),
         }
     }
+}
 
+impl Packet {
     #[cold]
-    fn begin_packet(&mut self, stream: usize, event: &Event<'_>) -> Result<(), FieldError> {
+    fn begin(&mut self, event: &Event<'_>, names: Names, style: &Style) -> Result<(), FieldError> {
         let context = event.stream_class().packet_context();
         let roots = context.map(|context| (Scope::PacketContext, context));
-        let program = Program::new(roots, self.names, &self.style, false);
-        let mut text = Vec::new();
-        program.run(event.packet_fields(), &mut text, &self.style)?;
-        if self.packets.len() <= stream {
-            self.packets.resize_with(stream + 1, || None);
-        }
-        if let Some(packet) = self.packets.get_mut(stream) {
-            *packet = Some(Packet {
-                number: event.packet(),
-                text,
-            });
-        }
+        let program = Program::new(roots, names, style, false);
+        self.text.clear();
+        program.run(event.packet_fields(), &mut self.text, style)?;
+        self.number = event.packet();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ctf::Metadata;
+    use ctf::decode::StreamDecoder;
+
+    use super::*;
+    use crate::sink::tests_support::Place;
+
+    /// Events of one byte, which is their payload.
+    const METADATA: &[u8] = b"/* CTF 1.8 */
+        trace { major = 1; minor = 8; byte_order = le; };
+        stream {};
+        event { name = \"e\"; fields := struct { integer { size = 8; align = 8; } x; }; };";
+
+    #[test]
+    fn nothing_is_remembered_of_streams_and_traces_that_have_ended() {
+        let mut classes = Classes::new(Fields::default(), Names::default(), Style::plain());
+        for _ in 0..10 {
+            let place = Place::new("t", "s");
+            let metadata = Metadata::read(METADATA).unwrap();
+            let mut decoder = StreamDecoder::new();
+            decoder.begin_packet(metadata.trace(), &[7]).unwrap();
+            assert!(decoder.advance(metadata.trace(), &[7]).unwrap());
+            let event = decoder.event(metadata.trace(), &[7]).unwrap();
+            let mut line = Vec::new();
+            classes.write(&event, place.origin(), &mut line).unwrap();
+            assert!(line.ends_with(b"{ x = 7 }"));
+            assert_eq!((classes.known.len(), classes.packets.len()), (1, 1));
+            classes.forget_stream(place.stream.key);
+            classes.forget_trace(place.trace.key);
+            assert_eq!((classes.known.len(), classes.packets.len()), (0, 0));
+        }
     }
 }

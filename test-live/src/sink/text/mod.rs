@@ -20,6 +20,7 @@ pub use values::Names;
 use self::class::Classes;
 use self::style::Style;
 use super::{Origin, Sink, SinkError};
+use crate::attach::{StreamKey, TraceKey};
 
 /// Written out when so many bytes have gathered, and when nothing more can be shown.
 const BUFFER: usize = 64 << 10;
@@ -138,6 +139,14 @@ impl<W: Write> Sink for TextSink<W> {
             self.out.clear();
         }
         Ok(())
+    }
+
+    fn stream_ended(&mut self, stream: StreamKey) {
+        self.classes.forget_stream(stream);
+    }
+
+    fn trace_ended(&mut self, trace: TraceKey) {
+        self.classes.forget_trace(trace);
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

@@ -1,0 +1,240 @@
+//! A packet on its way from a source to the mux: in memory, or in a file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::budget::{MemoryBudget, Reservation};
+use super::spill::SpillExtent;
+
+/// Bytes that are read of a file at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Memory taken before any of a packet has come: what a relay announces may never come.
+const FIRST_BYTES: usize = 1 << 20;
+
+/// A whole packet, with header, context and padding.
+#[derive(Debug)]
+pub struct Packet {
+    /// All of it, or of a stored one as much as its reader has loaded.
+    pub(crate) bytes: Vec<u8>,
+    /// Where it lies, if not in memory.
+    pub(crate) stored: Option<StoredPacket>,
+    /// For all of it, unless it is stored.
+    pub(crate) reservation: Reservation,
+}
+
+/// A packet in a file.
+#[derive(Debug)]
+pub(crate) struct StoredPacket {
+    place: Place,
+    /// In bytes.
+    pub(crate) len: u64,
+}
+
+#[derive(Debug)]
+enum Place {
+    Temporary(SpillExtent),
+    Tracefile { file: Arc<File>, offset: u64 },
+}
+
+impl Packet {
+    /// One that has been read.
+    #[must_use]
+    pub fn in_memory(bytes: Vec<u8>, reservation: Reservation) -> Self {
+        Self {
+            bytes,
+            stored: None,
+            reservation,
+        }
+    }
+
+    /// One that is left where it is, and read from there.
+    #[must_use]
+    pub fn in_tracefile(file: Arc<File>, offset: u64, len: u64, budget: &MemoryBudget) -> Self {
+        let mut packet = Self::none(budget);
+        packet.store_in(file, offset, len);
+        packet
+    }
+
+    /// Makes it one that is left where it is.
+    pub(crate) fn store_in(&mut self, file: Arc<File>, offset: u64, len: u64) {
+        self.clear();
+        let place = Place::Tracefile { file, offset };
+        self.stored = Some(StoredPacket { place, len });
+    }
+
+    /// One of no bytes.
+    pub(crate) fn none(budget: &MemoryBudget) -> Self {
+        Self::in_memory(Vec::new(), Reservation::none(budget))
+    }
+
+    /// Frees what it takes, and has no bytes then.
+    pub(crate) fn clear(&mut self) {
+        self.bytes = Vec::new();
+        self.stored = None;
+        self.reservation.release();
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        let stored = self.stored.as_ref().map(|stored| stored.len);
+        stored.unwrap_or(self.bytes.len() as u64)
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Gives all of it, piece by piece, until `take` fails.
+    ///
+    /// # Errors
+    /// If it cannot be read back from its file: the error is within `Ok` if it is `take` that has failed.
+    pub fn each_piece<E>(
+        &self,
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> io::Result<Result<(), E>> {
+        let Some(stored) = &self.stored else {
+            return Ok(take(&self.bytes));
+        };
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut at = 0;
+        while at < stored.len {
+            let here = usize::try_from(stored.len - at).unwrap_or(usize::MAX);
+            let piece = buffer.get_mut(..here.min(PIECE_BYTES)).unwrap_or_default();
+            stored.read_at(piece, at)?;
+            if let Err(error) = take(piece) {
+                return Ok(Err(error));
+            }
+            at += piece.len() as u64;
+        }
+        Ok(Ok(()))
+    }
+}
+
+impl StoredPacket {
+    /// Fills `bytes` with what lies at `offset` of the packet.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.place {
+            Place::Temporary(extent) => extent.read_at(bytes, offset),
+            Place::Tracefile {
+                file,
+                offset: begin,
+            } => file.read_exact_at(bytes, begin.saturating_add(offset)),
+        }
+    }
+}
+
+/// A packet that is being received.
+#[derive(Debug)]
+pub(crate) struct IncomingPacket {
+    packet: Packet,
+    received: u64,
+}
+
+impl IncomingPacket {
+    /// Of `len` bytes: in memory if the budget has room for it, else in a temporary file.
+    pub(crate) fn new(len: u64, budget: &MemoryBudget) -> io::Result<Self> {
+        let bytes = usize::try_from(len).unwrap_or(usize::MAX);
+        let packet = match budget.reserve(bytes) {
+            Some(reservation) => {
+                Packet::in_memory(Vec::with_capacity(bytes.min(FIRST_BYTES)), reservation)
+            }
+            None => Packet {
+                stored: Some(StoredPacket {
+                    place: Place::Temporary(budget.spill(len)?),
+                    len,
+                }),
+                ..Packet::none(budget)
+            },
+        };
+        Ok(Self {
+            packet,
+            received: 0,
+        })
+    }
+
+    /// One of which `bytes` have come, and memory is reserved for all.
+    pub(crate) fn begun(bytes: Vec<u8>, reservation: Reservation) -> Self {
+        Self {
+            received: bytes.len() as u64,
+            packet: Packet::in_memory(bytes, reservation),
+        }
+    }
+
+    /// How many bytes have come.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Appends bytes. `len` is that of the packet.
+    pub(crate) fn append(&mut self, bytes: &[u8], len: u64) -> io::Result<()> {
+        match &self.packet.stored {
+            Some(StoredPacket {
+                place: Place::Temporary(extent),
+                ..
+            }) => extent.write_at(bytes, self.received)?,
+            _ => {
+                let have = &mut self.packet.bytes;
+                if have.capacity() - have.len() < bytes.len() {
+                    // Neither more than was reserved, nor twice.
+                    let missing = usize::try_from(len - self.received).unwrap_or(usize::MAX);
+                    have.reserve_exact(missing.max(bytes.len()));
+                }
+                have.extend_from_slice(bytes);
+            }
+        }
+        self.received += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// All of it has come.
+    pub(crate) fn finish(self) -> Packet {
+        self.packet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(packet: &Packet) -> Vec<u8> {
+        let mut all = Vec::new();
+        let taken = packet.each_piece(|piece| {
+            all.extend_from_slice(piece);
+            Ok::<(), ()>(())
+        });
+        taken.unwrap().unwrap();
+        all
+    }
+
+    #[test]
+    fn a_packet_is_in_memory_as_long_as_the_budget_has_room_and_in_a_file_else() {
+        let budget = MemoryBudget::new(300_000);
+        let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+        let len = content.len() as u64;
+        let mut packets = Vec::new();
+        for _ in 0..3 {
+            let mut incoming = IncomingPacket::new(len, &budget).unwrap();
+            for piece in content.chunks(33_333) {
+                incoming.append(piece, len).unwrap();
+            }
+            assert_eq!(incoming.received(), len);
+            packets.push(incoming.finish());
+        }
+        let stored: Vec<bool> = packets.iter().map(|one| one.stored.is_some()).collect();
+        assert_eq!(stored, [false, true, true]);
+        assert_eq!(budget.reserved(), content.len());
+        for packet in &packets {
+            assert_eq!(packet.len(), len);
+            assert_eq!(all(packet), content);
+        }
+        assert!(packets[0].bytes.capacity() <= content.len());
+        packets.clear();
+        assert_eq!(budget.reserved(), 0);
+    }
+}
