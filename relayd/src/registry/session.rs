@@ -106,8 +106,12 @@ impl Unannounced {
     /// Whether viewers are held back so that they can be told of it before they are past its
     /// beginning.
     fn is_awaited(&self) -> bool {
-        let has_packets = matches!(self.listed.content, Content::Packets(_));
-        has_packets && self.patience > 0 && !self.listed.has_ended()
+        let Content::Packets(published) = &self.listed.content else {
+            return false;
+        };
+        // Asked for its packets after the end, behind which none comes.
+        let may_have_packets = || !published.is_over() || published.next_packet().0 > 0;
+        self.patience > 0 && may_have_packets()
     }
 }
 
@@ -431,11 +435,15 @@ impl Session {
         &self.promises
     }
 
+    /// To be called whenever a stream may no longer be awaited.
     fn limit_promises(&self, streams: &Streams) {
         let unannounced = streams.unannounced.iter();
         let awaited = unannounced.filter(|stream| stream.is_awaited());
-        self.promises
-            .limit(awaited.map(|stream| stream.since).min());
+        let oldest = awaited.map(|stream| stream.since).min();
+        if self.promises.limit(oldest) {
+            // Packets may have been withheld from those who listen.
+            self.ears.lock().ring();
+        }
     }
 
     /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
@@ -446,6 +454,15 @@ impl Session {
         }
         for stream in &mut streams.unannounced {
             stream.patience = stream.patience.saturating_sub(1);
+        }
+        self.limit_promises(&streams);
+    }
+
+    /// No metadata will come any more: nobody is held back for its sake.
+    fn await_no_metadata(&self) {
+        let mut streams = self.streams.lock();
+        for stream in &mut streams.unannounced {
+            stream.patience = 0;
         }
         self.limit_promises(&streams);
     }
@@ -518,6 +535,7 @@ impl Session {
     /// The control connection has ended: no stream will be added, and no index come. Packets whose
     /// index has come may still be under way, unless the connection has failed.
     pub fn control_ended(&self, failed: bool) {
+        self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
         self.ears.lock().ring();
         if failed {
