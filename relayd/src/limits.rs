@@ -88,6 +88,10 @@ pub const ENTRIES_READ: usize = 32;
 /// been given some of the next: as many as it may ask indexes at once, should each have one packet.
 pub const MOST_TRACEFILES_OWED: usize = 64;
 
+/// Tracefiles that are passed over at once for a viewer because somebody has removed them, each with
+/// some calls to the system. Then the viewer is told to ask again, and others have their turn.
+pub const MAX_SKIPPED_TRACEFILES: usize = 16;
+
 // Connections.
 
 /// Connections per port. Each takes a file descriptor and a few kilobytes.
@@ -198,6 +202,12 @@ pub const PUSHED_BUFFER: usize = 64 << 10;
 /// come meanwhile: the beacons of many idle streams come together, and one by one each would cost as
 /// much as all of them.
 pub const PUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// What a viewer may send on its push connection in a [`PUSH_INPUT_INTERVAL`], in bytes: 256 messages,
+/// each of which may cause every stream to be looked at. `test-live` sends 20 at most.
+pub const MAX_PUSH_INPUT: usize = 2 << 10;
+/// See [`MAX_PUSH_INPUT`].
+pub const PUSH_INPUT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// While a recording goes over to another chunk nothing is pushed of it. The end of that is looked
 /// for this often: it takes the producer a few milliseconds.

@@ -1,24 +1,34 @@
 //! A real LTTng streams in, real Babeltraces watch live, and the directory holds the same.
 
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::process::Process;
+use tests::process::{Ended, Process};
 use tests::relay::Relay;
 use tests::tracee::{self, Puppet};
 use tests::viewer::Viewer;
+use tests::wait_until;
+use viewer_proto::session::ListedSession;
 
 /// Microseconds.
 const LIVE_TIMER: u32 = 100_000;
 
-/// So many viewers that follow the session, all of them attached.
+/// So many viewers that follow the session, all of them attached, unless one has ended already.
 fn follow(relay: &Relay, session: &str, with: &[Babeltrace]) -> Vec<Process> {
-    let viewers = with
+    let mut viewers: Vec<_> = with
         .iter()
         .map(|babeltrace| babeltrace.follow(relay, session))
         .collect();
     let mut watcher = Viewer::connect(relay.live);
-    watcher.wait_for_listed(session, |listed| listed.viewers as usize == with.len());
+    let is_it = |listed: &ListedSession| listed.name.as_bytes() == session.as_bytes();
+    wait_until("all viewers are attached", || {
+        let attached = watcher.sessions().into_iter().find(is_it);
+        attached.is_some_and(|listed| listed.viewers as usize == with.len())
+            || !viewers.iter_mut().all(Process::is_running)
+    });
     viewers
 }
 
@@ -119,6 +129,33 @@ fn both_babeltraces_read_the_session_and_its_directory() {
 
 #[test]
 fn processes_with_buffers_of_their_own_are_seen_even_if_they_live_briefly() {
+    // Each of the known defects comes in less than one of thirty, all of them at full load only.
+    const ATTEMPTS: usize = 4;
+    let seen = (0..ATTEMPTS).any(|_| {
+        let ended = watch_a_brief_process();
+        // Every viewer that has not met one of them must have shown everything.
+        let (met, well): (Vec<_>, Vec<_>) = ended
+            .into_iter()
+            .partition(|(babeltrace, ended)| meets_known_defect(*babeltrace, ended));
+        for (babeltrace, ended) in well {
+            assert!(
+                ended.status.success() && ended.stderr.is_empty(),
+                "{babeltrace:?}: {}: {:#?}",
+                ended.status,
+                ended.stderr
+            );
+            let is_brief = |line: &&String| line.contains("\"brief\"");
+            let brief: Vec<_> = ended.stdout.iter().filter(is_brief).cloned().collect();
+            assert!(numbers(&brief).into_iter().eq(0..25), "{:#?}", ended.stdout);
+        }
+        met.is_empty()
+    });
+    assert!(seen, "viewers met known defects in {ATTEMPTS} attempts");
+}
+
+/// Three viewers of a session in which a process lives for about 50 ms, while all that they know of has
+/// nothing to say. Gives what they have left.
+fn watch_a_brief_process() -> Vec<(Babeltrace, Ended)> {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -129,24 +166,41 @@ fn processes_with_buffers_of_their_own_are_seen_even_if_they_live_briefly() {
     idle.emit(1);
     let mut watcher = Viewer::connect(relay.live);
     watcher.wait_for_listed("pid", |listed| listed.streams > 0);
-    let viewers = follow(
-        &relay,
-        "pid",
-        &[Babeltrace::Two, Babeltrace::One, Babeltrace::Two],
-    );
-    // Lives about 50 ms, while all that the viewers know of has nothing to say.
+    let with = [Babeltrace::Two, Babeltrace::One, Babeltrace::Two];
+    let viewers = follow(&relay, "pid", &with);
     tracee::run(&lab, 25, 2000, "brief");
     daemon.lttng(&["destroy", "pid"]);
     idle.end();
     let directory = sorted(Babeltrace::Two.read(&relay.output).succeeded());
     assert_eq!(directory.len(), 26);
-    for lines in printed(viewers) {
-        let brief: Vec<_> = lines
-            .iter()
-            .filter(|line| line.contains("\"brief\""))
-            .cloned()
-            .collect();
-        assert!(numbers(&brief).into_iter().eq(0..25), "{lines:#?}");
+    let ended = viewers.into_iter().map(Process::wait);
+    with.into_iter().zip(ended).collect()
+}
+
+/// Whether a viewer has failed in a way that no relay can prevent: a process begins while its metadata
+/// comes in pieces, and its streams are added after their first packets have begun.
+fn meets_known_defect(babeltrace: Babeltrace, ended: &Ended) -> bool {
+    let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
+    match babeltrace {
+        // Babeltrace 1.5.11 heeds no flag of an index that it gets while it adds the trace ("append_metadata:
+        // trace handle not ready yet", with -v), so that it lacks what came since it took the metadata.
+        Babeltrace::One => {
+            ended.stderr
+                == [
+                    "[error] Event id 0 is outside range.",
+                    "[error] Reading event failed.",
+                    "[error] Iterator creation error",
+                ]
+        }
+        // Babeltrace 2.0.4 stores a value in a place that there is not in the metadata with which it began
+        // to read the stream: its iterator does not grow with the metadata.
+        Babeltrace::Two if ended.status.signal() == Some(Signal::SEGV.as_raw()) => true,
+        // LTTng 2.13 sends the index of a packet before the metadata that declares the packet's stream.
+        Babeltrace::Two if says("No stream class with ID of stream class ID to use") => true,
+        // LTTng 2.13 begins the first packet of a stream some milliseconds before it adds the stream, and
+        // speaks of a later time in between. Babeltrace 2.0.4 gives up at a message from before what it
+        // has been told, with a time that it does not have.
+        Babeltrace::Two => says("cycles=9223372036854775808"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
+use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
 use tests::babeltrace::Babeltrace;
 use tests::bystander::Bystander;
@@ -22,7 +23,7 @@ use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::push::{MetadataWaits, Notification, PacketsWait, Quiet};
 use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
-use wire::{Bytes, StreamId, Timestamp, ViewerId};
+use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
 
 /// Long enough to notice what should not come.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -422,6 +423,98 @@ fn after_a_clear_the_new_packets_are_pushed() {
     });
     producer.send_packet(streams[0], 2, 100);
     push.wait_for(packets(streams[0], 1));
+}
+
+/// A packet that ends after another stream begins, of which the viewer cannot be told before its metadata
+/// comes.
+#[test]
+fn packets_that_were_withheld_are_pushed_as_soon_as_they_may_be_given() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    // Without metadata, nothing ends the wait but the end of the stream.
+    let mut producer = Producer::open(
+        &relay,
+        CreateSession {
+            live_timer: Micros(3_600_000_000),
+            ..live_session("withheld")
+        },
+    );
+    let known = producer.add_trace(PATH, &["chan_0"])[0];
+    let (mut viewer, session, _) = Viewer::attached(relay.live, "withheld", Seek::Beginning);
+    let mut push = viewer.push();
+    let add = |producer: &mut Producer, path: &str| {
+        let hidden = producer.add(stream("chan_0", path));
+        let metadata = producer.add(stream("metadata", path));
+        producer.ask(relay_proto::Command::StreamsSent);
+        (hidden, metadata)
+    };
+    let send = |producer: &mut Producer, viewer: &mut Viewer, push: &mut Push, number| {
+        producer.send_packet(known, number, 100);
+        push.wait_for(packets(known, 1));
+        assert_eq!(viewer.next_index(known).status, IndexStatus::Retry);
+    };
+    // The hidden stream ends without a packet, and nobody is told of it.
+    let (hidden, _) = add(&mut producer, "ust/pid/one");
+    send(&mut producer, &mut viewer, &mut push, 0);
+    producer.close(hidden, None);
+    push.wait_for(packets(known, 1));
+    assert_eq!(viewer.next_index(known).status, IndexStatus::Ready);
+    // The viewer is told of it.
+    let (_, metadata) = add(&mut producer, "ust/pid/two");
+    send(&mut producer, &mut viewer, &mut push, 1);
+    producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+    let before = push.wait_for(packets(known, 1));
+    assert!(
+        before.contains(&Notification::NewStreams(session)),
+        "{before:?}"
+    );
+    assert_eq!(viewer.next_index(known).status, IndexStatus::Ready);
+}
+
+#[test]
+fn a_viewer_that_floods_its_push_connection_loses_it_and_holds_up_nobody() {
+    // More than any relay takes from one connection before it gives it up.
+    const MAX_FLOOD: usize = 64 << 20;
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut bystander = Bystander::of(&relay);
+    // One for each thread that serves viewers.
+    let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    let viewers: Vec<_> = (0..threads).map(|_| Viewer::connect(relay.live)).collect();
+    let mut pushes: Vec<_> = viewers.iter().map(Viewer::push).collect();
+    let mut flood = Vec::new();
+    for attention in [Attention::AtEase, Attention::Waiting] {
+        attention.encode(&mut flood);
+    }
+    let flood = flood.repeat(4096);
+    let floods: Vec<_> = pushes
+        .iter()
+        .map(|push| {
+            let (mut socket, flood) = (push.socket().try_clone().unwrap(), flood.clone());
+            std::thread::spawn(move || {
+                let mut sent = 0;
+                while sent < MAX_FLOOD && socket.write_all(&flood).is_ok() {
+                    sent += flood.len();
+                }
+                sent
+            })
+        })
+        .collect();
+    bystander.is_well();
+    for flood in floods {
+        assert!(flood.join().unwrap() < MAX_FLOOD, "it was never hung up on");
+    }
+    for push in &mut pushes {
+        assert_eq!(push.hear(), None);
+    }
+    // The viewer goes on, and may push again.
+    for mut viewer in viewers {
+        assert!(!viewer.sessions().is_empty());
+        let mut push = viewer.push();
+        push.say(Attention::AtEase);
+        assert_eq!(push.hear_within(A_WHILE), None);
+    }
+    bystander.is_well();
 }
 
 /// So that a viewer can tell the two apart.

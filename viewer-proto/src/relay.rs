@@ -122,7 +122,8 @@ pub enum Next {
         /// What its index says.
         index: PacketIndex,
     },
-    /// None now. No event from before `until` will come, if a beacon said so.
+    /// None now, or none that the viewer may be given now. No event from before `until` will come, if a
+    /// beacon said so.
     Quiet {
         /// Time of the beacon.
         until: Option<Timestamp>,
@@ -141,6 +142,9 @@ pub enum Ahead {
         /// The first that has not come; more than `position`.
         end: u64,
     },
+    /// Packets that the viewer may not be given before it is told of other streams, which it cannot be
+    /// told of yet. That it may is reported as a change of the session.
+    Withheld,
     /// As [`Next::Quiet`].
     Quiet {
         /// Time of the beacon.

@@ -464,6 +464,9 @@ impl<R: Relay> Connection<R> {
                 }
             }),
         };
+        if matches!(told, Told::Index(index) if index.status != IndexStatus::Ready) {
+            cursor.pushed.announce_packets_again();
+        }
         let streams_flag = if has_new_streams() { NEW_STREAMS } else { 0 };
         let mut index = match told {
             Told::Index(index) => index,

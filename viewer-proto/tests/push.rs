@@ -391,6 +391,48 @@ fn time_stands_until_new_streams_are_fetched() {
 }
 
 #[test]
+fn packets_that_were_withheld_are_announced_again_when_the_session_changes() {
+    let world = world();
+    let stream = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    let session = [Change::Session(SESSION)];
+    stream.packets.borrow_mut().push(packet(0, 10));
+    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    stream.withheld_from.set(Some(0));
+    assert_eq!(ears.next(&stream), IndexStatus::Retry);
+    assert_eq!(ears.hear(&change(&stream)), []);
+    assert_eq!(ears.hear(&session), []);
+    stream.withheld_from.set(None);
+    assert_eq!(ears.hear(&session), [packets(&stream, 1)]);
+    assert_eq!(ears.hear(&session), []);
+    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    // They may be had again before it has been looked at why they could not.
+    stream.packets.borrow_mut().push(packet(10, 20));
+    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    stream.withheld_from.set(Some(1));
+    assert_eq!(ears.next(&stream), IndexStatus::Retry);
+    stream.withheld_from.set(None);
+    assert_eq!(ears.hear(&[]), [packets(&stream, 1)]);
+    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+}
+
+#[test]
+fn packets_that_were_asked_for_during_a_rotation_are_announced_after_it() {
+    let world = world();
+    let stream = world.stream();
+    let mut ears = Ears::of(&world);
+    ears.hear(&[]);
+    stream.packets.borrow_mut().push(packet(0, 10));
+    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    world.rotating.set(true);
+    assert_eq!(ears.next(&stream), IndexStatus::Retry);
+    assert_eq!(ears.hear(&[]), []);
+    world.rotating.set(false);
+    assert_eq!(ears.hear(&[]), [packets(&stream, 1)]);
+}
+
+#[test]
 fn metadata_is_pushed_again_once_the_viewer_had_it_all() {
     let world = world();
     let metadata = world.metadata(b"01234567");

@@ -192,7 +192,7 @@ impl viewer_proto::relay::Session for Attachment {
                     };
                     let place = self.watcher.reads(published, next, end);
                     let published = Heard::new(Arc::clone(published), about, &self.inbox);
-                    let promises = Arc::clone(self.session.promises());
+                    let promises = (Arc::clone(self.session.promises()), number);
                     let calls = Arc::clone(&self.file_calls);
                     Position::Packets(PacketReader::new(published, promises, next, place, calls))
                 }

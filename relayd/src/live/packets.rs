@@ -10,11 +10,11 @@ use ctf::index::{Entry, IndexFormat};
 use parking_lot::Mutex;
 use tracing::{debug, warn};
 use viewer_proto::relay::{Ahead, Next, Stream};
-use wire::{Bytes, ClassId};
+use wire::{Bytes, ClassId, Timestamp};
 
 use super::file_calls::{FileCalls, ReadFile};
 use super::listening::Heard;
-use crate::limits::MOST_TRACEFILES_OWED;
+use crate::limits::{MAX_SKIPPED_TRACEFILES, MOST_TRACEFILES_OWED};
 use crate::registry::audience::Place;
 use crate::registry::promises::Promises;
 use crate::registry::published::{Found, Published, Run};
@@ -26,8 +26,15 @@ use crate::store::segment::Segment;
 pub struct PacketReader {
     published: Heard<Published>,
     promises: Arc<Promises>,
+    /// The number of the stream among those of its session.
+    rank: u64,
     /// Number of the next packet.
     next: u64,
+    /// Until when it was last said that the stream is quiet.
+    quiet_until: Option<Timestamp>,
+    /// The entry of the next packet and its number, if the packet was withheld when it was asked for:
+    /// the viewer must be told of other streams first.
+    withheld: Option<(u64, Entry)>,
     /// Where it is said how far the viewer is.
     place: Arc<Place>,
     /// The tracefile that the position is in, behind those of which the viewer is owed packets: who asks
@@ -123,7 +130,7 @@ pub struct Packet {
 impl PacketReader {
     pub(super) fn new(
         published: Heard<Published>,
-        promises: Arc<Promises>,
+        (promises, rank): (Arc<Promises>, u64),
         next: u64,
         place: Arc<Place>,
         calls: Arc<FileCalls>,
@@ -131,7 +138,10 @@ impl PacketReader {
         Self {
             published,
             promises,
+            rank,
             next,
+            quiet_until: None,
+            withheld: None,
             place,
             open: VecDeque::new(),
             calls,
@@ -141,6 +151,58 @@ impl PacketReader {
     /// Nothing comes for now.
     fn let_go(&mut self) {
         self.open.iter_mut().for_each(Open::let_go);
+    }
+
+    /// Whether the packet with this number, which has been found, was withheld and still is to be.
+    fn is_withheld(&self, packet: u64) -> bool {
+        self.withheld.as_ref().is_some_and(|(number, entry)| {
+            *number == packet && !self.promises.allow_packet(entry.packet.end)
+        })
+    }
+
+    /// What may be promised of what a beacon says. One that is cut says no less than was said before.
+    fn promise(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
+        let within = self.promises.within(beacon, self.rank);
+        if within == beacon {
+            return beacon;
+        }
+        within.max(self.quiet_until)
+    }
+
+    /// The entry of a packet. None: its tracefile is no longer there.
+    fn entry(&mut self, packet: u64, run: &Run) -> io::Result<Option<Entry>> {
+        let withheld = self.withheld.take();
+        let Some(open) = self.open(run)? else {
+            return Ok(None);
+        };
+        match withheld {
+            Some((number, entry)) if number == packet => Ok(Some(entry)),
+            _ => open
+                .entry(packet - run.first, run.end() - run.first)
+                .map(Some),
+        }
+    }
+
+    /// Moves past a packet, which the viewer is given.
+    fn give(&mut self, packet: u64, begin: Bytes, entry: &Entry) -> Next {
+        let index = entry.packet;
+        let offset = Bytes(begin.0.saturating_add(entry.offset.0));
+        let len = index.packet_size.to_bytes().unwrap_or_default();
+        let mut end = Bytes(offset.0.saturating_add(len.0));
+        if let Some(open) = self.open.back_mut() {
+            end = end.max(open.given);
+            open.given = end;
+            open.was_taken.store(false, Ordering::Relaxed);
+        }
+        self.next = packet + 1;
+        self.place.at(self.next, end);
+        Next::Packet { offset, index }
+    }
+
+    /// Moves past packets that are no longer there.
+    fn skip(&mut self, run: &Run) {
+        self.next = self.next.max(run.end());
+        self.place.at(self.next, run.begin);
     }
 
     /// Opens the tracefile of a run, unless it is open.
@@ -181,12 +243,14 @@ impl Stream for PacketReader {
     type Packet = Packet;
 
     fn next(&mut self) -> Next {
-        loop {
+        // Each time round, the position moves past a tracefile or an answer is found.
+        for _ in 0..MAX_SKIPPED_TRACEFILES {
             let (packet, run) = match self.published.find(self.next) {
                 Found::Packet { packet, run } => (packet, run),
                 Found::Quiet(until) => {
                     self.let_go();
-                    let until = self.promises.within(until);
+                    let until = self.promise(until);
+                    self.quiet_until = until;
                     return Next::Quiet { until };
                 }
                 Found::Over => {
@@ -194,22 +258,20 @@ impl Stream for PacketReader {
                     return Next::Over;
                 }
             };
-            let read = self.open(&run).and_then(|open| {
-                let Some(open) = open else { return Ok(None) };
-                let entry = open.entry(packet - run.first, run.end() - run.first)?;
-                let offset = Bytes(open.begin.0.saturating_add(entry.offset.0));
-                let len = entry.packet.packet_size.to_bytes().unwrap_or_default();
-                open.given = open.given.max(Bytes(offset.0.saturating_add(len.0)));
-                open.was_taken.store(false, Ordering::Relaxed);
-                Ok(Some((offset, entry.packet, open.given)))
-            });
-            match read {
-                Ok(Some((offset, index, end))) => {
-                    self.next = packet + 1;
-                    self.place.at(self.next, end);
-                    return Next::Packet { offset, index };
+            if self.is_withheld(packet) {
+                return Next::Quiet { until: None };
+            }
+            match self.entry(packet, &run) {
+                Ok(Some(entry)) if self.promises.allow_packet(entry.packet.end) => {
+                    return self.give(packet, run.begin, &entry);
                 }
-                Ok(None) => {}
+                Ok(Some(entry)) => {
+                    self.withheld = Some((packet, entry));
+                    self.let_go();
+                    return Next::Quiet { until: None };
+                }
+                // Replaced or deleted since it was found.
+                Ok(None) => self.skip(&run),
                 Err(error) => {
                     // Somebody has removed the file, or the disk has failed.
                     if run.segment.is_first_failure() {
@@ -217,18 +279,19 @@ impl Stream for PacketReader {
                     } else {
                         debug!(packet, %error, "packets of a tracefile skipped for a viewer");
                     }
-                    self.next = run.end();
-                    self.place.at(self.next, run.begin);
+                    self.skip(&run);
                 }
             }
         }
+        Next::Quiet { until: None }
     }
 
     fn ahead(&self) -> Ahead {
         match self.published.ahead(self.next) {
             Ahead::Quiet { until } => Ahead::Quiet {
-                until: self.promises.within(until),
+                until: self.promise(until),
             },
+            Ahead::Packets { position, .. } if self.is_withheld(position) => Ahead::Withheld,
             ahead => ahead,
         }
     }

@@ -19,7 +19,9 @@ use viewer_proto::push::welcome;
 use viewer_proto::server::Connection;
 use wire::ViewerId;
 
-use crate::limits::{PUSH_PAUSE, PUSHED_BUFFER, PUSHED_BYTES, ROTATION_PAUSE};
+use crate::limits::{
+    MAX_PUSH_INPUT, PUSH_INPUT_INTERVAL, PUSH_PAUSE, PUSHED_BUFFER, PUSHED_BYTES, ROTATION_PAUSE,
+};
 use crate::live::View;
 
 /// Room for what viewers say on push connections: a few bytes at a time.
@@ -74,6 +76,7 @@ pub(super) struct Push {
     connection: Option<Handover>,
     /// What the viewer says on it.
     attention: AttentionReader,
+    input: InputRate,
     /// What has been said and not been sent.
     said: BytesMut,
     /// When something was sent last.
@@ -89,6 +92,7 @@ impl Push {
             place: Arc::default(),
             connection: None,
             attention: AttentionReader::default(),
+            input: InputRate::new(Instant::now()),
             said: BytesMut::new(),
             sent: Instant::now(),
         }
@@ -116,6 +120,9 @@ impl Push {
     /// Serves it, and the one that comes in its place. Never ends, and may be dropped at any time.
     pub(super) async fn serve(&mut self, viewer: &mut Connection<View>, view: &View) -> Infallible {
         loop {
+            // A socket that is ready does not use up the task's budget: a viewer that never stops
+            // sending would keep this loop from ever giving way.
+            tokio::task::consume_budget().await;
             if let Err(error) = self.speak(viewer, view) {
                 debug!(%error, "push connection ended");
                 self.connection = None;
@@ -154,6 +161,7 @@ impl Push {
         // The viewer may have lost the last one without our knowing: the newest counts.
         self.connection = Some(coming);
         self.attention = AttentionReader::default();
+        self.input = InputRate::new(Instant::now());
         self.said.clear();
         welcome(&mut self.said);
         viewer.listen(view);
@@ -170,6 +178,9 @@ impl Push {
         match socket.try_read(&mut heard) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
+                if !self.input.allow(read, Instant::now()) {
+                    return Err(io::Error::other("the viewer sends too much"));
+                }
                 let heard = self.attention.extend(heard.get(..read).unwrap_or_default());
                 if let Some(attention) = heard.map_err(io::Error::other)? {
                     viewer.attend(attention, view);
@@ -178,11 +189,13 @@ impl Push {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
+        // Looked for once: what changes meanwhile is said the next time, or this would go on for as long
+        // as producers are faster than the viewer.
+        for change in view.inbox().take() {
+            viewer.changed(change);
+        }
         loop {
             if self.said.is_empty() {
-                for change in view.inbox().take() {
-                    viewer.changed(change);
-                }
                 viewer.notify(PUSHED_BYTES, &mut self.said);
             }
             if self.said.is_empty() {
@@ -199,6 +212,31 @@ impl Push {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// How much a viewer has sent on its push connection of late.
+#[derive(Debug)]
+struct InputRate {
+    /// Begin of the interval that is counted.
+    begun: Instant,
+    /// Bytes since then.
+    bytes: usize,
+}
+
+impl InputRate {
+    fn new(now: Instant) -> Self {
+        let (begun, bytes) = (now, 0);
+        Self { begun, bytes }
+    }
+
+    /// Counts what has come. Gives whether that is no more than may come in an interval.
+    fn allow(&mut self, bytes: usize, now: Instant) -> bool {
+        if now.saturating_duration_since(self.begun) >= PUSH_INPUT_INTERVAL {
+            *self = Self::new(now);
+        }
+        self.bytes += bytes;
+        self.bytes <= MAX_PUSH_INPUT
     }
 }
 

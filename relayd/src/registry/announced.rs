@@ -36,6 +36,16 @@ impl Listed {
             Content::Metadata(published) => published.is_over(),
         }
     }
+
+    /// Whether it is a stream of packets that has some or may get some.
+    #[must_use]
+    pub fn may_have_packets(&self) -> bool {
+        let Content::Packets(published) = &self.content else {
+            return false;
+        };
+        // Asked for its packets after the end, behind which none comes.
+        !published.is_over() || published.next_packet().0 > 0
+    }
 }
 
 /// The list.

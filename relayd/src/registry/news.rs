@@ -49,7 +49,8 @@ impl Inbox {
         noted
             .into_iter()
             .map(|ear| {
-                ear.has_noted.store(false, Ordering::SeqCst);
+                // Exchanged, not stored: so all is seen that was changed by those who found it noted.
+                ear.has_noted.swap(false, Ordering::SeqCst);
                 ear.about
             })
             .collect()

@@ -41,20 +41,37 @@ impl Promises {
         self.limit.fetch_min(since.0, Ordering::AcqRel);
     }
 
-    /// The oldest stream that viewers are to be told of was added at this time, if there is one.
-    pub fn limit(&self, oldest: Option<Timestamp>) {
+    /// The oldest stream that viewers are to be told of was added at this time, if there is one. Gives
+    /// whether viewers may be told more than before.
+    #[must_use]
+    pub fn limit(&self, oldest: Option<Timestamp>) -> bool {
         let limit = oldest.map_or(u64::MAX, |time| time.0);
-        self.limit.store(limit, Ordering::Release);
+        self.limit.swap(limit, Ordering::AcqRel) < limit
     }
 
     /// What may be promised of what a beacon says. To be asked after the beacon: who adds a stream
     /// says so before the beacons that come after it.
+    ///
+    /// Beacons beyond the limit are cut at different times, by the `rank` of the stream among those of
+    /// its session, and not at the limit itself, which is another stream's own time: Babeltrace 2
+    /// complains of two streams that are inactive until the very same time.
     #[must_use]
-    pub fn within(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
-        let limit = Timestamp(self.limit.load(Ordering::Acquire));
-        beacon
-            .map(|until| until.min(limit))
-            .filter(|until| until.0 > 0)
+    pub fn within(&self, beacon: Option<Timestamp>, rank: u64) -> Option<Timestamp> {
+        let limit = self.limit.load(Ordering::Acquire);
+        let cut = |until: Timestamp| match until.0 {
+            time if time <= limit => until,
+            _ => Timestamp(limit.saturating_sub(rank.saturating_add(1))),
+        };
+        beacon.map(cut).filter(|until| until.0 > 0)
+    }
+
+    /// Whether viewers may be given a packet that ends at this time. To be asked after the packet has
+    /// been found, for the same reason. Times are compared as they are, also those of traces with
+    /// different clocks: then a packet may be given too early, or too late by the time for which the
+    /// metadata of a stream is waited for.
+    #[must_use]
+    pub fn allow_packet(&self, end: Timestamp) -> bool {
+        end.0 <= self.limit.load(Ordering::Acquire)
     }
 }
 
@@ -67,18 +84,35 @@ mod tests {
         let promises = Promises::default();
         let beacon = Some(Timestamp(90));
         assert_eq!(
-            (promises.within(None), promises.within(beacon)),
+            (promises.within(None, 0), promises.within(beacon, 0)),
             (None, beacon)
         );
         promises.spoken_of(Timestamp(50));
         promises.spoken_of(Timestamp(40));
         promises.hold_back(promises.latest());
         promises.hold_back(Timestamp(60));
-        assert_eq!(promises.within(beacon), Some(Timestamp(50)));
-        assert_eq!(promises.within(Some(Timestamp(45))), Some(Timestamp(45)));
-        promises.limit(Some(Timestamp(0)));
-        assert_eq!(promises.within(beacon), None);
-        promises.limit(None);
-        assert_eq!(promises.within(beacon), beacon);
+        assert_eq!(promises.within(beacon, 0), Some(Timestamp(49)));
+        for own in [Timestamp(45), Timestamp(50)] {
+            assert_eq!(promises.within(Some(own), 0), Some(own));
+            assert!(promises.allow_packet(own));
+        }
+        assert!(!promises.allow_packet(Timestamp(51)));
+        assert!(!promises.limit(Some(Timestamp(0))));
+        assert_eq!(promises.within(beacon, 0), None);
+        assert!(promises.limit(None));
+        assert_eq!(promises.within(beacon, 0), beacon);
+        assert!(promises.allow_packet(Timestamp(u64::MAX)));
+    }
+
+    #[test]
+    fn beacons_of_different_streams_are_cut_at_different_times() {
+        let promises = Promises::default();
+        promises.hold_back(Timestamp(50));
+        let cut = |rank| promises.within(Some(Timestamp(90)), rank);
+        assert_eq!(
+            [0, 1, 2].map(cut),
+            [49, 48, 47].map(|time| Some(Timestamp(time)))
+        );
+        assert_eq!([49, 50, u64::MAX].map(cut), [None; 3]);
     }
 }

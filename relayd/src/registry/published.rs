@@ -167,13 +167,13 @@ impl Published {
     #[must_use]
     pub fn beyond(&self, packets: u64, end: Bytes) -> Lag {
         let mut state = self.state.lock();
-        state.drop_deleted();
-        let Some(oldest) = state.runs.front().filter(|_| packets < state.packets) else {
+        let Some(oldest) = state.next_run(packets) else {
             return Lag::default();
         };
+        let (first, begin) = (oldest.first, oldest.begin);
         Lag {
-            packets: state.packets - packets.max(oldest.first),
-            bytes: state.end.0.saturating_sub(end.max(oldest.begin).0),
+            packets: state.packets - packets.max(first),
+            bytes: state.end.0.saturating_sub(end.max(begin).0),
         }
     }
 
@@ -187,14 +187,13 @@ impl Published {
     #[must_use]
     pub fn ahead(&self, packet: u64) -> Ahead {
         let mut state = self.state.lock();
-        state.drop_deleted();
-        match state.runs.back() {
-            Some(last) if last.end() > packet => Ahead::Packets {
-                position: packet.max(state.runs.front().map_or(0, |run| run.first)),
-                end: last.end(),
+        match state.next_run(packet).map(|run| run.first) {
+            Some(first) => Ahead::Packets {
+                position: packet.max(first),
+                end: state.packets,
             },
-            _ if state.is_over => Ahead::Over,
-            _ => Ahead::Quiet {
+            None if state.is_over => Ahead::Over,
+            None => Ahead::Quiet {
                 until: state.beacon,
             },
         }
@@ -204,12 +203,10 @@ impl Published {
     #[must_use]
     pub fn find(&self, packet: u64) -> Found {
         let mut state = self.state.lock();
-        state.drop_deleted();
-        let at = state.runs.partition_point(|run| run.end() <= packet);
-        match state.runs.get(at) {
+        match state.next_run(packet).cloned() {
             Some(run) => Found::Packet {
                 packet: packet.max(run.first),
-                run: run.clone(),
+                run,
             },
             None if state.is_over => Found::Over,
             None => Found::Quiet(state.beacon),
@@ -229,12 +226,17 @@ impl Published {
 }
 
 impl State {
-    /// Forgets the tracefiles that were deleted with their chunk.
-    fn drop_deleted(&mut self) {
+    /// The first tracefile that is still there and has packets from this one on. Forgets those that
+    /// were deleted with their chunk, the oldest of all and those before the one that it gives: chunks
+    /// are not always deleted oldest first.
+    fn next_run(&mut self, packet: u64) -> Option<&Run> {
         let is_deleted = |run: &Run| run.segment.is_deleted();
-        while self.runs.front().is_some_and(is_deleted) {
-            self.runs.pop_front();
-        }
+        while self.runs.pop_front_if(|run| is_deleted(run)).is_some() {}
+        let at = self.runs.partition_point(|run| run.end() <= packet);
+        let is_deleted = |run: &&Run| is_deleted(run);
+        let deleted = self.runs.range(at..).take_while(is_deleted).count();
+        self.runs.drain(at..at + deleted);
+        self.runs.get(at)
     }
 }
 

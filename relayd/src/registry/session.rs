@@ -315,8 +315,12 @@ impl Session {
         &self.promises
     }
 
+    /// To be called whenever a stream may no longer be awaited.
     fn limit_promises(&self, streams: &mut StreamTable) {
-        self.promises.limit(streams.oldest_awaited());
+        if self.promises.limit(streams.oldest_awaited()) {
+            // Packets may have been withheld from those who listen.
+            self.ears.lock().ring();
+        }
     }
 
     /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
@@ -326,6 +330,13 @@ impl Session {
         if streams.has_awaited() {
             self.limit_promises(&mut streams);
         }
+    }
+
+    /// No metadata will come any more: nobody is held back for its sake.
+    fn await_no_metadata(&self) {
+        let mut streams = self.streams.lock();
+        streams.await_none();
+        self.limit_promises(&mut streams);
     }
 
     /// From now on, this one hears of new streams and of the end.
@@ -398,6 +409,7 @@ impl Session {
     /// The control connection has ended: no stream will be added, and no index come. Packets whose
     /// index has come may still be under way, unless the connection has failed.
     pub fn control_ended(&self, failed: bool) {
+        self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
         self.ears.lock().ring();
         if failed {

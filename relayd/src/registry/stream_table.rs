@@ -308,12 +308,17 @@ impl StreamTable {
     pub(super) fn oldest_awaited(&mut self) -> Option<Timestamp> {
         while let Some(first) = self.awaited.first_entry() {
             let awaited = first.get();
-            if awaited.until > self.ticks && !awaited.listed.has_ended() {
+            if awaited.until > self.ticks && awaited.listed.may_have_packets() {
                 return Some(awaited.since);
             }
             first.remove();
         }
         None
+    }
+
+    /// Viewers are no longer held back for any stream.
+    pub(super) fn await_none(&mut self) {
+        self.awaited.clear();
     }
 
     // Whether data is pending.
@@ -354,7 +359,6 @@ impl StreamTable {
         entry.is_closed = true;
         self.counts.published -= usize::from(entry.is_published);
         self.counts.asked -= usize::from(entry.asked_in == self.round);
-        self.awaited.remove(&id);
         let totals = match entry.stream() {
             Stream::Data(stream) => Some(stream.tally().totals().past()),
             Stream::Metadata(_) => None,

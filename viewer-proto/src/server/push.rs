@@ -34,6 +34,10 @@ pub(super) struct Push {
     streams: VecDeque<StreamId>,
     /// Streams of which nothing may be said before the viewer has been told of others.
     withheld: Vec<StreamId>,
+    /// Streams with packets that may not be announced before something changes in their session.
+    held: Vec<StreamId>,
+    /// Something has changed in a session since they were looked at.
+    has_session_changed: bool,
     /// Streams of sessions that are going over to another chunk.
     rotating: Vec<StreamId>,
     /// Some session was, when it was last looked at.
@@ -62,6 +66,14 @@ pub(super) struct PushedSession {
     pub(super) streams: bool,
     /// It knows that no more will come.
     is_over: bool,
+}
+
+impl Pushed {
+    /// The viewer has been answered that there is no packet: those that there are, or will be when
+    /// nothing hinders them any more, are announced whether or not they were before.
+    pub(super) fn announce_packets_again(&mut self) {
+        self.through = 0;
+    }
 }
 
 impl<R: Relay> Connection<R> {
@@ -130,8 +142,12 @@ impl<R: Relay> Connection<R> {
                     push.sessions = true;
                 }
             }
-            // They are few: all are looked at each time.
-            Change::Session(_) => {}
+            // Sessions are few: all are looked at each time.
+            Change::Session(_) => {
+                if let Some(push) = &mut self.push {
+                    push.has_session_changed = true;
+                }
+            }
         }
     }
 
@@ -169,6 +185,9 @@ impl<R: Relay> Connection<R> {
         push.is_rotating = is_rotating;
         if !is_rotating {
             push.streams.extend(push.rotating.drain(..));
+        }
+        if std::mem::take(&mut push.has_session_changed) {
+            push.streams.extend(push.held.drain(..));
         }
         if !push.withheld.is_empty() && !self.has_new_streams() {
             let push = self.push.get_or_insert_default();
@@ -217,6 +236,10 @@ impl<R: Relay> Connection<R> {
                 cursor.pushed.is_listed = true;
                 push.withheld.push(id);
             }
+            News::Held => {
+                cursor.pushed.is_listed = true;
+                push.held.push(id);
+            }
         }
     }
 
@@ -242,6 +265,8 @@ enum News {
     Some(Notification),
     /// Nothing before the viewer has been told of other streams.
     Withheld,
+    /// Nothing before something changes in the session.
+    Held,
 }
 
 impl<R: Relay> Cursor<R> {
@@ -267,6 +292,7 @@ impl<R: Relay> Cursor<R> {
                 News::Some(Notification::Packets(PacketsWait { stream: id, unread }))
             }
             Ahead::Packets { .. } => News::None,
+            Ahead::Withheld => News::Held,
             Ahead::Over => {
                 if std::mem::replace(&mut pushed.is_over, true) {
                     return News::None;

@@ -22,6 +22,8 @@ pub(crate) struct Data {
     pub(crate) id: u64,
     pub(crate) packets: RefCell<Vec<PacketIndex>>,
     pub(crate) beacon: Cell<Option<u64>>,
+    /// Packets from this one on are withheld.
+    pub(crate) withheld_from: Cell<Option<usize>>,
     pub(crate) class: Cell<Option<u64>>,
     pub(crate) over: Cell<bool>,
 }
@@ -240,10 +242,21 @@ impl Session for Attached {
     }
 }
 
+impl At {
+    fn is_withheld(&self) -> bool {
+        let is_there = self.next < self.data.packets.borrow().len();
+        let from = self.data.withheld_from.get();
+        is_there && from.is_some_and(|from| self.next >= from)
+    }
+}
+
 impl Stream for At {
     type Packet = (Bytes, u32);
 
     fn next(&mut self) -> Next {
+        if self.is_withheld() {
+            return Next::Quiet { until: None };
+        }
         if let Some(&index) = self.data.packets.borrow().get(self.next) {
             self.next += 1;
             return Next::Packet {
@@ -261,6 +274,9 @@ impl Stream for At {
 
     fn ahead(&self) -> Ahead {
         let end = self.data.packets.borrow().len();
+        if self.is_withheld() {
+            return Ahead::Withheld;
+        }
         if self.next < end {
             let (position, end) = (self.next as u64, end as u64);
             return Ahead::Packets { position, end };

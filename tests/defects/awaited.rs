@@ -1,0 +1,205 @@
+//! Streams whose metadata has not come: their events must not arrive behind others that viewers were
+//! given meanwhile.
+
+use relay_proto::Command;
+use relay_proto::session::CreateSession;
+use tests::lab::Lab;
+use tests::producer::{Producer, beacon, live_session, stream};
+use tests::relay::Relay;
+use tests::viewer::Viewer;
+use tests::wait_until;
+use viewer_proto::index::{IndexStatus, NEW_STREAMS, NextIndex};
+use viewer_proto::session::Seek;
+use viewer_proto::stream::NewStreamsStatus;
+use wire::{Micros, SessionId, StreamId};
+
+use super::live::{OK, settled};
+
+/// Metadata comes once in a period of the live timer and is awaited for three: with this one, longer
+/// than any test takes.
+fn patient_session(name: &str) -> CreateSession {
+    CreateSession {
+        live_timer: Micros(3_600_000_000),
+        ..live_session(name)
+    }
+}
+
+/// A session with a described trace of two streams, a viewer attached to it, and streams of another
+/// trace that were added after the first packet and are not described.
+struct Awaited {
+    producer: Producer,
+    known: Vec<StreamId>,
+    hidden: StreamId,
+    metadata: StreamId,
+    viewer: Viewer,
+    session: SessionId,
+}
+
+impl Awaited {
+    fn new(relay: &Relay, session: CreateSession) -> Self {
+        let name = session.name.to_string();
+        let mut producer = Producer::open(relay, session);
+        let known = producer.add_trace("ust/pid/one", &["chan_0", "chan_1"]);
+        let (mut viewer, session, _) = Viewer::attached(relay.live, &name, Seek::Beginning);
+        producer.send_packet(known[0], 0, 100);
+        assert_eq!(settled(&mut viewer, known[0]).status, IndexStatus::Ready);
+        let hidden = producer.add(stream("chan_0", "ust/pid/two"));
+        let metadata = producer.add(stream("metadata", "ust/pid/two"));
+        producer.ask(Command::StreamsSent);
+        Self {
+            producer,
+            known,
+            hidden,
+            metadata,
+            viewer,
+            session,
+        }
+    }
+
+    /// A packet of a known stream that ends after the hidden one begins. Gives what the viewer is
+    /// answered when it asks for it.
+    fn send_later_packet(&mut self) -> NextIndex {
+        self.producer.send_packet(self.known[0], 1, 100);
+        self.producer.settle(self.known[0], 1);
+        self.viewer.next_index(self.known[0])
+    }
+
+    fn describe(&mut self) {
+        self.producer
+            .send_metadata(self.metadata, b"/* CTF 1.8 */\n", 0);
+    }
+
+    fn next_is_over(&mut self, stream: StreamId) {
+        let index = settled(&mut self.viewer, stream);
+        assert_eq!(index.status, IndexStatus::HungUp);
+    }
+}
+
+/// Else the events of the hidden stream come later than others that happened after them: Babeltrace 2
+/// gives up.
+#[test]
+fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut awaited = Awaited::new(&relay, patient_session("withheld"));
+    assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
+    awaited.describe();
+    // Once it can be had, so can the stream.
+    let index = settled(&mut awaited.viewer, awaited.known[0]);
+    assert_eq!(
+        (index.status, index.flags & NEW_STREAMS),
+        (IndexStatus::Ready, NEW_STREAMS)
+    );
+    assert_eq!((index.offset.0, index.packet.end.0), (100, 20));
+    assert_eq!(
+        awaited.viewer.packet(awaited.known[0], 100, 100).1.len(),
+        100
+    );
+    let (_, streams) = awaited.viewer.new_streams(awaited.session);
+    assert_eq!(streams.len(), 2);
+}
+
+#[test]
+fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut awaited = Awaited::new(&relay, patient_session("earlier"));
+    // It ends with the first packet of the other stream, in whose time the hidden one was added.
+    awaited.producer.send_packet(awaited.known[1], 0, 100);
+    awaited.producer.settle(awaited.known[1], 0);
+    let index = awaited.viewer.next_index(awaited.known[1]);
+    assert_eq!(index.status, IndexStatus::Ready);
+}
+
+/// Metadata of a process that ends at once comes after its streams are closed.
+#[test]
+fn a_packet_is_withheld_for_a_stream_that_was_closed_before_it_was_described() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut awaited = Awaited::new(&relay, patient_session("closed"));
+    awaited.producer.send_packet(awaited.hidden, 0, 100);
+    awaited.producer.settle(awaited.hidden, 0);
+    assert_eq!(awaited.producer.close(awaited.hidden, Some(0)), OK);
+    assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
+    awaited.describe();
+    let index = settled(&mut awaited.viewer, awaited.known[0]);
+    assert_eq!(index.flags & NEW_STREAMS, NEW_STREAMS);
+    awaited.viewer.new_streams(awaited.session);
+    let hidden = settled(&mut awaited.viewer, awaited.hidden);
+    assert_eq!(hidden.status, IndexStatus::Ready);
+}
+
+#[test]
+fn the_end_of_a_session_ends_the_wait_for_metadata() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut awaited = Awaited::new(&relay, patient_session("ended"));
+    awaited.producer.send_packet(awaited.hidden, 0, 100);
+    assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
+    let (known, session) = (awaited.known.clone(), awaited.session);
+    let Awaited {
+        mut producer,
+        viewer,
+        ..
+    } = awaited;
+    producer.close(known[0], Some(1));
+    producer.close(known[1], None);
+    producer.hang_up();
+    // Everything first, then the end.
+    let mut viewer = viewer;
+    let index = settled(&mut viewer, known[0]);
+    assert_eq!((index.status, index.offset.0), (IndexStatus::Ready, 100));
+    for stream in known {
+        let index = settled(&mut viewer, stream);
+        assert_eq!(index.status, IndexStatus::HungUp);
+    }
+    let status = viewer.new_streams(session).0;
+    assert_eq!(status, NewStreamsStatus::HungUp);
+}
+
+#[test]
+fn a_stream_that_is_never_described_withholds_packets_for_a_bounded_time() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut awaited = Awaited::new(&relay, live_session("never"));
+    awaited.send_later_packet();
+    let index = settled(&mut awaited.viewer, awaited.known[0]);
+    assert_eq!(
+        (index.status, index.flags & NEW_STREAMS),
+        (IndexStatus::Ready, 0)
+    );
+    assert_eq!(awaited.producer.close(awaited.known[0], Some(1)), OK);
+    let known = awaited.known[0];
+    awaited.next_is_over(known);
+}
+
+/// Babeltrace 2 says that it cannot pick the next one.
+#[test]
+fn two_streams_are_not_inactive_until_the_same_time_because_a_third_awaits_metadata() {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    let mut awaited = Awaited::new(&relay, patient_session("inactive"));
+    awaited.describe();
+    wait_until("the viewer can be told of it", || {
+        !awaited.viewer.new_streams(awaited.session).1.is_empty()
+    });
+    let send_beacon = |awaited: &mut Awaited, number: usize, until| {
+        let next_packet = [1, 0][number];
+        let told = awaited
+            .producer
+            .send_index(awaited.known[number], next_packet, beacon(until));
+        assert_eq!(told, OK);
+    };
+    send_beacon(&mut awaited, 1, 500);
+    // Added at that time.
+    awaited.producer.add(stream("chan_0", "ust/pid/three"));
+    send_beacon(&mut awaited, 0, 900);
+    send_beacon(&mut awaited, 1, 901);
+    let told = [0, 1].map(|number: usize| {
+        let index = awaited.viewer.next_index(awaited.known[number]);
+        assert_eq!(index.status, IndexStatus::Inactive);
+        index.packet.end
+    });
+    assert_ne!(told[0], told[1]);
+    assert!(told.iter().all(|until| until.0 <= 500), "{told:?}");
+}
