@@ -106,12 +106,12 @@ impl Unannounced {
     /// Whether viewers are held back so that they can be told of it before they are past its
     /// beginning.
     fn is_awaited(&self) -> bool {
-        let Content::Packets(published) = &self.listed.content else {
-            return false;
-        };
         // Asked for its packets after the end, behind which none comes.
-        let may_have_packets = || !published.is_over() || published.next_packet().0 > 0;
-        self.patience > 0 && may_have_packets()
+        let may_have_packets = match &self.listed.content {
+            Content::Packets(packets) => !packets.is_over() || packets.next_packet().0 > 0,
+            Content::Metadata(_) => false,
+        };
+        self.patience > 0 && may_have_packets
     }
 }
 
@@ -448,23 +448,14 @@ impl Session {
 
     /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
     pub fn lose_patience(&self) {
-        let mut streams = self.streams.lock();
-        if streams.unannounced.is_empty() {
-            return;
-        }
-        for stream in &mut streams.unannounced {
-            stream.patience = stream.patience.saturating_sub(1);
-        }
-        self.limit_promises(&streams);
+        self.shorten_patience(&mut self.streams.lock(), 1);
     }
 
-    /// No metadata will come any more: nobody is held back for its sake.
-    fn await_no_metadata(&self) {
-        let mut streams = self.streams.lock();
+    fn shorten_patience(&self, streams: &mut Streams, ticks: u32) {
         for stream in &mut streams.unannounced {
-            stream.patience = 0;
+            stream.patience = stream.patience.saturating_sub(ticks);
         }
-        self.limit_promises(&streams);
+        self.limit_promises(streams);
     }
 
     /// From now on, this one hears of new streams and of the end.
@@ -535,7 +526,8 @@ impl Session {
     /// The control connection has ended: no stream will be added, and no index come. Packets whose
     /// index has come may still be under way, unless the connection has failed.
     pub fn control_ended(&self, failed: bool) {
-        self.await_no_metadata();
+        // No metadata will come any more.
+        self.shorten_patience(&mut self.streams.lock(), u32::MAX);
         self.producer_gone.store(true, Ordering::Release);
         self.ears.lock().ring();
         if failed {
