@@ -113,11 +113,10 @@ impl Server {
             config.network.keep_alive,
             config.network.producer_keep_alive,
         );
-        let on = |loops: &Loops, port, endpoint: &Endpoint, bound: Option<TcpListener>| {
-            let keep_alive = match port {
-                "control" | "data" => producers_alive,
-                _ => viewers_alive,
-            };
+        let on = |loops: &Loops,
+                  (port, keep_alive): (&'static str, _),
+                  endpoint: &Endpoint,
+                  bound: Option<TcpListener>| {
             let _guard = loops.places().first().enter();
             let listener = match bound {
                 Some(bound) => Listener::inherit(port, bound, keep_alive),
@@ -142,11 +141,26 @@ impl Server {
                 }
             })
         };
-        let control = on(&producers, "control", &config.control, inherited.control)?;
-        let data = on(&producers, "data", &config.data, inherited.data)?;
-        let live = on(&viewers, "viewers", &config.live, inherited.live)?;
+        let control = on(
+            &producers,
+            ("control", producers_alive),
+            &config.control,
+            inherited.control,
+        )?;
+        let data = on(
+            &producers,
+            ("data", producers_alive),
+            &config.data,
+            inherited.data,
+        )?;
+        let live = on(
+            &viewers,
+            ("viewers", viewers_alive),
+            &config.live,
+            inherited.live,
+        )?;
         let http = match &config.http {
-            Some(endpoint) => Some(on(&viewers, "http", endpoint, None)?),
+            Some(endpoint) => Some(on(&viewers, ("http", viewers_alive), endpoint, None)?),
             None => None,
         };
         let http = http.map(|http| http.at_most(MOST_HTTP_CONNECTIONS));

@@ -39,6 +39,7 @@ use crate::limits::{EARLY_PACKET_BYTES, LINGER, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
+use occupancy::Neighbours;
 use recording::Recordings;
 use session::Session;
 use stream::Stream;
@@ -78,7 +79,7 @@ pub struct Registry {
     data_streams: RwLock<DataStreams>,
     /// Held while it is found out whether a recording may write somewhere, and until those have ended
     /// that it takes over from. Taken before the tables.
-    claims: Mutex<()>,
+    claims: Mutex<Neighbours>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
     reorder_budget: Arc<ReorderBudget>,
