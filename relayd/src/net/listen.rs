@@ -160,3 +160,30 @@ fn prepare(socket: &TcpStream, keep_alive: Option<KeepAlive>) -> io::Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::config::Network;
+    use crate::limits::PRODUCER_USER_TIMEOUT;
+
+    #[test]
+    fn connections_of_producers_have_a_user_timeout_and_those_of_viewers_that_of_the_system() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        runtime.unwrap().block_on(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).await;
+            let socket = socket.unwrap();
+            let network = Network::default();
+            prepare(&socket, network.keep_alive).unwrap();
+            assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 0);
+            prepare(&socket, network.producer_keep_alive).unwrap();
+            let milliseconds = u128::from(sockopt::tcp_user_timeout(&socket).unwrap());
+            assert_eq!(milliseconds, PRODUCER_USER_TIMEOUT.as_millis());
+        });
+    }
+}

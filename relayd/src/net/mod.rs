@@ -122,11 +122,9 @@ impl Server {
             config.network.keep_alive,
             config.network.producer_keep_alive,
         );
-        let on = |port, endpoint: &Endpoint, bound: Option<TcpListener>| {
-            let keep_alive = match port {
-                "control" | "data" => producers_alive,
-                _ => viewers_alive,
-            };
+        let on = |(port, keep_alive): (&'static str, _),
+                  endpoint: &Endpoint,
+                  bound: Option<TcpListener>| {
             let _guard = main.places().first().enter();
             let listener = match bound {
                 Some(bound) => Listener::inherit(port, bound, keep_alive),
@@ -151,11 +149,15 @@ impl Server {
                 }
             })
         };
-        let control = on("control", &config.control, inherited.control)?;
-        let data = on("data", &config.data, inherited.data)?;
-        let live = on("viewers", &config.live, inherited.live)?;
+        let control = on(
+            ("control", producers_alive),
+            &config.control,
+            inherited.control,
+        )?;
+        let data = on(("data", producers_alive), &config.data, inherited.data)?;
+        let live = on(("viewers", viewers_alive), &config.live, inherited.live)?;
         let http = match &config.http {
-            Some(endpoint) => Some(on("http", endpoint, None)?),
+            Some(endpoint) => Some(on(("http", viewers_alive), endpoint, None)?),
             None => None,
         };
         let http_loop = match &http {

@@ -40,6 +40,7 @@ use crate::limits::{EARLY_PACKET_BYTES, LINGER, MAX_FILE_CALLS, MOST_STREAMS_IN_
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
+use occupancy::Neighbours;
 use recording::Recordings;
 use session::Session;
 use stream::Stream;
@@ -79,7 +80,7 @@ pub struct Registry {
     data_streams: RwLock<DataStreams>,
     /// Held while it is found out whether a recording may write somewhere, and until those have ended
     /// that it takes over from. Taken before the tables.
-    claims: Mutex<()>,
+    claims: Mutex<Neighbours>,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
     reorder_budget: Arc<ReorderBudget>,

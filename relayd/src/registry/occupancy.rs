@@ -2,10 +2,11 @@
 //! other, those of one host where their trees do not meet. A host that has started again takes over from
 //! the session daemon that it had before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tracing::warn;
 use wire::EpochSeconds;
@@ -13,6 +14,53 @@ use wire::EpochSeconds;
 use super::session::Session;
 use super::{Occupied, Registry};
 use crate::store::chunk::is_temporary;
+
+/// The sessions by the first part of their directories, the host mostly: only those with the same can be in
+/// each other's way, so that many hosts cost each other nothing.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    by_root: HashMap<OsString, Vec<Weak<Session>>>,
+    /// As many roots at which those without sessions are looked for.
+    prune_at: usize,
+}
+
+impl Neighbours {
+    fn add(&mut self, session: &Arc<Session>) {
+        let Some(root) = root(session) else { return };
+        if self.by_root.len() >= self.prune_at {
+            let is_alive = |session: &Weak<Session>| session.strong_count() > 0;
+            self.by_root
+                .retain(|_, sessions| sessions.iter().any(is_alive));
+            self.prune_at = (2 * self.by_root.len()).max(64);
+        }
+        let neighbours = self.by_root.entry(root).or_default();
+        neighbours.push(Arc::downgrade(session));
+    }
+
+    /// The sessions that may be in the way of this one, and itself. One has ended when its producer is
+    /// gone and no stream waits.
+    fn of(&mut self, session: &Session) -> Vec<Arc<Session>> {
+        let neighbours = root(session).and_then(|root| self.by_root.get_mut(&root));
+        let Some(neighbours) = neighbours else {
+            return Vec::new();
+        };
+        let mut going_on = Vec::new();
+        neighbours.retain(|session| {
+            let session = session.upgrade();
+            let session = session.filter(|session| !(session.is_over() && session.is_empty()));
+            let is_kept = session.is_some();
+            going_on.extend(session);
+            is_kept
+        });
+        going_on
+    }
+}
+
+/// The first part of a session's directory.
+fn root(session: &Session) -> Option<OsString> {
+    let directory: &Path = session.identity().directory.as_ref()?.as_ref();
+    Some(directory.components().next()?.as_os_str().to_owned())
+}
 
 /// The directories below the relay's output that a recording writes to or may move: `ust` and `kernel`
 /// in its own, mostly.
@@ -97,9 +145,10 @@ impl Registry {
     /// If a recording of another host is being written there, or below or above: each may move and
     /// delete what is in its directory.
     pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
-        let claims = self.claims.lock();
-        self.check_unhindered(&session)?;
+        let mut claims = self.claims.lock();
+        check_unhindered(&claims.of(&session), &session)?;
         session.recording().expect_chunk();
+        claims.add(&session);
         self.sessions.write().insert(session.id(), session);
         drop(claims);
         self.ears.lock().ring();
@@ -117,15 +166,16 @@ impl Registry {
         rotates: bool,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let _claims = self.claims.lock();
-        self.check_unhindered(session)?;
+        let mut claims = self.claims.lock();
+        let others = claims.of(session);
+        check_unhindered(&others, session)?;
         let own = session.recording().claimed();
         let is_in_the_way = |other: &Session| {
             rotates && session.shares_directory_with(other)
                 || session.is_beside(other)
                     && own.iter().any(|claim| other.recording().claims(claim))
         };
-        self.take_over(session, is_in_the_way, now)?;
+        self.take_over((session, &others), is_in_the_way, now)?;
         session.recording().expect_chunk();
         Ok(())
     }
@@ -140,9 +190,10 @@ impl Registry {
         session: &Arc<Session>,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let _claims = self.claims.lock();
+        let mut claims = self.claims.lock();
+        let others = claims.of(session);
         let is_in_the_way = |other: &Session| session.shares_directory_with(other);
-        self.take_over(session, is_in_the_way, now)
+        self.take_over((session, &others), is_in_the_way, now)
     }
 
     /// A session is about to write below a directory, which is given below the relay's output.
@@ -158,47 +209,38 @@ impl Registry {
         if session.recording().has_claimed(directory) {
             return Ok(());
         }
-        let _claims = self.claims.lock();
+        let mut claims = self.claims.lock();
+        let others = claims.of(session);
         let is_in_the_way =
             |other: &Session| session.is_beside(other) && other.recording().claims(directory);
-        self.take_over(session, is_in_the_way, now)?;
+        self.take_over((session, &others), is_in_the_way, now)?;
         // Not before those are gone that were there.
         session.recording().claim(directory);
         Ok(())
     }
 
-    fn others(&self) -> impl Iterator<Item = Arc<Session>> {
-        self.sessions().into_iter().chain(self.lingering())
-    }
-
-    fn check_unhindered(&self, session: &Session) -> Result<(), Occupied> {
-        let hinders = |other: &Arc<Session>| session.is_hindered_by(other);
-        self.others()
-            .find(hinders)
-            .map_or(Ok(()), |other| Err(Occupied(other)))
-    }
-
     /// Ends the recordings that are in the way, if the session's daemon has succeeded theirs.
     fn take_over(
         &self,
-        session: &Arc<Session>,
+        (session, others): (&Arc<Session>, &[Arc<Session>]),
         is_in_the_way: impl Fn(&Session) -> bool,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let rivals: Vec<_> = self.others().filter(|other| is_in_the_way(other)).collect();
+        let rivals = others.iter().filter(|other| is_in_the_way(other));
+        let rivals: Vec<_> = rivals.collect();
         if let Some(rival) = rivals.iter().find(|rival| !session.succeeds(rival)) {
             return Err(Occupied(Arc::clone(rival)));
         }
         for rival in rivals {
             let recording = rival.recording();
             let of_it = |other: &Arc<Session>| Arc::ptr_eq(other.recording(), recording);
-            for old in self.others().filter(of_it) {
+            for old in others.iter().filter(|other| of_it(other)) {
                 warn!(
                     session = %old,
                     successor = %session,
                     "session ended: its host has started again and records to the same directory"
                 );
-                self.end_superseded(&old);
+                self.end_superseded(old);
             }
             recording.archive_chunks(now, &self.settings().time_zone);
         }
@@ -215,6 +257,14 @@ impl Registry {
         self.ears.lock().ring();
         session.supersede();
         self.forget_all_closed(session);
+    }
+}
+
+fn check_unhindered(others: &[Arc<Session>], session: &Session) -> Result<(), Occupied> {
+    let hinders = |other: &&Arc<Session>| session.is_hindered_by(other);
+    match others.iter().find(hinders) {
+        Some(other) => Err(Occupied(Arc::clone(other))),
+        None => Ok(()),
     }
 }
 
