@@ -40,7 +40,7 @@ use crate::limits::{EARLY_PACKET_BYTES, LINGER, MAX_FILE_CALLS, MOST_STREAMS_IN_
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use news::{Ear, Ears};
-use occupancy::Neighbours;
+use occupancy::Neighbourhoods;
 use recording::Recordings;
 use session::Session;
 use stream::Stream;
@@ -78,9 +78,8 @@ pub struct Registry {
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
     data_streams: RwLock<DataStreams>,
-    /// Held while it is found out whether a recording may write somewhere, and until those have ended
-    /// that it takes over from. Taken before the tables.
-    claims: Mutex<Neighbours>,
+    /// Which sessions may be in each other's way on disk.
+    neighbourhoods: Neighbourhoods,
     /// Who is to hear of sessions that come and go.
     ears: Mutex<Ears>,
     reorder_budget: Arc<ReorderBudget>,
@@ -126,7 +125,7 @@ impl Registry {
             sessions: RwLock::default(),
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
-            claims: Mutex::default(),
+            neighbourhoods: Neighbourhoods::default(),
             ears: Mutex::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tracing::warn;
 use wire::EpochSeconds;
 
@@ -16,44 +17,62 @@ use super::{Occupied, Registry};
 use crate::store::chunk::is_temporary;
 
 /// The sessions by the first part of their directories, the host mostly: only those with the same can be in
-/// each other's way, so that many hosts cost each other nothing.
+/// each other's way. Each part has a lock of its own, since to take over from a session is to write its files:
+/// a disk that hangs then keeps no other host from opening sessions.
 #[derive(Debug, Default)]
-pub(super) struct Neighbours {
-    by_root: HashMap<OsString, Vec<Weak<Session>>>,
+pub(super) struct Neighbourhoods(Mutex<ByRoot>);
+
+#[derive(Debug, Default)]
+struct ByRoot {
+    neighbourhoods: HashMap<OsString, Arc<Neighbourhood>>,
     /// As many roots at which those without sessions are looked for.
     prune_at: usize,
 }
 
-impl Neighbours {
-    fn add(&mut self, session: &Arc<Session>) {
-        let Some(root) = root(session) else { return };
-        if self.by_root.len() >= self.prune_at {
-            let is_alive = |session: &Weak<Session>| session.strong_count() > 0;
-            self.by_root
-                .retain(|_, sessions| sessions.iter().any(is_alive));
-            self.prune_at = (2 * self.by_root.len()).max(64);
-        }
-        let neighbours = self.by_root.entry(root).or_default();
-        neighbours.push(Arc::downgrade(session));
-    }
+/// The sessions of one root. Locked while it is found out whether a recording may write somewhere, and until
+/// those have ended that it takes over from; taken before the registry's tables.
+#[derive(Debug, Default)]
+struct Neighbourhood(Mutex<Vec<Weak<Session>>>);
 
-    /// The sessions that may be in the way of this one, and itself. One has ended when its producer is
-    /// gone and no stream waits.
-    fn of(&mut self, session: &Session) -> Vec<Arc<Session>> {
-        let neighbours = root(session).and_then(|root| self.by_root.get_mut(&root));
-        let Some(neighbours) = neighbours else {
-            return Vec::new();
+impl Neighbourhoods {
+    /// That of a session. One without a directory is in nobody's way.
+    fn of(&self, session: &Session) -> Arc<Neighbourhood> {
+        let Some(root) = root(session) else {
+            return Arc::default();
         };
-        let mut going_on = Vec::new();
-        neighbours.retain(|session| {
-            let session = session.upgrade();
-            let session = session.filter(|session| !(session.is_over() && session.is_empty()));
-            let is_kept = session.is_some();
-            going_on.extend(session);
-            is_kept
-        });
-        going_on
+        let mut by_root = self.0.lock();
+        if by_root.neighbourhoods.len() >= by_root.prune_at {
+            // One that somebody has is about to get a session.
+            let is_used = |sessions: &mut Arc<Neighbourhood>| {
+                Arc::get_mut(sessions).is_none_or(|own| own.has_sessions())
+            };
+            by_root
+                .neighbourhoods
+                .retain(|_, sessions| is_used(sessions));
+            by_root.prune_at = (2 * by_root.neighbourhoods.len()).max(64);
+        }
+        Arc::clone(by_root.neighbourhoods.entry(root).or_default())
     }
+}
+
+impl Neighbourhood {
+    fn has_sessions(&mut self) -> bool {
+        let mut sessions = self.0.get_mut().iter();
+        sessions.any(|session| session.strong_count() > 0)
+    }
+}
+
+/// The sessions that have not ended: one has when its producer is gone and no stream waits.
+fn going_on(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
+    let mut going_on = Vec::new();
+    sessions.retain(|session| {
+        let session = session.upgrade();
+        let session = session.filter(|session| !(session.is_over() && session.is_empty()));
+        let is_kept = session.is_some();
+        going_on.extend(session);
+        is_kept
+    });
+    going_on
 }
 
 /// The first part of a session's directory.
@@ -145,12 +164,13 @@ impl Registry {
     /// If a recording of another host is being written there, or below or above: each may move and
     /// delete what is in its directory.
     pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
-        let mut claims = self.claims.lock();
-        check_unhindered(&claims.of(&session), &session)?;
+        let neighbourhood = self.neighbourhoods.of(&session);
+        let mut sessions = neighbourhood.0.lock();
+        check_unhindered(&going_on(&mut sessions), &session)?;
         session.recording().expect_chunk();
-        claims.add(&session);
+        sessions.push(Arc::downgrade(&session));
         self.sessions.write().insert(session.id(), session);
-        drop(claims);
+        drop(sessions);
         self.ears.lock().ring();
         Ok(())
     }
@@ -166,8 +186,9 @@ impl Registry {
         rotates: bool,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let mut claims = self.claims.lock();
-        let others = claims.of(session);
+        let neighbourhood = self.neighbourhoods.of(session);
+        let mut sessions = neighbourhood.0.lock();
+        let others = going_on(&mut sessions);
         check_unhindered(&others, session)?;
         let own = session.recording().claimed();
         let is_in_the_way = |other: &Session| {
@@ -190,8 +211,9 @@ impl Registry {
         session: &Arc<Session>,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let mut claims = self.claims.lock();
-        let others = claims.of(session);
+        let neighbourhood = self.neighbourhoods.of(session);
+        let mut sessions = neighbourhood.0.lock();
+        let others = going_on(&mut sessions);
         let is_in_the_way = |other: &Session| session.shares_directory_with(other);
         self.take_over((session, &others), is_in_the_way, now)
     }
@@ -209,8 +231,9 @@ impl Registry {
         if session.recording().has_claimed(directory) {
             return Ok(());
         }
-        let mut claims = self.claims.lock();
-        let others = claims.of(session);
+        let neighbourhood = self.neighbourhoods.of(session);
+        let mut sessions = neighbourhood.0.lock();
+        let others = going_on(&mut sessions);
         let is_in_the_way =
             |other: &Session| session.is_beside(other) && other.recording().claims(directory);
         self.take_over((session, &others), is_in_the_way, now)?;

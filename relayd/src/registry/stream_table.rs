@@ -359,6 +359,11 @@ impl StreamTable {
         entry.is_closed = true;
         self.counts.published -= usize::from(entry.is_published);
         self.counts.asked -= usize::from(entry.asked_in == self.round);
+        // One with packets is waited for all the same: they are shown once the metadata has come.
+        let is_empty = |awaited: &Awaited| !awaited.listed.may_have_packets();
+        if self.awaited.get(&id).is_some_and(is_empty) {
+            self.awaited.remove(&id);
+        }
         let totals = match entry.stream() {
             Stream::Data(stream) => Some(stream.tally().totals().past()),
             Stream::Metadata(_) => None,
