@@ -1,6 +1,6 @@
-//! The relay runs out of file descriptors, or an index file cannot be made, while indexes are answered.
+//! The relay runs out of file descriptors, or cannot write an index file, while indexes are answered.
 
-use std::fs;
+use std::fs::File;
 use std::io::Write;
 
 use relay_proto::index::SendIndex;
@@ -21,12 +21,12 @@ const HEADER: usize = 16;
 const ENTRY: usize = 72;
 const PACKET: usize = 3000;
 
-/// Sets the soft limit of descriptors of a running relay. Gives the limit before.
-fn limit_descriptors(relay: &Relay, current: Option<u64>) -> Option<u64> {
+/// Sets a soft limit of a running relay. Gives the limit before.
+fn set_limit(relay: &Relay, resource: Resource, current: Option<u64>) -> Option<u64> {
     // The relay inherited the hard limit, and only root may raise it.
-    let maximum = getrlimit(Resource::Nofile).maximum;
+    let maximum = getrlimit(resource).maximum;
     let pid = Pid::from_raw(relay.id().cast_signed());
-    let before = prlimit(pid, Resource::Nofile, Rlimit { current, maximum });
+    let before = prlimit(pid, resource, Rlimit { current, maximum });
     before.unwrap().current
 }
 
@@ -65,12 +65,19 @@ fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
     let (mut producer, stream) = with_unindexed_packet(&relay);
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "counted", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
+    let path = files(&relay.output, "/chan_0").into_keys().next().unwrap();
+    let reader = File::open(relay.output.join(path.trim_start_matches('/'))).unwrap();
+    wait_until("the files are closed for idleness", || {
+        let is_closed = reader.try_lock_shared().is_ok();
+        reader.unlock().unwrap();
+        is_closed
+    });
     // Below every descriptor that could be given next.
-    let before = limit_descriptors(&relay, Some(3));
+    let before = set_limit(&relay, Resource::Nofile, Some(3));
     let both = index_and_question(&mut producer, stream);
     producer.control().write_all(&both).unwrap();
     relay.wait_for_log(&["producer paused", "chan_0.idx", "Too many open files"]);
-    limit_descriptors(&relay, before);
+    set_limit(&relay, Resource::Nofile, before);
     assert_eq!(producer.answer(), Reply::Ended(ReturnCode::OK));
     // When it was asked, the entry was not in its file.
     assert_eq!(producer.answer(), Reply::Pending(true));
@@ -91,13 +98,11 @@ fn an_index_that_cannot_be_written_is_not_answered_with_ok() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let (mut producer, stream) = with_unindexed_packet(&relay);
-    let tracefile = files(&relay.output, "/chan_0").into_keys().next().unwrap();
-    let directory = relay.output.join(tracefile.trim_start_matches('/'));
-    // Where the directory of the index files is to be.
-    fs::write(directory.with_file_name("index"), "").unwrap();
+    // An entry would make the index file larger than files may be now.
+    set_limit(&relay, Resource::Fsize, Some(HEADER as u64 + 20));
     let both = index_and_question(&mut producer, stream);
     producer.control().write_all(&both).unwrap();
     assert_ne!(producer.answer(), Reply::Ended(ReturnCode::OK));
     assert!(producer.is_hung_up());
-    relay.wait_for_log(&["chan_0.idx", "Not a directory"]);
+    relay.wait_for_log(&["chan_0.idx", "File too large"]);
 }

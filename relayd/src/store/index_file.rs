@@ -15,6 +15,7 @@ use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
 use wire::{Field, Timestamp};
 
 use super::pool::{Claim, PooledFile};
+use super::unlock;
 use crate::limits::{ENTRIES_READ, LOCK_PAUSE, LOCK_TRIES};
 
 /// What a beacon says that promises nothing.
@@ -166,7 +167,8 @@ impl IndexFile {
             self.has_beacon = file.write_all_at(&tail, end).is_ok();
         }
         if locked {
-            file.unlock()?;
+            // What has been written is there, whatever becomes of the lock.
+            unlock(file);
         }
         written
     }

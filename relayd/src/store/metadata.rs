@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
-use super::StoreError;
 use super::chunk::{Chunk, Holding};
 use super::pool::{FileId, Holder, Pool, PooledFile, Seat};
 use super::tracefile::Tracefile;
+use super::{StoreError, unlock};
 
 /// The metadata file of a trace. In no chunk, there is none to write to.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl MetadataFile {
             && let Some(file) = left.source.opened()
         {
             // Readers may have it open for longer.
-            let _ = file.unlock();
+            unlock(&file);
         }
     }
 

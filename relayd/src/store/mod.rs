@@ -147,6 +147,12 @@ fn is_locked(file: &File) -> bool {
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
+/// Lets go of a lock, also if a signal comes. Any other error is the lock's end too: the file is closed.
+fn unlock(file: &File) {
+    let is_interrupted = |error: io::Error| error.kind() == io::ErrorKind::Interrupted;
+    while file.unlock().is_err_and(is_interrupted) {}
+}
+
 /// Whether another relay writes the trace that this tracefile is of. That relay has closed the file if
 /// nothing has been written to it for a while, and holds only the lock on the metadata then.
 fn is_of_other_relay(tracefile: &Path, pool: &Pool) -> bool {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 /// Opens a regular file. Anything else in its place, a FIFO or a device, is an error: opening it is not
 /// waited for.
@@ -14,10 +14,11 @@ use rustix::io::Errno;
 /// If the file cannot be opened, or is not a regular file.
 pub(super) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let opened = match rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::empty()) {
+    let open = |flags| retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()));
+    let opened = match open(flags | OFlags::NONBLOCK) {
         // Another process has a lease on it, which only regular files have: the system waits until that
         // process gives it back.
-        Err(Errno::WOULDBLOCK) => rustix::fs::open(path, flags, Mode::empty()),
+        Err(Errno::WOULDBLOCK) => open(flags),
         opened => opened,
     }?;
     let about = rustix::fs::fstat(&opened)?;

@@ -11,6 +11,7 @@ use tracing::warn;
 use wire::Bytes;
 
 use super::pool::{Claim, PooledFile};
+use super::unlock;
 
 /// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
 /// gigabytes of it costs neither time nor disk.
@@ -129,7 +130,7 @@ impl Tracefile {
     fn unlock(&mut self) {
         if let Some(file) = &self.file {
             // Readers may hold the file longer; its place may be taken now.
-            let _ = file.unlock();
+            unlock(file);
         }
         if self.lock == LockState::Held {
             self.lock = LockState::Missing;
