@@ -163,26 +163,26 @@ pub const MOST_RECEIVED_BYTES: usize = 1 << 20;
 /// How long small packets gather that come all the time, before they are taken together. A viewer
 /// gets them later by so much, and a producer whose relay is killed loses so much of what it was told
 /// was taken.
-pub const GATHERING: Duration = Duration::from_millis(1);
+pub const COALESCE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Packets up to this size gather. Of larger ones, each is worth a read.
-pub const SMALL_PACKET: u32 = 32 << 10;
+pub const MAX_COALESCED_PACKET: u32 = 32 << 10;
 
 /// Small packets gather when so many have come one soon after the other.
-pub const BUSY_LOOKS: u32 = 8;
+pub const COALESCE_AFTER_READS: u32 = 8;
 
 /// How long the next command of a peer that asks at once is looked out for before its thread sleeps: a
 /// producer writes a packet in between.
-pub const AWAKE: Duration = Duration::from_micros(200);
+pub const SPIN_DURATION: Duration = Duration::from_micros(200);
 
 /// A peer asks at once if it does within this time. To be woken takes some of it.
-pub const QUICK: Duration = Duration::from_micros(250);
+pub const SPIN_THRESHOLD: Duration = Duration::from_micros(250);
 
 /// So many times it must have done so before it is looked out for.
-pub const ASKS_AT_ONCE: i32 = 16;
+pub const SPIN_AFTER_FAST_WAITS: i32 = 16;
 
 /// So many times more after somebody else had need of the processor.
-pub const RESTED: i32 = 32;
+pub const SPIN_COOLDOWN: i32 = 32;
 
 /// Pieces in which packets are read for a viewer: while it takes one, the next is read. Smaller packets
 /// leave with the replies around them.

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use wire::{Field, SessionId};
 
-use super::homes::Homes;
-use super::loops::Place;
 use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
+use super::session_affinity::SessionAffinity;
+use super::worker_pool::WorkerId;
 use crate::config::Patience;
 use crate::control::Producer;
 use crate::limits::{INTRODUCTION, MOST_REFUSALS, REPLY_BYTES, SPACE_PAUSE};
@@ -43,19 +43,27 @@ enum Closed {
 pub(super) async fn serve(
     mut socket: TcpStream,
     peer: SocketAddr,
-    place: Place,
+    worker_id: WorkerId,
     registry: Arc<Registry>,
-    homes: Arc<Homes>,
+    session_affinity: Arc<SessionAffinity>,
     patience: Patience,
     stop: CancellationToken,
 ) {
-    // Also cancelled when another session takes the place of this producer's.
+    // Also cancelled when another session takes the worker_id of this producer's.
     let stop = stop.child_token();
     let mut producer = Producer::new(registry, peer.ip().to_canonical(), stop.clone());
-    let at_home = |session| homes.add(session, place);
-    let served = converse(&mut socket, peer, &mut producer, at_home, patience, &stop).await;
+    let set_worker = |session| session_affinity.add(session, worker_id);
+    let served = converse(
+        &mut socket,
+        peer,
+        &mut producer,
+        set_worker,
+        patience,
+        &stop,
+    )
+    .await;
     if let Some(session) = producer.session() {
-        homes.remove(session);
+        session_affinity.remove(session);
     }
     let session = producer.session_name();
     match &served {
@@ -69,7 +77,7 @@ async fn converse(
     socket: &mut TcpStream,
     peer: SocketAddr,
     producer: &mut Producer,
-    at_home: impl Fn(SessionId),
+    set_worker: impl Fn(SessionId),
     patience: Patience,
     stop: &CancellationToken,
 ) -> Result<(), Closed> {
@@ -120,7 +128,7 @@ async fn converse(
         let is_answered = !replies.is_empty();
         if !is_open && let Some(session) = producer.session() {
             is_open = true;
-            at_home(session);
+            set_worker(session);
         }
         send(socket, &mut replies, patience.unread).await?;
         failed?;

@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use wire::Field;
 
-use super::homes::Homes;
-use super::loops::Place;
-use super::pace::Pace;
+use super::coalescing::Coalescing;
 use super::receive::ReceiveError;
+use super::session_affinity::SessionAffinity;
 use super::watched::Socket;
+use super::worker_pool::WorkerId;
 use crate::config::Patience;
 use crate::ingest::DataConnection;
 use crate::ingest::error::At;
 use crate::limits::{
-    DRAIN_PAUSE, GATHERING, LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES, SPACE_PAUSE,
+    COALESCE_INTERVAL, DRAIN_PAUSE, LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES, SPACE_PAUSE,
 };
 use crate::registry::Registry;
 
@@ -43,7 +43,7 @@ struct Flow {
     decoder: DataDecoder,
     /// The beginning of a header; or, while there is no space on the disk, all that waits for it.
     begun: Vec<u8>,
-    pace: Pace,
+    coalescing: Coalescing,
     /// How long the rest of what has begun is waited for.
     patience: Duration,
     /// There is no space on the disk: nothing more is read.
@@ -64,9 +64,9 @@ enum Look {
 pub(super) async fn serve(
     socket: TcpStream,
     peer: SocketAddr,
-    place: Place,
+    worker_id: WorkerId,
     registry: Arc<Registry>,
-    homes: Arc<Homes>,
+    session_affinity: Arc<SessionAffinity>,
     patience: Patience,
     stop: CancellationToken,
 ) {
@@ -76,7 +76,7 @@ pub(super) async fn serve(
         connection: Some(DataConnection::new(registry, peer.ip().to_canonical())),
         decoder: DataDecoder::default(),
         begun: Vec::new(),
-        pace: Pace::default(),
+        coalescing: Coalescing::default(),
         patience: patience.producer,
         is_paused: false,
     };
@@ -86,7 +86,7 @@ pub(super) async fn serve(
         return;
     }
     // None: its producer is gone already.
-    let home = session(&flow).and_then(|session| homes.of(session));
+    let worker = session(&flow).and_then(|session| session_affinity.of(session));
     if let Err(error) = flow.socket.ignore() {
         return flow.end(Some(error.into()));
     }
@@ -97,8 +97,10 @@ pub(super) async fn serve(
         .and_then(DataConnection::connections);
     let stop = connections.unwrap_or(stop);
     let rest = async move { flow.run(&stop, |_| false).await };
-    match home {
-        Some(home) if home != place => homes.places().spawn(home, rest).end().await,
+    match worker {
+        Some(worker) if worker != worker_id => {
+            session_affinity.pool().spawn(worker, rest).end().await
+        }
         _ => rest.await,
     }
 }
@@ -128,11 +130,11 @@ impl Flow {
                 self.resume();
                 continue;
             }
-            if self.pace.gathers(Instant::now()) && !is_stopping {
+            if self.coalescing.should_coalesce(Instant::now()) && !is_stopping {
                 if let Err(error) = self.socket.ignore() {
                     return self.end(Some(error.into()));
                 }
-                let _ = tokio::time::timeout(GATHERING, &mut stopped).await;
+                let _ = tokio::time::timeout(COALESCE_INTERVAL, &mut stopped).await;
                 continue;
             }
             let is_inside = self.is_inside();
@@ -214,7 +216,7 @@ impl Flow {
             && let Some(event) = self.decoder.next(&mut input)
         {
             if let DataEvent::Begin(header) = event {
-                self.pace.packet(header.data_size);
+                self.coalescing.packet(header.data_size);
             }
             let taken = connection.take(event).map(|()| !connection.is_paused());
             self.heed(taken);

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::admission::Admission;
-use super::loops::{Place, Places};
+use super::worker_pool::{WorkerId, WorkerPool};
 use crate::config::KeepAlive;
 use crate::http::Port;
 use crate::limits::{BACKLOG, MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE};
@@ -98,8 +98,8 @@ impl Listener {
         self,
         stop: CancellationToken,
         tasks: TaskTracker,
-        places: Places,
-        serve: impl Fn(TcpStream, SocketAddr, Place) -> F + Clone + Send + 'static,
+        pool: WorkerPool,
+        serve: impl Fn(TcpStream, SocketAddr, WorkerId) -> F + Clone + Send + 'static,
     ) {
         // It is said once and not of each: whoever wants to could fill the log.
         let mut is_refusing = false;
@@ -130,8 +130,8 @@ impl Listener {
                 continue;
             }
             let (serve, task) = (serve.clone(), tasks.token());
-            places.serve(socket, peer, async move |socket, place| {
-                serve(socket, peer, place).await;
+            pool.serve(socket, peer, async move |socket, worker_id| {
+                serve(socket, peer, worker_id).await;
                 drop((task, admitted));
             });
         }

@@ -1,28 +1,28 @@
 //! Sockets, tasks and the end of them all: the only module that names `tokio::net`. Everything that
 //! is decided is decided elsewhere; here bytes are moved.
 //!
-//! Read in this order: [`Server`] here, `loops` with `worker` (threads), `monitor` (whether they respond)
-//! and `homes` (which session is served on which), `closing` (sessions, when the relay stops), `listen` with `admission` (accepting), `receive` with `vigil` and `send` (what all
-//! connections do), then one file for each port: `control`, `data` with `pace` and `watched`, `live`
+//! Read in this order: [`Server`] here, `worker_pool` with `worker` (threads), `monitor` (whether they respond)
+//! and `session_affinity` (which session is served on which), `closing` (sessions, when the relay stops), `listen` with `admission` (accepting), `receive` with `busy_poll` and `send` (what all
+//! connections do), then one file for each port: `control`, `data` with `coalescing` and `watched`, `live`
 //! with `push`, `http`.
 
 mod admission;
+mod busy_poll;
 mod closing;
+mod coalescing;
 mod control;
 mod data;
-mod homes;
 mod http;
 mod listen;
 mod live;
-mod loops;
 mod monitor;
-mod pace;
 mod push;
 mod receive;
 mod send;
-mod vigil;
+mod session_affinity;
 mod watched;
 mod worker;
+mod worker_pool;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -42,11 +42,11 @@ use crate::service::health::{Health, Side};
 use crate::service::sockets::Inherited;
 use crate::store::pool::Pool;
 use closing::close_all;
-use homes::Homes;
 use listen::Listener;
-use loops::{Loops, Places};
 use monitor::monitor;
 use push::Viewers;
+use session_affinity::SessionAffinity;
+use worker_pool::{WorkerPool, Workers};
 
 /// A running relay.
 ///
@@ -59,10 +59,10 @@ pub struct Server {
     registry: Arc<Registry>,
     health: Arc<Health>,
     /// Accepts, monitors the others, and waits for signals.
-    main: Loops,
-    http: Option<Loops>,
-    producers: Loops,
-    viewers: Loops,
+    main: Workers,
+    http: Option<Workers>,
+    producers: Workers,
+    viewers: Workers,
     connections: TaskTracker,
     stop: CancellationToken,
 }
@@ -115,9 +115,9 @@ impl Server {
     /// # Errors
     /// If a port cannot be listened on.
     pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
-        let main = Loops::start_single("accept").map_err(StartError::Threads)?;
-        let producers = Loops::start("ingest").map_err(StartError::Threads)?;
-        let viewers = Loops::start_shared("live").map_err(StartError::Threads)?;
+        let main = Workers::start_single("accept").map_err(StartError::Threads)?;
+        let producers = Workers::start("ingest").map_err(StartError::Threads)?;
+        let viewers = Workers::start_shared("live").map_err(StartError::Threads)?;
         let (viewers_alive, producers_alive) = (
             config.network.keep_alive,
             config.network.producer_keep_alive,
@@ -125,7 +125,7 @@ impl Server {
         let on = |(port, keep_alive): (&'static str, _),
                   endpoint: &Endpoint,
                   bound: Option<TcpListener>| {
-            let _guard = main.places().first().enter();
+            let _guard = main.pool().first().enter();
             let listener = match bound {
                 Some(bound) => Listener::inherit(port, bound, keep_alive),
                 None => {
@@ -161,7 +161,7 @@ impl Server {
             None => None,
         };
         let http_loop = match &http {
-            Some(_) => Some(Loops::start_single("http").map_err(StartError::Threads)?),
+            Some(_) => Some(Workers::start_single("http").map_err(StartError::Threads)?),
             None => None,
         };
         let http = http.map(|http| http.at_most(MOST_HTTP_CONNECTIONS));
@@ -199,7 +199,7 @@ impl Server {
         };
         server.serve(config.network.patience, control, data, live);
         if let (Some(http), Some(on)) = (http, &server.http) {
-            server.serve_http(http, on.places().clone());
+            server.serve_http(http, on.pool().clone());
         }
         Ok(server)
     }
@@ -250,18 +250,26 @@ impl Server {
     fn serve(&self, patience: Patience, control: Listener, data: Listener, live: Listener) {
         let registry = || Arc::clone(&self.registry);
         let stop = || self.stop.clone();
-        let homes = Arc::new(Homes::new(self.producers.places().clone()));
-        let (of_control, of_data) = (Arc::clone(&homes), homes);
+        let session_affinity = Arc::new(SessionAffinity::new(self.producers.pool().clone()));
+        let (control_affinity, data_affinity) = (Arc::clone(&session_affinity), session_affinity);
         let (serve_registry, serve_stop) = (registry(), stop());
         let accepting = control.accept(
             stop(),
             self.connections.clone(),
-            self.producers.places().clone(),
-            move |socket, peer, place| {
-                let homes = Arc::clone(&of_control);
+            self.producers.pool().clone(),
+            move |socket, peer, worker_id| {
+                let session_affinity = Arc::clone(&control_affinity);
                 let registry = Arc::clone(&serve_registry);
                 let stop = serve_stop.clone();
-                control::serve(socket, peer, place, registry, homes, patience, stop)
+                control::serve(
+                    socket,
+                    peer,
+                    worker_id,
+                    registry,
+                    session_affinity,
+                    patience,
+                    stop,
+                )
             },
         );
         self.listen(|health| &health.producers, accepting);
@@ -269,12 +277,20 @@ impl Server {
         let accepting = data.accept(
             stop(),
             self.connections.clone(),
-            self.producers.places().clone(),
-            move |socket, peer, place| {
-                let homes = Arc::clone(&of_data);
+            self.producers.pool().clone(),
+            move |socket, peer, worker_id| {
+                let session_affinity = Arc::clone(&data_affinity);
                 let registry = Arc::clone(&serve_registry);
                 let stop = serve_stop.clone();
-                data::serve(socket, peer, place, registry, homes, patience, stop)
+                data::serve(
+                    socket,
+                    peer,
+                    worker_id,
+                    registry,
+                    session_affinity,
+                    patience,
+                    stop,
+                )
             },
         );
         self.listen(|health| &health.producers, accepting);
@@ -284,7 +300,7 @@ impl Server {
         let accepting = live.accept(
             stop(),
             TaskTracker::new(),
-            self.viewers.places().clone(),
+            self.viewers.pool().clone(),
             move |socket, peer, _| {
                 let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
                 live::serve(socket, peer, registry, viewers, patience)
@@ -294,12 +310,12 @@ impl Server {
         self.main.spawn(monitor(
             registry(),
             Arc::clone(&self.health),
-            self.producers.places().clone(),
-            self.viewers.places().clone(),
+            self.producers.pool().clone(),
+            self.viewers.pool().clone(),
         ));
     }
 
-    fn serve_http(&self, http: Listener, on: Places) {
+    fn serve_http(&self, http: Listener, on: WorkerPool) {
         let (desk, ended) = (Arc::clone(&self.desk), CancellationToken::new());
         // It tells that the relay stops until it has stopped.
         let accepting = http.accept(

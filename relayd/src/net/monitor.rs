@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-use super::loops::Places;
+use super::worker_pool::WorkerPool;
 use crate::limits::{HEARTBEAT_INTERVAL, MAX_REPLACEMENT_WORKERS, TICK, TICK_TIMEOUT};
 use crate::registry::Registry;
 use crate::service::health::Health;
@@ -17,8 +17,8 @@ use crate::service::health::Health;
 pub(super) async fn monitor(
     registry: Arc<Registry>,
     health: Arc<Health>,
-    producers: Places,
-    viewers: Places,
+    producers: WorkerPool,
+    viewers: WorkerPool,
 ) {
     let mut rounds = Rounds::new(registry);
     let mut interval = interval(HEARTBEAT_INTERVAL);

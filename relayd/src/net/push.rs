@@ -29,11 +29,11 @@ const HEARD_BYTES: usize = 64;
 
 /// The viewers that can be named.
 #[derive(Debug, Default)]
-pub(super) struct Viewers(Mutex<HashMap<ViewerId, Arc<Place>>>);
+pub(super) struct Viewers(Mutex<HashMap<ViewerId, Arc<WorkerId>>>);
 
 /// Where a viewer's task finds a push connection that names it.
 #[derive(Debug, Default)]
-struct Place {
+struct WorkerId {
     coming: Mutex<Option<Handover>>,
     has_come: Notify,
 }
@@ -66,13 +66,13 @@ impl Viewers {
     }
 }
 
-/// A viewer's push connection, or the place for one.
+/// A viewer's push connection, or the worker_id for one.
 #[derive(Debug)]
 pub(super) struct Push {
     viewers: Arc<Viewers>,
     /// The number by which it can be named.
     viewer: Option<ViewerId>,
-    place: Arc<Place>,
+    worker_id: Arc<WorkerId>,
     connection: Option<Handover>,
     /// What the viewer says on it.
     attention: AttentionReader,
@@ -84,12 +84,12 @@ pub(super) struct Push {
 }
 
 impl Push {
-    /// The place for one.
+    /// The worker_id for one.
     pub(super) fn new(viewers: Arc<Viewers>) -> Self {
         Self {
             viewers,
             viewer: None,
-            place: Arc::default(),
+            worker_id: Arc::default(),
             connection: None,
             attention: AttentionReader::default(),
             input: InputRate::new(Instant::now()),
@@ -112,12 +112,12 @@ impl Push {
         if let Some(viewer) = viewer
             && !viewers.contains_key(&viewer)
         {
-            viewers.insert(viewer, Arc::clone(&self.place));
+            viewers.insert(viewer, Arc::clone(&self.worker_id));
             self.viewer = Some(viewer);
         }
     }
 
-    /// Serves it, and the one that comes in its place. Never ends, and may be dropped at any time.
+    /// Serves it, and the one that comes in its worker_id. Never ends, and may be dropped at any time.
     pub(super) async fn serve(&mut self, viewer: &mut Connection<View>, view: &View) -> Infallible {
         loop {
             // A socket that is ready does not use up the task's budget: a viewer that never stops
@@ -129,7 +129,7 @@ impl Push {
                 viewer.deafen(view);
             }
             let Some(Handover { socket, .. }) = &self.connection else {
-                self.place.has_come.notified().await;
+                self.worker_id.has_come.notified().await;
                 self.begin(viewer, view);
                 continue;
             };
@@ -140,7 +140,7 @@ impl Push {
                 Interest::READABLE
             };
             tokio::select! {
-                () = self.place.has_come.notified() => self.begin(viewer, view),
+                () = self.worker_id.has_come.notified() => self.begin(viewer, view),
                 // The next attempt to read or write says what there is.
                 _ = socket.ready(interest) => {}
                 () = view.inbox().changed(), if !is_full => {
@@ -152,7 +152,7 @@ impl Push {
     }
 
     fn begin(&mut self, viewer: &mut Connection<View>, view: &View) {
-        let Some(coming) = self.place.coming.lock().take() else {
+        let Some(coming) = self.worker_id.coming.lock().take() else {
             return;
         };
         let Handover { socket, .. } = &coming;

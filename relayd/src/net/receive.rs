@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::vigil::{VIGILS, Vigil};
+use super::busy_poll::{BusyPoll, SPIN_SLOTS};
 use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
 
 /// Why no more can be received.
@@ -43,7 +43,7 @@ pub(super) struct Received {
     /// Room for the next read.
     room: usize,
     most: usize,
-    vigil: Vigil,
+    busy_poll: BusyPoll,
 }
 
 impl Received {
@@ -53,7 +53,7 @@ impl Received {
             buffer: BytesMut::new(),
             room: LEAST_RECEIVED_BYTES.min(most),
             most,
-            vigil: Vigil::new(&VIGILS),
+            busy_poll: BusyPoll::new(&SPIN_SLOTS),
         }
     }
 
@@ -99,7 +99,7 @@ impl Received {
 
     /// Reads once. Takes no memory before there is something to read.
     async fn read(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
-        self.vigil.readable(socket).await?;
+        self.busy_poll.readable(socket).await?;
         self.buffer.reserve(self.room);
         // `try_read_buf` would do, but this one remembers that a read which leaves room has taken
         // all there was: to find that out costs another call for each command.

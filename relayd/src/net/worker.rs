@@ -12,16 +12,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::loops::Place;
+use super::worker_pool::WorkerId;
 use crate::limits::MAX_MISSED_HEARTBEATS;
 
 /// What begins to serve a new connection. Called on the worker that takes it.
-pub(super) type Job = Box<dyn FnOnce(Place) + Send>;
+pub(super) type Job = Box<dyn FnOnce(WorkerId) + Send>;
 
 /// A worker, as other threads see it.
 #[derive(Debug)]
 pub(super) struct Worker {
-    place: Place,
+    worker_id: WorkerId,
     handle: Handle,
     inbox: Mutex<Inbox>,
     wake: Notify,
@@ -45,13 +45,13 @@ impl Worker {
     /// Starts its thread, which holds `alive` as long as it runs.
     pub(super) fn start(
         name: &str,
-        place: Place,
+        worker_id: WorkerId,
         runtime: Runtime,
         end: CancellationToken,
         alive: Sender<()>,
     ) -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self {
-            place,
+            worker_id,
             handle: runtime.handle().clone(),
             inbox: Mutex::default(),
             wake: Notify::new(),
@@ -84,7 +84,7 @@ impl Worker {
             }
             self.missed.store(0, Ordering::Relaxed);
             for job in self.take_jobs() {
-                job(self.place);
+                job(self.worker_id);
             }
         }
     }
@@ -120,10 +120,10 @@ impl Worker {
         let is_reported = self.is_reported.load(Ordering::Relaxed);
         let is_responsive = self.is_responsive();
         if is_responsive && is_reported {
-            info!(worker = self.place.0, "worker responds again");
+            info!(worker = self.worker_id.0, "worker responds again");
         } else if !is_responsive && !is_reported {
             warn!(
-                worker = self.place.0,
+                worker = self.worker_id.0,
                 "worker does not respond: a file call hangs, most likely; its sessions wait, new connections go to other workers"
             );
         }

@@ -7,28 +7,28 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use wire::SessionId;
 
-use super::loops::{Place, Places};
+use super::worker_pool::{WorkerId, WorkerPool};
 
 /// Where the sessions are served whose producers are connected.
 #[derive(Debug)]
-pub(super) struct Homes {
-    places: Places,
-    sessions: Mutex<HashMap<SessionId, Place>>,
+pub(super) struct SessionAffinity {
+    pool: WorkerPool,
+    sessions: Mutex<HashMap<SessionId, WorkerId>>,
 }
 
-impl Homes {
-    pub(super) fn new(places: Places) -> Self {
+impl SessionAffinity {
+    pub(super) fn new(pool: WorkerPool) -> Self {
         let sessions = Mutex::default();
-        Self { places, sessions }
+        Self { pool, sessions }
     }
 
-    pub(super) fn places(&self) -> &Places {
-        &self.places
+    pub(super) fn pool(&self) -> &WorkerPool {
+        &self.pool
     }
 
     /// A session is served there.
-    pub(super) fn add(&self, session: SessionId, place: Place) {
-        self.sessions.lock().insert(session, place);
+    pub(super) fn add(&self, session: SessionId, worker_id: WorkerId) {
+        self.sessions.lock().insert(session, worker_id);
     }
 
     /// Its producer is gone.
@@ -37,7 +37,7 @@ impl Homes {
     }
 
     /// Where a session is served.
-    pub(super) fn of(&self, session: SessionId) -> Option<Place> {
+    pub(super) fn of(&self, session: SessionId) -> Option<WorkerId> {
         self.sessions.lock().get(&session).copied()
     }
 }

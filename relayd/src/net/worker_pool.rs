@@ -1,9 +1,9 @@
 //! Threads that connections are served on. Each has a loop of its own, and what begins on one stays
 //! there: nothing is handed from thread to thread while packets pass.
 //!
-//! Files are written by the loops themselves, so that a disk that hangs stops a loop and all that is
-//! served on it. Others must not notice: [`Places::check`] finds such workers and starts others in their
-//! place.
+//! Files are written by the worker_pool themselves, so that a disk that hangs stops a loop and all that is
+//! served on it. Others must not notice: [`WorkerPool::check`] finds such workers and starts others in their
+//! worker_id.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
 
 /// A set of threads. Dropping it ends them, with whatever they are at.
 #[derive(Debug)]
-pub(super) struct Loops {
-    places: Places,
-    /// Ends the loops when it is dropped.
+pub(super) struct Workers {
+    pool: WorkerPool,
+    /// Ends the worker_pool when it is dropped.
     end: DropGuard,
     /// Closed when all threads have ended.
     ended: Receiver<()>,
@@ -34,7 +34,7 @@ pub(super) struct Loops {
 
 /// Where tasks of a set of threads may be put.
 #[derive(Debug, Clone)]
-pub(super) struct Places(Arc<Inner>);
+pub(super) struct WorkerPool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -56,14 +56,14 @@ struct Inner {
 
 /// One of the threads of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place(pub(super) usize);
+pub(super) struct WorkerId(pub(super) usize);
 
 /// A task that runs elsewhere. It may be waited for.
 #[derive(Debug)]
 pub(super) struct Spawned(JoinHandle<()>);
 
-impl Loops {
-    /// One thread for each core, but two at least: files are written by the loops themselves, and
+impl Workers {
+    /// One thread for each core, but two at least: files are written by the worker_pool themselves, and
     /// while a disk keeps one of them waiting, the other goes on. Those that hang are replaced.
     pub(super) fn start(name: &'static str) -> io::Result<Self> {
         let runtimes: io::Result<Vec<_>> = (0..threads()).map(|_| event_loop()).collect();
@@ -92,7 +92,7 @@ impl Loops {
         let first = runtimes.first().ok_or_else(no_runtime)?.handle().clone();
         let (alive, ended) = channel();
         let end = CancellationToken::new();
-        let places = Places(Arc::new(Inner {
+        let pool = WorkerPool(Arc::new(Inner {
             name,
             wanted: runtimes.len(),
             most: runtimes.len() + replacements,
@@ -105,30 +105,30 @@ impl Loops {
         }));
         let end = end.drop_guard();
         for runtime in runtimes {
-            places.0.add_worker(runtime)?;
+            pool.0.add_worker(runtime)?;
         }
-        Ok(Self { places, end, ended })
+        Ok(Self { pool, end, ended })
     }
 
     /// Where tasks may be put.
-    pub(super) fn places(&self) -> &Places {
-        &self.places
+    pub(super) fn pool(&self) -> &WorkerPool {
+        &self.pool
     }
 
     /// Has a task done by the first.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.places.first().spawn(task);
+        self.pool.first().spawn(task);
     }
 
     /// Runs something on the calling thread, with the first loop for its sockets and timers.
     pub(super) fn block_on<T>(&self, until: impl Future<Output = T>) -> T {
-        self.places.first().block_on(until)
+        self.pool.first().block_on(until)
     }
 
     /// Ends all threads, and waits for them for so long.
     pub(super) fn end(self, patience: Duration) {
         drop(self.end);
-        self.places.0.alive.lock().take();
+        self.pool.0.alive.lock().take();
         if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
             debug!("a thread is left behind that waits for its disk");
         }
@@ -149,14 +149,14 @@ impl Inner {
             return Err(io::Error::other("the threads are ending"));
         };
         let mut workers = self.workers.write();
-        let place = Place(workers.len());
-        let worker = Worker::start(self.name, place, runtime, self.end.clone(), alive)?;
+        let worker_id = WorkerId(workers.len());
+        let worker = Worker::start(self.name, worker_id, runtime, self.end.clone(), alive)?;
         workers.push(worker);
         Ok(())
     }
 
-    fn worker(&self, place: Place) -> Option<Arc<Worker>> {
-        self.workers.read().get(place.0).cloned()
+    fn worker(&self, worker_id: WorkerId) -> Option<Arc<Worker>> {
+        self.workers.read().get(worker_id.0).cloned()
     }
 
     /// The next worker in turn, one that responds if there is any.
@@ -171,7 +171,7 @@ impl Inner {
     }
 }
 
-impl Places {
+impl WorkerPool {
     /// The first loop, for what there is one of.
     pub(super) fn first(&self) -> &Handle {
         &self.0.first
@@ -180,10 +180,10 @@ impl Places {
     /// Has a task done there.
     pub(super) fn spawn(
         &self,
-        place: Place,
+        worker_id: WorkerId,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Spawned {
-        let worker = self.0.worker(place);
+        let worker = self.0.worker(worker_id);
         let there = worker.as_deref().map_or(self.first(), Worker::handle);
         Spawned(there.spawn(task))
     }
@@ -193,13 +193,13 @@ impl Places {
         &self,
         socket: TcpStream,
         peer: SocketAddr,
-        serve: impl FnOnce(TcpStream, Place) -> F + Send + 'static,
+        serve: impl FnOnce(TcpStream, WorkerId) -> F + Send + 'static,
     ) {
         let socket = socket.into_std();
-        self.give(Box::new(move |place| {
+        self.give(Box::new(move |worker_id| {
             tokio::spawn(async move {
                 match socket.and_then(TcpStream::from_std) {
-                    Ok(socket) => serve(socket, place).await,
+                    Ok(socket) => serve(socket, worker_id).await,
                     Err(error) => debug!(%peer, %error, "connection lost on its way to a thread"),
                 }
             });
@@ -257,81 +257,81 @@ mod tests {
     use crate::limits::MAX_MISSED_HEARTBEATS;
 
     /// Where a job begins.
-    fn give_job(places: &Places) -> Receiver<Place> {
+    fn give_job(pool: &WorkerPool) -> Receiver<WorkerId> {
         let (begun, has_begun) = channel();
-        places.give(Box::new(move |place| begun.send(place).unwrap()));
+        pool.give(Box::new(move |worker_id| begun.send(worker_id).unwrap()));
         has_begun
     }
 
     /// Blocks a worker, as a file call that hangs does, until the sender is dropped.
-    fn block(places: &Places) -> (Place, Sender<()>) {
+    fn block(pool: &WorkerPool) -> (WorkerId, Sender<()>) {
         let (unblock, is_unblocked) = channel::<()>();
         let (begun, has_begun) = channel();
-        places.give(Box::new(move |place| {
-            begun.send(place).unwrap();
+        pool.give(Box::new(move |worker_id| {
+            begun.send(worker_id).unwrap();
             let _ = is_unblocked.recv();
         }));
         (has_begun.recv().unwrap(), unblock)
     }
 
     /// Asks for as many heartbeats as may be missed. All workers but those that hang give them.
-    fn check(places: &Places, hung: &[(Place, Sender<()>)]) -> bool {
+    fn check(pool: &WorkerPool, hung: &[(WorkerId, Sender<()>)]) -> bool {
         let mut all_respond = true;
         for _ in 0..=MAX_MISSED_HEARTBEATS {
-            let workers = places.0.workers.read().clone();
-            for (place, worker) in workers.iter().enumerate() {
-                let hangs = hung.iter().any(|(of_hung, _)| of_hung.0 == place);
+            let workers = pool.0.workers.read().clone();
+            for (worker_id, worker) in workers.iter().enumerate() {
+                let hangs = hung.iter().any(|(of_hung, _)| of_hung.0 == worker_id);
                 while !hangs && worker.missed() > 0 {
                     std::thread::yield_now();
                 }
             }
-            all_respond = places.check();
+            all_respond = pool.check();
         }
         all_respond
     }
 
     #[test]
     fn new_connections_go_to_other_workers_while_some_hang() {
-        let loops = Loops::start("test").unwrap();
-        let places = loops.places();
-        assert!(check(places, &[]));
-        let hung: Vec<_> = (0..places.0.wanted).map(|_| block(places)).collect();
+        let worker_pool = Workers::start("test").unwrap();
+        let pool = worker_pool.pool();
+        assert!(check(pool, &[]));
+        let hung: Vec<_> = (0..pool.0.wanted).map(|_| block(pool)).collect();
         // Given to a worker that hangs, before it is known to.
-        let stranded = give_job(places);
-        assert!(!check(places, &hung));
-        let is_hung = |place: Place| hung.iter().any(|(of_hung, _)| *of_hung == place);
+        let stranded = give_job(pool);
+        assert!(!check(pool, &hung));
+        let is_hung = |worker_id: WorkerId| hung.iter().any(|(of_hung, _)| *of_hung == worker_id);
         assert!(!is_hung(stranded.recv().unwrap()));
-        assert_eq!(places.0.workers.read().len(), 2 * places.0.wanted);
+        assert_eq!(pool.0.workers.read().len(), 2 * pool.0.wanted);
         for _ in 0..10 {
-            assert!(!is_hung(give_job(places).recv().unwrap()));
+            assert!(!is_hung(give_job(pool).recv().unwrap()));
         }
         // They are used again when they respond.
         drop(hung);
-        assert!(check(places, &[]));
-        let used: Vec<_> = (0..2 * places.0.wanted)
-            .map(|_| give_job(places).recv().unwrap().0)
+        assert!(check(pool, &[]));
+        let used: Vec<_> = (0..2 * pool.0.wanted)
+            .map(|_| give_job(pool).recv().unwrap().0)
             .collect();
         assert!(used.contains(&0) && used.contains(&1), "{used:?}");
-        loops.end(Duration::from_secs(10));
+        worker_pool.end(Duration::from_secs(10));
     }
 
     #[test]
     fn replacement_workers_are_bounded_and_connections_wait_for_the_next_that_responds() {
-        let loops = Loops::start("test").unwrap();
-        let places = loops.places();
+        let worker_pool = Workers::start("test").unwrap();
+        let pool = worker_pool.pool();
         let mut hung = Vec::new();
-        while hung.len() < places.0.most {
-            hung.push(block(places));
-            check(places, &hung);
+        while hung.len() < pool.0.most {
+            hung.push(block(pool));
+            check(pool, &hung);
         }
-        assert_eq!(places.0.workers.read().len(), places.0.most);
-        let waiting = give_job(places);
-        assert!(!check(places, &hung));
+        assert_eq!(pool.0.workers.read().len(), pool.0.most);
+        let waiting = give_job(pool);
+        assert!(!check(pool, &hung));
         assert!(waiting.try_recv().is_err());
         let (free, _) = hung.remove(0);
-        check(places, &hung);
+        check(pool, &hung);
         assert_eq!(waiting.recv().unwrap(), free);
         drop(hung);
-        loops.end(Duration::from_secs(10));
+        worker_pool.end(Duration::from_secs(10));
     }
 }
