@@ -17,7 +17,7 @@ use tests::relay::Relay;
 use tests::tracee;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
-use viewer_proto::attention::Attention;
+use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::push::{MetadataWaits, Notification, PacketsWait, Quiet};
@@ -344,7 +344,7 @@ fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
         until
     };
     for round in 0..3 {
-        push.say(Attention::AtEase);
+        push.say(BeaconInterest::Unsubscribed);
         // Until that has arrived, they still come.
         wait_until("no promise comes", || {
             for _ in 0..100 {
@@ -353,7 +353,7 @@ fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
             push.hear_within(A_WHILE).is_none()
         });
         let last = send_beacons(&mut producer);
-        push.say(Attention::Waiting);
+        push.say(BeaconInterest::Subscribed);
         let mut awaited = [0, 1].map(|at| quiet(streams[at], last)).to_vec();
         while !awaited.is_empty() {
             let said = push.hear().unwrap();
@@ -363,7 +363,7 @@ fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
         let next = send_beacons(&mut producer);
         push.wait_for(quiet(streams[1], next));
         // Packets are pushed at any time.
-        push.say(Attention::AtEase);
+        push.say(BeaconInterest::Unsubscribed);
         producer.send_packet(streams[0], round, 100);
         push.wait_for(packets(streams[0], 1));
         assert_eq!(viewer.next_index(streams[0]).status, IndexStatus::Ready);
@@ -483,8 +483,8 @@ fn a_viewer_that_floods_its_push_connection_loses_it_and_holds_up_nobody() {
     let viewers: Vec<_> = (0..threads).map(|_| Viewer::connect(relay.live)).collect();
     let mut pushes: Vec<_> = viewers.iter().map(Viewer::push).collect();
     let mut flood = Vec::new();
-    for attention in [Attention::AtEase, Attention::Waiting] {
-        attention.encode(&mut flood);
+    for beacon_interest in [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed] {
+        beacon_interest.encode(&mut flood);
     }
     let flood = flood.repeat(4096);
     let floods: Vec<_> = pushes
@@ -511,7 +511,7 @@ fn a_viewer_that_floods_its_push_connection_loses_it_and_holds_up_nobody() {
     for mut viewer in viewers {
         assert!(!viewer.sessions().is_empty());
         let mut push = viewer.push();
-        push.say(Attention::AtEase);
+        push.say(BeaconInterest::Unsubscribed);
         assert_eq!(push.hear_within(A_WHILE), None);
     }
     bystander.is_well();

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use viewer_proto::attention::Attention;
+use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Hello, Listener, Notification, VERSION};
 use wire::ViewerId;
 
@@ -54,9 +54,9 @@ impl Push {
     ///
     /// # Panics
     /// If the relay has hung up.
-    pub fn say(&mut self, attention: Attention) {
+    pub fn say(&mut self, beacon_interest: BeaconInterest) {
         let mut bytes = Vec::new();
-        attention.encode(&mut bytes);
+        beacon_interest.encode(&mut bytes);
         self.socket.write_all(&bytes).unwrap();
     }
 

@@ -105,8 +105,8 @@ impl<S: Stream> PacketCursor<S> {
     }
 
     /// Whether changes of the stream are to be reported.
-    pub(crate) fn listen(&mut self, on: bool) {
-        self.stream.listen(on);
+    pub(crate) fn set_subscribed(&mut self, on: bool) {
+        self.stream.set_subscribed(on);
     }
 
     /// Bytes of a packet.
@@ -160,8 +160,8 @@ impl<M: Metadata> MetadataCursor<M> {
     }
 
     /// Whether changes of the stream are to be reported.
-    pub(crate) fn listen(&mut self, on: bool) {
-        self.metadata.listen(on);
+    pub(crate) fn set_subscribed(&mut self, on: bool) {
+        self.metadata.set_subscribed(on);
     }
 
     /// Appends the answer to `GET_METADATA`, and gives its status.

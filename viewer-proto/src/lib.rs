@@ -12,9 +12,9 @@
 //! ([`session`], [`stream`], [`index`], [`packet`], [`metadata`]); then the two ends: [`client`],
 //! and [`server`] with what it asks of a [`relay`] and what ends it
 //! ([`error`]). [`push`] is about the second connection, on which the relay says that there is more,
-//! and [`attention`] about the little that a viewer says there.
+//! and [`beacon_interest`] about the little that a viewer says there.
 
-pub mod attention;
+pub mod beacon_interest;
 pub mod client;
 pub mod command;
 mod cursor;

@@ -4,7 +4,7 @@
 //! It belongs to the viewer's command connection, which it names in `CONNECT`, and it is about what
 //! that one is attached to. After the two `CONNECT`s the relay says [`Hello`] at once, then
 //! [`Notification`]s; the viewer, no more than whether it waits for promises
-//! ([`Attention`](crate::attention::Attention)). Nothing is fetched here: a notification says what to ask for on the other
+//! ([`BeaconInterest`](crate::beacon_interest::BeaconInterest)). Nothing is fetched here: a notification says what to ask for on the other
 //! connection. Of each thing it is said once that there is more, and not again before the viewer
 //! has fetched that: a viewer that does not fetch, or does not read, is sent nothing.
 //!
@@ -54,7 +54,7 @@ wire_struct! {
 
     /// There is no packet that the viewer has not had the index of, and none with anything from
     /// before `until` will come. As [`Inactive`](crate::index::IndexStatus::Inactive), unasked. Not
-    /// said to a viewer [`AtEase`](crate::attention::Attention::AtEase).
+    /// said to a viewer [`AtEase`](crate::beacon_interest::BeaconInterest::Unsubscribed).
     #[derive(Copy)]
     pub Quiet [16 bytes] {
         /// The stream.

@@ -26,12 +26,12 @@ pub trait Relay {
 
     /// Whether sessions that come and go are to be reported, as
     /// [`Sessions`](crate::server::Change::Sessions).
-    fn listen(&self, on: bool);
+    fn set_subscribed(&self, on: bool);
 
     /// Whether beacons are to be reported of the streams that this viewer listens to, as other
     /// changes are. At first they are. After this has returned, what is
     /// [`ahead`](Stream::ahead) has all beacons in it that were not reported.
-    fn heed_beacons(&self, on: bool);
+    fn set_beacon_interest(&self, on: bool);
 }
 
 /// What attaching to a session depends on.
@@ -66,7 +66,7 @@ pub trait Session {
 
     /// Whether new streams and the end are to be reported, as
     /// [`Session`](crate::server::Change::Session). At first they are not.
-    fn listen(&mut self, on: bool);
+    fn set_subscribed(&mut self, on: bool);
 }
 
 /// A stream and this viewer's position in it.
@@ -100,7 +100,7 @@ pub trait Stream {
 
     /// Whether changes of what is [`ahead`](Self::ahead) are to be reported, as
     /// [`Stream`](crate::server::Change::Stream). At first they are not.
-    fn listen(&mut self, on: bool);
+    fn set_subscribed(&mut self, on: bool);
 
     /// The class of the stream, once any index or beacon has told it.
     fn class(&self) -> Option<ClassId>;
@@ -171,5 +171,5 @@ pub trait Metadata {
 
     /// Whether new metadata is to be reported, as [`Stream`](crate::server::Change::Stream). At
     /// first it is not.
-    fn listen(&mut self, on: bool);
+    fn set_subscribed(&mut self, on: bool);
 }

@@ -53,7 +53,7 @@ pub enum Progress<P> {
     /// The replies so far end in the head of a packet: send these bytes of it before anything else.
     Packet(P),
     /// This is a push connection, and has had its only command. If there is a command connection of
-    /// this number, which is nothing to be guessed, it [`listen`](Connection::listen)s from now on;
+    /// this number, which is nothing to be guessed, it [`subscribe`](Connection::subscribe)s from now on;
     /// if not, the viewer is hung up on.
     Push(ViewerId),
     /// More bytes must come first.
@@ -338,7 +338,7 @@ impl<R: Relay> Connection<R> {
             return refused(AttachStatus::Unknown);
         };
         if self.push.is_some() {
-            session.listen(true);
+            session.set_subscribed(true);
         }
         self.attached.insert(
             attach.session,
@@ -400,7 +400,7 @@ impl<R: Relay> Connection<R> {
                 }
             };
             if self.push.is_some() {
-                at.listen(true);
+                at.set_subscribed(true);
             }
             self.cursors.insert(
                 stream,
@@ -481,7 +481,7 @@ impl<R: Relay> Connection<R> {
                     ended.pop_front();
                 }
                 if let Some((id, mut cursor)) = cursors.remove_entry(&id) {
-                    cursor.at.listen(false);
+                    cursor.at.set_subscribed(false);
                     ended.push_back((id, cursor));
                 }
                 NextIndex::bare(IndexStatus::HungUp, 0)

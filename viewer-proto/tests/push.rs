@@ -16,7 +16,7 @@ use bytes::BytesMut;
 use fake::{Data, Fake, SESSION, World};
 use proptest::prelude::*;
 use viewer_proto::Command;
-use viewer_proto::attention::{Attention, AttentionReader};
+use viewer_proto::beacon_interest::{BeaconInterest, BeaconInterestReader};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::push::{
     Hello, Listener, MetadataWaits, Notification, NotificationCode, PacketsWait, PushError, Quiet,
@@ -214,7 +214,7 @@ impl Ears {
             offset: 0,
             seek: Seek::Beginning.code(),
         }));
-        ears.connection.listen(&Fake(Rc::clone(world)));
+        ears.connection.subscribe(&Fake(Rc::clone(world)));
         ears
     }
 
@@ -241,9 +241,9 @@ impl Ears {
     }
 
     /// The viewer says so on the push connection.
-    fn say(&mut self, attention: Attention) {
+    fn say(&mut self, beacon_interest: BeaconInterest) {
         let relay = Fake(Rc::clone(&self.world));
-        self.connection.attend(attention, &relay);
+        self.connection.set_beacon_interest(beacon_interest, &relay);
     }
 
     /// What is pushed, of what may have changed.
@@ -517,16 +517,20 @@ fn what_does_not_fit_is_said_later() {
 
 #[test]
 fn what_a_viewer_says_reads_and_writes_back_and_the_last_of_it_counts() {
-    let said = [Attention::Waiting, Attention::AtEase, Attention::Waiting];
+    let said = [
+        BeaconInterest::Subscribed,
+        BeaconInterest::Unsubscribed,
+        BeaconInterest::Subscribed,
+    ];
     let mut bytes = Vec::new();
     said.iter().for_each(|said| said.encode(&mut bytes));
     assert_eq!(bytes[..8], section("waiting"));
     assert_eq!(bytes[8..16], section("at-ease"));
     for cut in 0..=bytes.len() {
-        let mut reader = AttentionReader::default();
+        let mut reader = BeaconInterestReader::default();
         let first = cut.checked_sub(8).map(|_| said[cut / 8 - 1]);
         assert_eq!(reader.extend(&bytes[..cut]), Ok(first));
-        let last = (cut < bytes.len()).then_some(Attention::Waiting);
+        let last = (cut < bytes.len()).then_some(BeaconInterest::Subscribed);
         assert_eq!(reader.extend(&bytes[cut..]), Ok(last));
     }
     for wrong in [
@@ -536,7 +540,7 @@ fn what_a_viewer_says_reads_and_writes_back_and_the_last_of_it_counts() {
         "00000001 00000000 ffffffff ffffffff",
     ] {
         let bytes = hex::parse(wrong).unwrap();
-        let refused = AttentionReader::default().extend(&bytes);
+        let refused = BeaconInterestReader::default().extend(&bytes);
         assert!(refused.is_err(), "{wrong}");
     }
 }
@@ -548,7 +552,7 @@ fn a_viewer_at_ease_is_told_everything_but_promises_and_them_when_it_waits() {
     let mut ears = Ears::of(&world);
     ears.hear(&[]);
     assert!(world.heeds_beacons.get());
-    ears.say(Attention::AtEase);
+    ears.say(BeaconInterest::Unsubscribed);
     assert!(!world.heeds_beacons.get());
     quiet_one.beacon.set(Some(10));
     later.beacon.set(Some(20));
@@ -560,7 +564,7 @@ fn a_viewer_at_ease_is_told_everything_but_promises_and_them_when_it_waits() {
     busy.beacon.set(Some(30));
     assert_eq!(ears.hear(&[]), []);
     // Nothing of this was reported, and all of it is said.
-    ears.say(Attention::Waiting);
+    ears.say(BeaconInterest::Subscribed);
     assert!(world.heeds_beacons.get());
     let mut heard = ears.hear(&[]);
     heard.sort_by_key(|said| match said {
@@ -569,12 +573,12 @@ fn a_viewer_at_ease_is_told_everything_but_promises_and_them_when_it_waits() {
     });
     let said = [quiet(&quiet_one, 10), quiet(&later, 20), quiet(&busy, 30)];
     assert_eq!(heard, said);
-    ears.say(Attention::Waiting);
+    ears.say(BeaconInterest::Subscribed);
     assert_eq!(ears.hear(&[]), []);
     quiet_one.beacon.set(Some(40));
     assert_eq!(ears.hear(&change(&quiet_one)), [quiet(&quiet_one, 40)]);
     // The end is no promise.
-    ears.say(Attention::AtEase);
+    ears.say(BeaconInterest::Unsubscribed);
     later.over.set(true);
     let over = Notification::StreamOver(StreamId(later.id));
     assert_eq!(ears.hear(&change(&later)), [over]);
@@ -586,9 +590,9 @@ fn a_new_push_connection_begins_with_promises() {
     let stream = world.stream();
     let mut ears = Ears::of(&world);
     ears.hear(&[]);
-    ears.say(Attention::AtEase);
+    ears.say(BeaconInterest::Unsubscribed);
     stream.beacon.set(Some(10));
-    ears.connection.listen(&Fake(Rc::clone(&world)));
+    ears.connection.subscribe(&Fake(Rc::clone(&world)));
     assert!(world.heeds_beacons.get());
     assert!(ears.hear(&[]).contains(&quiet(&stream, 10)));
 }
@@ -599,10 +603,10 @@ fn time_stands_for_a_viewer_that_waits_again_until_new_streams_are_fetched() {
     let old = world.stream();
     let mut ears = Ears::of(&world);
     ears.hear(&[]);
-    ears.say(Attention::AtEase);
+    ears.say(BeaconInterest::Unsubscribed);
     world.stream();
     old.beacon.set(Some(50));
-    ears.say(Attention::Waiting);
+    ears.say(BeaconInterest::Subscribed);
     let session = Change::Session(SESSION);
     assert_eq!(ears.hear(&[session]), [Notification::NewStreams(SESSION)]);
     ears.ask(&Command::GetNewStreams(SESSION));
@@ -618,7 +622,7 @@ fn nothing_is_reported_that_nobody_listens_to() {
     world.stream();
     ears.ask(&Command::GetNewStreams(SESSION));
     assert_eq!(world.heard.borrow().len(), 5);
-    ears.connection.deafen(&Fake(Rc::clone(&world)));
+    ears.connection.unsubscribe(&Fake(Rc::clone(&world)));
     assert_eq!(world.heard.borrow().len(), 0);
     assert_eq!(ears.hear(&[]), []);
 }

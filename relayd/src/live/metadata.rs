@@ -8,21 +8,21 @@ use viewer_proto::relay::Metadata;
 use wire::Bytes;
 
 use super::file_calls::{FileCalls, ReadFile};
-use super::listening::Heard;
+use super::subscribed::Subscribed;
 use crate::limits::METADATA_BYTES;
 use crate::registry::published::PublishedMetadata;
 
 /// A viewer's position in a metadata stream.
 #[derive(Debug)]
 pub struct MetadataReader {
-    published: Heard<PublishedMetadata>,
+    published: Subscribed<PublishedMetadata>,
     /// So much has been read. When the metadata of a chunk starts anew, it repeats what was read.
     sent: Bytes,
     calls: Arc<FileCalls>,
 }
 
 impl MetadataReader {
-    pub(super) fn new(published: Heard<PublishedMetadata>, calls: Arc<FileCalls>) -> Self {
+    pub(super) fn new(published: Subscribed<PublishedMetadata>, calls: Arc<FileCalls>) -> Self {
         Self {
             published,
             sent: Bytes(0),
@@ -58,7 +58,7 @@ impl Metadata for MetadataReader {
         self.published.is_over()
     }
 
-    fn listen(&mut self, on: bool) {
-        self.published.listen(on);
+    fn set_subscribed(&mut self, on: bool) {
+        self.published.set_subscribed(on);
     }
 }

@@ -2,9 +2,9 @@
 //! its own position in every stream; readers share the page cache.
 
 mod file_calls;
-mod listening;
 mod metadata;
 mod packets;
+mod subscribed;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,21 +20,21 @@ use wire::{Bytes, SessionId, ViewerId};
 use crate::registry::Registry;
 use crate::registry::announced::Content;
 use crate::registry::audience::Watcher;
-use crate::registry::news::{Ear, Inbox};
 use crate::registry::session::Session;
+use crate::registry::subscription::{ChangeQueue, Subscription};
 use file_calls::FileCalls;
 pub use file_calls::{Capacity, Turn};
-use listening::Heard;
 pub use metadata::MetadataReader;
 pub use packets::{Packet, PacketReader};
+use subscribed::Subscribed;
 
 /// The relay, as one viewer sees it.
 #[derive(Debug)]
 pub struct View {
     registry: Arc<Registry>,
-    inbox: Arc<Inbox>,
+    changes: Arc<ChangeQueue>,
     /// For sessions that come and go.
-    ear: Arc<Ear>,
+    subscription: Arc<Subscription>,
     capacity: Capacity,
 }
 
@@ -42,12 +42,12 @@ impl View {
     /// For a viewer that does not listen yet.
     #[must_use]
     pub fn new(registry: Arc<Registry>) -> Self {
-        let inbox = Arc::default();
-        let ear = Ear::new(&inbox, Change::Sessions);
+        let changes = Arc::default();
+        let subscription = Subscription::new(&changes, Change::Sessions);
         Self {
             registry,
-            inbox,
-            ear,
+            changes,
+            subscription,
             capacity: Capacity::default(),
         }
     }
@@ -58,24 +58,24 @@ impl View {
         &self.capacity
     }
 
-    /// Where it is noted what has changed, if the viewer listens.
+    /// Where it is pending what has changed, if the viewer listens.
     #[must_use]
-    pub fn inbox(&self) -> &Inbox {
-        &self.inbox
+    pub fn changes(&self) -> &ChangeQueue {
+        &self.changes
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        self.registry.deafen(&self.ear);
+        self.registry.unsubscribe(&self.subscription);
     }
 }
 
 /// A viewer attached to a session.
 #[derive(Debug)]
 pub struct Attachment {
-    session: Heard<Session>,
-    inbox: Arc<Inbox>,
+    session: Subscribed<Session>,
+    changes: Arc<ChangeQueue>,
     watcher: Arc<Watcher>,
     file_calls: Arc<FileCalls>,
     /// Number of the next stream that it is to be told of.
@@ -117,8 +117,8 @@ impl Relay for View {
         let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
         self.capacity.add(&file_calls);
         Some(Attachment {
-            session: Heard::new(session, about, &self.inbox),
-            inbox: Arc::clone(&self.inbox),
+            session: Subscribed::new(session, about, &self.changes),
+            changes: Arc::clone(&self.changes),
             watcher,
             file_calls,
             next: 0,
@@ -135,15 +135,15 @@ impl Relay for View {
         ViewerId(if filled == Ok(bytes.len()) { number } else { 0 })
     }
 
-    fn listen(&self, on: bool) {
-        self.registry.deafen(&self.ear);
+    fn set_subscribed(&self, on: bool) {
+        self.registry.unsubscribe(&self.subscription);
         if on {
-            self.registry.listen(&self.ear);
+            self.registry.subscribe(&self.subscription);
         }
     }
 
-    fn heed_beacons(&self, on: bool) {
-        self.inbox.heed_beacons(on);
+    fn set_beacon_interest(&self, on: bool) {
+        self.changes.set_beacon_interest(on);
     }
 }
 
@@ -191,13 +191,13 @@ impl viewer_proto::relay::Session for Attachment {
                         (0, Bytes(0))
                     };
                     let place = self.watcher.reads(published, next, end);
-                    let published = Heard::new(Arc::clone(published), about, &self.inbox);
+                    let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let promises = (Arc::clone(self.session.promises()), number);
                     let calls = Arc::clone(&self.file_calls);
                     Position::Packets(PacketReader::new(published, promises, next, place, calls))
                 }
                 Content::Metadata(published) => {
-                    let published = Heard::new(Arc::clone(published), about, &self.inbox);
+                    let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let calls = Arc::clone(&self.file_calls);
                     Position::Metadata(MetadataReader::new(published, calls))
                 }
@@ -218,8 +218,8 @@ impl viewer_proto::relay::Session for Attachment {
         self.session.is_over()
     }
 
-    fn listen(&mut self, on: bool) {
-        self.session.listen(on);
+    fn set_subscribed(&mut self, on: bool) {
+        self.session.set_subscribed(on);
     }
 }
 

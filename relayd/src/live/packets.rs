@@ -13,7 +13,7 @@ use viewer_proto::relay::{Ahead, Next, Stream};
 use wire::{Bytes, ClassId, Timestamp};
 
 use super::file_calls::{FileCalls, ReadFile};
-use super::listening::Heard;
+use super::subscribed::Subscribed;
 use crate::limits::{MAX_SKIPPED_TRACEFILES, MOST_TRACEFILES_OWED};
 use crate::registry::audience::Place;
 use crate::registry::promises::Promises;
@@ -24,7 +24,7 @@ use crate::store::segment::Segment;
 /// A viewer's position in a stream of packets.
 #[derive(Debug)]
 pub struct PacketReader {
-    published: Heard<Published>,
+    published: Subscribed<Published>,
     promises: Arc<Promises>,
     /// The number of the stream among those of its session.
     rank: u64,
@@ -129,7 +129,7 @@ pub struct Packet {
 
 impl PacketReader {
     pub(super) fn new(
-        published: Heard<Published>,
+        published: Subscribed<Published>,
         (promises, rank): (Arc<Promises>, u64),
         next: u64,
         place: Arc<Place>,
@@ -296,8 +296,8 @@ impl Stream for PacketReader {
         }
     }
 
-    fn listen(&mut self, on: bool) {
-        self.published.listen(on);
+    fn set_subscribed(&mut self, on: bool) {
+        self.published.set_subscribed(on);
     }
 
     fn class(&self) -> Option<ClassId> {

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
-use viewer_proto::attention::AttentionReader;
+use viewer_proto::beacon_interest::BeaconInterestReader;
 use viewer_proto::push::welcome;
 use viewer_proto::server::Connection;
 use wire::ViewerId;
@@ -75,7 +75,7 @@ pub(super) struct Push {
     worker_id: Arc<WorkerId>,
     connection: Option<Handover>,
     /// What the viewer says on it.
-    attention: AttentionReader,
+    beacon_interest: BeaconInterestReader,
     input: InputRate,
     /// What has been said and not been sent.
     said: BytesMut,
@@ -91,7 +91,7 @@ impl Push {
             viewer: None,
             worker_id: Arc::default(),
             connection: None,
-            attention: AttentionReader::default(),
+            beacon_interest: BeaconInterestReader::default(),
             input: InputRate::new(Instant::now()),
             said: BytesMut::new(),
             sent: Instant::now(),
@@ -126,7 +126,7 @@ impl Push {
             if let Err(error) = self.speak(viewer, view) {
                 debug!(%error, "push connection ended");
                 self.connection = None;
-                viewer.deafen(view);
+                viewer.unsubscribe(view);
             }
             let Some(Handover { socket, .. }) = &self.connection else {
                 self.worker_id.has_come.notified().await;
@@ -143,7 +143,7 @@ impl Push {
                 () = self.worker_id.has_come.notified() => self.begin(viewer, view),
                 // The next attempt to read or write says what there is.
                 _ = socket.ready(interest) => {}
-                () = view.inbox().changed(), if !is_full => {
+                () = view.changes().changed(), if !is_full => {
                     tokio::time::sleep_until(self.sent + PUSH_PAUSE).await;
                 }
                 () = tokio::time::sleep(ROTATION_PAUSE), if !is_full && viewer.awaits_rotation() => {}
@@ -160,11 +160,11 @@ impl Push {
         let _ = sockopt::set_socket_send_buffer_size(socket, PUSHED_BUFFER);
         // The viewer may have lost the last one without our knowing: the newest counts.
         self.connection = Some(coming);
-        self.attention = AttentionReader::default();
+        self.beacon_interest = BeaconInterestReader::default();
         self.input = InputRate::new(Instant::now());
         self.said.clear();
         welcome(&mut self.said);
-        viewer.listen(view);
+        viewer.subscribe(view);
     }
 
     /// Hears whether the viewer waits for promises. Says what there is to say, as long as the viewer
@@ -181,9 +181,11 @@ impl Push {
                 if !self.input.allow(read, Instant::now()) {
                     return Err(io::Error::other("the viewer sends too much"));
                 }
-                let heard = self.attention.extend(heard.get(..read).unwrap_or_default());
-                if let Some(attention) = heard.map_err(io::Error::other)? {
-                    viewer.attend(attention, view);
+                let heard = self
+                    .beacon_interest
+                    .extend(heard.get(..read).unwrap_or_default());
+                if let Some(beacon_interest) = heard.map_err(io::Error::other)? {
+                    viewer.set_beacon_interest(beacon_interest, view);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -191,7 +193,7 @@ impl Push {
         }
         // Looked for once: what changes meanwhile is said the next time, or this would go on for as long
         // as producers are faster than the viewer.
-        for change in view.inbox().take() {
+        for change in view.changes().take() {
             viewer.changed(change);
         }
         loop {

@@ -3,13 +3,12 @@
 //!
 //! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
 //! one recording share), `occupancy` (which recording may write where), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`promises`] (what they may be told of those that are idle), [`news`]
+//! they may see of each), [`promises`] (what they may be told of those that are idle), [`subscription`]
 //! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
 //! streams and of those who watch them).
 
 pub mod announced;
 pub mod audience;
-pub mod news;
 mod occupancy;
 pub mod promises;
 pub mod published;
@@ -17,6 +16,7 @@ pub mod recording;
 pub mod session;
 pub mod stream;
 mod stream_table;
+pub mod subscription;
 pub mod tally;
 
 use std::collections::{BTreeMap, HashMap};
@@ -39,11 +39,11 @@ use crate::ingest::{DataStream, WhenFull};
 use crate::limits::{EARLY_PACKET_BYTES, LINGER, MAX_FILE_CALLS, MOST_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
-use news::{Ear, Ears};
 use occupancy::Neighbourhoods;
 use recording::Recordings;
 use session::Session;
 use stream::Stream;
+use subscription::{Subscription, Subscriptions};
 use tally::Totals;
 
 /// What every session goes by.
@@ -80,8 +80,8 @@ pub struct Registry {
     data_streams: RwLock<DataStreams>,
     /// Which sessions may be in each other's way on disk.
     neighbourhoods: Neighbourhoods,
-    /// Who is to hear of sessions that come and go.
-    ears: Mutex<Ears>,
+    /// Subscriptions to sessions that are added and removed.
+    subscriptions: Mutex<Subscriptions>,
     reorder_budget: Arc<ReorderBudget>,
     /// A permit for each file call of a viewer that may block, of all sessions together.
     viewer_file_calls: Arc<Semaphore>,
@@ -126,7 +126,7 @@ impl Registry {
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
             neighbourhoods: Neighbourhoods::default(),
-            ears: Mutex::default(),
+            subscriptions: Mutex::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),
         })
@@ -208,14 +208,14 @@ impl Registry {
         ConnectionId(next(&self.next.connection))
     }
 
-    /// From now on, this one hears of sessions that come and go.
-    pub fn listen(&self, ear: &Arc<Ear>) {
-        self.ears.lock().add(ear);
+    /// Subscribes to sessions that are added and removed.
+    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
+        self.subscriptions.lock().add(subscription);
     }
 
-    /// From now on, it does not.
-    pub fn deafen(&self, ear: &Arc<Ear>) {
-        self.ears.lock().remove(ear);
+    /// Removes a subscription.
+    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        self.subscriptions.lock().remove(subscription);
     }
 
     /// Whether there may be one stream more in all.
@@ -275,7 +275,7 @@ impl Registry {
             return;
         }
         self.sessions.write().remove(&session.id());
-        self.ears.lock().ring();
+        self.subscriptions.lock().notify();
         session.control_ended(failed);
         self.forget_all_closed(session);
         if session.is_empty() {

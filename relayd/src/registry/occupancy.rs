@@ -171,7 +171,7 @@ impl Registry {
         sessions.push(Arc::downgrade(&session));
         self.sessions.write().insert(session.id(), session);
         drop(sessions);
-        self.ears.lock().ring();
+        self.subscriptions.lock().notify();
         Ok(())
     }
 
@@ -277,7 +277,7 @@ impl Registry {
         self.lingering
             .lock()
             .retain(|(_, other)| !Arc::ptr_eq(other, session));
-        self.ears.lock().ring();
+        self.subscriptions.lock().notify();
         session.supersede();
         self.forget_all_closed(session);
     }

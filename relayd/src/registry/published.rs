@@ -10,7 +10,7 @@ use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
 use super::audience::Lag;
-use super::news::{Ear, Ears};
+use super::subscription::{Subscription, Subscriptions};
 use crate::limits::MOST_TRACEFILES;
 use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;
@@ -33,7 +33,7 @@ struct State {
     beacon: Option<Timestamp>,
     class: Option<ClassId>,
     is_over: bool,
-    ears: Ears,
+    subscriptions: Subscriptions,
 }
 
 /// Packets that lie in one tracefile.
@@ -100,7 +100,7 @@ impl Published {
         state.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
         state.beacon = None;
         state.class.get_or_insert(class);
-        state.ears.ring();
+        state.subscriptions.notify();
     }
 
     /// An index has come, of which the packet may not have: what a beacon said before is void.
@@ -114,7 +114,7 @@ impl Published {
         state.class.get_or_insert(class);
         if until.is_some() && until != state.beacon {
             state.beacon = until;
-            state.ears.ring_for_beacon();
+            state.subscriptions.notify_of_beacon();
         }
     }
 
@@ -136,17 +136,17 @@ impl Published {
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.is_over = true;
-        state.ears.ring();
+        state.subscriptions.notify();
     }
 
-    /// From now on, this one hears of packets, beacons and the end.
-    pub fn listen(&self, ear: &Arc<Ear>) {
-        self.state.lock().ears.add(ear);
+    /// Subscribes to packets, beacons and the end of the stream.
+    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
+        self.state.lock().subscriptions.add(subscription);
     }
 
-    /// From now on, it does not.
-    pub fn deafen(&self, ear: &Arc<Ear>) {
-        self.state.lock().ears.remove(ear);
+    /// Removes a subscription.
+    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        self.state.lock().subscriptions.remove(subscription);
     }
 
     /// Whether no more will come.
@@ -252,7 +252,7 @@ struct MetadataState {
     /// So much of the file came in whole pieces.
     received: Bytes,
     is_over: bool,
-    ears: Ears,
+    subscriptions: Subscriptions,
 }
 
 impl Drop for PublishedMetadata {
@@ -272,7 +272,7 @@ impl PublishedMetadata {
         let mut state = self.state.lock();
         let before = state.source.replace(Arc::clone(source));
         state.received = received;
-        state.ears.ring();
+        state.subscriptions.notify();
         drop(state);
         // Which may close it: not with the lock held.
         drop(before);
@@ -291,17 +291,17 @@ impl PublishedMetadata {
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.is_over = true;
-        state.ears.ring();
+        state.subscriptions.notify();
     }
 
-    /// From now on, this one hears of packets, beacons and the end.
-    pub fn listen(&self, ear: &Arc<Ear>) {
-        self.state.lock().ears.add(ear);
+    /// Subscribes to packets, beacons and the end of the stream.
+    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
+        self.state.lock().subscriptions.add(subscription);
     }
 
-    /// From now on, it does not.
-    pub fn deafen(&self, ear: &Arc<Ear>) {
-        self.state.lock().ears.remove(ear);
+    /// Removes a subscription.
+    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        self.state.lock().subscriptions.remove(subscription);
     }
 
     /// Whether no more will come.

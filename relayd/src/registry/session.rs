@@ -14,11 +14,11 @@ use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::announced::{Announced, Listed};
 use super::audience::Audience;
-use super::news::{Ear, Ears};
 use super::promises::Promises;
 use super::recording::Recording;
 use super::stream::Stream;
 use super::stream_table::{StreamTable, holds_back};
+use super::subscription::{Subscription, Subscriptions};
 use super::tally::Totals;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{
@@ -63,7 +63,7 @@ pub struct Session {
     audience: Audience,
     producer_gone: AtomicBool,
     has_failed: AtomicBool,
-    ears: Mutex<Ears>,
+    subscriptions: Mutex<Subscriptions>,
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
     promises: Arc<Promises>,
@@ -106,7 +106,7 @@ impl Session {
             audience: Audience::default(),
             producer_gone: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
-            ears: Mutex::default(),
+            subscriptions: Mutex::default(),
             next_beacon: Mutex::default(),
             promises: Arc::default(),
             reorder_budget,
@@ -303,7 +303,7 @@ impl Session {
         drop(announced);
         // Those who see that they may be promised more see the new streams too.
         self.limit_promises(&mut streams);
-        self.ears.lock().ring();
+        self.subscriptions.lock().notify();
         // Dropped, these may close files: not with the lock held.
         drop(streams);
         drop(forgotten);
@@ -318,8 +318,8 @@ impl Session {
     /// To be called whenever a stream may no longer be awaited.
     fn limit_promises(&self, streams: &mut StreamTable) {
         if self.promises.limit(streams.oldest_awaited()) {
-            // Packets may have been withheld from those who listen.
-            self.ears.lock().ring();
+            // Packets may have been withheld from subscribers.
+            self.subscriptions.lock().notify();
         }
     }
 
@@ -339,14 +339,14 @@ impl Session {
         self.limit_promises(&mut streams);
     }
 
-    /// From now on, this one hears of new streams and of the end.
-    pub fn listen(&self, ear: &Arc<Ear>) {
-        self.ears.lock().add(ear);
+    /// Subscribes to new streams and the end of the session.
+    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
+        self.subscriptions.lock().add(subscription);
     }
 
-    /// From now on, it does not.
-    pub fn deafen(&self, ear: &Arc<Ear>) {
-        self.ears.lock().remove(ear);
+    /// Removes a subscription.
+    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        self.subscriptions.lock().remove(subscription);
     }
 
     /// Number of the next stream that viewers will be told of.
@@ -411,7 +411,7 @@ impl Session {
     pub fn control_ended(&self, failed: bool) {
         self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
-        self.ears.lock().ring();
+        self.subscriptions.lock().notify();
         if failed {
             return self.abort();
         }

@@ -13,7 +13,7 @@ use tokio::net::tcp::WriteHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
-use viewer_proto::attention::Attention;
+use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Listener, Notification};
 use wire::ViewerId;
 
@@ -96,7 +96,7 @@ struct Need<'a> {
     is_held_back: watch::Receiver<bool>,
     relay: WriteHalf<'a>,
     /// What it was told. At first it takes it that they are.
-    told: Attention,
+    told: BeaconInterest,
     /// What it is being told, and has not been sent.
     unsent: Vec<u8>,
     /// Since when nothing has been held back, until the relay has been told.
@@ -108,7 +108,7 @@ impl<'a> Need<'a> {
         Self {
             is_held_back,
             relay,
-            told: Attention::Waiting,
+            told: BeaconInterest::Subscribed,
             unsent: Vec::new(),
             eased: None,
         }
@@ -123,15 +123,15 @@ impl<'a> Need<'a> {
         }
         let is_held_back = *self.is_held_back.borrow_and_update();
         let needed = match (self.told, is_held_back) {
-            (Attention::AtEase, true) => Attention::Waiting,
-            (Attention::Waiting, false) => {
+            (BeaconInterest::Unsubscribed, true) => BeaconInterest::Subscribed,
+            (BeaconInterest::Subscribed, false) => {
                 let eased = *self.eased.get_or_insert_with(Instant::now);
                 tokio::select! {
                     () = changed(&mut self.is_held_back) => return Ok(()),
-                    () = sleep_until(eased + UNTIL_AT_EASE) => Attention::AtEase,
+                    () = sleep_until(eased + UNTIL_AT_EASE) => BeaconInterest::Unsubscribed,
                 }
             }
-            (Attention::AtEase, false) | (Attention::Waiting, true) => {
+            (BeaconInterest::Unsubscribed, false) | (BeaconInterest::Subscribed, true) => {
                 self.eased = None;
                 changed(&mut self.is_held_back).await;
                 return Ok(());

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::trace::Tracefile;
-use viewer_proto::attention::{Attention, AttentionReader};
+use viewer_proto::beacon_interest::{BeaconInterest, BeaconInterestReader};
 use viewer_proto::command::CommandHeader;
 use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::metadata::{MetadataHead, MetadataStatus};
@@ -42,7 +42,7 @@ pub(crate) struct World {
     /// To the next push connection.
     pub(crate) pushes: Pushes,
     /// What was said on push connections.
-    pub(crate) attentions: Vec<Attention>,
+    pub(crate) attentions: Vec<BeaconInterest>,
     /// Connections for commands so far.
     pub(crate) connections: u32,
 }
@@ -279,10 +279,10 @@ fn push(mut socket: TcpStream, pushes: Pushes, world: Arc<Mutex<World>>) {
     socket.write_all(&bytes).unwrap();
     let mut said = socket.try_clone().unwrap();
     std::thread::spawn(move || {
-        let (mut reader, mut bytes) = (AttentionReader::default(), [0; 8]);
+        let (mut reader, mut bytes) = (BeaconInterestReader::default(), [0; 8]);
         while said.read_exact(&mut bytes).is_ok() {
-            let attention = reader.extend(&bytes).unwrap();
-            world.lock().unwrap().attentions.extend(attention);
+            let beacon_interest = reader.extend(&bytes).unwrap();
+            world.lock().unwrap().attentions.extend(beacon_interest);
         }
     });
     for notification in notifications {

@@ -9,7 +9,7 @@ use ctf::write::{
 };
 use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, run};
-use viewer_proto::attention::Attention;
+use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NextIndex};
 use viewer_proto::push::{Notification, PacketsWait, Quiet};
 use viewer_proto::{Command, CommandCode};
@@ -174,10 +174,10 @@ fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
     watch.hear_until("quiet a/c 10");
     assert_eq!(fake.world().attentions, []);
     let told = [
-        Attention::AtEase,
-        Attention::Waiting,
-        Attention::AtEase,
-        Attention::Waiting,
+        BeaconInterest::Unsubscribed,
+        BeaconInterest::Subscribed,
+        BeaconInterest::Unsubscribed,
+        BeaconInterest::Subscribed,
     ];
     for number in 0..told.len() {
         watch.held_back.send_replace(number % 2 == 1);
@@ -247,13 +247,15 @@ fn an_event_that_has_to_wait_makes_the_relay_promise() {
     let viewer = std::thread::spawn(move || run(&arguments, &Stop::default()).unwrap());
 
     let shows = || std::fs::read_to_string(&shown).is_ok_and(|text| text.contains("waits"));
-    wait_until(|| fake.world().attentions == [Attention::AtEase]);
+    wait_until(|| fake.world().attentions == [BeaconInterest::Unsubscribed]);
     fake.put(2, [ready]);
     let (stream, unread) = (StreamId(2), 1);
     pusher
         .send(Notification::Packets(PacketsWait { stream, unread }))
         .unwrap();
-    wait_until(|| fake.world().attentions == [Attention::AtEase, Attention::Waiting]);
+    wait_until(|| {
+        fake.world().attentions == [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]
+    });
     assert!(!shows());
     let promise = Quiet {
         stream: StreamId(3),
@@ -262,7 +264,7 @@ fn an_event_that_has_to_wait_makes_the_relay_promise() {
     pusher.send(Notification::Quiet(promise)).unwrap();
     wait_until(shows);
     wait_until(|| fake.world().attentions.len() == 3);
-    assert_eq!(fake.world().attentions[2], Attention::AtEase);
+    assert_eq!(fake.world().attentions[2], BeaconInterest::Unsubscribed);
     fake.end();
     assert_eq!(viewer.join().unwrap(), Outcome::Whole);
 }

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use wire::{SessionId, StreamId};
 
 use super::{At, Connection, Cursor};
-use crate::attention::Attention;
+use crate::beacon_interest::BeaconInterest;
 use crate::metadata::MetadataStatus;
 use crate::push::{MetadataWaits, Notification, PacketsWait, Quiet};
 use crate::relay::{Ahead, Relay, Session};
@@ -43,7 +43,7 @@ pub(super) struct Push {
     /// Some session was, when it was last looked at.
     is_rotating: bool,
     /// The viewer waits for no promise.
-    is_at_ease: bool,
+    ignores_beacons: bool,
 }
 
 /// What has been pushed of a stream.
@@ -79,19 +79,19 @@ impl Pushed {
 impl<R: Relay> Connection<R> {
     /// A push connection has come: from now on the relay says what has [`changed`](Self::changed),
     /// beginning with everything there is.
-    pub fn listen(&mut self, relay: &R) {
-        relay.heed_beacons(true);
-        relay.listen(true);
+    pub fn subscribe(&mut self, relay: &R) {
+        relay.set_beacon_interest(true);
+        relay.set_subscribed(true);
         let mut push = Push {
             sessions: true,
             ..Push::default()
         };
         for attachment in self.attached.values_mut() {
-            attachment.session.listen(true);
+            attachment.session.set_subscribed(true);
             attachment.pushed = PushedSession::default();
         }
         for (id, cursor) in &mut self.cursors {
-            cursor.at.listen(true);
+            cursor.at.set_subscribed(true);
             cursor.pushed = Pushed {
                 is_listed: true,
                 ..Pushed::default()
@@ -102,26 +102,26 @@ impl<R: Relay> Connection<R> {
     }
 
     /// The push connection is gone.
-    pub fn deafen(&mut self, relay: &R) {
-        relay.listen(false);
+    pub fn unsubscribe(&mut self, relay: &R) {
+        relay.set_subscribed(false);
         for attachment in self.attached.values_mut() {
-            attachment.session.listen(false);
+            attachment.session.set_subscribed(false);
         }
         for cursor in self.cursors.values_mut() {
-            cursor.at.listen(false);
+            cursor.at.set_subscribed(false);
         }
         self.push = None;
     }
 
     /// The viewer has said on the push connection whether it waits for promises.
-    pub fn attend(&mut self, attention: Attention, relay: &R) {
+    pub fn set_beacon_interest(&mut self, beacon_interest: BeaconInterest, relay: &R) {
         let Some(push) = &mut self.push else { return };
-        let is_at_ease = attention == Attention::AtEase;
-        if std::mem::replace(&mut push.is_at_ease, is_at_ease) == is_at_ease {
+        let ignores_beacons = beacon_interest == BeaconInterest::Unsubscribed;
+        if std::mem::replace(&mut push.ignores_beacons, ignores_beacons) == ignores_beacons {
             return;
         }
-        relay.heed_beacons(!is_at_ease);
-        if is_at_ease {
+        relay.set_beacon_interest(!ignores_beacons);
+        if ignores_beacons {
             return;
         }
         // What was not said of them meanwhile is said now.
@@ -229,7 +229,7 @@ impl<R: Relay> Connection<R> {
                 .any(|other| other.session.has_new_streams())
         };
         cursor.pushed.is_listed = false;
-        match cursor.news(id, push.is_at_ease, has_new_streams) {
+        match cursor.news(id, push.ignores_beacons, has_new_streams) {
             News::None => {}
             News::Some(notification) => notification.encode(to),
             News::Withheld => {
@@ -270,10 +270,15 @@ enum News {
 }
 
 impl<R: Relay> Cursor<R> {
-    /// What the viewer does not know of this stream, without promises if it `is_at_ease`.
+    /// What the viewer does not know of this stream, without promises if it `ignores_beacons`.
     /// `has_new_streams` is asked after the stream, which is published before the beacons that come
     /// after it.
-    fn news(&mut self, id: StreamId, is_at_ease: bool, has_new_streams: impl Fn() -> bool) -> News {
+    fn news(
+        &mut self,
+        id: StreamId,
+        ignores_beacons: bool,
+        has_new_streams: impl Fn() -> bool,
+    ) -> News {
         let pushed = &mut self.pushed;
         let packets = match &mut self.at {
             At::Metadata(metadata) => {
@@ -299,7 +304,7 @@ impl<R: Relay> Cursor<R> {
                 }
                 News::Some(Notification::StreamOver(id))
             }
-            Ahead::Quiet { .. } if is_at_ease => News::None,
+            Ahead::Quiet { .. } if ignores_beacons => News::None,
             Ahead::Quiet { until } => match until {
                 Some(until) if packets.is_beyond_promise(until) => {
                     if has_new_streams() {
@@ -330,10 +335,10 @@ impl<R: Relay> Cursor<R> {
 }
 
 impl<R: Relay> At<R> {
-    pub(super) fn listen(&mut self, on: bool) {
+    pub(super) fn set_subscribed(&mut self, on: bool) {
         match self {
-            Self::Packets(packets) => packets.listen(on),
-            Self::Metadata(metadata) => metadata.listen(on),
+            Self::Packets(packets) => packets.set_subscribed(on),
+            Self::Metadata(metadata) => metadata.set_subscribed(on),
         }
     }
 }

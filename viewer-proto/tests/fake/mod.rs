@@ -55,7 +55,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    fn listen(&self, to: Change, on: bool) {
+    fn set_subscribed(&self, to: Change, on: bool) {
         let mut heard = self.heard.borrow_mut();
         if on {
             heard.insert(to);
@@ -168,11 +168,11 @@ impl Relay for Fake {
         ViewerId(1)
     }
 
-    fn listen(&self, on: bool) {
-        self.0.listen(Change::Sessions, on);
+    fn set_subscribed(&self, on: bool) {
+        self.0.set_subscribed(Change::Sessions, on);
     }
 
-    fn heed_beacons(&self, on: bool) {
+    fn set_beacon_interest(&self, on: bool) {
         self.0.heeds_beacons.set(on);
     }
 }
@@ -237,8 +237,8 @@ impl Session for Attached {
         self.world.gone.get()
     }
 
-    fn listen(&mut self, on: bool) {
-        self.world.listen(Change::Session(SESSION), on);
+    fn set_subscribed(&mut self, on: bool) {
+        self.world.set_subscribed(Change::Session(SESSION), on);
     }
 }
 
@@ -289,9 +289,9 @@ impl Stream for At {
         }
     }
 
-    fn listen(&mut self, on: bool) {
+    fn set_subscribed(&mut self, on: bool) {
         self.world
-            .listen(Change::Stream(StreamId(self.data.id)), on);
+            .set_subscribed(Change::Stream(StreamId(self.data.id)), on);
     }
 
     fn class(&self) -> Option<ClassId> {
@@ -322,8 +322,8 @@ impl Metadata for TextAt {
         self.text.over.get()
     }
 
-    fn listen(&mut self, on: bool) {
+    fn set_subscribed(&mut self, on: bool) {
         self.world
-            .listen(Change::Stream(StreamId(self.text.id)), on);
+            .set_subscribed(Change::Stream(StreamId(self.text.id)), on);
     }
 }

@@ -5,7 +5,7 @@ mod fake;
 mod must;
 
 use proptest::prelude::*;
-use viewer_proto::attention::Attention;
+use viewer_proto::beacon_interest::BeaconInterest;
 
 proptest! {
     #[test]
@@ -49,12 +49,12 @@ fn good_conversations_keep_the_rules() {
         must::converse(7, &bytes);
     }
     let mut said = Vec::new();
-    for attention in [Attention::AtEase, Attention::Waiting]
+    for beacon_interest in [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]
         .into_iter()
         .cycle()
         .take(20)
     {
-        attention.encode(&mut said);
+        beacon_interest.encode(&mut said);
     }
     assert!(must::listen(8, &said) > 20);
     must::listen(3, &said);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::BytesMut;
-use viewer_proto::attention::AttentionReader;
+use viewer_proto::beacon_interest::BeaconInterestReader;
 use viewer_proto::client::{Client, Head, Part};
 use viewer_proto::command::CommandHeader;
 use viewer_proto::index::IndexStatus;
@@ -48,18 +48,18 @@ pub fn converse(cut: u8, bytes: &[u8]) -> usize {
 pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut end = End::new();
     end.hear(&attaching(15));
-    end.connection.listen(&Fake(Rc::clone(&end.life.world)));
+    end.connection.subscribe(&Fake(Rc::clone(&end.life.world)));
     let mut listener = Listener::default();
     let mut said = BytesMut::new();
     welcome(&mut said);
     let mut heard = 0;
-    let mut reader = AttentionReader::default();
+    let mut reader = BeaconInterestReader::default();
     let mut last = BTreeMap::new();
     for piece in bytes.chunks(usize::from(cut).max(1)) {
         match reader.extend(piece) {
-            Ok(Some(attention)) => {
+            Ok(Some(beacon_interest)) => {
                 let relay = Fake(Rc::clone(&end.life.world));
-                end.connection.attend(attention, &relay);
+                end.connection.set_beacon_interest(beacon_interest, &relay);
             }
             Ok(None) => {}
             Err(_) => break,

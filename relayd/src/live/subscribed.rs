@@ -1,0 +1,81 @@
+//! A viewer's subscriptions to the sessions and streams that it follows. They exist while the viewer has a
+//! push connection.
+
+use std::sync::Arc;
+
+use viewer_proto::server::Change;
+
+use crate::registry::published::{Published, PublishedMetadata};
+use crate::registry::session::Session;
+use crate::registry::subscription::{ChangeQueue, Subscription};
+
+/// Something that notifies subscribers of its changes.
+pub(super) trait Observable {
+    /// Adds a subscription.
+    fn subscribe(&self, subscription: &Arc<Subscription>);
+    /// Removes a subscription.
+    fn unsubscribe(&self, subscription: &Arc<Subscription>);
+}
+
+/// A session or stream that a viewer follows, and the viewer's subscription to it if there is one.
+#[derive(Debug)]
+pub(super) struct Subscribed<T: Observable> {
+    thing: Arc<T>,
+    about: Change,
+    changes: Arc<ChangeQueue>,
+    subscription: Option<Arc<Subscription>>,
+}
+
+impl<T: Observable> Subscribed<T> {
+    /// Without a subscription.
+    pub(super) fn new(thing: Arc<T>, about: Change, changes: &Arc<ChangeQueue>) -> Self {
+        Self {
+            thing,
+            about,
+            changes: Arc::clone(changes),
+            subscription: None,
+        }
+    }
+
+    /// Subscribes or unsubscribes.
+    pub(super) fn set_subscribed(&mut self, on: bool) {
+        if let Some(subscription) = self.subscription.take() {
+            self.thing.unsubscribe(&subscription);
+        }
+        if on {
+            let subscription = Subscription::new(&self.changes, self.about);
+            self.thing.subscribe(&subscription);
+            self.subscription = Some(subscription);
+        }
+    }
+}
+
+impl<T: Observable> std::ops::Deref for Subscribed<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        &self.thing
+    }
+}
+
+impl<T: Observable> Drop for Subscribed<T> {
+    fn drop(&mut self) {
+        self.set_subscribed(false);
+    }
+}
+
+macro_rules! observable {
+    ($( $thing:ty ),*) => {$(
+        impl Observable for $thing {
+            fn subscribe(&self, subscription: &Arc<Subscription>) {
+                self.subscribe(subscription);
+            }
+
+            fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+                self.unsubscribe(subscription);
+            }
+        }
+    )*};
+}
+
+observable!(Published, PublishedMetadata, Session);
