@@ -79,7 +79,7 @@ wire_enum! {
 }
 
 /// Most streams that one [`RotateStreams`] may name: more than any host has CPUs times channels.
-pub const MOST_ROTATED_STREAMS: usize = 1 << 16;
+pub const MAX_ROTATED_STREAMS: usize = 1 << 16;
 
 impl CommandCode {
     /// The first minor version that has the command.
@@ -105,7 +105,7 @@ impl CommandCode {
             Self::AddStream => AddStream::MOST,
             Self::CreateSession => CreateSession::MOST,
             Self::CreateTraceChunk => CreateTraceChunk::MOST,
-            Self::RotateStreams => RotateStreams::most(MOST_ROTATED_STREAMS),
+            Self::RotateStreams => RotateStreams::most(MAX_ROTATED_STREAMS),
             Self::StartData | Self::StreamsSent => 0,
             Self::Version => Version::SIZE,
             Self::SendMetadata => SendMetadata::SIZE,

@@ -16,7 +16,7 @@ use crate::{Command, Minor, Reply, ReturnCode, Version};
 
 /// Longest command, metadata text included, that a producer may announce. The reference has the
 /// same limit; nothing here takes memory by it.
-pub const MOST_COMMAND_BYTES: u64 = 128 << 20;
+pub const MAX_COMMAND_BYTES: u64 = 128 << 20;
 
 /// What a call to [`Connection::advance`] has come to.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Connection {
         // The one command whose length is part of its meaning.
         let most = match command {
             CommandCode::RotateStreams => command.most() as u64,
-            _ => MOST_COMMAND_BYTES,
+            _ => MAX_COMMAND_BYTES,
         };
         if header.data_size > most {
             return Err(ControlError::TooLong {

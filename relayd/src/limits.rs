@@ -6,11 +6,11 @@ use std::time::Duration;
 // What a session may have.
 
 /// Streams that a session may have open: more than any host has channels times CPUs.
-pub const MOST_STREAMS: usize = 65_536;
+pub const MAX_STREAMS: usize = 65_536;
 
 /// Streams that all sessions together may have open. Each takes about two kilobytes: what one of a
 /// cluster's hosts may open, ten times.
-pub const MOST_STREAMS_IN_ALL: usize = 1 << 20;
+pub const MAX_STREAMS_IN_ALL: usize = 1 << 20;
 
 /// Closed streams are looked for among those that a data connection has carried when there are so
 /// many, and then each time that there are twice as many as were open. Fewer cost little.
@@ -18,18 +18,18 @@ pub const MIN_PRUNED_STREAMS: usize = 256;
 
 /// Metadata streams that a session may have open: a trace for each process that is traced at one time.
 /// Their files stay open while there is room for them.
-pub const MOST_METADATA_STREAMS: usize = 4096;
+pub const MAX_METADATA_STREAMS: usize = 4096;
 
 /// Metadata of one trace, its padding included. Viewers take no more, and each reads all of it; that
 /// of the largest kernel traces is some megabytes.
-pub const MOST_METADATA_BYTES: u64 = 256 << 20;
+pub const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 /// Longest packet. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
-pub const MOST_PACKET_BYTES: u64 = 1 << 30;
+pub const MAX_PACKET_BYTES: u64 = 1 << 30;
 
 /// Packets of a stream of which only one half is there. Real producers have one under way; those
 /// that send many at a time have far fewer than this.
-pub const MOST_HALVES: usize = 4096;
+pub const MAX_PENDING_PACKETS: usize = 4096;
 
 /// Memory for early packets of all sessions together, unless told otherwise. One stream may take 32 MiB
 /// of it (`--reorder-bytes`); producers that send out of order at all are a packet or two early.
@@ -44,18 +44,18 @@ pub const EARLY_PACKET_BYTES: u64 = 128;
 
 /// Packets of a stream that wait for an entry, beyond which entries are no longer written in larger
 /// batches: a few kilobytes at a time are as cheap for each as more would be.
-pub const MOST_DUE: usize = 256;
+pub const MAX_READY_ENTRIES: usize = 256;
 
 /// Runs of lost packets that a stream remembers, to tell a late index from a wrong one.
-pub const MOST_GAPS: usize = 64;
+pub const MAX_GAPS: usize = 64;
 
 /// Streams that have ended stay listed for viewers that come later, but not many more than so many:
 /// with buffers per process, every process leaves some behind.
-pub const MOST_ENDED_STREAMS: usize = 16_384;
+pub const MAX_ENDED_STREAMS: usize = 16_384;
 
 /// Tracefiles of a stream that viewers can still be shown. Older ones stay on disk: without a limit
 /// to their number there may be any number of them.
-pub const MOST_TRACEFILES: usize = 65_536;
+pub const MAX_TRACEFILES: usize = 65_536;
 
 /// Beacons of a session that are put on disk in a second, in turns. Viewers on the network get them
 /// from memory, at once; a directory is only followed on the host itself.
@@ -67,11 +67,11 @@ pub const TICK: Duration = Duration::from_secs(1);
 /// How long the viewers of a session are held back before the beginning of a stream whose metadata has
 /// not come, so that they cannot be told of it; three periods of its live timer more. LTTng sends
 /// metadata once in a period.
-pub const METADATA_PATIENCE: Duration = Duration::from_secs(5);
+pub const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a session whose producer is gone waits for packets that are still under way, while no
 /// data connection of it is open.
-pub const LINGER: Duration = Duration::from_secs(10);
+pub const DRAIN_GRACE: Duration = Duration::from_secs(10);
 
 // Index files.
 
@@ -79,14 +79,14 @@ pub const LINGER: Duration = Duration::from_secs(10);
 /// lock. They hold it while they read a few kilobytes; who holds it longer is not waited for.
 pub const LOCK_TRIES: u32 = 10;
 /// See [`LOCK_TRIES`].
-pub const LOCK_PAUSE: Duration = Duration::from_micros(100);
+pub const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Entries of an index file that are read at once for a viewer: two kilobytes.
 pub const ENTRIES_READ: usize = 32;
 
 /// Tracefiles of a stream of which a viewer has been given packets and may ask for them though it has
 /// been given some of the next: as many as it may ask indexes at once, should each have one packet.
-pub const MOST_TRACEFILES_OWED: usize = 64;
+pub const MAX_TRACEFILES_OWED: usize = 64;
 
 /// Tracefiles that are passed over at once for a viewer because somebody has removed them, each with
 /// some calls to the system. Then the viewer is told to ask again, and others have their turn.
@@ -95,11 +95,11 @@ pub const MAX_SKIPPED_TRACEFILES: usize = 16;
 // Connections.
 
 /// Connections per port. Each takes a file descriptor and a few kilobytes.
-pub const MOST_CONNECTIONS: usize = 8192;
+pub const MAX_CONNECTIONS: usize = 8192;
 
 /// Connections per port from one address, or for IPv6 from one network: half of all, so that nobody
 /// alone can take every place. A cluster may be behind one address.
-pub const MOST_CONNECTIONS_OF_ONE: usize = MOST_CONNECTIONS / 2;
+pub const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 
 /// File calls that may block, of all viewers together: each takes a thread while it is in flight, and
 /// waits for a disk.
@@ -132,33 +132,33 @@ pub const TICK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Commands that may be refused on a connection that goes on. Producers give up at the first; each
 /// is logged.
-pub const MOST_REFUSALS: usize = 100;
+pub const MAX_REFUSALS: usize = 100;
 
 /// Connections that the system keeps until they are accepted: a whole cluster may start at once.
 pub const BACKLOG: u32 = 4096;
 
 /// Time in which a peer must have introduced itself. A data connection need not: real producers
 /// open it long before they use it.
-pub const INTRODUCTION: Duration = Duration::from_secs(10);
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time in which a command that has begun must come, and the next bytes of a packet or of metadata.
 /// Between packets and commands a connection may be silent for days.
-pub const STALLED: Duration = Duration::from_secs(60);
+pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time in which a viewer must send the rest of a command that has begun. Commands are short.
-pub const STALLED_VIEWER: Duration = Duration::from_secs(10);
+pub const VIEWER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time in which a peer must take the next bytes of a reply.
-pub const UNREAD: Duration = Duration::from_secs(30);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Replies that are collected before they are sent.
 pub const REPLY_BYTES: usize = 64 << 10;
 
 /// How much is read at once on a data connection: so much, or as much as is left of the packet. Large
 /// reads save calls when packets are large, and cost cache when they are small.
-pub const LEAST_RECEIVED_BYTES: usize = 64 << 10;
-/// See [`LEAST_RECEIVED_BYTES`].
-pub const MOST_RECEIVED_BYTES: usize = 1 << 20;
+pub const MIN_RECEIVED_BYTES: usize = 64 << 10;
+/// See [`MIN_RECEIVED_BYTES`].
+pub const MAX_RECEIVED_BYTES: usize = 1 << 20;
 
 /// How long small packets gather that come all the time, before they are taken together. A viewer
 /// gets them later by so much, and a producer whose relay is killed loses so much of what it was told
@@ -201,7 +201,7 @@ pub const PUSHED_BUFFER: usize = 64 << 10;
 /// Something is pushed to a viewer at once, but the next thing not before this time, with all that has
 /// come meanwhile: the beacons of many idle streams come together, and one by one each would cost as
 /// much as all of them.
-pub const PUSH_PAUSE: Duration = Duration::from_millis(1);
+pub const PUSH_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a viewer may send on its push connection in a [`PUSH_INPUT_INTERVAL`], in bytes: 256 messages,
 /// each of which may cause every stream to be looked at. `test-live` sends 20 at most.
@@ -211,19 +211,19 @@ pub const PUSH_INPUT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// While a recording goes over to another chunk nothing is pushed of it. The end of that is looked
 /// for this often: it takes the producer a few milliseconds.
-pub const ROTATION_PAUSE: Duration = Duration::from_millis(10);
+pub const ROTATION_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Connections of those who keep watch: a few programs, each with one. More would only cost others
 /// their file descriptors.
-pub const MOST_HTTP_CONNECTIONS: usize = 64;
+pub const MAX_HTTP_CONNECTIONS: usize = 64;
 
 /// Longest head of an HTTP request. Ours are a line long; what browsers and proxies add fits. No less
 /// is possible with the library.
-pub const MOST_HTTP_HEAD: usize = 8 << 10;
+pub const MAX_HTTP_HEAD: usize = 8 << 10;
 
 /// Time that a client has for the head of an HTTP request, the first and each after it: whoever asks
 /// every minute keeps the connection.
-pub const HTTP_PATIENCE: Duration = Duration::from_secs(90);
+pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// After so much silence, and then every so often, the system asks whether the peer still is there.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -239,10 +239,10 @@ pub const PRODUCER_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When the relay is told to stop, a connection on which nothing comes for so long is taken to have
 /// nothing more.
-pub const DRAIN_PAUSE: Duration = Duration::from_millis(50);
+pub const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// All connections together get so long for that.
-pub const DRAIN: Duration = Duration::from_millis(800);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(800);
 
 /// When the relay stops and a session has not been closed within this time, another thread goes on with
 /// those behind it; when all others are closed, it gets so long again.
@@ -251,13 +251,13 @@ pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 // What is around the relay.
 
 /// A set of threads that has not come round for so long is not well. The reference takes as long.
-pub const HEALTH_STALLED: Duration = Duration::from_secs(20);
+pub const HEALTH_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Whoever asks how the relay is must say so within this time: others wait for their turn.
-pub const HEALTH_PATIENCE: Duration = Duration::from_millis(500);
+pub const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause after the system has refused a connection to the health socket.
-pub const HEALTH_REFUSED: Duration = Duration::from_millis(500);
+pub const HEALTH_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a relay that stops waits until deleted chunks have been unlinked. The next start completes
 /// what is left.
@@ -271,14 +271,14 @@ pub const MAX_OUTPUT_DEPTH: usize = 128;
 
 /// How often it is tried whether there is space again. It costs each connection that waits a call or
 /// two to the system, and delays producers by no more once there is.
-pub const SPACE_PAUSE: Duration = Duration::from_millis(250);
+pub const SPACE_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 // Trace files.
 
 /// Smallest pool of trace files that may be asked for, as with the reference. Each thread that
 /// writes needs two at a time, and viewers theirs.
-pub const LEAST_POOL: i64 = 100;
+pub const MIN_POOL: i64 = 100;
 
 /// A trace file that nothing has been written to for so long is closed, and opened again when
 /// something is. Twice as long at most. Live streams that are busy write more often.
-pub const IDLE_FILE: Duration = Duration::from_secs(5);
+pub const IDLE_FILE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -21,9 +21,9 @@ use crate::version::{Connect, ConnectionKind, MAJOR};
 use crate::{Command, CommandCode, Minor};
 
 /// Most sessions or streams in a reply.
-const MOST_RECORDS: u32 = 65_536;
+const MAX_RECORDS: u32 = 65_536;
 /// Most bytes of metadata in a reply.
-const MOST_METADATA: u64 = 256 << 20;
+const MAX_METADATA: u64 = 256 << 20;
 
 /// One viewer's connection to a relay.
 #[derive(Debug)]
@@ -260,7 +260,7 @@ impl Client {
             Ok(announced)
         };
         let records = |count: u32| {
-            within(u64::from(count), u64::from(MOST_RECORDS))?;
+            within(u64::from(count), u64::from(MAX_RECORDS))?;
             Ok(State::Records {
                 command,
                 left: count,
@@ -316,7 +316,7 @@ impl Client {
             }
             CommandCode::GetMetadata => {
                 let head = MetadataHead::read(from).map_err(malformed)?;
-                let left = within(head.len, MOST_METADATA)?;
+                let left = within(head.len, MAX_METADATA)?;
                 (Head::Metadata(head), State::Body { left })
             }
             CommandCode::CreateViewerSession => (

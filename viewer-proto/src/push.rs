@@ -22,7 +22,7 @@ use crate::version::{Connect, ConnectionKind, MAJOR, Minor};
 pub const VERSION: u32 = 1;
 
 /// Most bytes behind the header of a notification that a viewer takes.
-const MOST_BYTES: u32 = 4096;
+const MAX_BYTES: u32 = 4096;
 
 wire_struct! {
     /// Stands before every notification.
@@ -258,7 +258,7 @@ pub enum PushError {
         code: u32,
     },
     /// A notification that is too long.
-    #[error("the relay pushed {size} bytes, at most {MOST_BYTES} are allowed")]
+    #[error("the relay pushed {size} bytes, at most {MAX_BYTES} are allowed")]
     TooLong {
         /// What was announced.
         size: u32,
@@ -320,7 +320,7 @@ impl Listener {
             let Ok(NotificationHeader { code, size }) = NotificationHeader::read(&mut at) else {
                 return Ok(None);
             };
-            if size > MOST_BYTES {
+            if size > MAX_BYTES {
                 return Err(PushError::TooLong { size });
             }
             let known = NotificationCode::from_code(code);

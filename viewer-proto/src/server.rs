@@ -27,14 +27,14 @@ use crate::{Command, CommandCode, Minor};
 use push::{Push, Pushed, PushedSession};
 
 /// Most bytes that a command may announce beyond what is known of it. They are ignored.
-const MOST_IGNORED: u64 = 4096;
+const MAX_IGNORED: u64 = 4096;
 
 /// Most sessions that one connection may be attached to.
-const MOST_ATTACHED: usize = 64;
+const MAX_ATTACHED: usize = 64;
 
 /// Most streams of which packets may be asked for after their end was told: a viewer may have asked
 /// for many indexes at once, and comes to their packets then.
-const MOST_ENDED: usize = 16;
+const MAX_ENDED: usize = 16;
 
 /// What a command that is not known is answered before the connection ends.
 const UNKNOWN_COMMAND: u32 = 11;
@@ -218,7 +218,7 @@ impl<R: Relay> Connection<R> {
         let ignored = match header.data_size {
             // The first viewers sent the size in the byte order of their host.
             size if size == expected || size == expected.swap_bytes() => 0,
-            size if size > expected && size <= MOST_IGNORED => size - expected,
+            size if size > expected && size <= MAX_IGNORED => size - expected,
             // The reference has never looked at the size of a command without payload.
             _ if expected == 0 => 0,
             announced => return Err(ViewerError::Size { command, announced }),
@@ -331,7 +331,7 @@ impl<R: Relay> Connection<R> {
         if self.attached.contains_key(&attach.session) {
             return refused(AttachStatus::Already);
         }
-        if self.attached.len() >= MOST_ATTACHED {
+        if self.attached.len() >= MAX_ATTACHED {
             return refused(AttachStatus::Unknown);
         }
         let Some(mut session) = relay.attach(attach.session, seek) else {
@@ -477,7 +477,7 @@ impl<R: Relay> Connection<R> {
                 index
             }
             Told::Over => {
-                if ended.len() >= MOST_ENDED {
+                if ended.len() >= MAX_ENDED {
                     ended.pop_front();
                 }
                 if let Some((id, mut cursor)) = cursors.remove_entry(&id) {

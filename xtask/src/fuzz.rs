@@ -20,8 +20,8 @@ pub(crate) struct Options {
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 
 /// Of one input. None of them asks for more than a few milliseconds.
-const MOST_SECONDS: u32 = 10;
-const MOST_MEBIBYTES: u32 = 2048;
+const MAX_SECONDS: u32 = 10;
+const MAX_MEBIBYTES: u32 = 2048;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let directory = Path::new(DIRECTORY);
@@ -58,8 +58,8 @@ fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
         .arg(directory.join("corpus").join(target))
         .arg("--")
         .arg(format!("-max_total_time={seconds}"))
-        .arg(format!("-timeout={MOST_SECONDS}"))
-        .arg(format!("-rss_limit_mb={MOST_MEBIBYTES}"))
+        .arg(format!("-timeout={MAX_SECONDS}"))
+        .arg(format!("-rss_limit_mb={MAX_MEBIBYTES}"))
         .arg(format!("-dict=dictionaries/{target}"));
     let status = cargo
         .status()

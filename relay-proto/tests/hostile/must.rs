@@ -8,11 +8,11 @@ use relay_proto::chunk::{
     CloseCommand, CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition,
     TraceChunkExists,
 };
-use relay_proto::command::{GetConfiguration, MOST_ROTATED_STREAMS};
+use relay_proto::command::{GetConfiguration, MAX_ROTATED_STREAMS};
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::{ResetMetadata, SendMetadata};
 use relay_proto::relay::{Refusal, Relay, SessionCreated};
-use relay_proto::server::{Connection, MOST_COMMAND_BYTES, Progress};
+use relay_proto::server::{Connection, MAX_COMMAND_BYTES, Progress};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
 use relay_proto::{Command, CommandCode, ControlHeader, Minor, Reply, ReturnCode, Version};
@@ -106,7 +106,7 @@ impl End {
             return assert!(refused, "the version does not have it");
         }
         assert_ne!(code, CommandCode::SendMetadata, "it has no answer");
-        assert!(header.data_size <= MOST_COMMAND_BYTES);
+        assert!(header.data_size <= MAX_COMMAND_BYTES);
         let mut rest = reply;
         let minor = self.minor.unwrap_or(Minor(0));
         let read = Reply::decode(code, minor, &mut rest).expect("a reply that can be read");
@@ -202,7 +202,7 @@ impl Relay for Model {
 
     fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal> {
         self.known(metadata.stream)?;
-        assert!(0 < length && length <= MOST_COMMAND_BYTES);
+        assert!(0 < length && length <= MAX_COMMAND_BYTES);
         self.text = Some(length);
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Relay for Model {
     }
 
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
-        assert!(rotation.positions.len() <= MOST_ROTATED_STREAMS);
+        assert!(rotation.positions.len() <= MAX_ROTATED_STREAMS);
         let mut positions = rotation.positions.iter();
         positions.try_for_each(|position| self.known(position.stream))
     }

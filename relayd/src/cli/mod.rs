@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::config::{Endpoint, LogFormat};
 use crate::ingest::WhenFull;
-use crate::limits::LEAST_POOL;
+use crate::limits::MIN_POOL;
 use file::FileError;
 pub(crate) use file::switch;
 
@@ -123,7 +123,7 @@ pub struct Arguments {
 
     /// Keep no more than N trace files open, at least 100 [default: three quarters of what the
     /// system allows]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(LEAST_POOL..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(MIN_POOL..))]
     fd_pool_size: Option<u32>,
 
     /// Give a missing packet up when N packets of its stream have come after it [default: 64]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::cli::switch;
 use crate::limits::{
-    KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, PRODUCER_USER_TIMEOUT, STALLED, STALLED_VIEWER, UNREAD,
+    KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, PRODUCER_USER_TIMEOUT, READ_TIMEOUT, VIEWER_READ_TIMEOUT,
+    WRITE_TIMEOUT,
 };
 
 const TIMEOUT: &str = "LTTNG_NETWORK_SOCKET_TIMEOUT";
@@ -55,9 +56,9 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Self {
         Self {
-            producer: STALLED,
-            viewer: STALLED_VIEWER,
-            unread: UNREAD,
+            producer: READ_TIMEOUT,
+            viewer: VIEWER_READ_TIMEOUT,
+            unread: WRITE_TIMEOUT,
         }
     }
 }

@@ -14,7 +14,7 @@ use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
 
 use super::session::{OpenSession, now, superseded};
 use crate::ingest::{DataStream, IngestError, MetadataStream};
-use crate::limits::{MOST_METADATA_BYTES, MOST_METADATA_STREAMS, MOST_STREAMS};
+use crate::limits::{MAX_METADATA_BYTES, MAX_METADATA_STREAMS, MAX_STREAMS};
 use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
@@ -33,13 +33,13 @@ enum StreamError {
     },
     #[error("no chunk is current")]
     NoChunk,
-    #[error("the session has {MOST_STREAMS} streams")]
+    #[error("the session has {MAX_STREAMS} streams")]
     TooMany,
-    #[error("the session has {MOST_METADATA_STREAMS} metadata streams")]
+    #[error("the session has {MAX_METADATA_STREAMS} metadata streams")]
     TooManyTraces,
     #[error("the relay has no room for more streams")]
     TooManyInAll,
-    #[error("the metadata of {0} would be longer than {MOST_METADATA_BYTES} bytes")]
+    #[error("the metadata of {0} would be longer than {MAX_METADATA_BYTES} bytes")]
     TooMuchMetadata(StreamId),
     #[error("the session has no open {1}{0}")]
     Unknown(StreamId, &'static str),

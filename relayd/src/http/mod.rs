@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::ingest::WhenFull;
     use crate::ingest::reorder::Window;
-    use crate::limits::HEALTH_STALLED;
+    use crate::limits::HEALTH_HEARTBEAT_TIMEOUT;
     use crate::registry::Settings;
     use crate::store::layout::Grouping;
     use crate::store::pool::Pool;
@@ -157,8 +157,8 @@ mod tests {
         let status = |path, now| desk.answer(path, now).status;
         assert_eq!(status("/healthz", start), 200);
         assert_eq!(status("/readyz", start), 200);
-        assert_eq!(status("/healthz", start + HEALTH_STALLED), 503);
-        assert_eq!(status("/readyz", start + HEALTH_STALLED), 503);
+        assert_eq!(status("/healthz", start + HEALTH_HEARTBEAT_TIMEOUT), 503);
+        assert_eq!(status("/readyz", start + HEALTH_HEARTBEAT_TIMEOUT), 503);
         desk.stopping();
         assert_eq!(status("/healthz", start), 200);
         assert_eq!(desk.answer("/readyz", start).body, "stopping\n");

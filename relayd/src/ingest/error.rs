@@ -3,7 +3,7 @@
 use thiserror::Error;
 use wire::{Bytes, SeqNum, StreamId};
 
-use crate::limits::MOST_PACKET_BYTES;
+use crate::limits::MAX_PACKET_BYTES;
 use crate::store::StoreError;
 use crate::store::fault::FaultKind;
 use crate::store::index::HalfError;
@@ -23,7 +23,7 @@ pub enum IngestError {
     )]
     Stranger(StreamId),
     /// Too long for any reader.
-    #[error("{stream}: {seq} has {size} bytes, {MOST_PACKET_BYTES} are allowed")]
+    #[error("{stream}: {seq} has {size} bytes, {MAX_PACKET_BYTES} are allowed")]
     TooLong {
         /// The stream.
         stream: StreamId,

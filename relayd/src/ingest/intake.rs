@@ -16,7 +16,7 @@ use super::error::IngestError;
 use super::reorder::{Early, Reorder, Turn, Window};
 use super::rotation::{Progress, Rotation, is_at_or_past};
 use super::stream::{Arrival, ConnectionId};
-use crate::limits::{MOST_DUE, MOST_PACKET_BYTES};
+use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::registry::published::Published;
 use crate::registry::tally::Tally;
 use crate::store::StoreError;
@@ -171,7 +171,7 @@ impl Intake {
                 state,
             });
         }
-        if size > MOST_PACKET_BYTES {
+        if size > MAX_PACKET_BYTES {
             return Err(IngestError::TooLong { stream, seq, size });
         }
         if seq == SeqNum(u64::MAX) {
@@ -410,7 +410,7 @@ impl Intake {
     /// connection is at what it has received, which then calls [`flush`](Self::flush).
     fn flush_soon(&mut self) -> Result<(), IngestError> {
         let halves = self.halves.as_ref().map_or(0, Halves::len);
-        if self.state == State::Open && self.rotation.is_none() && halves < MOST_DUE {
+        if self.state == State::Open && self.rotation.is_none() && halves < MAX_READY_ENTRIES {
             return Ok(());
         }
         self.flush()

@@ -9,7 +9,7 @@ use tracing::warn;
 use wire::{StreamId, TracePath};
 
 use super::intake::WhenFull;
-use crate::limits::MOST_METADATA_BYTES;
+use crate::limits::MAX_METADATA_BYTES;
 use crate::registry::published::PublishedMetadata;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
@@ -82,7 +82,7 @@ impl MetadataStream {
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         let received = self.state.lock().file.received();
-        received.0.saturating_add(bytes) <= MOST_METADATA_BYTES
+        received.0.saturating_add(bytes) <= MAX_METADATA_BYTES
     }
 
     /// A piece begins. Gives whether there is a file for it.

@@ -14,7 +14,7 @@ use wire::{Bytes, ClassId, Timestamp};
 
 use super::file_calls::{FileCalls, ReadFile};
 use super::subscribed::Subscribed;
-use crate::limits::{MAX_SKIPPED_TRACEFILES, MOST_TRACEFILES_OWED};
+use crate::limits::{MAX_SKIPPED_TRACEFILES, MAX_TRACEFILES_OWED};
 use crate::registry::audience::Place;
 use crate::registry::promises::Promises;
 use crate::registry::published::{Found, Published, Run};
@@ -223,7 +223,7 @@ impl PacketReader {
             for open in self.open.iter_mut().take(older) {
                 *open.files.get_mut() = None;
             }
-            if self.open.len() >= MOST_TRACEFILES_OWED {
+            if self.open.len() >= MAX_TRACEFILES_OWED {
                 self.open.pop_front();
             }
             self.open.push_back(Open {

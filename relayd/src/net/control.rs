@@ -21,7 +21,7 @@ use super::session_affinity::SessionAffinity;
 use super::worker_pool::WorkerId;
 use crate::config::Patience;
 use crate::control::Producer;
-use crate::limits::{INTRODUCTION, MOST_REFUSALS, REPLY_BYTES, SPACE_PAUSE};
+use crate::limits::{HANDSHAKE_TIMEOUT, MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::registry::Registry;
 
 /// Room for reads: commands are short, and metadata is passed on in pieces.
@@ -34,7 +34,7 @@ enum Closed {
     Control(#[from] ControlError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    #[error("{MOST_REFUSALS} commands were refused")]
+    #[error("{MAX_REFUSALS} commands were refused")]
     Refused,
     #[error("replies not sent: {0}")]
     Send(#[from] std::io::Error),
@@ -100,7 +100,7 @@ async fn converse(
                     warn!(%peer, ?command, %refusal, "command refused");
                     begun = None;
                     refusals += 1;
-                    if refusals > MOST_REFUSALS {
+                    if refusals > MAX_REFUSALS {
                         return Err(Closed::Refused);
                     }
                 }
@@ -121,7 +121,7 @@ async fn converse(
         while !producer.resume() {
             begun = None;
             tokio::select! {
-                () = tokio::time::sleep(SPACE_PAUSE) => {}
+                () = tokio::time::sleep(SPACE_RETRY_INTERVAL) => {}
                 () = stop.cancelled() => return Ok(()),
             }
         }
@@ -137,7 +137,7 @@ async fn converse(
         }
         // For all of it: who sends a byte now and then does not get more.
         let deadline = if !connection.is_greeted() {
-            Some(Deadline::after(connected, INTRODUCTION))
+            Some(Deadline::after(connected, HANDSHAKE_TIMEOUT))
         } else if connection.in_command(received.bytes()) {
             let begun = *begun.get_or_insert_with(Instant::now);
             Some(Deadline::after(begun, patience.producer))

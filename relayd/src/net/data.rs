@@ -23,7 +23,8 @@ use crate::config::Patience;
 use crate::ingest::DataConnection;
 use crate::ingest::error::At;
 use crate::limits::{
-    COALESCE_INTERVAL, DRAIN_PAUSE, LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES, SPACE_PAUSE,
+    COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,
+    SPACE_RETRY_INTERVAL,
 };
 use crate::registry::Registry;
 
@@ -126,7 +127,7 @@ impl Flow {
                 if is_stopping {
                     return self.end(None);
                 }
-                let _ = tokio::time::timeout(SPACE_PAUSE, &mut stopped).await;
+                let _ = tokio::time::timeout(SPACE_RETRY_INTERVAL, &mut stopped).await;
                 self.resume();
                 continue;
             }
@@ -146,7 +147,7 @@ impl Flow {
                 }
             };
             let patience = if is_stopping {
-                DRAIN_PAUSE
+                DRAIN_IDLE_TIMEOUT
             } else {
                 self.patience
             };
@@ -174,14 +175,14 @@ impl Flow {
             return Look::All;
         }
         RECEIVED.with_borrow_mut(|buffer| {
-            buffer.resize(MOST_RECEIVED_BYTES + DataHeader::SIZE, 0);
+            buffer.resize(MAX_RECEIVED_BYTES + DataHeader::SIZE, 0);
             self.read(buffer)
         })
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Look {
         let left = self.decoder.left() as usize + DataHeader::SIZE;
-        let room = left.clamp(LEAST_RECEIVED_BYTES, MOST_RECEIVED_BYTES);
+        let room = left.clamp(MIN_RECEIVED_BYTES, MAX_RECEIVED_BYTES);
         // Less than a header, for which there is room too.
         let kept = self.begun.len();
         let (begun, free) = buffer.split_at_mut(kept);

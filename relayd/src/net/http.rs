@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::http::Desk;
-use crate::limits::{HTTP_PATIENCE, MOST_HTTP_HEAD};
+use crate::limits::{HTTP_HEAD_TIMEOUT, MAX_HTTP_HEAD};
 
 pub(super) async fn serve(
     socket: TcpStream,
@@ -32,8 +32,8 @@ pub(super) async fn serve(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HTTP_PATIENCE)
-        .max_buf_size(MOST_HTTP_HEAD)
+        .header_read_timeout(HTTP_HEAD_TIMEOUT)
+        .max_buf_size(MAX_HTTP_HEAD)
         .serve_connection(TokioIo::new(socket), answer);
     let served = tokio::select! {
         served = connection => served,

@@ -15,7 +15,7 @@ use super::admission::Admission;
 use super::worker_pool::{WorkerId, WorkerPool};
 use crate::config::KeepAlive;
 use crate::http::Port;
-use crate::limits::{BACKLOG, MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE};
+use crate::limits::{BACKLOG, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE};
 
 /// Pause after the system has refused a connection for want of file descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ impl Listener {
             address: listener.local_addr()?,
             listener,
             keep_alive,
-            admission: Admission::new(MOST_CONNECTIONS, MOST_CONNECTIONS_OF_ONE),
+            admission: Admission::new(MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE),
         })
     }
 

@@ -18,7 +18,7 @@ use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use crate::config::Patience;
 use crate::limits::{
-    FILE_CALL_TIMEOUT, INTRODUCTION, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, REPLY_BYTES,
+    FILE_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, REPLY_BYTES,
     SENT_BYTES,
 };
 use crate::live::{Packet, Turn, View};
@@ -123,7 +123,7 @@ async fn converse(
         }
         // For all of it: who sends a byte now and then does not get more.
         let deadline = if !connection.is_greeted() {
-            Some(Deadline::after(connected, INTRODUCTION))
+            Some(Deadline::after(connected, HANDSHAKE_TIMEOUT))
         } else if connection.in_command(received.bytes()) {
             let begun = *begun.get_or_insert_with(Instant::now);
             Some(Deadline::after(begun, patience.viewer))

@@ -36,7 +36,7 @@ use tracing::{info, warn};
 
 use crate::config::{Config, Endpoint, EndpointError, Patience};
 use crate::http::Desk;
-use crate::limits::{CLOSE_TIMEOUT, DRAIN, MOST_HTTP_CONNECTIONS};
+use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS};
 use crate::registry::{Registry, Settings};
 use crate::service::health::{Health, Side};
 use crate::service::sockets::Inherited;
@@ -164,7 +164,7 @@ impl Server {
             Some(_) => Some(Workers::start_single("http").map_err(StartError::Threads)?),
             None => None,
         };
-        let http = http.map(|http| http.at_most(MOST_HTTP_CONNECTIONS));
+        let http = http.map(|http| http.at_most(MAX_HTTP_CONNECTIONS));
         let addresses = Addresses {
             control: control.address(),
             data: data.address(),
@@ -230,11 +230,11 @@ impl Server {
         self.connections.close();
         let drained = self
             .main
-            .block_on(async { tokio::time::timeout(DRAIN, self.connections.wait()).await });
+            .block_on(async { tokio::time::timeout(DRAIN_TIMEOUT, self.connections.wait()).await });
         if drained.is_err() {
             warn!("some producers have more to send than there is time for");
         }
-        self.producers.end(DRAIN);
+        self.producers.end(DRAIN_TIMEOUT);
         let registry = Arc::clone(&self.registry);
         let close = move |session| registry.close(&session);
         let left = close_all(self.registry.take_sessions(), close, CLOSE_TIMEOUT);

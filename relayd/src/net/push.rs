@@ -20,7 +20,8 @@ use viewer_proto::server::Connection;
 use wire::ViewerId;
 
 use crate::limits::{
-    MAX_PUSH_INPUT, PUSH_INPUT_INTERVAL, PUSH_PAUSE, PUSHED_BUFFER, PUSHED_BYTES, ROTATION_PAUSE,
+    MAX_PUSH_INPUT, PUSH_INPUT_INTERVAL, PUSH_INTERVAL, PUSHED_BUFFER, PUSHED_BYTES,
+    ROTATION_POLL_INTERVAL,
 };
 use crate::live::View;
 
@@ -144,9 +145,9 @@ impl Push {
                 // The next attempt to read or write says what there is.
                 _ = socket.ready(interest) => {}
                 () = view.changes().changed(), if !is_full => {
-                    tokio::time::sleep_until(self.sent + PUSH_PAUSE).await;
+                    tokio::time::sleep_until(self.sent + PUSH_INTERVAL).await;
                 }
-                () = tokio::time::sleep(ROTATION_PAUSE), if !is_full && viewer.awaits_rotation() => {}
+                () = tokio::time::sleep(ROTATION_POLL_INTERVAL), if !is_full && viewer.awaits_rotation() => {}
             }
         }
     }

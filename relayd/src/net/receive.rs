@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::busy_poll::{BusyPoll, SPIN_SLOTS};
-use crate::limits::{DRAIN_PAUSE, LEAST_RECEIVED_BYTES};
+use crate::limits::{DRAIN_IDLE_TIMEOUT, MIN_RECEIVED_BYTES};
 
 /// Why no more can be received.
 #[derive(Debug, Error)]
@@ -51,7 +51,7 @@ impl Received {
     pub(super) fn new(most: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
-            room: LEAST_RECEIVED_BYTES.min(most),
+            room: MIN_RECEIVED_BYTES.min(most),
             most,
             busy_poll: BusyPoll::new(&SPIN_SLOTS),
         }
@@ -91,7 +91,7 @@ impl Received {
         if read > 0 || !stop.is_cancelled() {
             return Ok(read > 0);
         }
-        match tokio::time::timeout(DRAIN_PAUSE, self.read(socket)).await {
+        match tokio::time::timeout(DRAIN_IDLE_TIMEOUT, self.read(socket)).await {
             Ok(read) => Ok(read? > 0),
             Err(_) => Ok(false),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use viewer_proto::stream::StreamRecord;
 
 use super::published::{Published, PublishedMetadata};
-use crate::limits::MOST_ENDED_STREAMS;
+use crate::limits::MAX_ENDED_STREAMS;
 
 /// A stream, as viewers are told of it.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Announced {
     /// Appends a stream. Gives those that are forgotten: dropped, they may close files, which is not to be
     /// done with the lock of the list held.
     pub fn push(&mut self, stream: Arc<Listed>) -> Vec<Arc<Listed>> {
-        let forgotten = if self.list.len() >= self.enough.max(MOST_ENDED_STREAMS) {
+        let forgotten = if self.list.len() >= self.enough.max(MAX_ENDED_STREAMS) {
             self.forget_ended()
         } else {
             Vec::new()
@@ -77,7 +77,7 @@ impl Announced {
     fn forget_ended(&mut self) -> Vec<Arc<Listed>> {
         let mut forgotten = Vec::new();
         let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();
-        let mut excess = ended.saturating_sub(MOST_ENDED_STREAMS / 2);
+        let mut excess = ended.saturating_sub(MAX_ENDED_STREAMS / 2);
         self.list.retain(|(_, old)| {
             let goes = excess > 0 && old.has_ended();
             if goes {
@@ -86,7 +86,7 @@ impl Announced {
             }
             !goes
         });
-        self.enough = self.list.len() + MOST_ENDED_STREAMS / 2;
+        self.enough = self.list.len() + MAX_ENDED_STREAMS / 2;
         forgotten
     }
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn streams_that_have_ended_do_not_pile_up_behind_one_that_goes_on() {
         let mut announced = Announced::default();
-        let count = 5 * MOST_ENDED_STREAMS as u64;
+        let count = 5 * MAX_ENDED_STREAMS as u64;
         for number in 0..count {
             let (listed, published) = stream(number);
             announced.push(listed);
@@ -140,13 +140,13 @@ mod tests {
         let all: Vec<_> = announced.from(0).collect();
         let going_on = all.iter().filter(|(_, listed)| !listed.has_ended());
         assert_eq!(going_on.count() as u64, count.div_ceil(1000));
-        assert!(all.len() <= MOST_ENDED_STREAMS + 200, "{}", all.len());
+        assert!(all.len() <= MAX_ENDED_STREAMS + 200, "{}", all.len());
         // Numbers are what they were, and the last ones are all there.
         assert!(
             all.iter()
                 .all(|(number, listed)| listed.record.stream.0 == *number)
         );
-        let position = count - MOST_ENDED_STREAMS as u64 / 2;
+        let position = count - MAX_ENDED_STREAMS as u64 / 2;
         let last: Vec<_> = announced.from(position).map(|(number, _)| number).collect();
         assert_eq!(last, (position..count).collect::<Vec<_>>());
     }

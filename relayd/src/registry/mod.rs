@@ -36,7 +36,7 @@ use crate::ingest::reorder::Window;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
-use crate::limits::{EARLY_PACKET_BYTES, LINGER, MAX_FILE_CALLS, MOST_STREAMS_IN_ALL};
+use crate::limits::{DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL};
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use occupancy::Neighbourhoods;
@@ -221,7 +221,7 @@ impl Registry {
     /// Whether there may be one stream more in all.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.data_streams.read().open.len() < MOST_STREAMS_IN_ALL
+        self.data_streams.read().open.len() < MAX_STREAMS_IN_ALL
     }
 
     /// A session takes packets of a stream.
@@ -284,7 +284,7 @@ impl Registry {
             info!(%session, "session waits for packets that are still under way");
             self.lingering
                 .lock()
-                .push((now + LINGER, Arc::clone(session)));
+                .push((now + DRAIN_GRACE, Arc::clone(session)));
         }
     }
 
@@ -325,7 +325,7 @@ impl Registry {
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
             if session.has_data_connection() {
-                *until = now + LINGER;
+                *until = now + DRAIN_GRACE;
             }
             let goes_on = !session.is_empty() && now < *until;
             if !goes_on {

@@ -11,7 +11,7 @@ use wire::{Bytes, ClassId, Timestamp};
 
 use super::audience::Lag;
 use super::subscription::{Subscription, Subscriptions};
-use crate::limits::MOST_TRACEFILES;
+use crate::limits::MAX_TRACEFILES;
 use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;
 use crate::store::segment::Segment;
@@ -84,7 +84,7 @@ impl Published {
                 run.begin
             }
             _ => {
-                if state.runs.len() >= MOST_TRACEFILES {
+                if state.runs.len() >= MAX_TRACEFILES {
                     state.runs.pop_front();
                 }
                 state.runs.push_back(Run {

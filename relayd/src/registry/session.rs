@@ -21,9 +21,7 @@ use super::stream_table::{StreamTable, holds_back};
 use super::subscription::{Subscription, Subscriptions};
 use super::tally::Totals;
 use crate::ingest::reorder_budget::ReorderBudget;
-use crate::limits::{
-    BEACONS_ON_DISK, METADATA_PATIENCE, MOST_METADATA_STREAMS, MOST_STREAMS, TICK,
-};
+use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
 
 /// What a session is, from its beginning on.
 #[derive(Debug)]
@@ -175,13 +173,13 @@ impl Session {
     /// Whether it may have one stream more.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.streams.lock().len() < MOST_STREAMS
+        self.streams.lock().len() < MAX_STREAMS
     }
 
     /// Whether it may have one metadata stream more.
     #[must_use]
     pub fn has_room_for_metadata(&self) -> bool {
-        self.streams.lock().metadata_streams() < MOST_METADATA_STREAMS
+        self.streams.lock().metadata_streams() < MAX_METADATA_STREAMS
     }
 
     /// Adds a stream. Viewers hear of it later. `new_trace` numbers its trace, if it is the first.
@@ -203,7 +201,7 @@ impl Session {
         };
         let content = stream.content();
         let period = self.identity.live_timer.period().unwrap_or_default();
-        let patience = (METADATA_PATIENCE + 3 * period).as_millis() / TICK.as_millis();
+        let patience = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
         let since = holds_back(&content).then(|| self.promises.latest());
         if let Some(since) = since {
             self.promises.hold_back(since);

@@ -15,7 +15,7 @@ use wire::{StreamId, Timestamp, TraceId, TracePath};
 use super::announced::{Content, Listed};
 use super::stream::Stream;
 use super::tally::Totals;
-use crate::limits::MOST_STREAMS;
+use crate::limits::MAX_STREAMS;
 use entry::Entry;
 
 /// The streams of one session.
@@ -109,8 +109,8 @@ impl Default for StreamTable {
                 published: 0,
                 asked: 0,
                 unannounced: 0,
-                prune_unannounced_at: MOST_STREAMS,
-                prune_traces_at: MOST_STREAMS,
+                prune_unannounced_at: MAX_STREAMS,
+                prune_traces_at: MAX_STREAMS,
             },
             // Streams begin outside of all rounds, that is in number 0.
             round: 1,
@@ -281,14 +281,14 @@ impl StreamTable {
             trace.users -= waiting - trace.undescribed.len();
         }
         counts.unannounced -= gone.len() - before;
-        counts.prune_unannounced_at = counts.unannounced + MOST_STREAMS / 2;
+        counts.prune_unannounced_at = counts.unannounced + MAX_STREAMS / 2;
     }
 
     /// Forgets traces that no stream is of, before there are too many.
     fn prune_traces(&mut self) {
         if self.traces.len() >= self.counts.prune_traces_at {
             self.traces.retain(|_, trace| trace.users > 0);
-            self.counts.prune_traces_at = self.traces.len() + MOST_STREAMS / 2;
+            self.counts.prune_traces_at = self.traces.len() + MAX_STREAMS / 2;
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::limits::HEALTH_STALLED;
+use crate::limits::HEALTH_HEARTBEAT_TIMEOUT;
 
 /// The bits of the answer, lowest first, for producers; those for viewers come next.
 const DISPATCHER: u64 = 1 << 0;
@@ -71,7 +71,7 @@ impl Side {
     fn mask(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(*self.beat.lock());
         let mut mask = 0;
-        if since >= HEALTH_STALLED {
+        if since >= HEALTH_HEARTBEAT_TIMEOUT {
             mask |= WORKER;
         }
         // The same task accepts a connection and finds it a place.
@@ -96,7 +96,7 @@ mod tests {
     fn what_is_not_well_has_its_bit() {
         let start = Instant::now();
         let health = Health::new(start);
-        let later = start + HEALTH_STALLED;
+        let later = start + HEALTH_HEARTBEAT_TIMEOUT;
         assert_eq!(health.mask(start), 0);
         assert_eq!(health.mask(later), 0b010_010);
         health.producers.beat(later);

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use super::ServiceError;
 use super::health::Health;
 use super::run_folder::{Group, give};
-use crate::limits::{HEALTH_PATIENCE, HEALTH_REFUSED};
+use crate::limits::{HEALTH_RETRY_INTERVAL, HEALTH_TIMEOUT};
 
 /// Who may ask: owner and group.
 const MODE: u32 = 0o660;
@@ -68,7 +68,7 @@ fn answer_all(listener: &UnixListener, health: &Health) {
             }
             Err(error) => {
                 warn!(%error, "nobody can ask how the relay is");
-                thread::sleep(HEALTH_REFUSED);
+                thread::sleep(HEALTH_RETRY_INTERVAL);
             }
         }
     }
@@ -80,8 +80,8 @@ fn answer_all(listener: &UnixListener, health: &Health) {
 )]
 fn answer(mut asking: UnixStream, health: &Health) -> io::Result<()> {
     // One that says nothing keeps the next waiting.
-    asking.set_read_timeout(Some(HEALTH_PATIENCE))?;
-    asking.set_write_timeout(Some(HEALTH_PATIENCE))?;
+    asking.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+    asking.set_write_timeout(Some(HEALTH_TIMEOUT))?;
     let mut question = [0; CHECK.len()];
     asking.read_exact(&mut question)?;
     if question != CHECK {

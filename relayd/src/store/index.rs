@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use thiserror::Error;
 use wire::{PacketIndex, SeqNum};
 
-use crate::limits::{MOST_GAPS, MOST_HALVES};
+use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
 
 /// Packets of which one half, or both, are there, in sequence order. `P` is where the bytes lie.
 ///
@@ -62,7 +62,7 @@ pub enum HalfError {
         seq: SeqNum,
     },
     /// Half packets pile up.
-    #[error("{MOST_HALVES} packets have only one half there; {0} is one too many")]
+    #[error("{MAX_PENDING_PACKETS} packets have only one half there; {0} is one too many")]
     TooMany(SeqNum),
 }
 
@@ -177,7 +177,7 @@ impl<P> Halves<P> {
         let before = self.waiting.len();
         self.waiting
             .retain(|(seq, half)| !(first..=last).contains(seq) || !matches!(half, Half::Index(_)));
-        if self.gaps.len() == MOST_GAPS {
+        if self.gaps.len() == MAX_GAPS {
             self.forgotten = self
                 .gaps
                 .pop_front()
@@ -230,7 +230,7 @@ impl<P> Halves<P> {
     }
 
     fn insert(&mut self, at: usize, seq: SeqNum, half: Half<P>) -> Result<(), HalfError> {
-        if self.waiting.len() >= MOST_HALVES {
+        if self.waiting.len() >= MAX_PENDING_PACKETS {
             return Err(HalfError::TooMany(seq));
         }
         self.waiting.insert(at, (seq, half));
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn half_packets_do_not_pile_up_for_ever() {
         let mut halves = Halves::<u64>::default();
-        for seq in 0..MOST_HALVES as u64 {
+        for seq in 0..MAX_PENDING_PACKETS as u64 {
             halves.index(SeqNum(seq), index(seq)).unwrap();
         }
         let many = HalfError::TooMany(SeqNum(9999));

@@ -16,7 +16,7 @@ use wire::{Field, Timestamp};
 
 use super::pool::{Claim, PooledFile};
 use super::unlock;
-use crate::limits::{ENTRIES_READ, LOCK_PAUSE, LOCK_TRIES};
+use crate::limits::{ENTRIES_READ, LOCK_RETRY_INTERVAL, LOCK_TRIES};
 
 /// What a beacon says that promises nothing.
 const NO_PROMISE: Timestamp = Timestamp(0);
@@ -179,7 +179,7 @@ fn lock(file: &File, was_held_up: bool) -> bool {
     let tries = if was_held_up { 0 } else { LOCK_TRIES };
     file.try_lock().is_ok()
         || (0..tries).any(|_| {
-            std::thread::sleep(LOCK_PAUSE);
+            std::thread::sleep(LOCK_RETRY_INTERVAL);
             file.try_lock().is_ok()
         })
 }

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::StoreError;
 use super::fault::Faults;
-use crate::limits::IDLE_FILE;
+use crate::limits::IDLE_FILE_TIMEOUT;
 
 /// The trace files of a relay that are open.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Pool {
     /// To be called every now and then: files that nobody has used for a while are put aside.
     pub fn close_idle(&self, now: Instant) {
         let mut looked = self.looked.lock();
-        if now.saturating_duration_since(*looked.get_or_insert(now)) < IDLE_FILE {
+        if now.saturating_duration_since(*looked.get_or_insert(now)) < IDLE_FILE_TIMEOUT {
             return;
         }
         *looked = Some(now);
@@ -373,11 +373,11 @@ mod tests {
         pool.close_idle(start);
         assert_eq!(are_open(&files), [true, true]);
         files[1].seat.used();
-        pool.close_idle(start + IDLE_FILE);
+        pool.close_idle(start + IDLE_FILE_TIMEOUT);
         assert_eq!(are_open(&files), [false, true]);
-        pool.close_idle(start + IDLE_FILE);
+        pool.close_idle(start + IDLE_FILE_TIMEOUT);
         assert_eq!(are_open(&files), [false, true]);
-        pool.close_idle(start + 2 * IDLE_FILE);
+        pool.close_idle(start + 2 * IDLE_FILE_TIMEOUT);
         assert_eq!(are_open(&files), [false, false]);
     }
 

@@ -23,7 +23,7 @@ use wire::{Bits, Bytes, ClassId, Field, PacketIndex, SessionId, StreamId, Timest
 use crate::fake::{Data, Fake, Letters, SESSION, World};
 
 /// Most that waits for more to come: a header and the longest command.
-const MOST_KEPT: usize = 16 + 24;
+const MAX_KEPT: usize = 16 + 24;
 
 /// Lets a relay hear these bytes, whole and in pieces of `cut` bytes, and checks that it keeps the
 /// rules and that the cuts make no difference. Gives how many commands were answered.
@@ -198,7 +198,7 @@ impl End {
         match progress {
             Ok(Progress::NeedsMore) => {
                 assert!(reply.is_empty() && input.len() == before.len());
-                assert!(input.len() < MOST_KEPT, "{} bytes are kept", input.len());
+                assert!(input.len() < MAX_KEPT, "{} bytes are kept", input.len());
                 return false;
             }
             Err(error) => {
