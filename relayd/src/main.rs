@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let inherited = Inherited::take().context("what was handed over is no port")?;
-    let (arguments, doubts) = arguments.with_files()?;
+    let (arguments, warnings) = arguments.with_files()?;
     let mode = arguments.mode();
     if mode != Mode::Foreground && !background::is_background() {
         let is_ready = background::start().context("cannot start in the background")?;
@@ -62,15 +62,15 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     log(arguments.log_level(), arguments.log_format())?;
-    doubts.iter().for_each(|doubt| warn!("{doubt}"));
+    warnings.iter().for_each(|doubt| warn!("{doubt}"));
     let config = arguments.config(raise_file_limit())?;
-    let doubts = &config.network.doubts;
-    doubts.iter().for_each(|doubt| warn!("{doubt}"));
+    let warnings = &config.network.warnings;
+    warnings.iter().for_each(|doubt| warn!("{doubt}"));
     if mode != Mode::Foreground {
         background::leave().context("cannot leave for the background")?;
     }
-    let surroundings = &config.surroundings;
-    if let Some(directory) = &surroundings.working_directory {
+    let process = &config.process;
+    if let Some(directory) = &process.working_directory {
         service::enter(directory)?;
     }
     make_directory(&config.output)?;
@@ -80,7 +80,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         .block_on(async { Signals::catch() })
         .context("cannot catch signals")?;
     let addresses = server.addresses();
-    let service = Service::begin(surroundings, addresses, server.health())?;
+    let service = Service::begin(process, addresses, server.health())?;
     let Addresses {
         control,
         data,

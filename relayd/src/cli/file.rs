@@ -50,7 +50,7 @@ pub(super) struct Files {
     options: BTreeMap<String, Value>,
     read: Vec<String>,
     /// What was not understood, to be told once there is a log.
-    pub(super) doubts: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Files {
             }
             if let Err(doubt) = self.take(line) {
                 let at = format!("{}:{}", path.display(), number + 1);
-                self.doubts.push(format!("{at}: {doubt}"));
+                self.warnings.push(format!("{at}: {doubt}"));
             }
         }
     }
@@ -197,7 +197,7 @@ verbose=2
         assert_eq!(arguments.output, Some(PathBuf::from("/traces")));
         assert!(arguments.disallow_clear && arguments.background && !arguments.daemonize);
         assert_eq!(arguments.verbose, 2);
-        assert!(files.doubts.is_empty());
+        assert!(files.warnings.is_empty());
     }
 
     #[test]
@@ -217,9 +217,9 @@ verbose=2
         let files = files(&[
             "[relayd]\nnonsense=1\nversion=yes\nconfig=/x\ndaemonize=perhaps\nalone\nverbose=much\n",
         ]);
-        assert_eq!(files.doubts.len(), 6, "{:?}", files.doubts);
-        assert!(files.doubts[0].starts_with("lttng.conf:2: "));
-        assert!(files.doubts[0].contains("nonsense"));
+        assert_eq!(files.warnings.len(), 6, "{:?}", files.warnings);
+        assert!(files.warnings[0].starts_with("lttng.conf:2: "));
+        assert!(files.warnings[0].contains("nonsense"));
         assert_eq!(
             files.arguments().unwrap().mode(),
             super::super::Mode::Foreground

@@ -10,7 +10,7 @@ use wire::Bytes;
 
 use super::file::{Files, switch};
 use super::{ArgumentError, Arguments, Mode};
-use crate::config::{Config, Endpoint, Network, Surroundings};
+use crate::config::{Config, Endpoint, Network, ProcessConfig};
 use crate::ingest::reorder::Window;
 use crate::limits::REORDER_MEMORY;
 use crate::service::run_folder;
@@ -52,7 +52,7 @@ impl Arguments {
     pub fn with_files(self) -> Result<(Self, Vec<String>), ArgumentError> {
         let files = Files::read(home(&variable).as_deref(), self.config.as_deref())?;
         let said = files.arguments()?;
-        Ok((self.or(said), files.doubts))
+        Ok((self.or(said), files.warnings))
     }
 
     /// These, and `other` where they say nothing.
@@ -144,7 +144,7 @@ impl Arguments {
             reorder_memory: self.reorder_memory.unwrap_or(REORDER_MEMORY),
             when_full: self.on_disk_full.unwrap_or_default(),
             time_zone: TimeZone::system(),
-            surroundings: Surroundings {
+            process: ProcessConfig {
                 working_directory: working_directory.map(from_here).transpose()?,
                 group: self.group.clone(),
                 health: env(HEALTH).map(PathBuf::from).map(from_here).transpose()?,
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(config.live.to_string(), "tcp://localhost:5344");
         assert_eq!(config.pool, 768);
         assert_eq!(config.reorder_memory, REORDER_MEMORY);
-        assert_eq!(config.surroundings.working_directory, None);
+        assert_eq!(config.process.working_directory, None);
         let elsewhere = settled(parse(&[]), &[AT_HOME, ("LTTNG_HOME", "/lttng")]).unwrap();
         assert_eq!(elsewhere.output, Path::new("/lttng/lttng-traces"));
         assert!(matches!(
@@ -313,20 +313,15 @@ mod tests {
             (WORKING_DIRECTORY, "/var"),
             (HEALTH, "/run/health"),
         ];
-        let surroundings = settled(parse(&[]), &variables).unwrap().surroundings;
+        let process = settled(parse(&[]), &variables).unwrap().process;
         assert_eq!(
-            surroundings.working_directory.as_deref(),
+            process.working_directory.as_deref(),
             Some(Path::new("/var"))
         );
+        assert_eq!(process.health.as_deref(), Some(Path::new("/run/health")));
+        let process = settled(parse(&["-w", "/tmp"]), &variables).unwrap().process;
         assert_eq!(
-            surroundings.health.as_deref(),
-            Some(Path::new("/run/health"))
-        );
-        let surroundings = settled(parse(&["-w", "/tmp"]), &variables)
-            .unwrap()
-            .surroundings;
-        assert_eq!(
-            surroundings.working_directory.as_deref(),
+            process.working_directory.as_deref(),
             Some(Path::new("/tmp"))
         );
         for (value, allows) in [("1", false), ("on", false), ("0", true), ("No", true)] {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
-pub use self::network::{KeepAlive, Network, Patience};
+pub use self::network::{KeepAlive, Network, Timeouts};
 use crate::ingest::WhenFull;
 use crate::ingest::reorder::Window;
 use crate::store::layout::Grouping;
@@ -55,12 +55,12 @@ pub struct Config {
     /// For times in names.
     pub time_zone: TimeZone,
     /// What the relay has around it.
-    pub surroundings: Surroundings,
+    pub process: ProcessConfig,
 }
 
 /// What the relay has around it, besides ports and traces.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct ProcessConfig {
     /// Where it works, if not where it was started.
     pub working_directory: Option<PathBuf>,
     /// Whose members may ask how it is. None: the usual one, if there is one.

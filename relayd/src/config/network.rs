@@ -24,9 +24,9 @@ pub struct Network {
     /// The same for producers.
     pub producer_keep_alive: Option<KeepAlive>,
     /// How long a peer is waited for.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// Variables that make no sense, to be told once there is a log.
-    pub doubts: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// How the system asks whether a silent peer still is there. None: as it does by itself.
@@ -42,23 +42,23 @@ pub struct KeepAlive {
     pub abort: Option<Duration>,
 }
 
-/// How long a peer is waited for that has begun something, or is to take something.
+/// How long the relay waits for a peer that has begun to send something, or is to read a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// For the next bytes of a packet or command of a producer.
-    pub producer: Duration,
+    pub producer_read: Duration,
     /// For the rest of a viewer's command.
-    pub viewer: Duration,
-    /// For it to take the next bytes of a reply.
-    pub unread: Duration,
+    pub viewer_read: Duration,
+    /// For the peer to read the next bytes of a reply.
+    pub write: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
-            producer: READ_TIMEOUT,
-            viewer: VIEWER_READ_TIMEOUT,
-            unread: WRITE_TIMEOUT,
+            producer_read: READ_TIMEOUT,
+            viewer_read: VIEWER_READ_TIMEOUT,
+            write: WRITE_TIMEOUT,
         }
     }
 }
@@ -76,7 +76,7 @@ impl Network {
     pub fn told_by(env: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let mut variables = Variables {
             env,
-            doubts: Vec::new(),
+            warnings: Vec::new(),
         };
         let abort = variables.number(ABORT_THRESHOLD);
         let keep_alive = variables.switch(KEEP_ALIVE).unwrap_or(true).then(|| {
@@ -92,16 +92,16 @@ impl Network {
                 abort: seconds(abort).flatten(),
             }
         });
-        let patience = match variables.number(TIMEOUT).flatten() {
+        let timeouts = match variables.number(TIMEOUT).flatten() {
             Some(milliseconds) => {
                 let all = Duration::from_millis(milliseconds);
-                Patience {
-                    producer: all,
-                    viewer: all,
-                    unread: all,
+                Timeouts {
+                    producer_read: all,
+                    viewer_read: all,
+                    write: all,
                 }
             }
-            None => Patience::default(),
+            None => Timeouts::default(),
         };
         let producer_keep_alive = keep_alive.map(|keep_alive| KeepAlive {
             abort: match abort {
@@ -113,8 +113,8 @@ impl Network {
         Self {
             keep_alive,
             producer_keep_alive,
-            patience,
-            doubts: variables.doubts,
+            timeouts,
+            warnings: variables.warnings,
         }
     }
 }
@@ -124,7 +124,7 @@ type Asked = Option<Option<u64>>;
 
 struct Variables<'a> {
     env: &'a dyn Fn(&str) -> Option<OsString>,
-    doubts: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Variables<'_> {
@@ -148,7 +148,7 @@ impl Variables<'_> {
 
     fn doubt(&mut self, name: &str, is_wrong: bool) {
         if is_wrong {
-            self.doubts
+            self.warnings
                 .push(format!("{name} makes no sense and is not heeded"));
         }
     }
@@ -198,24 +198,24 @@ mod tests {
                 abort: Some(Duration::from_secs(9)),
             })
         );
-        assert!(told.doubts.is_empty());
+        assert!(told.warnings.is_empty());
     }
 
     #[test]
     fn the_timeout_is_in_milliseconds_and_0_is_none() {
-        let patience = network(&[(TIMEOUT, "1500")]).patience;
-        assert_eq!(patience.producer, Duration::from_millis(1500));
-        assert_eq!(patience.unread, patience.viewer);
+        let timeouts = network(&[(TIMEOUT, "1500")]).timeouts;
+        assert_eq!(timeouts.producer_read, Duration::from_millis(1500));
+        assert_eq!(timeouts.write, timeouts.viewer_read);
         for none in ["0", "-1"] {
-            assert_eq!(network(&[(TIMEOUT, none)]).patience, Patience::default());
+            assert_eq!(network(&[(TIMEOUT, none)]).timeouts, Timeouts::default());
         }
     }
 
     #[test]
     fn what_makes_no_sense_is_told_and_not_heeded() {
         let network = network(&[(KEEP_ALIVE, "perhaps"), (IDLE_TIME, "x"), (TIMEOUT, "-7")]);
-        assert_eq!(network.doubts.len(), 3);
+        assert_eq!(network.warnings.len(), 3);
         assert_eq!(network.keep_alive, Network::default().keep_alive);
-        assert_eq!(network.patience, Patience::default());
+        assert_eq!(network.timeouts, Timeouts::default());
     }
 }

@@ -173,7 +173,7 @@ impl Relay for Producer {
 
     fn begin_data_pending(&mut self) {
         if let Some(open) = &self.session {
-            open.session.begin_round();
+            open.session.begin_data_pending();
         }
     }
 
@@ -190,7 +190,7 @@ impl Relay for Producer {
     fn end_data_pending(&mut self) -> bool {
         self.session
             .as_ref()
-            .is_some_and(|open| open.session.leaves_out_streams())
+            .is_some_and(|open| open.session.has_unpolled_streams())
     }
 
     fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal> {

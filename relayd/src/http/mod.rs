@@ -2,7 +2,7 @@
 //! It only ever tells: nothing can be changed this way. Everything is read from where it is kept when
 //! somebody asks, so that it costs nobody anything else. Sees no socket: `net::http` has that.
 //!
-//! Read in this order: [`Desk`] here, `metrics` (Prometheus' text format), `sessions` (JSON).
+//! Read in this order: [`StatusApi`] here, `metrics` (Prometheus' text format), `sessions` (JSON).
 
 mod metrics;
 mod sessions;
@@ -16,7 +16,7 @@ use crate::service::health::Health;
 
 /// Answers questions about a relay.
 #[derive(Debug)]
-pub struct Desk {
+pub struct StatusApi {
     registry: Arc<Registry>,
     health: Arc<Health>,
     ports: Vec<Port>,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Port {
     }
 }
 
-impl Desk {
+impl StatusApi {
     /// For a relay with these ports.
     #[must_use]
     pub fn new(registry: Arc<Registry>, health: Arc<Health>, ports: Vec<Port>) -> Self {
@@ -83,8 +83,11 @@ impl Desk {
                 content_type: "application/json",
                 body: sessions::json(&self.registry),
             },
-            "/healthz" => self.verdict(self.ails(now)),
-            "/readyz" => self.verdict(self.ails(now).or_else(|| self.hinders())),
+            "/healthz" => self.verdict(self.liveness_failure(now)),
+            "/readyz" => self.verdict(
+                self.liveness_failure(now)
+                    .or_else(|| self.readiness_failure()),
+            ),
             "/" => Answer {
                 status: 200,
                 content_type: TEXT,
@@ -107,13 +110,13 @@ impl Desk {
     }
 
     /// What is not well, so that only another start could help.
-    fn ails(&self, now: Instant) -> Option<&'static str> {
+    fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
         (self.health.mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
             .then_some("threads do not come round, or a port is not listened on")
     }
 
     /// Why producers had better go elsewhere, though it is well.
-    fn hinders(&self) -> Option<&'static str> {
+    fn readiness_failure(&self) -> Option<&'static str> {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Some("stopping");
         }
@@ -132,7 +135,7 @@ mod tests {
     use crate::store::layout::Grouping;
     use crate::store::pool::Pool;
 
-    fn desk(start: Instant) -> Desk {
+    fn status(start: Instant) -> StatusApi {
         let registry = Registry::new(Settings {
             output: "/nowhere".into(),
             grouping: Grouping::ByHost,
@@ -147,28 +150,28 @@ mod tests {
             name: "control",
             connections: Box::new(|| 3),
         };
-        Desk::new(registry, Arc::new(Health::new(start)), vec![port])
+        StatusApi::new(registry, Arc::new(Health::new(start)), vec![port])
     }
 
     #[test]
     fn one_that_stops_is_well_but_not_ready() {
         let start = Instant::now();
-        let desk = desk(start);
-        let status = |path, now| desk.answer(path, now).status;
+        let api = status(start);
+        let status = |path, now| api.answer(path, now).status;
         assert_eq!(status("/healthz", start), 200);
         assert_eq!(status("/readyz", start), 200);
         assert_eq!(status("/healthz", start + HEALTH_HEARTBEAT_TIMEOUT), 503);
         assert_eq!(status("/readyz", start + HEALTH_HEARTBEAT_TIMEOUT), 503);
-        desk.stopping();
+        api.stopping();
         assert_eq!(status("/healthz", start), 200);
-        assert_eq!(desk.answer("/readyz", start).body, "stopping\n");
+        assert_eq!(api.answer("/readyz", start).body, "stopping\n");
         assert_eq!(status("/no/such/thing", start), 404);
     }
 
     #[test]
     fn each_number_has_its_type_and_one_line_for_each_of_its_labels() {
         let now = Instant::now();
-        let text = desk(now).answer("/metrics", now).body;
+        let text = status(now).answer("/metrics", now).body;
         assert!(text.ends_with('\n'));
         for line in [
             "# TYPE relayd_packets_total counter",
@@ -186,6 +189,6 @@ mod tests {
             assert!(text.contains(&format!("# HELP {name} ")), "{name}");
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(desk(now).answer("/sessions", now).body, "[]\n");
+        assert_eq!(status(now).answer("/sessions", now).body, "[]\n");
     }
 }

@@ -19,7 +19,7 @@ use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
 use super::session_affinity::SessionAffinity;
 use super::worker_pool::WorkerId;
-use crate::config::Patience;
+use crate::config::Timeouts;
 use crate::control::Producer;
 use crate::limits::{HANDSHAKE_TIMEOUT, MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::registry::Registry;
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     worker_id: WorkerId,
     registry: Arc<Registry>,
     session_affinity: Arc<SessionAffinity>,
-    patience: Patience,
+    timeouts: Timeouts,
     stop: CancellationToken,
 ) {
     // Also cancelled when another session takes the worker_id of this producer's.
@@ -58,7 +58,7 @@ pub(super) async fn serve(
         peer,
         &mut producer,
         set_worker,
-        patience,
+        timeouts,
         &stop,
     )
     .await;
@@ -78,7 +78,7 @@ async fn converse(
     peer: SocketAddr,
     producer: &mut Producer,
     set_worker: impl Fn(SessionId),
-    patience: Patience,
+    timeouts: Timeouts,
     stop: &CancellationToken,
 ) -> Result<(), Closed> {
     let connected = Instant::now();
@@ -130,7 +130,7 @@ async fn converse(
             is_open = true;
             set_worker(session);
         }
-        send(socket, &mut replies, patience.unread).await?;
+        send(socket, &mut replies, timeouts.write).await?;
         failed?;
         if !needs_more {
             continue;
@@ -140,7 +140,7 @@ async fn converse(
             Some(Deadline::after(connected, HANDSHAKE_TIMEOUT))
         } else if connection.in_command(received.bytes()) {
             let begun = *begun.get_or_insert_with(Instant::now);
-            Some(Deadline::after(begun, patience.producer))
+            Some(Deadline::after(begun, timeouts.producer_read))
         } else {
             None
         };

@@ -19,7 +19,7 @@ use super::receive::ReceiveError;
 use super::session_affinity::SessionAffinity;
 use super::watched::Socket;
 use super::worker_pool::WorkerId;
-use crate::config::Patience;
+use crate::config::Timeouts;
 use crate::ingest::DataConnection;
 use crate::ingest::error::At;
 use crate::limits::{
@@ -46,7 +46,7 @@ struct Flow {
     begun: Vec<u8>,
     coalescing: Coalescing,
     /// How long the rest of what has begun is waited for.
-    patience: Duration,
+    timeout: Duration,
     /// There is no space on the disk: nothing more is read.
     is_paused: bool,
 }
@@ -68,7 +68,7 @@ pub(super) async fn serve(
     worker_id: WorkerId,
     registry: Arc<Registry>,
     session_affinity: Arc<SessionAffinity>,
-    patience: Patience,
+    timeouts: Timeouts,
     stop: CancellationToken,
 ) {
     let mut flow = Flow {
@@ -78,7 +78,7 @@ pub(super) async fn serve(
         decoder: DataDecoder::default(),
         begun: Vec::new(),
         coalescing: Coalescing::default(),
-        patience: patience.producer,
+        timeout: timeouts.producer_read,
         is_paused: false,
     };
     let session = |flow: &Flow| flow.connection.as_ref().and_then(DataConnection::session);
@@ -146,13 +146,13 @@ impl Flow {
                     () = &mut stopped, if !is_stopping => Ok(()),
                 }
             };
-            let patience = if is_stopping {
+            let timeout = if is_stopping {
                 DRAIN_IDLE_TIMEOUT
             } else {
-                self.patience
+                self.timeout
             };
             let came = if is_stopping || is_inside {
-                tokio::time::timeout(patience, came).await
+                tokio::time::timeout(timeout, came).await
             } else {
                 Ok(came.await)
             };
@@ -161,7 +161,7 @@ impl Flow {
                 Ok(Err(error)) => return self.end(Some(error.into())),
                 // What had been sent before the relay was stopped has been taken.
                 Err(_) if is_stopping => return self.end(None),
-                Err(_) => return self.end(Some(ReceiveError::Stalled(patience))),
+                Err(_) => return self.end(Some(ReceiveError::Stalled(timeout))),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The port for those who keep watch: moves requests between sockets and [`Desk`]. What HTTP is, hyper
+//! The port for those who keep watch: moves requests between sockets and [`StatusApi`]. What HTTP is, hyper
 //! knows.
 
 use std::convert::Infallible;
@@ -17,17 +17,17 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::http::Desk;
+use crate::http::StatusApi;
 use crate::limits::{HTTP_HEAD_TIMEOUT, MAX_HTTP_HEAD};
 
 pub(super) async fn serve(
     socket: TcpStream,
     peer: SocketAddr,
-    desk: Arc<Desk>,
+    status: Arc<StatusApi>,
     stop: CancellationToken,
 ) {
     let answer = service_fn(|request| {
-        let answered = answer(&desk, &request);
+        let answered = answer(&status, &request);
         async { Ok::<_, Infallible>(answered) }
     });
     let connection = http1::Builder::new()
@@ -45,7 +45,7 @@ pub(super) async fn serve(
 }
 
 /// What a request has in its body is not waited for: none of them has a meaning here.
-fn answer(desk: &Desk, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer(status: &StatusApi, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = Response::new(Full::default());
         *refused.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
@@ -53,7 +53,7 @@ fn answer(desk: &Desk, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         refused.headers_mut().insert(ALLOW, allowed);
         return refused;
     }
-    let answer = desk.answer(request.uri().path(), Instant::now());
+    let answer = status.answer(request.uri().path(), Instant::now());
     let mut response = Response::new(Full::from(answer.body));
     *response.status_mut() =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -16,7 +16,7 @@ use wire::ViewerId;
 use super::push::{Push, Viewers};
 use super::receive::{Deadline, ReceiveError, Received};
 use super::send::send;
-use crate::config::Patience;
+use crate::config::Timeouts;
 use crate::limits::{
     FILE_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, REPLY_BYTES,
     SENT_BYTES,
@@ -47,10 +47,10 @@ pub(super) async fn serve(
     peer: SocketAddr,
     registry: Arc<Registry>,
     viewers: Arc<Viewers>,
-    patience: Patience,
+    timeouts: Timeouts,
 ) {
     let mut push = Push::new(Arc::clone(&viewers));
-    match converse(&mut socket, &View::new(registry), &mut push, patience).await {
+    match converse(&mut socket, &View::new(registry), &mut push, timeouts).await {
         Ok(End::HungUp) => debug!(%peer, "viewer's connection ended"),
         Ok(End::Push(viewer)) => {
             drop(push);
@@ -74,7 +74,7 @@ async fn converse(
     socket: &mut TcpStream,
     view: &View,
     push: &mut Push,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<End, Closed> {
     let connected = Instant::now();
     // When the command began that is under way.
@@ -112,11 +112,11 @@ async fn converse(
         push.set_viewer(connection.viewer());
         if let Ok(Some(packet)) = &mut outcome {
             drop(turn);
-            send_packet(socket, packet, &mut replies, view, patience).await?;
+            send_packet(socket, packet, &mut replies, view, timeouts).await?;
         } else {
             drop(turn);
         }
-        send(socket, &mut replies, patience.unread).await?;
+        send(socket, &mut replies, timeouts.write).await?;
         outcome?;
         if !needs_more {
             continue;
@@ -126,7 +126,7 @@ async fn converse(
             Some(Deadline::after(connected, HANDSHAKE_TIMEOUT))
         } else if connection.in_command(received.bytes()) {
             let begun = *begun.get_or_insert_with(Instant::now);
-            Some(Deadline::after(begun, patience.viewer))
+            Some(Deadline::after(begun, timeouts.viewer_read))
         } else {
             None
         };
@@ -153,11 +153,11 @@ async fn send_packet(
     packet: &mut Packet,
     replies: &mut BytesMut,
     view: &View,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<(), Closed> {
     while packet.left() > 0 {
         if replies.len() >= SENT_BYTES {
-            send(socket, replies, patience.unread).await?;
+            send(socket, replies, timeouts.write).await?;
         }
         let _turn = turn(view).await?;
         packet.read(SENT_BYTES, replies).map_err(Closed::Packet)?;

@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::config::{Config, Endpoint, EndpointError, Patience};
-use crate::http::Desk;
+use crate::config::{Config, Endpoint, EndpointError, Timeouts};
+use crate::http::StatusApi;
 use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS};
 use crate::registry::{Registry, Settings};
 use crate::service::health::{Health, Side};
@@ -55,7 +55,7 @@ use worker_pool::{WorkerPool, Workers};
 #[derive(Debug)]
 pub struct Server {
     addresses: Addresses,
-    desk: Arc<Desk>,
+    status: Arc<StatusApi>,
     registry: Arc<Registry>,
     health: Arc<Health>,
     /// Accepts, monitors the others, and waits for signals.
@@ -184,10 +184,10 @@ impl Server {
         let health = Arc::new(Health::new(Instant::now()));
         let ports = [&control, &data, &live].into_iter().chain(&http);
         let ports = ports.map(Listener::port).collect();
-        let desk = Desk::new(Arc::clone(&registry), Arc::clone(&health), ports);
+        let status = StatusApi::new(Arc::clone(&registry), Arc::clone(&health), ports);
         let server = Self {
             addresses,
-            desk: Arc::new(desk),
+            status: Arc::new(status),
             registry,
             health,
             main,
@@ -197,7 +197,7 @@ impl Server {
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        server.serve(config.network.patience, control, data, live);
+        server.serve(config.network.timeouts, control, data, live);
         if let (Some(http), Some(on)) = (http, &server.http) {
             server.serve_http(http, on.pool().clone());
         }
@@ -225,7 +225,7 @@ impl Server {
     /// ends every session. What was received is on disk when this returns.
     pub fn stop(self) {
         info!("stopping");
-        self.desk.stopping();
+        self.status.stopping();
         self.stop.cancel();
         self.connections.close();
         let drained = self
@@ -247,7 +247,7 @@ impl Server {
         drop(self.viewers);
     }
 
-    fn serve(&self, patience: Patience, control: Listener, data: Listener, live: Listener) {
+    fn serve(&self, timeouts: Timeouts, control: Listener, data: Listener, live: Listener) {
         let registry = || Arc::clone(&self.registry);
         let stop = || self.stop.clone();
         let session_affinity = Arc::new(SessionAffinity::new(self.producers.pool().clone()));
@@ -267,7 +267,7 @@ impl Server {
                     worker_id,
                     registry,
                     session_affinity,
-                    patience,
+                    timeouts,
                     stop,
                 )
             },
@@ -288,7 +288,7 @@ impl Server {
                     worker_id,
                     registry,
                     session_affinity,
-                    patience,
+                    timeouts,
                     stop,
                 )
             },
@@ -303,7 +303,7 @@ impl Server {
             self.viewers.pool().clone(),
             move |socket, peer, _| {
                 let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
-                live::serve(socket, peer, registry, viewers, patience)
+                live::serve(socket, peer, registry, viewers, timeouts)
             },
         );
         self.listen(|health| &health.viewers, accepting);
@@ -316,13 +316,13 @@ impl Server {
     }
 
     fn serve_http(&self, http: Listener, on: WorkerPool) {
-        let (desk, ended) = (Arc::clone(&self.desk), CancellationToken::new());
+        let (status, ended) = (Arc::clone(&self.status), CancellationToken::new());
         // It tells that the relay stops until it has stopped.
         let accepting = http.accept(
             ended.clone(),
             TaskTracker::new(),
             on,
-            move |socket, peer, _| http::serve(socket, peer, Arc::clone(&desk), ended.clone()),
+            move |socket, peer, _| http::serve(socket, peer, Arc::clone(&status), ended.clone()),
         );
         self.listen(|health| &health.viewers, accepting);
     }

@@ -26,13 +26,13 @@ pub(super) enum ReceiveError {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     begun: Instant,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Deadline {
     /// So long after it began.
-    pub(super) fn after(begun: Instant, patience: Duration) -> Self {
-        Self { begun, patience }
+    pub(super) fn after(begun: Instant, timeout: Duration) -> Self {
+        Self { begun, timeout }
     }
 }
 
@@ -84,9 +84,9 @@ impl Received {
         };
         let read = match deadline {
             None => read.await?,
-            Some(Deadline { begun, patience }) => tokio::time::timeout_at(begun + patience, read)
+            Some(Deadline { begun, timeout }) => tokio::time::timeout_at(begun + timeout, read)
                 .await
-                .map_err(|_| ReceiveError::Stalled(patience))??,
+                .map_err(|_| ReceiveError::Stalled(timeout))??,
         };
         if read > 0 || !stop.is_cancelled() {
             return Ok(read > 0);

@@ -7,7 +7,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Sends everything in `replies` and empties it. Waits no longer than `patience` for the peer to take
+/// Sends everything in `replies` and empties it. Waits no longer than `timeout` for the peer to take
 /// any of it.
 ///
 /// # Errors
@@ -15,15 +15,15 @@ use tokio::net::TcpStream;
 pub(super) async fn send(
     socket: &mut TcpStream,
     replies: &mut BytesMut,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<()> {
     while replies.has_remaining() {
-        match tokio::time::timeout(patience, socket.write_buf(replies)).await {
+        match tokio::time::timeout(timeout, socket.write_buf(replies)).await {
             Ok(sent) => {
                 sent?;
             }
             Err(_) => {
-                let unread = format!("replies not read for {} seconds", patience.as_secs_f32());
+                let unread = format!("replies not read for {} seconds", timeout.as_secs_f32());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, unread));
             }
         }

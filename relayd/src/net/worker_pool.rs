@@ -126,10 +126,10 @@ impl Workers {
     }
 
     /// Ends all threads, and waits for them for so long.
-    pub(super) fn end(self, patience: Duration) {
+    pub(super) fn end(self, timeout: Duration) {
         drop(self.end);
         self.pool.0.alive.lock().take();
-        if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+        if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
             debug!("a thread is left behind that waits for its disk");
         }
     }

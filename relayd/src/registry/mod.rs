@@ -319,7 +319,7 @@ impl Registry {
     pub fn tick(&self, now: Instant) {
         for session in self.sessions() {
             session.write_beacons();
-            session.lose_patience();
+            session.advance_metadata_timeouts();
         }
         self.settings.pool.close_idle(now);
         let mut ended = Vec::new();

@@ -284,8 +284,8 @@ impl Registry {
 }
 
 fn check_unhindered(others: &[Arc<Session>], session: &Session) -> Result<(), Occupied> {
-    let hinders = |other: &&Arc<Session>| session.is_hindered_by(other);
-    match others.iter().find(hinders) {
+    let readiness_failure = |other: &&Arc<Session>| session.is_hindered_by(other);
+    match others.iter().find(readiness_failure) {
         Some(other) => Err(Occupied(Arc::clone(other))),
         None => Ok(()),
     }

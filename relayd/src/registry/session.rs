@@ -201,12 +201,12 @@ impl Session {
         };
         let content = stream.content();
         let period = self.identity.live_timer.period().unwrap_or_default();
-        let patience = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
+        let ticks = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
         let since = holds_back(&content).then(|| self.promises.latest());
         if let Some(since) = since {
             self.promises.hold_back(since);
         }
-        let held_back = (since, u64::try_from(patience).unwrap_or(u64::MAX));
+        let held_back = (since, u64::try_from(ticks).unwrap_or(u64::MAX));
         let listed = Arc::new(Listed { record, content });
         streams.add(stream, path, listed, held_back);
         let discarded = streams.take_discarded();
@@ -256,8 +256,8 @@ impl Session {
     }
 
     /// Begins a round of questions about data under way.
-    pub fn begin_round(&self) {
-        self.streams.lock().begin_round();
+    pub fn begin_data_pending(&self) {
+        self.streams.lock().begin_data_pending();
     }
 
     /// A stream was asked about in this round.
@@ -267,8 +267,8 @@ impl Session {
 
     /// Whether any stream has been left out of the round.
     #[must_use]
-    pub fn leaves_out_streams(&self) -> bool {
-        self.streams.lock().leaves_out_streams()
+    pub fn has_unpolled_streams(&self) -> bool {
+        self.streams.lock().has_unpolled_streams()
     }
 
     // What viewers are told.
@@ -322,7 +322,7 @@ impl Session {
     }
 
     /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
-    pub fn lose_patience(&self) {
+    pub fn advance_metadata_timeouts(&self) {
         let mut streams = self.streams.lock();
         streams.tick();
         if streams.has_awaited() {

@@ -324,7 +324,7 @@ impl StreamTable {
     // Whether data is pending.
 
     /// Begins a round of questions.
-    pub(super) fn begin_round(&mut self) {
+    pub(super) fn begin_data_pending(&mut self) {
         self.round += 1;
         self.counts.asked = 0;
     }
@@ -339,7 +339,7 @@ impl StreamTable {
     }
 
     /// Whether some stream that is not closed was left out of this round.
-    pub(super) fn leaves_out_streams(&self) -> bool {
+    pub(super) fn has_unpolled_streams(&self) -> bool {
         self.counts.asked < self.open.len() - self.counts.closed
     }
 

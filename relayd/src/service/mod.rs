@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 pub use notify::signal_parent;
 
-use crate::config::Surroundings;
+use crate::config::ProcessConfig;
 use crate::net::Addresses;
 use files::OwnFile;
 use health::Health;
@@ -89,12 +89,12 @@ impl Service {
     /// # Errors
     /// If some of it cannot be made.
     pub fn begin(
-        surroundings: &Surroundings,
+        process: &ProcessConfig,
         addresses: Addresses,
         health: &Arc<Health>,
     ) -> Result<Self, ServiceError> {
-        let group = run_folder::group(surroundings.group.as_deref());
-        let folder = match &surroundings.run_folder {
+        let group = run_folder::group(process.group.as_deref());
+        let folder = match &process.run_folder {
             Some(path) => Some(RunFolder::make(path, group)?),
             None => {
                 warn!("no run folder: neither LTTNG_RUNDIR, LTTNG_HOME nor HOME is set");
@@ -103,7 +103,7 @@ impl Service {
         };
         let folder = folder.as_ref().map(RunFolder::path);
         let mut files = Vec::new();
-        if let Some(path) = &surroundings.pid_file {
+        if let Some(path) = &process.pid_file {
             files.push(OwnFile::number(path, std::process::id())?);
         }
         for (name, address) in [
@@ -116,13 +116,13 @@ impl Service {
             }
         }
         let own = || folder.map(|folder| folder.join(format!("health-{}", std::process::id())));
-        let path = surroundings.health.clone().or_else(own);
+        let path = process.health.clone().or_else(own);
         let health = match path {
             Some(path) => Some(HealthSocket::open(&path, group, Arc::clone(health))?),
             None => None,
         };
         Ok(Self {
-            signals_parent: surroundings.signals_parent,
+            signals_parent: process.signals_parent,
             _files: files,
             _health: health,
         })

@@ -100,7 +100,7 @@ fn the_cost_of_closing_a_stream_does_not_grow_with_the_number_of_streams() {
         visits += fixture.close(stream);
         fixture.table.oldest_awaited();
         VISITS.set(0);
-        assert!(fixture.table.len() == 0 || fixture.table.leaves_out_streams());
+        assert!(fixture.table.len() == 0 || fixture.table.has_unpolled_streams());
         let _ = (fixture.table.metadata_streams(), fixture.table.published());
         assert_eq!(VISITS.get(), 0, "these are counted, not looked for");
     }
@@ -179,24 +179,24 @@ fn a_round_of_questions_leaves_out_streams_that_are_open_and_were_not_asked_abou
     let mut fixture = Fixture::new();
     let data = fixture.add("ust/one", false);
     let metadata = fixture.add("ust/one", true);
-    assert!(fixture.table.leaves_out_streams());
+    assert!(fixture.table.has_unpolled_streams());
     for _ in 0..2 {
-        fixture.table.begin_round();
-        assert!(fixture.table.leaves_out_streams());
+        fixture.table.begin_data_pending();
+        assert!(fixture.table.has_unpolled_streams());
         fixture.table.mark_asked(data.id());
         fixture.table.mark_asked(data.id());
-        assert!(fixture.table.leaves_out_streams());
+        assert!(fixture.table.has_unpolled_streams());
         fixture.table.mark_asked(metadata.id());
-        assert!(!fixture.table.leaves_out_streams());
+        assert!(!fixture.table.has_unpolled_streams());
     }
     fixture.close(&metadata);
-    fixture.table.begin_round();
+    fixture.table.begin_data_pending();
     fixture.table.mark_asked(metadata.id());
-    assert!(fixture.table.leaves_out_streams());
+    assert!(fixture.table.has_unpolled_streams());
     fixture.table.mark_asked(data.id());
-    assert!(!fixture.table.leaves_out_streams());
+    assert!(!fixture.table.has_unpolled_streams());
     fixture.close(&data);
-    assert!(!fixture.table.leaves_out_streams());
+    assert!(!fixture.table.has_unpolled_streams());
 }
 
 #[test]
