@@ -166,7 +166,7 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
 
 pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
-    open.session.promises().spoken_of(index.packet.end);
+    open.session.watermark().observe(index.packet.end);
     stream.index(index).map_err(StreamError::Ingest)?;
     Ok(stream)
 }

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 
 use super::Port;
 use crate::registry::Registry;
-use crate::registry::audience::Lags;
+use crate::registry::viewer_lag::Lags;
 use crate::store::fault::FaultKind;
 
 /// Text that grows by one metric after the other.
@@ -126,7 +126,7 @@ fn sessions(text: &mut Text, registry: &Registry) {
     );
     let mut lags = Lags::default();
     for session in sessions.iter().chain(&lingering) {
-        lags.and(&session.audience().lags());
+        lags.and(&session.viewer_lag().lags());
     }
     text.one(
         "relayd_viewers",

@@ -16,7 +16,7 @@ pub(super) fn json(registry: &Registry) -> String {
 fn one(session: &Session, state: &str) -> Value {
     let identity = session.identity();
     let (streams, totals) = session.totals();
-    let lags = session.audience().lags();
+    let lags = session.viewer_lag().lags();
     let period = identity.live_timer.period();
     let state = match state {
         _ if session.has_failed() => "failed",

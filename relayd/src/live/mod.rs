@@ -19,9 +19,9 @@ use wire::{Bytes, SessionId, ViewerId};
 
 use crate::registry::Registry;
 use crate::registry::announced::Content;
-use crate::registry::audience::Watcher;
 use crate::registry::session::Session;
 use crate::registry::subscription::{ChangeQueue, Subscription};
+use crate::registry::viewer_lag::ViewerPositions;
 use file_calls::FileCalls;
 pub use file_calls::{Capacity, Turn};
 pub use metadata::MetadataReader;
@@ -76,7 +76,7 @@ impl Drop for View {
 pub struct Attachment {
     session: Subscribed<Session>,
     changes: Arc<ChangeQueue>,
-    watcher: Arc<Watcher>,
+    positions: Arc<ViewerPositions>,
     file_calls: Arc<FileCalls>,
     /// Number of the next stream that it is to be told of.
     next: u64,
@@ -112,14 +112,14 @@ impl Relay for View {
             Seek::Last => session.announced_next(),
         };
         let about = Change::Session(session.id());
-        let watcher = session.audience().enter();
-        let of_session = session.audience().file_calls();
+        let positions = session.viewer_lag().enter();
+        let of_session = session.viewer_lag().file_calls();
         let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
         self.capacity.add(&file_calls);
         Some(Attachment {
             session: Subscribed::new(session, about, &self.changes),
             changes: Arc::clone(&self.changes),
-            watcher,
+            positions,
             file_calls,
             next: 0,
             seek_last,
@@ -190,11 +190,11 @@ impl viewer_proto::relay::Session for Attachment {
                     } else {
                         (0, Bytes(0))
                     };
-                    let place = self.watcher.reads(published, next, end);
+                    let place = self.positions.reads(published, next, end);
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
-                    let promises = (Arc::clone(self.session.promises()), number);
+                    let watermark = (Arc::clone(self.session.watermark()), number);
                     let calls = Arc::clone(&self.file_calls);
-                    Position::Packets(PacketReader::new(published, promises, next, place, calls))
+                    Position::Packets(PacketReader::new(published, watermark, next, place, calls))
                 }
                 Content::Metadata(published) => {
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);

@@ -15,9 +15,9 @@ use wire::{Bytes, ClassId, Timestamp};
 use super::file_calls::{FileCalls, ReadFile};
 use super::subscribed::Subscribed;
 use crate::limits::{MAX_SKIPPED_TRACEFILES, MAX_TRACEFILES_OWED};
-use crate::registry::audience::Place;
-use crate::registry::promises::Promises;
 use crate::registry::published::{Found, Published, Run};
+use crate::registry::viewer_lag::ReadPosition;
+use crate::registry::watermark::Watermark;
 use crate::store::index_file::read_entries;
 use crate::store::segment::Segment;
 
@@ -25,7 +25,7 @@ use crate::store::segment::Segment;
 #[derive(Debug)]
 pub struct PacketReader {
     published: Subscribed<Published>,
-    promises: Arc<Promises>,
+    watermark: Arc<Watermark>,
     /// The number of the stream among those of its session.
     rank: u64,
     /// Number of the next packet.
@@ -36,7 +36,7 @@ pub struct PacketReader {
     /// the viewer must be told of other streams first.
     withheld: Option<(u64, Entry)>,
     /// Where it is said how far the viewer is.
-    place: Arc<Place>,
+    position: Arc<ReadPosition>,
     /// The tracefile that the position is in, behind those of which the viewer is owed packets: who asks
     /// for many indexes at once asks for their packets when they may lie in several.
     open: VecDeque<Open>,
@@ -130,19 +130,19 @@ pub struct Packet {
 impl PacketReader {
     pub(super) fn new(
         published: Subscribed<Published>,
-        (promises, rank): (Arc<Promises>, u64),
+        (watermark, rank): (Arc<Watermark>, u64),
         next: u64,
-        place: Arc<Place>,
+        position: Arc<ReadPosition>,
         calls: Arc<FileCalls>,
     ) -> Self {
         Self {
             published,
-            promises,
+            watermark,
             rank,
             next,
             quiet_until: None,
             withheld: None,
-            place,
+            position,
             open: VecDeque::new(),
             calls,
         }
@@ -156,13 +156,13 @@ impl PacketReader {
     /// Whether the packet with this number, which has been found, was withheld and still is to be.
     fn is_withheld(&self, packet: u64) -> bool {
         self.withheld.as_ref().is_some_and(|(number, entry)| {
-            *number == packet && !self.promises.allow_packet(entry.packet.end)
+            *number == packet && !self.watermark.allow_packet(entry.packet.end)
         })
     }
 
     /// What may be promised of what a beacon says. One that is cut says no less than was said before.
-    fn promise(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
-        let within = self.promises.within(beacon, self.rank);
+    fn watermark(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
+        let within = self.watermark.within(beacon, self.rank);
         if within == beacon {
             return beacon;
         }
@@ -195,14 +195,14 @@ impl PacketReader {
             open.was_taken.store(false, Ordering::Relaxed);
         }
         self.next = packet + 1;
-        self.place.at(self.next, end);
+        self.position.at(self.next, end);
         Next::Packet { offset, index }
     }
 
     /// Moves past packets that are no longer there.
     fn skip(&mut self, run: &Run) {
         self.next = self.next.max(run.end());
-        self.place.at(self.next, run.begin);
+        self.position.at(self.next, run.begin);
     }
 
     /// Opens the tracefile of a run, unless it is open.
@@ -249,7 +249,7 @@ impl Stream for PacketReader {
                 Found::Packet { packet, run } => (packet, run),
                 Found::Quiet(until) => {
                     self.let_go();
-                    let until = self.promise(until);
+                    let until = self.watermark(until);
                     self.quiet_until = until;
                     return Next::Quiet { until };
                 }
@@ -262,7 +262,7 @@ impl Stream for PacketReader {
                 return Next::Quiet { until: None };
             }
             match self.entry(packet, &run) {
-                Ok(Some(entry)) if self.promises.allow_packet(entry.packet.end) => {
+                Ok(Some(entry)) if self.watermark.allow_packet(entry.packet.end) => {
                     return self.give(packet, run.begin, &entry);
                 }
                 Ok(Some(entry)) => {
@@ -289,7 +289,7 @@ impl Stream for PacketReader {
     fn ahead(&self) -> Ahead {
         match self.published.ahead(self.next) {
             Ahead::Quiet { until } => Ahead::Quiet {
-                until: self.promise(until),
+                until: self.watermark(until),
             },
             Ahead::Packets { position, .. } if self.is_withheld(position) => Ahead::Withheld,
             ahead => ahead,

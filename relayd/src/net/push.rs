@@ -168,7 +168,7 @@ impl Push {
         viewer.subscribe(view);
     }
 
-    /// Hears whether the viewer waits for promises. Says what there is to say, as long as the viewer
+    /// Hears whether the viewer waits for watermark. Says what there is to say, as long as the viewer
     /// takes it.
     fn speak(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
         let Some(Handover { socket, .. }) = &self.connection else {

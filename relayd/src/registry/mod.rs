@@ -3,14 +3,12 @@
 //!
 //! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
 //! one recording share), `occupancy` (which recording may write where), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`promises`] (what they may be told of those that are idle), [`subscription`]
-//! (who is to hear that any of this has changed), [`tally`] and [`audience`] (what is counted of
+//! they may see of each), [`watermark`] (what they may be told of those that are idle), [`subscription`]
+//! (who is to hear that any of this has changed), [`tally`] and [`viewer_lag`] (what is counted of
 //! streams and of those who watch them).
 
 pub mod announced;
-pub mod audience;
 mod occupancy;
-pub mod promises;
 pub mod published;
 pub mod recording;
 pub mod session;
@@ -18,6 +16,8 @@ pub mod stream;
 mod stream_table;
 pub mod subscription;
 pub mod tally;
+pub mod viewer_lag;
+pub mod watermark;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -9,8 +9,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
-use super::audience::Lag;
 use super::subscription::{Subscription, Subscriptions};
+use super::viewer_lag::Lag;
 use crate::limits::MAX_TRACEFILES;
 use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;

@@ -13,13 +13,13 @@ use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::announced::{Announced, Listed};
-use super::audience::Audience;
-use super::promises::Promises;
 use super::recording::Recording;
 use super::stream::Stream;
 use super::stream_table::{StreamTable, holds_back};
 use super::subscription::{Subscription, Subscriptions};
 use super::tally::Totals;
+use super::viewer_lag::ViewerLag;
+use super::watermark::Watermark;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
 
@@ -58,13 +58,13 @@ pub struct Session {
     /// [`Announced::next`], to be looked at without the lock.
     announced_next: AtomicU64,
     viewers: AtomicU32,
-    audience: Audience,
+    viewer_lag: ViewerLag,
     producer_gone: AtomicBool,
     has_failed: AtomicBool,
     subscriptions: Mutex<Subscriptions>,
     /// The stream whose beacon is to be put on disk next.
     next_beacon: Mutex<StreamId>,
-    promises: Arc<Promises>,
+    watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
     /// Held while its control connection makes or moves files.
     directory: Mutex<()>,
@@ -101,12 +101,12 @@ impl Session {
             announced: Mutex::default(),
             announced_next: AtomicU64::new(0),
             viewers: AtomicU32::new(0),
-            audience: Audience::default(),
+            viewer_lag: ViewerLag::default(),
             producer_gone: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             subscriptions: Mutex::default(),
             next_beacon: Mutex::default(),
-            promises: Arc::default(),
+            watermark: Arc::default(),
             reorder_budget,
             directory: Mutex::default(),
         }
@@ -144,8 +144,8 @@ impl Session {
 
     /// How far they are behind.
     #[must_use]
-    pub fn audience(&self) -> &Audience {
-        &self.audience
+    pub fn viewer_lag(&self) -> &ViewerLag {
+        &self.viewer_lag
     }
 
     /// How many streams of packets are open, and what has come of all that it ever had.
@@ -202,9 +202,9 @@ impl Session {
         let content = stream.content();
         let period = self.identity.live_timer.period().unwrap_or_default();
         let ticks = (METADATA_TIMEOUT + 3 * period).as_millis() / TICK.as_millis();
-        let since = holds_back(&content).then(|| self.promises.latest());
+        let since = holds_back(&content).then(|| self.watermark.latest());
         if let Some(since) = since {
-            self.promises.hold_back(since);
+            self.watermark.hold_back(since);
         }
         let held_back = (since, u64::try_from(ticks).unwrap_or(u64::MAX));
         let listed = Arc::new(Listed { record, content });
@@ -247,7 +247,7 @@ impl Session {
         let mut streams = self.streams.lock();
         let closed = ids.iter().copied().filter(|id| streams.forget(*id));
         let closed = closed.collect();
-        self.limit_promises(&mut streams);
+        self.limit_watermark(&mut streams);
         let discarded = streams.take_discarded();
         // They may close files and complete a chunk: not with the lock held.
         drop(streams);
@@ -300,7 +300,7 @@ impl Session {
             .store(announced.next(), Ordering::Release);
         drop(announced);
         // Those who see that they may be promised more see the new streams too.
-        self.limit_promises(&mut streams);
+        self.limit_watermark(&mut streams);
         self.subscriptions.lock().notify();
         // Dropped, these may close files: not with the lock held.
         drop(streams);
@@ -309,13 +309,13 @@ impl Session {
 
     /// What its viewers may be promised.
     #[must_use]
-    pub fn promises(&self) -> &Arc<Promises> {
-        &self.promises
+    pub fn watermark(&self) -> &Arc<Watermark> {
+        &self.watermark
     }
 
     /// To be called whenever a stream may no longer be awaited.
-    fn limit_promises(&self, streams: &mut StreamTable) {
-        if self.promises.limit(streams.oldest_awaited()) {
+    fn limit_watermark(&self, streams: &mut StreamTable) {
+        if self.watermark.limit(streams.oldest_awaited()) {
             // Packets may have been withheld from subscribers.
             self.subscriptions.lock().notify();
         }
@@ -326,7 +326,7 @@ impl Session {
         let mut streams = self.streams.lock();
         streams.tick();
         if streams.has_awaited() {
-            self.limit_promises(&mut streams);
+            self.limit_watermark(&mut streams);
         }
     }
 
@@ -334,7 +334,7 @@ impl Session {
     fn await_no_metadata(&self) {
         let mut streams = self.streams.lock();
         streams.await_none();
-        self.limit_promises(&mut streams);
+        self.limit_watermark(&mut streams);
     }
 
     /// Subscribes to new streams and the end of the session.

@@ -8,14 +8,14 @@ use wire::Timestamp;
 
 /// What the viewers of one session may be promised.
 #[derive(Debug)]
-pub struct Promises {
+pub struct Watermark {
     /// The latest time that the producer has spoken of.
     latest: AtomicU64,
     /// As far as this and no further.
     limit: AtomicU64,
 }
 
-impl Default for Promises {
+impl Default for Watermark {
     fn default() -> Self {
         Self {
             latest: AtomicU64::new(0),
@@ -24,9 +24,9 @@ impl Default for Promises {
     }
 }
 
-impl Promises {
+impl Watermark {
     /// The producer has spoken of this time, in an index or beacon.
-    pub fn spoken_of(&self, time: Timestamp) {
+    pub fn observe(&self, time: Timestamp) {
         self.latest.fetch_max(time.0, Ordering::Relaxed);
     }
 
@@ -81,34 +81,34 @@ mod tests {
 
     #[test]
     fn promises_end_where_the_oldest_stream_began_that_nobody_was_told_of() {
-        let promises = Promises::default();
+        let watermark = Watermark::default();
         let beacon = Some(Timestamp(90));
         assert_eq!(
-            (promises.within(None, 0), promises.within(beacon, 0)),
+            (watermark.within(None, 0), watermark.within(beacon, 0)),
             (None, beacon)
         );
-        promises.spoken_of(Timestamp(50));
-        promises.spoken_of(Timestamp(40));
-        promises.hold_back(promises.latest());
-        promises.hold_back(Timestamp(60));
-        assert_eq!(promises.within(beacon, 0), Some(Timestamp(49)));
+        watermark.observe(Timestamp(50));
+        watermark.observe(Timestamp(40));
+        watermark.hold_back(watermark.latest());
+        watermark.hold_back(Timestamp(60));
+        assert_eq!(watermark.within(beacon, 0), Some(Timestamp(49)));
         for own in [Timestamp(45), Timestamp(50)] {
-            assert_eq!(promises.within(Some(own), 0), Some(own));
-            assert!(promises.allow_packet(own));
+            assert_eq!(watermark.within(Some(own), 0), Some(own));
+            assert!(watermark.allow_packet(own));
         }
-        assert!(!promises.allow_packet(Timestamp(51)));
-        assert!(!promises.limit(Some(Timestamp(0))));
-        assert_eq!(promises.within(beacon, 0), None);
-        assert!(promises.limit(None));
-        assert_eq!(promises.within(beacon, 0), beacon);
-        assert!(promises.allow_packet(Timestamp(u64::MAX)));
+        assert!(!watermark.allow_packet(Timestamp(51)));
+        assert!(!watermark.limit(Some(Timestamp(0))));
+        assert_eq!(watermark.within(beacon, 0), None);
+        assert!(watermark.limit(None));
+        assert_eq!(watermark.within(beacon, 0), beacon);
+        assert!(watermark.allow_packet(Timestamp(u64::MAX)));
     }
 
     #[test]
     fn beacons_of_different_streams_are_cut_at_different_times() {
-        let promises = Promises::default();
-        promises.hold_back(Timestamp(50));
-        let cut = |rank| promises.within(Some(Timestamp(90)), rank);
+        let watermark = Watermark::default();
+        watermark.hold_back(Timestamp(50));
+        let cut = |rank| watermark.within(Some(Timestamp(90)), rank);
         assert_eq!(
             [0, 1, 2].map(cut),
             [49, 48, 47].map(|time| Some(Timestamp(time)))

@@ -13,19 +13,19 @@ use crate::limits::MAX_FILE_CALLS_OF_SESSION;
 
 /// The viewers attached to a session.
 #[derive(Debug)]
-pub struct Audience {
-    watchers: Mutex<Vec<Weak<Watcher>>>,
+pub struct ViewerLag {
+    watchers: Mutex<Vec<Weak<ViewerPositions>>>,
     /// A permit for each file call that may block.
     file_calls: Arc<Semaphore>,
 }
 
 /// One of them, and the streams of the session that it reads.
 #[derive(Debug, Default)]
-pub struct Watcher(Mutex<Vec<(Arc<Published>, Weak<Place>)>>);
+pub struct ViewerPositions(Mutex<Vec<(Arc<Published>, Weak<ReadPosition>)>>);
 
 /// Where a viewer is in a stream.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct ReadPosition {
     packets: AtomicU64,
     end: AtomicU64,
 }
@@ -50,7 +50,7 @@ pub struct Lags {
     pub most: Lag,
 }
 
-impl Default for Audience {
+impl Default for ViewerLag {
     fn default() -> Self {
         Self {
             watchers: Mutex::default(),
@@ -59,7 +59,7 @@ impl Default for Audience {
     }
 }
 
-impl Audience {
+impl ViewerLag {
     /// A permit for each file call that may block which viewers of the session may have in flight.
     #[must_use]
     pub fn file_calls(&self) -> &Arc<Semaphore> {
@@ -68,12 +68,12 @@ impl Audience {
 
     /// A viewer watches, until it is dropped.
     #[must_use]
-    pub fn enter(&self) -> Arc<Watcher> {
-        let watcher = Arc::default();
+    pub fn enter(&self) -> Arc<ViewerPositions> {
+        let positions = Arc::default();
         let mut watchers = self.watchers.lock();
-        watchers.retain(|watcher| watcher.strong_count() > 0);
-        watchers.push(Arc::downgrade(&watcher));
-        watcher
+        watchers.retain(|positions| positions.strong_count() > 0);
+        watchers.push(Arc::downgrade(&positions));
+        positions
     }
 
     /// How far they are behind.
@@ -87,18 +87,18 @@ impl Audience {
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
-        for watcher in watchers {
-            lags.add(watcher.lag());
+        for positions in watchers {
+            lags.add(positions.lag());
         }
         lags
     }
 }
 
-impl Watcher {
+impl ViewerPositions {
     /// The viewer reads a stream. Gives where it is to note its place.
     #[must_use]
-    pub fn reads(&self, published: &Arc<Published>, packets: u64, end: Bytes) -> Arc<Place> {
-        let place = Arc::<Place>::default();
+    pub fn reads(&self, published: &Arc<Published>, packets: u64, end: Bytes) -> Arc<ReadPosition> {
+        let place = Arc::<ReadPosition>::default();
         place.at(packets, end);
         let mut streams = self.0.lock();
         streams.retain(|(_, place)| place.strong_count() > 0);
@@ -121,7 +121,7 @@ impl Watcher {
     }
 }
 
-impl Place {
+impl ReadPosition {
     /// The viewer has been told of so many packets, of which the last ends there in the stream.
     pub fn at(&self, packets: u64, end: Bytes) {
         self.packets.store(packets, Ordering::Relaxed);
