@@ -402,8 +402,8 @@ impl Intake {
     }
 
     /// Closes the files that can be opened again. Gives whether all are closed.
-    pub(super) fn put_aside(&mut self) -> bool {
-        self.files.put_aside()
+    pub(super) fn close_files(&mut self) -> bool {
+        self.files.close_files()
     }
 
     /// Entries may have become due: they are written together with those that become due while the

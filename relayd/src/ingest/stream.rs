@@ -15,7 +15,7 @@ use crate::registry::published::Published;
 use crate::registry::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
-use crate::store::pool::Holder;
+use crate::store::pool::Evictable;
 use crate::store::stream_files::StreamFiles;
 
 /// A data connection, as the streams that it carries know it.
@@ -53,7 +53,7 @@ impl DataStream {
         when_full: WhenFull,
     ) -> Arc<Self> {
         let published = Arc::new(Published::default());
-        let seat = Arc::clone(files.seat());
+        let slot = Arc::clone(files.slot());
         let tally = Arc::<Tally>::default();
         let told = (Arc::clone(&published), Arc::clone(&tally));
         let intake = Intake::new(id, told, files, window, has_indexes, when_full);
@@ -63,8 +63,8 @@ impl DataStream {
             tally,
             intake: Mutex::new(intake),
         });
-        let weak: Weak<dyn Holder> = Arc::<Self>::downgrade(&stream);
-        seat.belongs_to(weak);
+        let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&stream);
+        slot.set_owner(weak);
         stream
     }
 
@@ -258,9 +258,9 @@ impl DataStream {
     }
 }
 
-impl Holder for DataStream {
-    fn put_aside(&self, _is_needed: bool) -> bool {
+impl Evictable for DataStream {
+    fn close_files(&self, _is_needed: bool) -> bool {
         let intake = self.intake.try_lock();
-        intake.is_some_and(|mut intake| intake.put_aside())
+        intake.is_some_and(|mut intake| intake.close_files())
     }
 }

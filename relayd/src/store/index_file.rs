@@ -24,7 +24,7 @@ const NO_PROMISE: Timestamp = Timestamp(0);
 /// An index file being written.
 #[derive(Debug)]
 pub struct IndexFile {
-    /// None: it is put aside.
+    /// None: it is closed.
     file: Option<Arc<PooledFile>>,
     claim: Claim,
     format: IndexFormat,
@@ -37,7 +37,7 @@ pub struct IndexFile {
 
 impl IndexFile {
     /// Begins an empty file, with a beacon that watermark nothing: nobody sees it without the one before
-    /// there is an entry, since that would be the end of a stream whose tracefile is put aside.
+    /// there is an entry, since that would be the end of a stream whose tracefile is closed.
     ///
     /// # Errors
     /// As the system says.
@@ -55,7 +55,7 @@ impl IndexFile {
         })
     }
 
-    /// The file, for readers. None: it is put aside.
+    /// The file, for readers. None: it is closed.
     #[must_use]
     pub fn file(&self) -> Option<&Arc<PooledFile>> {
         self.file.as_ref()
@@ -65,7 +65,7 @@ impl IndexFile {
     ///
     /// # Errors
     /// As the system says. It is not closed then.
-    pub fn put_aside(&mut self) -> io::Result<()> {
+    pub fn close_files(&mut self) -> io::Result<()> {
         if self.file.is_some() && !self.has_beacon {
             self.beacon(NO_PROMISE)?;
         }
@@ -73,7 +73,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Goes on after it was put aside.
+    /// Goes on after it was closed.
     ///
     /// # Errors
     /// If it is not the same file any more.
@@ -154,7 +154,7 @@ impl IndexFile {
     /// Calls `write` with the end of the entries while no reader holds the lock.
     fn locked(&mut self, write: impl FnOnce(&File, u64) -> io::Result<()>) -> io::Result<()> {
         let Some(file) = &self.file else {
-            return Err(io::Error::other("it is put aside"));
+            return Err(io::Error::other("it is closed"));
         };
         let end = self.format.position(self.entries);
         let locked = lock(file, self.is_held_up);
@@ -335,7 +335,7 @@ mod tests {
         let open = || pooled(|| named.reopen());
         let mut index = IndexFile::begin(open(), IndexFormat::V1_1).unwrap();
         index.append(&[entry(0)]).unwrap();
-        index.put_aside().unwrap();
+        index.close_files().unwrap();
         assert!(index.append(&[entry(1)]).is_err());
         let mut follower = Follower::open(named.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
         // A true one is left as it is.
         index.beacon(Timestamp(7)).unwrap();
-        index.put_aside().unwrap();
+        index.close_files().unwrap();
         assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(7)));
     }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
 use super::chunk::{Chunk, Holding};
-use super::pool::{FileId, Holder, Pool, PooledFile, Seat};
+use super::pool::{ClockSlot, Evictable, FileId, Pool, PooledFile};
 use super::tracefile::Tracefile;
 use super::{StoreError, unlock};
 
@@ -39,7 +39,7 @@ pub struct MetadataSource {
     /// Below the chunk.
     path: PathBuf,
     pool: Arc<Pool>,
-    seat: Arc<Seat>,
+    slot: Arc<ClockSlot>,
     id: FileId,
     /// None: it has been closed to make room for others.
     open: Mutex<Option<Arc<PooledFile>>>,
@@ -56,20 +56,20 @@ impl MetadataSource {
             chunk: Arc::clone(chunk),
             path,
             pool: Arc::clone(pool),
-            seat: Arc::default(),
+            slot: Arc::default(),
             id: FileId::of(&file)?,
             open: Mutex::new(Some(file)),
         });
-        let weak: Weak<dyn Holder> = Arc::<Self>::downgrade(&source);
-        source.seat.belongs_to(weak);
-        source.pool.seat(&source.seat);
+        let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&source);
+        source.slot.set_owner(weak);
+        source.pool.slot(&source.slot);
         Ok(source)
     }
 
     /// The file, if it is open. Makes no file call.
     #[must_use]
     pub fn opened(&self) -> Option<Arc<PooledFile>> {
-        self.seat.used();
+        self.slot.used();
         self.open.lock().clone()
     }
 
@@ -87,13 +87,13 @@ impl MetadataSource {
             return Err(io::Error::other("another file has its name"));
         }
         let file = Arc::clone(self.open.lock().get_or_insert(file));
-        self.pool.seat(&self.seat);
+        self.pool.slot(&self.slot);
         Ok(file)
     }
 }
 
-impl Holder for MetadataSource {
-    fn put_aside(&self, is_needed: bool) -> bool {
+impl Evictable for MetadataSource {
+    fn close_files(&self, is_needed: bool) -> bool {
         // Whoever is about to open it does so without the lock.
         let file = self.open.try_lock().filter(|_| is_needed);
         file.is_some_and(|mut file| file.take().is_some())
@@ -300,7 +300,7 @@ mod tests {
         let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(9));
         let file = metadata(&pool, output.path());
         let source = file.source().unwrap();
-        assert!(!source.put_aside(false));
+        assert!(!source.close_files(false));
         assert!(source.opened().is_some());
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(9));
         let mut file = metadata(&pool, output.path());
         let source = Arc::clone(file.source().unwrap());
-        assert!(source.put_aside(true));
+        assert!(source.close_files(true));
         let path = output.path().join("ust/uid/metadata");
         std::fs::rename(&path, path.with_extension("old")).unwrap();
         std::fs::write(&path, "other").unwrap();

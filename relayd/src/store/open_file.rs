@@ -1,4 +1,4 @@
-//! A tracefile and its index file, as the stream has them that writes them: open, or put aside until
+//! A tracefile and its index file, as the stream has them that writes them: open, or closed until
 //! there is something to write.
 
 use std::io;
@@ -11,7 +11,7 @@ use wire::{FileName, Timestamp};
 
 use super::chunk::Holding;
 use super::index_file::IndexFile;
-use super::pool::{Pool, PooledFile, Seat};
+use super::pool::{ClockSlot, Pool, PooledFile};
 use super::segment::Segment;
 use super::tracefile::Tracefile;
 use super::{StoreError, remove_file};
@@ -59,18 +59,18 @@ impl OpenFile {
         }
     }
 
-    /// The tracefile, opened if it was put aside.
+    /// The tracefile, opened if it was closed.
     pub(super) fn open_data(
         &mut self,
         pool: &Arc<Pool>,
-        seat: &Arc<Seat>,
+        slot: &Arc<ClockSlot>,
     ) -> Result<&Arc<PooledFile>, StoreError> {
         if self.data.file().is_none() {
             let opened = pool
                 .open(|| self.chunk.open_file(&self.data_path))
                 .and_then(|file| self.data.resume(file));
             opened.map_err(StoreError::on("go on with", &self.data_path))?;
-            pool.seat(seat);
+            pool.slot(slot);
             self.tell_readers();
         }
         match self.data.file() {
@@ -92,7 +92,7 @@ impl OpenFile {
         }
     }
 
-    /// The index file, made if there is none yet, opened if it was put aside.
+    /// The index file, made if there is none yet, opened if it was closed.
     fn open_index(
         &mut self,
         pool: &Arc<Pool>,
@@ -123,11 +123,11 @@ impl OpenFile {
     pub(super) fn append_entries(
         &mut self,
         pool: &Arc<Pool>,
-        seat: &Arc<Seat>,
+        slot: &Arc<ClockSlot>,
         format: IndexFormat,
         entries: &[Entry],
     ) -> Result<Arc<Segment>, StoreError> {
-        seat.used();
+        slot.used();
         let was_open = self.has_open_index();
         let index = self.open_index(pool, format)?;
         if let Err(error) = index.append(entries) {
@@ -136,7 +136,7 @@ impl OpenFile {
             return Err(StoreError::at("write", path, at, error));
         }
         if !was_open || self.segment.is_none() {
-            pool.seat(seat);
+            pool.slot(slot);
             let paths = || (self.data_path.clone(), self.index_path.clone());
             let chunk = self.chunk.chunk();
             self.segment.get_or_insert_with(|| {
@@ -161,7 +161,7 @@ impl OpenFile {
         let mut written = index.beacon(until);
         if written.is_ok() && !was_open {
             // A stream that is idle costs no file descriptor.
-            written = index.put_aside();
+            written = index.close_files();
         }
         written.map_err(StoreError::on("write", &self.index_path))
     }
@@ -187,17 +187,17 @@ impl OpenFile {
     }
 
     /// Closes what can be opened again. Gives whether all is closed.
-    pub(super) fn put_aside(&mut self) -> bool {
+    pub(super) fn close_files(&mut self) -> bool {
         if self.is_replaced {
             return false;
         }
         if let Some(index) = &mut self.index
-            && let Err(error) = index.put_aside()
+            && let Err(error) = index.close_files()
         {
             warn!(path = %self.index_path.display(), %error, "index file stays open");
             return false;
         }
-        self.data.put_aside()
+        self.data.close_files()
     }
 
     pub(super) fn close(mut self, pool: &Arc<Pool>) {

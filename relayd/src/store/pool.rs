@@ -1,9 +1,9 @@
-//! How many trace files are open. Those that nothing has been written to for a while are put aside:
+//! How many trace files are open. Those that nothing has been written to for a while are closed:
 //! closed, and opened again when something is. So idle streams cost no descriptor, and busy ones no
 //! more than there may be.
 //!
-//! Whoever writes to an open file touches nothing but his own [`Seat`]. The pool is asked only when a
-//! file is opened, and goes round the seats then: one that was used since it last came by stays.
+//! Whoever writes to an open file touches nothing but its own [`ClockSlot`]. The pool is asked only when a
+//! file is opened, and goes round the slots then: one that was used since it last came by stays.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Debug;
@@ -28,7 +28,7 @@ pub struct Pool {
     most: usize,
     open: AtomicUsize,
     /// Of those who may have files open, in the order in which they are come by.
-    seats: Mutex<VecDeque<Arc<Seat>>>,
+    slots: Mutex<VecDeque<Arc<ClockSlot>>>,
     /// Files that are being written, open or not.
     written: Mutex<HashSet<FileId>>,
     looked: Mutex<Option<Instant>>,
@@ -36,19 +36,19 @@ pub struct Pool {
 }
 
 /// Somebody who has files of the pool and can put them aside.
-pub trait Holder: Debug + Send + Sync {
+pub trait Evictable: Debug + Send + Sync {
     /// Closes files that can be opened again. Gives whether it did: it does not wait until it can. If it
     /// `is_needed`, another file is to be opened that there is no room for; if not, the files have only
     /// not been used for a while.
-    fn put_aside(&self, is_needed: bool) -> bool;
+    fn close_files(&self, is_needed: bool) -> bool;
 }
 
-/// The place of a [`Holder`] in the pool.
+/// The place of a [`Evictable`] in the pool.
 #[derive(Debug, Default)]
-pub struct Seat {
+pub struct ClockSlot {
     was_used: AtomicBool,
-    is_taken: AtomicBool,
-    holder: OnceLock<Weak<dyn Holder>>,
+    is_in_clock: AtomicBool,
+    owner: OnceLock<Weak<dyn Evictable>>,
 }
 
 /// An open file of the pool.
@@ -87,16 +87,16 @@ impl FromSystem for StoreError {
     }
 }
 
-impl Seat {
-    /// Its holder uses his files: they stay for now.
+impl ClockSlot {
+    /// Its owner uses his files: they stay for now.
     pub fn used(&self) {
         self.was_used.store(true, Ordering::Relaxed);
     }
 
     /// Says whose it is. Before, nothing is asked of it.
-    pub fn belongs_to(&self, holder: Weak<dyn Holder>) {
+    pub fn set_owner(&self, owner: Weak<dyn Evictable>) {
         // Nobody gives it away twice.
-        let _ = self.holder.set(holder);
+        let _ = self.owner.set(owner);
     }
 }
 
@@ -118,14 +118,14 @@ impl Pool {
         Arc::new(Self {
             most,
             open: AtomicUsize::new(0),
-            seats: Mutex::default(),
+            slots: Mutex::default(),
             written: Mutex::default(),
             looked: Mutex::default(),
             faults: Faults::default(),
         })
     }
 
-    /// Opens a file as `open` says, for which others are put aside if it is one too many. If all are
+    /// Opens a file as `open` says, for which others are closed if it is one too many. If all are
     /// in use at this moment it is opened all the same.
     ///
     /// # Errors
@@ -134,14 +134,14 @@ impl Pool {
         self: &Arc<Self>,
         open: impl Fn() -> Result<File, E>,
     ) -> Result<Arc<PooledFile>, E> {
-        while self.is_full() && self.put_one_aside() {}
+        while self.is_full() && self.evict_one() {}
         let is_exhausted = |error: &E| {
             let of_system = Errno::from_io_error(error.system());
             matches!(of_system, Some(Errno::MFILE | Errno::NFILE))
         };
         let file = match open() {
             // Connections have taken what the pool was meant to have.
-            Err(error) if is_exhausted(&error) && self.put_one_aside() => open()?,
+            Err(error) if is_exhausted(&error) && self.evict_one() => open()?,
             opened => opened?,
         };
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -169,14 +169,14 @@ impl Pool {
         self.open.load(Ordering::Relaxed) >= self.most
     }
 
-    /// From now on the holder of this seat can be asked to put files aside.
-    pub fn seat(&self, seat: &Arc<Seat>) {
-        if !seat.is_taken.swap(true, Ordering::Relaxed) {
-            self.seats.lock().push_back(Arc::clone(seat));
+    /// From now on the owner of this slot can be asked to put files aside.
+    pub fn slot(&self, slot: &Arc<ClockSlot>) {
+        if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
+            self.slots.lock().push_back(Arc::clone(slot));
         }
     }
 
-    /// To be called every now and then: files that nobody has used for a while are put aside.
+    /// To be called every now and then: files that nobody has used for a while are closed.
     pub fn close_idle(&self, now: Instant) {
         let mut looked = self.looked.lock();
         if now.saturating_duration_since(*looked.get_or_insert(now)) < IDLE_FILE_TIMEOUT {
@@ -185,42 +185,42 @@ impl Pool {
         *looked = Some(now);
         // What follows makes file calls.
         drop(looked);
-        let seats = self.seats.lock().len();
-        for _ in 0..seats {
-            self.come_by(false);
+        let slots = self.slots.lock().len();
+        for _ in 0..slots {
+            self.advance_clock(false);
         }
     }
 
     /// Gives whether some were.
-    fn put_one_aside(&self) -> bool {
+    fn evict_one(&self) -> bool {
         // Those that were in use the first time round are not the second time.
-        let steps = 2 * self.seats.lock().len();
-        (0..steps).any(|_| self.come_by(true))
+        let steps = 2 * self.slots.lock().len();
+        (0..steps).any(|_| self.advance_clock(true))
     }
 
-    /// Comes by the next seat. Gives whether its holder has put files aside.
-    fn come_by(&self, is_needed: bool) -> bool {
-        let Some(seat) = self.seats.lock().pop_front() else {
+    /// Comes by the next slot. Gives whether its owner has put files aside.
+    fn advance_clock(&self, is_needed: bool) -> bool {
+        let Some(slot) = self.slots.lock().pop_front() else {
             return false;
         };
-        if seat.was_used.swap(false, Ordering::Relaxed) {
-            self.seats.lock().push_back(seat);
+        if slot.was_used.swap(false, Ordering::Relaxed) {
+            self.slots.lock().push_back(slot);
             return false;
         }
-        // Before the files are closed: whoever opens them again takes the seat again.
-        seat.is_taken.store(false, Ordering::Relaxed);
-        match seat.holder.get() {
-            Some(holder) => match holder.upgrade() {
-                Some(holder) if holder.put_aside(is_needed) => true,
+        // Before the files are closed: whoever opens them again takes the slot again.
+        slot.is_in_clock.store(false, Ordering::Relaxed);
+        match slot.owner.get() {
+            Some(owner) => match owner.upgrade() {
+                Some(owner) if owner.close_files(is_needed) => true,
                 Some(_) => {
-                    self.seat(&seat);
+                    self.slot(&slot);
                     false
                 }
                 // He is gone, and his files with him.
                 None => false,
             },
             None => {
-                self.seat(&seat);
+                self.slot(&slot);
                 false
             }
         }
@@ -301,11 +301,11 @@ mod tests {
     #[derive(Debug)]
     struct Files {
         open: Mutex<Vec<Arc<PooledFile>>>,
-        seat: Arc<Seat>,
+        slot: Arc<ClockSlot>,
     }
 
-    impl Holder for Files {
-        fn put_aside(&self, _is_needed: bool) -> bool {
+    impl Evictable for Files {
+        fn close_files(&self, _is_needed: bool) -> bool {
             self.open.try_lock().is_some_and(|mut open| {
                 open.clear();
                 true
@@ -315,13 +315,13 @@ mod tests {
 
     fn holders(pool: &Arc<Pool>, count: usize) -> Vec<Arc<Files>> {
         let one = |_| {
-            let seat = Arc::<Seat>::default();
+            let slot = Arc::<ClockSlot>::default();
             let files = Arc::new(Files {
                 open: Mutex::default(),
-                seat: Arc::clone(&seat),
+                slot: Arc::clone(&slot),
             });
-            let weak: Weak<dyn Holder> = Arc::<Files>::downgrade(&files);
-            seat.belongs_to(weak);
+            let weak: Weak<dyn Evictable> = Arc::<Files>::downgrade(&files);
+            slot.set_owner(weak);
             open(pool, &files);
             files
         };
@@ -331,7 +331,7 @@ mod tests {
     fn open(pool: &Arc<Pool>, files: &Files) {
         let file = pool.open(tempfile::tempfile).unwrap();
         files.open.lock().push(file);
-        pool.seat(&files.seat);
+        pool.slot(&files.slot);
     }
 
     fn are_open(files: &[Arc<Files>]) -> Vec<bool> {
@@ -343,7 +343,7 @@ mod tests {
     fn the_least_used_make_room_for_one_more() {
         let pool = Pool::new(3);
         let files = holders(&pool, 3);
-        files[0].seat.used();
+        files[0].slot.used();
         open(&pool, &files[2]);
         assert_eq!(are_open(&files), [true, false, true]);
         assert_eq!(pool.open.load(Ordering::Relaxed), 3);
@@ -362,7 +362,7 @@ mod tests {
         drop((one_more, busy));
         drop(files);
         assert_eq!(pool.open.load(Ordering::Relaxed), 0);
-        assert!(!pool.put_one_aside());
+        assert!(!pool.evict_one());
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
         let start = Instant::now();
         pool.close_idle(start);
         assert_eq!(are_open(&files), [true, true]);
-        files[1].seat.used();
+        files[1].slot.used();
         pool.close_idle(start + IDLE_FILE_TIMEOUT);
         assert_eq!(are_open(&files), [false, true]);
         pool.close_idle(start + IDLE_FILE_TIMEOUT);

@@ -13,7 +13,7 @@ use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
 use super::open_file::OpenFile;
-use super::pool::{Pool, Seat};
+use super::pool::{ClockSlot, Pool};
 use super::segment::Segment;
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
@@ -69,7 +69,7 @@ impl StreamLayout {
 pub struct StreamFiles {
     layout: StreamLayout,
     pool: Arc<Pool>,
-    seat: Arc<Seat>,
+    slot: Arc<ClockSlot>,
     /// The last is being written, if any is; those before it wait for indexes.
     open: VecDeque<OpenFile>,
     /// Number of the first of them among all that the stream has had.
@@ -122,21 +122,21 @@ impl StreamFiles {
         let mut files = Self {
             layout,
             pool,
-            seat: Arc::default(),
+            slot: Arc::default(),
             open,
             first_open,
             is_writing: false,
             number: 0,
         };
         files.enter(chunk)?;
-        files.put_aside();
+        files.close_files();
         Ok(files)
     }
 
     /// Where it is asked to put its files aside.
     #[must_use]
-    pub fn seat(&self) -> &Arc<Seat> {
-        &self.seat
+    pub fn slot(&self) -> &Arc<ClockSlot> {
+        &self.slot
     }
 
     /// What bounds its open files.
@@ -146,10 +146,10 @@ impl StreamFiles {
     }
 
     /// Closes the files that can be opened again. Gives whether all are closed.
-    pub fn put_aside(&mut self) -> bool {
+    pub fn close_files(&mut self) -> bool {
         let mut all = true;
         for file in &mut self.open {
-            all &= file.put_aside();
+            all &= file.close_files();
         }
         all
     }
@@ -198,7 +198,7 @@ impl StreamFiles {
         for cut in cuts {
             let at = self.file_of(&cut);
             if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
-                from.open_data(&self.pool, &self.seat)?;
+                from.open_data(&self.pool, &self.slot)?;
                 from.data.cut(cut.extent.offset);
             }
         }
@@ -223,7 +223,7 @@ impl StreamFiles {
                     let Some(from) = at.and_then(|at| self.open.get_mut(at)) else {
                         return Ok(None);
                     };
-                    let bytes = Arc::clone(from.open_data(&self.pool, &self.seat)?);
+                    let bytes = Arc::clone(from.open_data(&self.pool, &self.slot)?);
                     self.copy(&bytes, place.extent).map(Some)
                 })
                 .collect()
@@ -346,7 +346,7 @@ impl StreamFiles {
         let entries: Vec<_> = packets.map(entry).collect();
         let segment = match file.is_replaced {
             true => None,
-            false => Some(file.append_entries(&self.pool, &self.seat, format, &entries)?),
+            false => Some(file.append_entries(&self.pool, &self.slot, format, &entries)?),
         };
         file.unindexed -= entries.len();
         self.close_indexed();
@@ -400,7 +400,7 @@ impl StreamFiles {
         let data = self
             .pool
             .open(|| chunk.create_file(&self.pool, directory, &data_name))?;
-        self.pool.seat(&self.seat);
+        self.pool.slot(&self.slot);
         let data = Tracefile::new(data).map_err(failed())?;
         if self.layout.index_format.is_some() {
             // That of the tracefile that this one replaces.
@@ -435,13 +435,13 @@ impl StreamFiles {
     ) -> Result<T, StoreError> {
         match self.open.back_mut() {
             Some(file) if self.is_writing => {
-                self.seat.used();
+                self.slot.used();
                 if file.data.position() == 0
                     && let Some(format) = self.layout.index_format
                 {
                     file.begin_index(&self.pool, format)?;
                 }
-                file.open_data(&self.pool, &self.seat)?;
+                file.open_data(&self.pool, &self.slot)?;
                 write(&mut file.data).map_err(|error| file.data_error(error))
             }
             _ => {

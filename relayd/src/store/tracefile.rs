@@ -21,7 +21,7 @@ static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
 /// A tracefile being written.
 #[derive(Debug)]
 pub struct Tracefile {
-    /// None: it is put aside.
+    /// None: it is closed.
     file: Option<Arc<PooledFile>>,
     claim: Claim,
     lock: LockState,
@@ -75,7 +75,7 @@ impl Tracefile {
         })
     }
 
-    /// The file, for readers. None: it is put aside.
+    /// The file, for readers. None: it is closed.
     #[must_use]
     pub fn file(&self) -> Option<&Arc<PooledFile>> {
         self.file.as_ref()
@@ -89,7 +89,7 @@ impl Tracefile {
 
     /// Closes it until it is [resumed](Self::resume). Gives whether it is closed: not in the middle of
     /// a packet.
-    pub fn put_aside(&mut self) -> bool {
+    pub fn close_files(&mut self) -> bool {
         if self.under_way == 0 {
             self.unlock();
             self.file = None;
@@ -103,7 +103,7 @@ impl Tracefile {
         self.file = None;
     }
 
-    /// Goes on after it was put aside.
+    /// Goes on after it was closed.
     ///
     /// # Errors
     /// If it is not the same file any more.
@@ -123,7 +123,7 @@ impl Tracefile {
     }
 
     fn open(&self) -> io::Result<&Arc<PooledFile>> {
-        let aside = || io::Error::other("it is put aside");
+        let aside = || io::Error::other("it is closed");
         self.file.as_ref().ok_or_else(aside)
     }
 
@@ -280,9 +280,9 @@ mod tests {
         let open = || pool.open(|| named.reopen()).unwrap();
         let mut file = Tracefile::new(open()).unwrap();
         file.append(b"first").unwrap();
-        assert!(!file.put_aside());
+        assert!(!file.close_files());
         file.finish(b"", 0).unwrap();
-        assert!(file.put_aside());
+        assert!(file.close_files());
         assert!(named.reopen().unwrap().try_lock().is_ok());
         assert!(file.append(b"second").is_err());
         let other = pool.open(tempfile::tempfile).unwrap();
@@ -298,7 +298,7 @@ mod tests {
         let (named, pool) = (tempfile::NamedTempFile::new().unwrap(), Pool::new(9));
         let open = || pool.open(|| named.reopen()).unwrap();
         let mut file = Tracefile::new(open()).unwrap();
-        assert!(file.put_aside());
+        assert!(file.close_files());
         let reader = named.reopen().unwrap();
         reader.lock_shared().unwrap();
         file.resume(open()).unwrap();
