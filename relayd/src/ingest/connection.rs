@@ -11,10 +11,10 @@ use tracing::{debug, error, info, warn};
 use wire::{Bytes, SessionId, StreamId};
 
 use super::error::{At, IngestError};
-use super::intake::Resumed;
 use super::reorder::Early;
 use super::reorder_budget::{EarlyBuffer, Exhausted};
 use super::stream::{Arrival, ConnectionId, DataStream};
+use super::stream_writer::Resumed;
 use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
 use crate::registry::session::Session;

@@ -6,7 +6,7 @@ use wire::{Bytes, SeqNum, StreamId};
 use crate::limits::MAX_PACKET_BYTES;
 use crate::store::StoreError;
 use crate::store::fault::FaultKind;
-use crate::store::index::HalfError;
+use crate::store::index_joiner::JoinError;
 
 /// A packet or index that cannot be taken.
 #[derive(Debug, Error)]
@@ -57,11 +57,11 @@ pub enum IngestError {
     },
     /// The index cannot be put together with a packet.
     #[error("{stream}: {source}")]
-    Half {
+    Pending {
         /// The stream.
         stream: StreamId,
         /// What is wrong with it.
-        source: HalfError,
+        source: JoinError,
     },
     /// The stream has been closed, or its session stopped.
     #[error("{stream}: {what} after the stream {state}")]

@@ -2,20 +2,20 @@
 //! connection to the store. Sees neither file nor socket.
 //!
 //! Read in this order: [`connection`] (one data connection), [`reorder`] (whose turn it is),
-//! [`stream`] (one stream, as its connections know it) and `intake` (what happens in it, also while the disk is full),
+//! [`stream`] (one stream, as its connections know it) and `stream_writer` (what happens in it, also while the disk is full),
 //! [`rotation`] (when it goes over to another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
 
 pub mod connection;
 pub mod error;
-mod intake;
 pub mod metadata_stream;
 pub mod reorder;
 pub mod reorder_budget;
 pub mod rotation;
 pub mod stream;
+mod stream_writer;
 
 pub use connection::DataConnection;
 pub use error::IngestError;
-pub use intake::{Resumed, WhenFull};
 pub use metadata_stream::MetadataStream;
 pub use stream::DataStream;
+pub use stream_writer::{Resumed, WhenFull};

@@ -9,8 +9,8 @@ use relay_proto::index::SendIndex;
 use wire::{PacketSeqNum, SeqNum, StreamId};
 
 use super::error::IngestError;
-use super::intake::{Intake, Resumed, WhenFull};
 use super::reorder::{Early, Window};
+use super::stream_writer::{Resumed, StreamWriter, WhenFull};
 use crate::registry::published::Published;
 use crate::registry::tally::Tally;
 use crate::store::StoreError;
@@ -28,7 +28,7 @@ pub struct DataStream {
     id: StreamId,
     published: Arc<Published>,
     tally: Arc<Tally>,
-    intake: Mutex<Intake>,
+    stream_writer: Mutex<StreamWriter>,
 }
 
 /// What becomes of a packet that begins to arrive.
@@ -56,12 +56,12 @@ impl DataStream {
         let slot = Arc::clone(files.slot());
         let tally = Arc::<Tally>::default();
         let told = (Arc::clone(&published), Arc::clone(&tally));
-        let intake = Intake::new(id, told, files, window, has_indexes, when_full);
+        let stream_writer = StreamWriter::new(id, told, files, window, has_indexes, when_full);
         let stream = Arc::new(Self {
             id,
             published,
             tally,
-            intake: Mutex::new(intake),
+            stream_writer: Mutex::new(stream_writer),
         });
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&stream);
         slot.set_owner(weak);
@@ -93,7 +93,7 @@ impl DataStream {
     /// # Errors
     /// If it cannot be one of this stream.
     pub fn begin(&self, packet: &DataHeader, from: ConnectionId) -> Result<Arrival, IngestError> {
-        self.intake.lock().begin(packet, from)
+        self.stream_writer.lock().begin(packet, from)
     }
 
     /// Some bytes of the packet that is received directly. With `padding`, the last, and zeros that
@@ -108,7 +108,7 @@ impl DataStream {
         bytes: &[u8],
         padding: Option<u32>,
     ) -> Result<(), IngestError> {
-        self.intake.lock().receive(seq, from, bytes, padding)
+        self.stream_writer.lock().receive(seq, from, bytes, padding)
     }
 
     /// Whether a packet that is received early, with so many bytes there, still has to wait. What is
@@ -122,7 +122,7 @@ impl DataStream {
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        self.intake.lock().has_to_wait(packet, from, bytes)
+        self.stream_writer.lock().has_to_wait(packet, from, bytes)
     }
 
     /// A packet that is received early can wait no longer: what is missing before it is given up. It
@@ -135,7 +135,7 @@ impl DataStream {
         packet: &DataHeader,
         from: ConnectionId,
     ) -> Result<Arrival, IngestError> {
-        self.intake.lock().stop_waiting(packet, from)
+        self.stream_writer.lock().stop_waiting(packet, from)
     }
 
     /// Gives up what is missing, so that the packets that wait are written, unless there is no space on
@@ -144,7 +144,7 @@ impl DataStream {
     /// # Errors
     /// If they cannot be written.
     pub fn give_up_missing(&self) -> Result<(), IngestError> {
-        self.intake.lock().give_up_missing()
+        self.stream_writer.lock().give_up_missing()
     }
 
     /// A packet that came early is all there.
@@ -152,7 +152,7 @@ impl DataStream {
     /// # Errors
     /// If it or packets that waited cannot be written.
     pub fn receive_early(&self, early: Early) -> Result<(), IngestError> {
-        self.intake.lock().keep(early)
+        self.stream_writer.lock().keep(early)
     }
 
     /// A connection is done with what it has received: writes the entries that have become due.
@@ -160,12 +160,12 @@ impl DataStream {
     /// # Errors
     /// If they cannot be written.
     pub fn settle(&self) -> Result<(), IngestError> {
-        self.intake.lock().flush()
+        self.stream_writer.lock().flush()
     }
 
     /// The connection has ended in the middle of a packet.
     pub fn abandon(&self, from: ConnectionId) {
-        self.intake.lock().connection_ended(from);
+        self.stream_writer.lock().connection_ended(from);
     }
 
     /// Whether it waits for space on the disk: nothing more is to be brought to it.
@@ -179,7 +179,7 @@ impl DataStream {
     /// # Errors
     /// If it cannot for another reason than before.
     pub fn resume(&self) -> Result<Resumed, IngestError> {
-        self.intake.lock().resume()
+        self.stream_writer.lock().resume()
     }
 
     /// No data connection is left: what is missing will not come.
@@ -187,7 +187,7 @@ impl DataStream {
     /// # Errors
     /// If packets that waited cannot be written.
     pub fn data_ended(&self) -> Result<(), IngestError> {
-        self.intake.lock().data_ended()
+        self.stream_writer.lock().data_ended()
     }
 
     // From the control connection.
@@ -197,11 +197,11 @@ impl DataStream {
     /// # Errors
     /// If it cannot be one of this stream.
     pub fn index(&self, index: &SendIndex) -> Result<(), IngestError> {
-        let mut intake = self.intake.lock();
+        let mut stream_writer = self.stream_writer.lock();
         if index.packet.is_beacon() {
-            return intake.beacon(index);
+            return stream_writer.beacon(index);
         }
-        intake.index(index)
+        stream_writer.index(index)
     }
 
     /// From the packet `at` on, by the tracer's count, goes over to another chunk, or to none.
@@ -209,7 +209,7 @@ impl DataStream {
     /// # Errors
     /// If it is on its way already, or the files there cannot be made.
     pub fn rotate(&self, at: PacketSeqNum, target: Option<Holding>) -> Result<(), IngestError> {
-        self.intake.lock().begin_rotation(at, target)
+        self.stream_writer.lock().begin_rotation(at, target)
     }
 
     /// The chunk that it leaves is to be deleted: goes over at once if it has nothing there.
@@ -217,13 +217,13 @@ impl DataStream {
     /// # Errors
     /// If the files in the other chunk cannot be made.
     pub fn leave_deleted(&self) -> Result<(), IngestError> {
-        self.intake.lock().leave_deleted()
+        self.stream_writer.lock().leave_deleted()
     }
 
     /// Whether something up to `last` is under way.
     #[must_use]
     pub fn is_pending(&self, last: Option<SeqNum>) -> bool {
-        self.intake.lock().is_pending(last)
+        self.stream_writer.lock().is_pending(last)
     }
 
     /// No packet after `last` will come, and no index at all.
@@ -231,7 +231,7 @@ impl DataStream {
     /// # Errors
     /// If index entries that are due cannot be written. The stream stays open then.
     pub fn close(&self, last: Option<SeqNum>) -> Result<(), IngestError> {
-        self.intake.lock().close_after(last)
+        self.stream_writer.lock().close_after(last)
     }
 
     // From the session.
@@ -242,13 +242,13 @@ impl DataStream {
     /// # Errors
     /// If it cannot be written.
     pub fn write_beacon(&self) -> Result<(), StoreError> {
-        let intake = self.intake.try_lock();
-        intake.map_or(Ok(()), |mut intake| intake.write_beacon())
+        let stream_writer = self.stream_writer.try_lock();
+        stream_writer.map_or(Ok(()), |mut stream_writer| stream_writer.write_beacon())
     }
 
     /// A connection of its session has failed: nothing is waited for.
     pub fn abort(&self) {
-        self.intake.lock().close();
+        self.stream_writer.lock().close();
     }
 
     /// Whether it takes nothing any more.
@@ -260,7 +260,7 @@ impl DataStream {
 
 impl Evictable for DataStream {
     fn close_files(&self, _is_needed: bool) -> bool {
-        let intake = self.intake.try_lock();
-        intake.is_some_and(|mut intake| intake.close_files())
+        let stream_writer = self.stream_writer.try_lock();
+        stream_writer.is_some_and(|mut stream_writer| stream_writer.close_files())
     }
 }

@@ -1,5 +1,9 @@
-//! Staying awake: a peer that asks again as soon as it is answered is looked out for a moment longer,
-//! since to fall asleep and be woken takes longer than it does.
+//! Busy-polling: a connection whose peer answers within [`SPIN_THRESHOLD`] again and again polls its socket
+//! for [`SPIN_DURATION`] before its thread sleeps, because to sleep and be woken takes longer than the peer does.
+//!
+//! It engages after [`SPIN_AFTER_FAST_WAITS`] fast waits in a row, on one connection for two processors at
+//! most, and stops for [`SPIN_COOLDOWN`] further waits when another thread needed the processor (involuntary
+//! context switches). An idle connection costs nothing: the first slow wait ends it.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,5 +1,8 @@
-//! How often to look at a data connection: at once when something comes, as long as that is not all
-//! the time.
+//! Coalescing of small packets: a data connection on which they come one soon after the other is read once in
+//! [`COALESCE_INTERVAL`] instead of at each wake-up.
+//!
+//! It engages after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, and ends with the
+//! first that did not. It delays packets for viewers by the interval; an idle connection costs nothing.
 
 use std::time::Instant;
 

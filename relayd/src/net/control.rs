@@ -49,7 +49,7 @@ pub(super) async fn serve(
     timeouts: Timeouts,
     stop: CancellationToken,
 ) {
-    // Also cancelled when another session takes the worker_id of this producer's.
+    // Also cancelled when another session takes the place of this producer's.
     let stop = stop.child_token();
     let mut producer = Producer::new(registry, peer.ip().to_canonical(), stop.clone());
     let set_worker = |session| session_affinity.add(session, worker_id);

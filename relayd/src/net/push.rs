@@ -67,7 +67,7 @@ impl Viewers {
     }
 }
 
-/// A viewer's push connection, or the worker_id for one.
+/// A viewer's push connection, or the place for one.
 #[derive(Debug)]
 pub(super) struct Push {
     viewers: Arc<Viewers>,
@@ -85,7 +85,7 @@ pub(super) struct Push {
 }
 
 impl Push {
-    /// The worker_id for one.
+    /// The place for one.
     pub(super) fn new(viewers: Arc<Viewers>) -> Self {
         Self {
             viewers,
@@ -118,7 +118,7 @@ impl Push {
         }
     }
 
-    /// Serves it, and the one that comes in its worker_id. Never ends, and may be dropped at any time.
+    /// Serves it, and the one that comes in its place. Never ends, and may be dropped at any time.
     pub(super) async fn serve(&mut self, viewer: &mut Connection<View>, view: &View) -> Infallible {
         loop {
             // A socket that is ready does not use up the task's budget: a viewer that never stops
@@ -168,7 +168,7 @@ impl Push {
         viewer.subscribe(view);
     }
 
-    /// Hears whether the viewer waits for watermark. Says what there is to say, as long as the viewer
+    /// Hears whether the viewer waits for beacons. Says what there is to say, as long as the viewer
     /// takes it.
     fn speak(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
         let Some(Handover { socket, .. }) = &self.connection else {

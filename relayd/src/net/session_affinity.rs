@@ -1,6 +1,6 @@
-//! Which thread serves a session: the one that its control connection was given to. Data connections
-//! say with their first packet whose they are, and go there, so that the two halves of a packet meet
-//! without a thread waiting for another.
+//! Session affinity: all connections of a session are served by the worker that its control connection was
+//! given to. The first packet of a data connection tells its session; the connection then moves to that
+//! worker, so that a packet and its index meet without a thread waiting for another.
 
 use std::collections::HashMap;
 

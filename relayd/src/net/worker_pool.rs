@@ -1,9 +1,9 @@
 //! Threads that connections are served on. Each has a loop of its own, and what begins on one stays
 //! there: nothing is handed from thread to thread while packets pass.
 //!
-//! Files are written by the worker_pool themselves, so that a disk that hangs stops a loop and all that is
+//! Files are written by the workers themselves, so that a disk that hangs stops a loop and all that is
 //! served on it. Others must not notice: [`WorkerPool::check`] finds such workers and starts others in their
-//! worker_id.
+//! place.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
 #[derive(Debug)]
 pub(super) struct Workers {
     pool: WorkerPool,
-    /// Ends the worker_pool when it is dropped.
+    /// Ends the worker when it is dropped.
     end: DropGuard,
     /// Closed when all threads have ended.
     ended: Receiver<()>,
@@ -63,7 +63,7 @@ pub(super) struct WorkerId(pub(super) usize);
 pub(super) struct Spawned(JoinHandle<()>);
 
 impl Workers {
-    /// One thread for each core, but two at least: files are written by the worker_pool themselves, and
+    /// One thread for each core, but two at least: files are written by the workers themselves, and
     /// while a disk keeps one of them waiting, the other goes on. Those that hang are replaced.
     pub(super) fn start(name: &'static str) -> io::Result<Self> {
         let runtimes: io::Result<Vec<_>> = (0..threads()).map(|_| event_loop()).collect();

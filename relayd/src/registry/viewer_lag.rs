@@ -1,5 +1,5 @@
-//! Who watches a session, and how far behind each of them is. Viewers note where they are; nothing is
-//! compared before somebody asks.
+//! Viewer lag: the viewers attached to a session, and how far each of them is behind. Viewers store their read
+//! positions; nothing is compared until the status endpoint is scraped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

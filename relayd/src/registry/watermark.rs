@@ -1,6 +1,7 @@
-//! How far a viewer may be promised that nothing will come. A beacon says that of its own stream, but a
-//! stream that the viewer has not been told of may have begun before it: viewers put events in
-//! order, and do not fare well with one from before what they were promised.
+//! The watermark of a session: the time up to which its viewers may be told that nothing earlier will come.
+//! A beacon says that of its own stream, but a stream that viewers have not been told of yet, because its
+//! metadata has not come, may have begun before. Viewers merge events by time and fail on one that is earlier
+//! than what they were told, so that beacons and packets beyond the beginning of such a stream are withheld.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

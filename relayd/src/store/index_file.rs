@@ -18,7 +18,7 @@ use super::pool::{Claim, PooledFile};
 use super::unlock;
 use crate::limits::{ENTRIES_READ, LOCK_RETRY_INTERVAL, LOCK_TRIES};
 
-/// What a beacon says that watermark nothing.
+/// What a beacon says that gives no watermark.
 const NO_PROMISE: Timestamp = Timestamp(0);
 
 /// An index file being written.
@@ -36,7 +36,7 @@ pub struct IndexFile {
 }
 
 impl IndexFile {
-    /// Begins an empty file, with a beacon that watermark nothing: nobody sees it without the one before
+    /// Begins an empty file, with a beacon that gives no watermark: nobody sees it without the one before
     /// there is an entry, since that would be the end of a stream whose tracefile is closed.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl IndexFile {
         self.has_beacon
     }
 
-    /// Appends entries and a beacon that watermark nothing, by one call to the system. The packets that
+    /// Appends entries and a beacon that gives no watermark, by one call to the system. The packets that
     /// the entries point at must be whole.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ impl OpenFile {
             let create = || self.chunk.create_file(pool, directory, &self.index_name);
             let begun = IndexFile::begin(pool.open(create)?, format).map_err(failed());
             self.index = Some(begun.inspect_err(|_| {
-                // Half a header would make readers give the whole trace up.
+                // Pending a header would make readers give the whole trace up.
                 let _ = self.chunk.with_path(&self.index_path, remove_file);
             })?);
         }

@@ -1,9 +1,9 @@
-//! How many trace files are open. Those that nothing has been written to for a while are closed:
-//! closed, and opened again when something is. So idle streams cost no descriptor, and busy ones no
-//! more than there may be.
+//! The pool of open trace files. Files that have not been used for a while are closed and reopened when they are
+//! written to again; when the pool is full, the next file evicts another by the CLOCK algorithm. So idle streams
+//! cost no descriptor, and busy ones no more than the limit.
 //!
-//! Whoever writes to an open file touches nothing but its own [`ClockSlot`]. The pool is asked only when a
-//! file is opened, and goes round the slots then: one that was used since it last came by stays.
+//! A writer of an open file touches only its own [`ClockSlot`]. The pool is locked only when a file is opened:
+//! the clock hand advances over the slots then, and passes one that was used since its last turn.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Debug;
@@ -27,7 +27,7 @@ use crate::limits::IDLE_FILE_TIMEOUT;
 pub struct Pool {
     most: usize,
     open: AtomicUsize,
-    /// Of those who may have files open, in the order in which they are come by.
+    /// The owners of open files, in the order in which the clock hand passes them.
     slots: Mutex<VecDeque<Arc<ClockSlot>>>,
     /// Files that are being written, open or not.
     written: Mutex<HashSet<FileId>>,
@@ -35,7 +35,7 @@ pub struct Pool {
     faults: Faults,
 }
 
-/// Somebody who has files of the pool and can put them aside.
+/// An owner of files of the pool that can close and reopen them.
 pub trait Evictable: Debug + Send + Sync {
     /// Closes files that can be opened again. Gives whether it did: it does not wait until it can. If it
     /// `is_needed`, another file is to be opened that there is no room for; if not, the files have only
@@ -43,7 +43,7 @@ pub trait Evictable: Debug + Send + Sync {
     fn close_files(&self, is_needed: bool) -> bool;
 }
 
-/// The place of a [`Evictable`] in the pool.
+/// The slot of an [`Evictable`] in the clock.
 #[derive(Debug, Default)]
 pub struct ClockSlot {
     was_used: AtomicBool,

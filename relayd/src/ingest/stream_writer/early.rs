@@ -6,9 +6,9 @@ use relay_proto::DataHeader;
 use super::super::error::IngestError;
 use super::super::reorder::Turn;
 use super::super::stream::{Arrival, ConnectionId};
-use super::{Intake, State};
+use super::{State, StreamWriter};
 
-impl Intake {
+impl StreamWriter {
     /// See [`DataStream::stop_waiting`](crate::ingest::DataStream::stop_waiting).
     pub(in super::super) fn stop_waiting(
         &mut self,

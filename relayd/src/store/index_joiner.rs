@@ -1,5 +1,5 @@
-//! Where the two halves of a packet meet. Its bytes came on one connection, its index on another,
-//! in either order; nobody past this point knows that they were apart.
+//! Joins packets with their indexes. The bytes of a packet come on one connection and its index on another, in
+//! either order; no other module knows that they arrive apart.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
 
 /// Packets of which one half, or both, are there, in sequence order. `P` is where the bytes lie.
 ///
-/// A packet's entry is due when both halves are there and no earlier packet has only its bytes
+/// A packet's entry is due when both are there and no earlier packet has only its bytes
 /// there: entries leave in sequence order. No number is accepted twice.
 #[derive(Debug)]
-pub struct Halves<P> {
-    waiting: VecDeque<(SeqNum, Half<P>)>,
+pub struct IndexJoiner<P> {
+    waiting: VecDeque<(SeqNum, Pending<P>)>,
     /// All bytes before this have come, or never will.
     next_data: Option<SeqNum>,
     /// Packets whose bytes never came: first and last of each run. Their index may still come.
@@ -24,7 +24,7 @@ pub struct Halves<P> {
 }
 
 #[derive(Debug)]
-enum Half<P> {
+enum Pending<P> {
     Data(P),
     Index(PacketIndex),
     Both(P, PacketIndex),
@@ -32,7 +32,7 @@ enum Half<P> {
 
 /// An entry that is due.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Due<P> {
+pub struct ReadyEntry<P> {
     /// The packet.
     pub seq: SeqNum,
     /// Where its bytes lie.
@@ -52,7 +52,7 @@ pub enum IndexFate {
 
 /// Why a half cannot be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum HalfError {
+pub enum JoinError {
     /// The same half has come before.
     #[error("{half} of {seq} came twice")]
     Twice {
@@ -61,12 +61,12 @@ pub enum HalfError {
         /// The packet.
         seq: SeqNum,
     },
-    /// Half packets pile up.
+    /// Pending packets pile up.
     #[error("{MAX_PENDING_PACKETS} packets have only one half there; {0} is one too many")]
     TooMany(SeqNum),
 }
 
-impl<P> Default for Halves<P> {
+impl<P> Default for IndexJoiner<P> {
     fn default() -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -77,7 +77,7 @@ impl<P> Default for Halves<P> {
     }
 }
 
-impl<P> Halves<P> {
+impl<P> IndexJoiner<P> {
     /// Whether nothing waits for its other half.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -95,7 +95,7 @@ impl<P> Halves<P> {
     pub fn awaits_data(&self) -> bool {
         self.waiting
             .iter()
-            .any(|(_, half)| matches!(half, Half::Index(_)))
+            .any(|(_, half)| matches!(half, Pending::Index(_)))
     }
 
     /// The first packet whose index has come and has not been written.
@@ -103,7 +103,7 @@ impl<P> Halves<P> {
     pub fn first_index(&self) -> Option<SeqNum> {
         self.waiting
             .iter()
-            .find(|(_, half)| !matches!(half, Half::Data(_)))
+            .find(|(_, half)| !matches!(half, Pending::Data(_)))
             .map(|(seq, _)| *seq)
     }
 
@@ -111,18 +111,18 @@ impl<P> Halves<P> {
     ///
     /// # Errors
     /// If too many packets wait for their index.
-    pub fn data(&mut self, seq: SeqNum, place: P) -> Result<(), HalfError> {
+    pub fn data(&mut self, seq: SeqNum, place: P) -> Result<(), JoinError> {
         self.next_data = Some(SeqNum(seq.0.wrapping_add(1)));
         match self.find(seq) {
             Ok(at) => {
                 if let Some((_, half)) = self.waiting.get_mut(at)
-                    && let Half::Index(index) = *half
+                    && let Pending::Index(index) = *half
                 {
-                    *half = Half::Both(place, index);
+                    *half = Pending::Both(place, index);
                 }
                 Ok(())
             }
-            Err(at) => self.insert(at, seq, Half::Data(place)),
+            Err(at) => self.insert(at, seq, Pending::Data(place)),
         }
     }
 
@@ -130,18 +130,19 @@ impl<P> Halves<P> {
     ///
     /// # Errors
     /// If it came before, or too many wait for their bytes.
-    pub fn index(&mut self, seq: SeqNum, index: PacketIndex) -> Result<IndexFate, HalfError> {
-        let twice = HalfError::Twice {
+    pub fn index(&mut self, seq: SeqNum, index: PacketIndex) -> Result<IndexFate, JoinError> {
+        let twice = JoinError::Twice {
             half: "the index",
             seq,
         };
         match self.find(seq) {
             Ok(at) => match self.waiting.get_mut(at) {
-                Some((_, half @ Half::Data(_))) => {
-                    let Half::Data(place) = std::mem::replace(half, Half::Index(index)) else {
+                Some((_, half @ Pending::Data(_))) => {
+                    let Pending::Data(place) = std::mem::replace(half, Pending::Index(index))
+                    else {
                         unreachable!("it was just matched");
                     };
-                    *half = Half::Both(place, index);
+                    *half = Pending::Both(place, index);
                     Ok(IndexFate::Kept)
                 }
                 _ => Err(twice),
@@ -149,7 +150,7 @@ impl<P> Halves<P> {
             Err(_) if self.is_lost(seq) => Ok(IndexFate::Late),
             Err(_) if self.next_data.is_some_and(|next| seq < next) => Err(twice),
             Err(at) => self
-                .insert(at, seq, Half::Index(index))
+                .insert(at, seq, Pending::Index(index))
                 .map(|()| IndexFate::Kept),
         }
     }
@@ -158,7 +159,7 @@ impl<P> Halves<P> {
     #[must_use]
     pub fn waiting_index(&self, seq: SeqNum) -> Option<&PacketIndex> {
         match self.waiting.get(self.find(seq).ok()?)? {
-            (_, Half::Index(index)) => Some(index),
+            (_, Pending::Index(index)) => Some(index),
             _ => None,
         }
     }
@@ -167,7 +168,7 @@ impl<P> Halves<P> {
     #[must_use]
     pub fn waiting_data(&self, seq: SeqNum) -> Option<&P> {
         match self.waiting.get(self.find(seq).ok()?)? {
-            (_, Half::Data(place)) => Some(place),
+            (_, Pending::Data(place)) => Some(place),
             _ => None,
         }
     }
@@ -175,8 +176,9 @@ impl<P> Halves<P> {
     /// The bytes of these packets will never come. Gives how many of their indexes were there.
     pub fn lost(&mut self, first: SeqNum, last: SeqNum) -> usize {
         let before = self.waiting.len();
-        self.waiting
-            .retain(|(seq, half)| !(first..=last).contains(seq) || !matches!(half, Half::Index(_)));
+        self.waiting.retain(|(seq, half)| {
+            !(first..=last).contains(seq) || !matches!(half, Pending::Index(_))
+        });
         if self.gaps.len() == MAX_GAPS {
             self.forgotten = self
                 .gaps
@@ -189,20 +191,20 @@ impl<P> Halves<P> {
     }
 
     /// The next entry that is due, if its bytes lie where it is wanted.
-    pub fn due_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<Due<P>> {
+    pub fn next_ready_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<ReadyEntry<P>> {
         match self.waiting.front() {
-            Some((_, Half::Both(place, _))) if is_wanted(place) => {}
+            Some((_, Pending::Both(place, _))) if is_wanted(place) => {}
             _ => return None,
         }
         match self.waiting.pop_front() {
-            Some((seq, Half::Both(place, index))) => Some(Due { seq, place, index }),
+            Some((seq, Pending::Both(place, index))) => Some(ReadyEntry { seq, place, index }),
             _ => None,
         }
     }
 
     /// The entry that was due last could not be written: it is due again.
-    pub fn not_yet(&mut self, due: Due<P>) {
-        let both = Half::Both(due.place, due.index);
+    pub fn not_yet(&mut self, due: ReadyEntry<P>) {
+        let both = Pending::Both(due.place, due.index);
         self.waiting.push_front((due.seq, both));
     }
 
@@ -211,7 +213,7 @@ impl<P> Halves<P> {
     pub fn drop_data(&mut self) -> usize {
         let before = self.waiting.len();
         self.waiting
-            .retain(|(_, half)| !matches!(half, Half::Data(_)));
+            .retain(|(_, half)| !matches!(half, Pending::Data(_)));
         before - self.waiting.len()
     }
 
@@ -220,8 +222,8 @@ impl<P> Halves<P> {
         self.waiting
             .iter_mut()
             .filter_map(|(seq, half)| match half {
-                Half::Data(place) | Half::Both(place, _) => Some((*seq, place)),
-                Half::Index(_) => None,
+                Pending::Data(place) | Pending::Both(place, _) => Some((*seq, place)),
+                Pending::Index(_) => None,
             })
     }
 
@@ -229,9 +231,9 @@ impl<P> Halves<P> {
         self.waiting.binary_search_by_key(&seq, |(seq, _)| *seq)
     }
 
-    fn insert(&mut self, at: usize, seq: SeqNum, half: Half<P>) -> Result<(), HalfError> {
+    fn insert(&mut self, at: usize, seq: SeqNum, half: Pending<P>) -> Result<(), JoinError> {
         if self.waiting.len() >= MAX_PENDING_PACKETS {
-            return Err(HalfError::TooMany(seq));
+            return Err(JoinError::TooMany(seq));
         }
         self.waiting.insert(at, (seq, half));
         Ok(())
@@ -268,105 +270,105 @@ mod tests {
         }
     }
 
-    fn due(halves: &mut Halves<u64>) -> Vec<u64> {
-        std::iter::from_fn(|| halves.due_if(|_| true))
+    fn due(joiner: &mut IndexJoiner<u64>) -> Vec<u64> {
+        std::iter::from_fn(|| joiner.next_ready_if(|_| true))
             .map(|due| due.seq.0)
             .collect()
     }
 
     #[test]
     fn an_entry_is_due_once_both_halves_are_there_in_either_order() {
-        let mut halves = Halves::default();
-        halves.data(SeqNum(5), 0).unwrap();
-        assert!(due(&mut halves).is_empty());
-        assert_eq!(halves.index(SeqNum(5), index(1)), Ok(IndexFate::Kept));
+        let mut joiner = IndexJoiner::default();
+        joiner.data(SeqNum(5), 0).unwrap();
+        assert!(due(&mut joiner).is_empty());
+        assert_eq!(joiner.index(SeqNum(5), index(1)), Ok(IndexFate::Kept));
         assert_eq!(
-            halves.due_if(|_| true),
-            Some(Due {
+            joiner.next_ready_if(|_| true),
+            Some(ReadyEntry {
                 seq: SeqNum(5),
                 place: 0,
                 index: index(1)
             })
         );
-        halves.index(SeqNum(6), index(2)).unwrap();
-        assert!(halves.awaits_data());
-        assert!(due(&mut halves).is_empty());
-        halves.data(SeqNum(6), 10).unwrap();
+        joiner.index(SeqNum(6), index(2)).unwrap();
+        assert!(joiner.awaits_data());
+        assert!(due(&mut joiner).is_empty());
+        joiner.data(SeqNum(6), 10).unwrap();
         assert_eq!(
-            halves.due_if(|_| true),
-            Some(Due {
+            joiner.next_ready_if(|_| true),
+            Some(ReadyEntry {
                 seq: SeqNum(6),
                 place: 10,
                 index: index(2)
             })
         );
-        assert!(halves.is_empty());
+        assert!(joiner.is_empty());
     }
 
     #[test]
     fn entries_leave_in_sequence_order() {
-        let mut halves = Halves::default();
+        let mut joiner = IndexJoiner::default();
         for seq in 0..3 {
-            halves.data(SeqNum(seq), seq).unwrap();
+            joiner.data(SeqNum(seq), seq).unwrap();
         }
-        halves.index(SeqNum(2), index(2)).unwrap();
-        halves.index(SeqNum(1), index(1)).unwrap();
-        assert!(due(&mut halves).is_empty());
-        halves.index(SeqNum(0), index(0)).unwrap();
-        assert_eq!(due(&mut halves), [0, 1, 2]);
+        joiner.index(SeqNum(2), index(2)).unwrap();
+        joiner.index(SeqNum(1), index(1)).unwrap();
+        assert!(due(&mut joiner).is_empty());
+        joiner.index(SeqNum(0), index(0)).unwrap();
+        assert_eq!(due(&mut joiner), [0, 1, 2]);
     }
 
     #[test]
     fn no_index_is_accepted_twice() {
-        let mut halves = Halves::default();
-        halves.index(SeqNum(0), index(0)).unwrap();
-        let twice = HalfError::Twice {
+        let mut joiner = IndexJoiner::default();
+        joiner.index(SeqNum(0), index(0)).unwrap();
+        let twice = JoinError::Twice {
             half: "the index",
             seq: SeqNum(0),
         };
-        assert_eq!(halves.index(SeqNum(0), index(0)), Err(twice));
-        halves.data(SeqNum(0), 0).unwrap();
-        assert_eq!(halves.index(SeqNum(0), index(0)), Err(twice));
-        assert_eq!(due(&mut halves), [0]);
-        assert_eq!(halves.index(SeqNum(0), index(0)), Err(twice));
+        assert_eq!(joiner.index(SeqNum(0), index(0)), Err(twice));
+        joiner.data(SeqNum(0), 0).unwrap();
+        assert_eq!(joiner.index(SeqNum(0), index(0)), Err(twice));
+        assert_eq!(due(&mut joiner), [0]);
+        assert_eq!(joiner.index(SeqNum(0), index(0)), Err(twice));
     }
 
     #[test]
     fn the_index_of_a_lost_packet_is_dropped_when_it_comes() {
-        let mut halves = Halves::default();
-        halves.data(SeqNum(0), 0).unwrap();
-        halves.index(SeqNum(0), index(0)).unwrap();
-        halves.index(SeqNum(2), index(2)).unwrap();
-        assert_eq!(due(&mut halves), [0]);
-        assert_eq!(halves.lost(SeqNum(1), SeqNum(3)), 1);
-        halves.data(SeqNum(4), 40).unwrap();
-        halves.index(SeqNum(4), index(4)).unwrap();
-        assert_eq!(due(&mut halves), [4]);
-        assert_eq!(halves.index(SeqNum(1), index(1)), Ok(IndexFate::Late));
-        assert_eq!(halves.index(SeqNum(3), index(3)), Ok(IndexFate::Late));
-        assert!(halves.index(SeqNum(4), index(4)).is_err());
-        assert!(halves.is_empty());
+        let mut joiner = IndexJoiner::default();
+        joiner.data(SeqNum(0), 0).unwrap();
+        joiner.index(SeqNum(0), index(0)).unwrap();
+        joiner.index(SeqNum(2), index(2)).unwrap();
+        assert_eq!(due(&mut joiner), [0]);
+        assert_eq!(joiner.lost(SeqNum(1), SeqNum(3)), 1);
+        joiner.data(SeqNum(4), 40).unwrap();
+        joiner.index(SeqNum(4), index(4)).unwrap();
+        assert_eq!(due(&mut joiner), [4]);
+        assert_eq!(joiner.index(SeqNum(1), index(1)), Ok(IndexFate::Late));
+        assert_eq!(joiner.index(SeqNum(3), index(3)), Ok(IndexFate::Late));
+        assert!(joiner.index(SeqNum(4), index(4)).is_err());
+        assert!(joiner.is_empty());
     }
 
     #[test]
     fn packets_without_index_go_when_no_more_can_come() {
-        let mut halves = Halves::default();
-        halves.data(SeqNum(0), 0).unwrap();
-        halves.data(SeqNum(1), 1).unwrap();
-        halves.index(SeqNum(1), index(1)).unwrap();
-        halves.index(SeqNum(2), index(2)).unwrap();
-        assert_eq!(halves.drop_data(), 1);
-        assert_eq!(due(&mut halves), [1]);
-        assert!(halves.awaits_data());
+        let mut joiner = IndexJoiner::default();
+        joiner.data(SeqNum(0), 0).unwrap();
+        joiner.data(SeqNum(1), 1).unwrap();
+        joiner.index(SeqNum(1), index(1)).unwrap();
+        joiner.index(SeqNum(2), index(2)).unwrap();
+        assert_eq!(joiner.drop_data(), 1);
+        assert_eq!(due(&mut joiner), [1]);
+        assert!(joiner.awaits_data());
     }
 
     #[test]
     fn half_packets_do_not_pile_up_for_ever() {
-        let mut halves = Halves::<u64>::default();
+        let mut joiner = IndexJoiner::<u64>::default();
         for seq in 0..MAX_PENDING_PACKETS as u64 {
-            halves.index(SeqNum(seq), index(seq)).unwrap();
+            joiner.index(SeqNum(seq), index(seq)).unwrap();
         }
-        let many = HalfError::TooMany(SeqNum(9999));
-        assert_eq!(halves.index(SeqNum(9999), index(0)), Err(many));
+        let many = JoinError::TooMany(SeqNum(9999));
+        assert_eq!(joiner.index(SeqNum(9999), index(0)), Err(many));
     }
 }

@@ -1,5 +1,5 @@
-//! What happens to a stream's packets and indexes, one at a time: they leave in sequence for the
-//! store and the viewers, and the stream goes over to another chunk or closes when its time has come.
+//! Writes one stream: takes its packets and indexes one at a time, hands them in sequence to the store and to
+//! viewers, and rotates or closes the stream when everything before the boundary has come.
 
 mod early;
 mod pause;
@@ -20,14 +20,14 @@ use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::registry::published::Published;
 use crate::registry::tally::Tally;
 use crate::store::StoreError;
-use crate::store::index::{Due, Halves, IndexFate};
+use crate::store::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
 use crate::store::stream_files::{Place, StreamFiles};
 use pause::Pause;
 pub use pause::{Resumed, WhenFull};
 
 /// Where the packets and indexes of one stream come in.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct StreamWriter {
     id: StreamId,
     published: Arc<Published>,
     tally: Arc<Tally>,
@@ -35,7 +35,7 @@ pub(super) struct Intake {
     /// The packet whose bytes go to the file as they come, and the connection that they come on.
     under_way: Option<(SeqNum, ConnectionId)>,
     /// None if the producer sends no indexes.
-    halves: Option<Halves<Place>>,
+    joiner: Option<IndexJoiner<Place>>,
     files: StreamFiles,
     progress: Progress,
     rotation: Option<Rotation>,
@@ -54,7 +54,7 @@ enum State {
     Closed,
 }
 
-impl Intake {
+impl StreamWriter {
     /// Of a stream that writes to `files`. Without indexes, bytes alone make a packet.
     pub(super) fn new(
         id: StreamId,
@@ -70,7 +70,7 @@ impl Intake {
             tally,
             reorder: Reorder::new(window),
             under_way: None,
-            halves: has_indexes.then(Halves::default),
+            joiner: has_indexes.then(IndexJoiner::default),
             files,
             progress: Progress::default(),
             rotation: None,
@@ -178,9 +178,9 @@ impl Intake {
             return Err(IngestError::Unnumbered(stream));
         }
         let index = self
-            .halves
+            .joiner
             .as_ref()
-            .and_then(|halves| halves.waiting_index(seq));
+            .and_then(|joiner| joiner.waiting_index(seq));
         if let Some(index) = index {
             same_size(stream, seq, Bytes(size), index.packet_size)?;
         }
@@ -207,9 +207,9 @@ impl Intake {
     fn over(&self, seq: SeqNum) -> Result<(), IngestError> {
         let stream = self.id;
         if self
-            .halves
+            .joiner
             .as_ref()
-            .is_none_or(|halves| halves.is_lost(seq))
+            .is_none_or(|joiner| joiner.is_lost(seq))
         {
             warn!(%stream, %seq, "packet dropped: it comes after it was given up");
             return Ok(());
@@ -278,13 +278,13 @@ impl Intake {
         self.reorder.passed(seq);
         self.progress.data = Some(seq);
         // A packet of no bytes has no index either: that would be a beacon.
-        if let Some(halves) = self
-            .halves
+        if let Some(joiner) = self
+            .joiner
             .as_mut()
             .filter(|_| place.packet_len() > Bytes(0))
         {
-            let taken = halves.data(seq, place);
-            taken.map_err(|source| IngestError::Half {
+            let taken = joiner.data(seq, place);
+            taken.map_err(|source| IngestError::Pending {
                 stream: self.id,
                 source,
             })?;
@@ -326,8 +326,8 @@ impl Intake {
         };
         self.abandon();
         self.tally.lost(lost.count());
-        if let Some(halves) = &mut self.halves {
-            halves.lost(lost.first, lost.last);
+        if let Some(joiner) = &mut self.joiner {
+            joiner.lost(lost.first, lost.last);
         }
         warn!(
             stream = %self.id,
@@ -358,7 +358,7 @@ impl Intake {
     pub(super) fn index(&mut self, index: &SendIndex) -> Result<(), IngestError> {
         let stream = self.id;
         let seq = index.seq.ok_or(IngestError::Unnumbered(stream))?;
-        let (State::Open, Some(halves)) = (self.state, &mut self.halves) else {
+        let (State::Open, Some(joiner)) = (self.state, &mut self.joiner) else {
             let state = "was closed or said to have none";
             return Err(IngestError::NotOpen {
                 stream,
@@ -366,12 +366,12 @@ impl Intake {
                 state,
             });
         };
-        if let Some(place) = halves.waiting_data(seq) {
+        if let Some(place) = joiner.waiting_data(seq) {
             same_size(stream, seq, place.packet_len(), index.packet.packet_size)?;
         }
         self.published.forget_beacon();
-        let fate = halves.index(seq, index.packet);
-        match fate.map_err(|source| IngestError::Half { stream, source })? {
+        let fate = joiner.index(seq, index.packet);
+        match fate.map_err(|source| IngestError::Pending { stream, source })? {
             IndexFate::Kept => self.flush_soon(),
             IndexFate::Late => {
                 debug!(%stream, %seq, "index dropped: its packet is lost");
@@ -383,7 +383,7 @@ impl Intake {
     pub(super) fn beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
         self.flush()?;
         // It may have overtaken a packet of which only half is there.
-        let is_settled = self.halves.as_ref().is_none_or(Halves::is_empty)
+        let is_settled = self.joiner.as_ref().is_none_or(IndexJoiner::is_empty)
             && self.under_way.is_none()
             && self.reorder.is_empty();
         let until = is_settled.then_some(index.packet.end);
@@ -409,8 +409,8 @@ impl Intake {
     /// Entries may have become due: they are written together with those that become due while the
     /// connection is at what it has received, which then calls [`flush`](Self::flush).
     fn flush_soon(&mut self) -> Result<(), IngestError> {
-        let halves = self.halves.as_ref().map_or(0, Halves::len);
-        if self.state == State::Open && self.rotation.is_none() && halves < MAX_READY_ENTRIES {
+        let joiner = self.joiner.as_ref().map_or(0, IndexJoiner::len);
+        if self.state == State::Open && self.rotation.is_none() && joiner < MAX_READY_ENTRIES {
             return Ok(());
         }
         self.flush()
@@ -431,8 +431,8 @@ impl Intake {
                 Ok(()) => {}
                 // The entries have been answered: none of them may be dropped, whatever the error.
                 Err(error) => {
-                    if let Some(halves) = &mut self.halves {
-                        batch.into_iter().rev().for_each(|due| halves.not_yet(due));
+                    if let Some(joiner) = &mut self.joiner {
+                        batch.into_iter().rev().for_each(|due| joiner.not_yet(due));
                     }
                     return self.or_wait(Err(error));
                 }
@@ -444,12 +444,16 @@ impl Intake {
         Ok(())
     }
 
-    fn next_due(&mut self, is_wanted: impl Fn(&Place) -> bool) -> Option<Due<Place>> {
-        self.halves.as_mut()?.due_if(is_wanted)
+    fn next_due(&mut self, is_wanted: impl Fn(&Place) -> bool) -> Option<ReadyEntry<Place>> {
+        self.joiner.as_mut()?.next_ready_if(is_wanted)
     }
 
     /// Writes the entries of packets that lie beside this place.
-    fn write_entries(&mut self, place: &Place, batch: &[Due<Place>]) -> Result<(), IngestError> {
+    fn write_entries(
+        &mut self,
+        place: &Place,
+        batch: &[ReadyEntry<Place>],
+    ) -> Result<(), IngestError> {
         let entries = batch.iter().map(|due| (due.place, due.index));
         let segment = self
             .files
@@ -460,7 +464,7 @@ impl Intake {
             let packets = batch.len();
             debug!(stream = %self.id, packets, "index dropped: another tracefile has replaced that of its packet");
         }
-        for Due { seq, index, place } in batch {
+        for ReadyEntry { seq, index, place } in batch {
             if let Some(segment) = &segment {
                 self.published.packet(segment, index.class, place.end());
             }
@@ -473,19 +477,19 @@ impl Intake {
     // Whether everything has come, and the end.
 
     /// Whether something up to `last` is under way. Numbers wrap around, "none" is 2^64-1, and the
-    /// lower of the two halves decides, as with the reference. An index that has been answered and is
+    /// lower of the two numbers decides, as with the reference. An index that has been answered and is
     /// not in its file is under way as well, also if no entry has been written before.
     pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
         if let Err(error) = self.flush() {
             warn!(stream = %self.id, %error, "index entries not written: reported as pending");
         }
         let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
-        let first_unwritten = self.halves.as_ref().and_then(Halves::first_index);
+        let first_unwritten = self.joiner.as_ref().and_then(IndexJoiner::first_index);
         if first_unwritten.is_some_and(|seq| is_at_or_past(number(last), seq.0)) {
             return true;
         }
         let data = number(self.progress.data);
-        let reached = match self.halves {
+        let reached = match self.joiner {
             Some(_) => data.min(number(self.progress.indexed)),
             None => data,
         };
@@ -518,7 +522,7 @@ impl Intake {
             (None, Some(_)) => false,
             (Some(data), Some(last)) => data >= last,
         };
-        if has_data && !self.halves.as_ref().is_some_and(Halves::awaits_data) {
+        if has_data && !self.joiner.as_ref().is_some_and(IndexJoiner::awaits_data) {
             self.close();
         }
     }
@@ -552,8 +556,8 @@ impl Intake {
     fn write_the_rest(&mut self) -> Result<(), IngestError> {
         self.take_waiting()?;
         while !self.pause.is_paused() && self.give_up(None)? {}
-        if let Some(halves) = &mut self.halves {
-            halves.drop_data();
+        if let Some(joiner) = &mut self.joiner {
+            joiner.drop_data();
         }
         self.flush()
     }

@@ -5,11 +5,11 @@ use wire::PacketSeqNum;
 
 use super::super::error::IngestError;
 use super::super::rotation::{Progress, Rotation};
-use super::{Intake, State};
+use super::{State, StreamWriter};
 use crate::store::chunk::Holding;
-use crate::store::index::Halves;
+use crate::store::index_joiner::IndexJoiner;
 
-impl Intake {
+impl StreamWriter {
     /// See [`DataStream::rotate`](crate::ingest::DataStream::rotate).
     pub(in super::super) fn begin_rotation(
         &mut self,
@@ -75,7 +75,7 @@ impl Intake {
                 Ok(())
             }
             Some(chunk) => {
-                let along = self.halves.iter_mut().flat_map(Halves::places);
+                let along = self.joiner.iter_mut().flat_map(IndexJoiner::places);
                 let along = along.filter(|(seq, _)| pivot.is_none_or(|pivot| *seq > pivot));
                 self.files.carry_over(along.map(|(_, place)| place), chunk)
             }

@@ -4,7 +4,7 @@
 //! is seen.
 
 use super::super::error::IngestError;
-use super::{Intake, State};
+use super::{State, StreamWriter};
 use crate::store::fault::FaultKind;
 
 /// What is to be done when there is no space on the disk.
@@ -74,7 +74,7 @@ impl Pause {
     }
 }
 
-impl Intake {
+impl StreamWriter {
     /// Whether this is no error but a reason to wait.
     pub(super) fn can_wait(&self, error: &IngestError) -> bool {
         let fault = error.fault_kind();
