@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use relay_proto::Command;
-use relay_proto::stream::AddStream;
+use relay_proto::stream::{AddStream, QuiescentControl};
 use tests::lab::Lab;
 use tests::producer::{Producer, index, live_session, packet, stream};
 use tests::relay::Relay;
@@ -32,6 +32,10 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     let metadata = producer.add(stream("metadata", path));
     producer.ask(Command::StreamsSent);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
+    // Which has no answer; that of the next command says that it has been taken.
+    producer.ask(Command::QuiescentControl(QuiescentControl {
+        stream: metadata,
+    }));
     for number in 0..packets {
         producer
             .data
