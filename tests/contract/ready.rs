@@ -8,7 +8,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::{Relay, free_addresses};
-use tests::{PATIENCE, built, wait_until};
+use tests::{TEST_TIMEOUT, built, wait_until};
 
 use super::{all_accept, as_lttng_relayd, at};
 
@@ -17,7 +17,7 @@ fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
     let lab = Lab::new();
     let path = lab.path().join("manager");
     let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let told = || {
         let mut bytes = [0; 256];
         let len = manager.recv(&mut bytes).unwrap();

@@ -107,7 +107,7 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_starts_agai
         std::mem::forget(data);
     }
     let whole = packets[0].0.len() + packets[1].0.len();
-    wait_until("both halves are in their tracefiles", || {
+    wait_until("parts of both packets are in their tracefiles", || {
         sizes(&relay, "half_0").0 > whole && sizes(&relay, "first_0").0 > 0
     });
     relay.kill();

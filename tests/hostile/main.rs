@@ -10,9 +10,9 @@ mod hung_files;
 mod many_streams;
 mod neighbours;
 mod packets;
-mod patience;
 mod takeover;
 mod talk;
+mod timeouts;
 mod viewers;
 
 use std::io::{Read, Write};

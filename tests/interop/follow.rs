@@ -105,7 +105,7 @@ impl Tracer {
         self.send_index(stream, index);
     }
 
-    /// The two halves of a packet of so many events.
+    /// The bytes and the index of a packet of so many events.
     fn fill(&mut self, stream: usize, events: u64) -> (Vec<u8>, PacketIndex) {
         let Stream {
             id,

@@ -10,7 +10,7 @@ use test_live::attach::{Backlog, News, StreamKey};
 use tests::lab::Lab;
 use tests::producer::{Producer, beacon, live_session, stream};
 use tests::relay::Relay;
-use tests::{PATIENCE, wait_for, wait_until};
+use tests::{TEST_TIMEOUT, wait_for, wait_until};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
 use viewer_proto::session::Seek;
@@ -30,7 +30,7 @@ fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<News>) {
         push,
         ..Options::default()
     };
-    // Promises are wanted all the time.
+    // Beacons are wanted all the time.
     let (_, is_held_back) = watch::channel(true);
     let handle = spawn(target(live), options, sender, is_held_back).unwrap();
     (handle, news)
@@ -215,7 +215,7 @@ fn stopping_leaves_the_session() {
     producer.send_packet(streams[0], 0, 4096);
     let (handle, mut news) = follow(relay.live, true);
     Heard::default().hear_until(&mut news, "packet ust/c_0 0");
-    let viewers = || list(&target(relay.live), PATIENCE).unwrap().sessions[0].client_count;
+    let viewers = || list(&target(relay.live), TEST_TIMEOUT).unwrap().sessions[0].client_count;
     assert_eq!(viewers(), 1);
     handle.stop();
     handle.join();

@@ -15,7 +15,7 @@ use tests::relay::Relay;
 use tests::replay::{HOST, Idle, MetadataPieces, Replay};
 use tests::tracee;
 use tests::viewer::hostname;
-use tests::{PATIENCE, recording, test_live, wait_until};
+use tests::{TEST_TIMEOUT, recording, test_live, wait_until};
 
 /// Events of each of the two programs that are recorded.
 const EVENTS: usize = 300;
@@ -368,7 +368,7 @@ fn every_viewer_of_a_session_of_lttng_shows_every_event_once() {
     all.sort_unstable();
     assert!(all.into_iter().eq(0..COUNT));
     for viewer in viewers {
-        let lines = viewer.wait_at_most(PATIENCE).succeeded();
+        let lines = viewer.wait_at_most(TEST_TIMEOUT).succeeded();
         assert!(lines == directory, "{} of {COUNT} lines", lines.len());
     }
 }

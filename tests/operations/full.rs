@@ -459,7 +459,7 @@ fn a_producer_that_dies_while_it_waits_leaves_whole_packets_and_no_session() {
         watch.json("/sessions")[0].is_null() && watch.number("relayd_streams") == 0
     });
     assert_eq!(watch.number("relayd_streams_paused"), 0);
-    // What was not answered is still the producer's, and may be lost with it: but not by halves.
+    // What was not answered is still the producer's, and may be lost with it, but only whole packets.
     let kept = check(&relay.output, "chan_0");
     assert!(kept >= before, "{kept} of {before}");
     let data = files(&relay.output, "/chan_0")

@@ -38,12 +38,12 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take before a test takes it to have failed. Nothing waits for time to
 /// pass: this only bounds the wait for events.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Looks again and again, until it is so.
 ///
 /// # Panics
-/// If it is not so within [`PATIENCE`].
+/// If it is not so within [`TEST_TIMEOUT`].
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     wait_for(what, || is_so().then_some(()));
 }
@@ -51,9 +51,9 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Looks again and again, until there is something.
 ///
 /// # Panics
-/// If there is nothing within [`PATIENCE`].
+/// If there is nothing within [`TEST_TIMEOUT`].
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

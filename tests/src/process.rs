@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{PATIENCE, wait_for};
+use crate::{TEST_TIMEOUT, wait_for};
 
 /// How long a program may take to end when it is told to, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ impl Process {
     /// If it does not.
     #[must_use]
     pub fn wait(self) -> Ended {
-        self.wait_at_most(PATIENCE)
+        self.wait_at_most(TEST_TIMEOUT)
     }
 
     /// Waits until it ends by itself, which it must do in this time.
@@ -114,8 +114,8 @@ impl Process {
     /// # Panics
     /// If it does not.
     #[must_use]
-    pub fn wait_at_most(mut self, patience: Duration) -> Ended {
-        let deadline = Instant::now() + patience;
+    pub fn wait_at_most(mut self, timeout: Duration) -> Ended {
+        let deadline = Instant::now() + timeout;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;

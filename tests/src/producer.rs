@@ -22,7 +22,7 @@ use wire::{
 };
 
 use crate::relay::Relay;
-use crate::{PATIENCE, wait_until};
+use crate::{TEST_TIMEOUT, wait_until};
 
 /// A made-up producer with a session.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> V
 pub fn connect(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(address).unwrap();
     socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket
 }
 
@@ -160,7 +160,7 @@ pub fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
     rustix::net::connect(&from, &to).unwrap();
     let socket = TcpStream::from(from);
     socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket
 }
 

@@ -9,7 +9,7 @@ use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Hello, Listener, Notification, VERSION};
 use wire::ViewerId;
 
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 
 /// What a relay pushes to one viewer.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Push {
         push
     }
 
-    /// Says whether promises are waited for.
+    /// Says whether beacons are wanted.
     ///
     /// # Panics
     /// If the relay has hung up.
@@ -65,7 +65,7 @@ impl Push {
     /// # Panics
     /// If nothing comes.
     pub fn hear(&mut self) -> Option<Notification> {
-        self.hear_within(PATIENCE)
+        self.hear_within(TEST_TIMEOUT)
             .expect("something should be pushed")
     }
 

@@ -14,7 +14,7 @@ use viewer_proto::{Command, Minor};
 use wire::{Bytes, SessionId, StreamId, ViewerId};
 
 use crate::push::Push;
-use crate::{PATIENCE, wait_for};
+use crate::{TEST_TIMEOUT, wait_for};
 
 /// This host's name, as sessions of its session daemon have it.
 ///
@@ -67,7 +67,7 @@ impl Viewer {
     pub fn connect_as(live: SocketAddr, minor: Minor) -> Self {
         let socket = TcpStream::connect(live).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let mut viewer = Self {
             socket,
             client: Client::new(minor),

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use serde_json::Value;
 
 use crate::relay::Relay;
-use crate::{PATIENCE, wait_for};
+use crate::{TEST_TIMEOUT, wait_for};
 
 /// Asks a relay over HTTP how it is.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Watch {
     #[must_use]
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.0).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         write!(
             socket,
             "GET {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n"

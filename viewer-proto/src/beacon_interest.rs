@@ -1,5 +1,5 @@
-//! What a viewer says on its push connection: whether it waits for promises. They are what most of
-//! an idle session's news is, and nobody needs them who has nothing to show.
+//! What a viewer says on its push connection: whether it wants beacons. Most notifications of an idle session
+//! are beacons, and a viewer that holds no event back does not need them.
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -8,7 +8,7 @@ use wire::{Field, wire_enum};
 use crate::push::NotificationHeader;
 
 wire_enum! {
-    /// Whether a viewer waits for promises: the `until` of a [`Quiet`](crate::push::Quiet).
+    /// Whether a viewer wants beacons: the `until` of a [`Quiet`](crate::push::Quiet).
     pub BeaconInterest {
         /// It does: it holds something back until it is certain that nothing earlier comes. So it is
         /// at first.

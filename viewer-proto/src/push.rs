@@ -3,7 +3,7 @@
 //!
 //! It belongs to the viewer's command connection, which it names in `CONNECT`, and it is about what
 //! that one is attached to. After the two `CONNECT`s the relay says [`Hello`] at once, then
-//! [`Notification`]s; the viewer, no more than whether it waits for promises
+//! [`Notification`]s; the viewer, no more than whether it wants beacons
 //! ([`BeaconInterest`](crate::beacon_interest::BeaconInterest)). Nothing is fetched here: a notification says what to ask for on the other
 //! connection. Of each thing it is said once that there is more, and not again before the viewer
 //! has fetched that: a viewer that does not fetch, or does not read, is sent nothing.

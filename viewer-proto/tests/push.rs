@@ -170,13 +170,13 @@ proptest! {
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
         let mut listener = Listener::default();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for piece in cuts.windows(2) {
             // Not all are taken at once.
-            heard.extend(listener.extend(&bytes[piece[0]..piece[1]]).take(2).map(Result::unwrap));
+            received.extend(listener.extend(&bytes[piece[0]..piece[1]]).take(2).map(Result::unwrap));
         }
-        heard.extend(listener.extend(&[]).map(Result::unwrap));
-        prop_assert_eq!(&heard[1..], said);
+        received.extend(listener.extend(&[]).map(Result::unwrap));
+        prop_assert_eq!(&received[1..], said);
     }
 
     #[test]
@@ -189,33 +189,33 @@ proptest! {
 // The relay's end.
 
 /// A viewer's command connection, attached to the session, with its push connection.
-struct Ears {
+struct PushedViewer {
     world: Rc<World>,
     connection: Connection<Fake>,
     listener: Listener,
 }
 
-impl Ears {
+impl PushedViewer {
     fn of(world: &Rc<World>) -> Self {
-        let mut ears = Self {
+        let mut viewer = Self {
             world: Rc::clone(world),
             connection: Connection::default(),
             listener: welcomed(),
         };
-        ears.ask(&Command::Connect(Connect {
+        viewer.ask(&Command::Connect(Connect {
             viewer: None,
             major: 2,
             minor: 15,
             kind: ConnectionKind::Command.code(),
         }));
-        ears.ask(&Command::CreateViewerSession);
-        ears.ask(&Command::AttachSession(AttachSession {
+        viewer.ask(&Command::CreateViewerSession);
+        viewer.ask(&Command::AttachSession(AttachSession {
             session: SESSION,
             offset: 0,
             seek: Seek::Beginning.code(),
         }));
-        ears.connection.subscribe(&Fake(Rc::clone(world)));
-        ears
+        viewer.connection.subscribe(&Fake(Rc::clone(world)));
+        viewer
     }
 
     /// The reply to a command.
@@ -247,7 +247,7 @@ impl Ears {
     }
 
     /// What is pushed, of what may have changed.
-    fn hear(&mut self, changes: &[Change]) -> Vec<Notification> {
+    fn notified(&mut self, changes: &[Change]) -> Vec<Notification> {
         for change in changes {
             assert!(
                 self.world.heard.borrow().contains(change),
@@ -305,154 +305,163 @@ fn everything_there_is_is_said_at_first_and_nothing_twice() {
         stream: StreamId(metadata.id),
         trace: TraceId(1),
     };
-    let mut ears = Ears::of(&world);
-    let heard = ears.hear(&[]);
-    assert_eq!(heard[0], Notification::Sessions);
-    assert!(heard.contains(&packets(&stream, 1)), "{heard:?}");
-    assert!(heard.contains(&Notification::Metadata(waits)), "{heard:?}");
-    assert_eq!(heard.len(), 3);
-    assert_eq!(ears.hear(&change(&stream)), []);
-    assert_eq!(ears.hear(&[Change::Sessions]), [Notification::Sessions]);
+    let mut viewer = PushedViewer::of(&world);
+    let received = viewer.notified(&[]);
+    assert_eq!(received[0], Notification::Sessions);
+    assert!(received.contains(&packets(&stream, 1)), "{received:?}");
+    assert!(
+        received.contains(&Notification::Metadata(waits)),
+        "{received:?}"
+    );
+    assert_eq!(received.len(), 3);
+    assert_eq!(viewer.notified(&change(&stream)), []);
+    assert_eq!(
+        viewer.notified(&[Change::Sessions]),
+        [Notification::Sessions]
+    );
 }
 
 #[test]
 fn a_viewer_that_does_not_fetch_is_told_once_and_again_when_it_has() {
     let world = world();
     let stream = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     for end in 1..100 {
         stream.packets.borrow_mut().push(packet(end, end + 1));
-        let heard = ears.hear(&change(&stream));
-        assert_eq!(heard.len(), usize::from(end == 1), "{heard:?}");
+        let received = viewer.notified(&change(&stream));
+        assert_eq!(received.len(), usize::from(end == 1), "{received:?}");
     }
     // It was told of one.
-    assert_eq!(ears.next(&stream), IndexStatus::Ready);
-    assert_eq!(ears.hear(&[]), [packets(&stream, 98)]);
+    assert_eq!(viewer.next(&stream), IndexStatus::Ready);
+    assert_eq!(viewer.notified(&[]), [packets(&stream, 98)]);
     for _ in 0..98 {
-        assert_eq!(ears.hear(&[]), []);
-        assert_eq!(ears.next(&stream), IndexStatus::Ready);
+        assert_eq!(viewer.notified(&[]), []);
+        assert_eq!(viewer.next(&stream), IndexStatus::Ready);
     }
-    assert_eq!(ears.hear(&change(&stream)), []);
+    assert_eq!(viewer.notified(&change(&stream)), []);
     stream.packets.borrow_mut().push(packet(100, 101));
-    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    assert_eq!(viewer.notified(&change(&stream)), [packets(&stream, 1)]);
 }
 
 #[test]
 fn beacons_are_pushed_behind_the_packets_and_never_go_back() {
     let world = world();
     let stream = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     stream.beacon.set(Some(10));
-    assert_eq!(ears.hear(&change(&stream)), [quiet(&stream, 10)]);
+    assert_eq!(viewer.notified(&change(&stream)), [quiet(&stream, 10)]);
     for back in [10, 9] {
         stream.beacon.set(Some(back));
-        assert_eq!(ears.hear(&change(&stream)), []);
+        assert_eq!(viewer.notified(&change(&stream)), []);
     }
     stream.packets.borrow_mut().push(packet(12, 20));
     stream.beacon.set(Some(30));
-    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
-    assert_eq!(ears.next(&stream), IndexStatus::Ready);
-    assert_eq!(ears.hear(&[]), [quiet(&stream, 30)]);
+    assert_eq!(viewer.notified(&change(&stream)), [packets(&stream, 1)]);
+    assert_eq!(viewer.next(&stream), IndexStatus::Ready);
+    assert_eq!(viewer.notified(&[]), [quiet(&stream, 30)]);
     // What has been pushed is what an answer goes by as well.
     stream.beacon.set(Some(25));
-    assert_eq!(ears.next(&stream), IndexStatus::Retry);
+    assert_eq!(viewer.next(&stream), IndexStatus::Retry);
     stream.beacon.set(Some(30));
-    assert_eq!(ears.next(&stream), IndexStatus::Inactive);
+    assert_eq!(viewer.next(&stream), IndexStatus::Inactive);
     // What was told as an answer is not pushed.
     stream.beacon.set(Some(40));
-    assert_eq!(ears.next(&stream), IndexStatus::Inactive);
-    assert_eq!(ears.hear(&change(&stream)), []);
+    assert_eq!(viewer.next(&stream), IndexStatus::Inactive);
+    assert_eq!(viewer.notified(&change(&stream)), []);
 }
 
 #[test]
 fn time_stands_until_new_streams_are_fetched() {
     let world = world();
     let old = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     let new = world.stream();
     old.beacon.set(Some(50));
     let session = Change::Session(SESSION);
     assert_eq!(
-        ears.hear(&[session, change(&old)[0]]),
+        viewer.notified(&[session, change(&old)[0]]),
         [Notification::NewStreams(SESSION)]
     );
-    assert_eq!(ears.hear(&[session, change(&old)[0]]), []);
-    ears.ask(&Command::GetNewStreams(SESSION));
+    assert_eq!(viewer.notified(&[session, change(&old)[0]]), []);
+    viewer.ask(&Command::GetNewStreams(SESSION));
     new.packets.borrow_mut().push(packet(40, 60));
-    let heard = ears.hear(&[]);
-    assert!(heard.contains(&quiet(&old, 50)), "{heard:?}");
-    assert!(heard.contains(&packets(&new, 1)), "{heard:?}");
-    assert_eq!(heard.len(), 2);
+    let received = viewer.notified(&[]);
+    assert!(received.contains(&quiet(&old, 50)), "{received:?}");
+    assert!(received.contains(&packets(&new, 1)), "{received:?}");
+    assert_eq!(received.len(), 2);
     world.stream();
-    assert_eq!(ears.hear(&[session]), [Notification::NewStreams(SESSION)]);
+    assert_eq!(
+        viewer.notified(&[session]),
+        [Notification::NewStreams(SESSION)]
+    );
 }
 
 #[test]
 fn packets_that_were_withheld_are_announced_again_when_the_session_changes() {
     let world = world();
     let stream = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     let session = [Change::Session(SESSION)];
     stream.packets.borrow_mut().push(packet(0, 10));
-    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    assert_eq!(viewer.notified(&change(&stream)), [packets(&stream, 1)]);
     stream.withheld_from.set(Some(0));
-    assert_eq!(ears.next(&stream), IndexStatus::Retry);
-    assert_eq!(ears.hear(&change(&stream)), []);
-    assert_eq!(ears.hear(&session), []);
+    assert_eq!(viewer.next(&stream), IndexStatus::Retry);
+    assert_eq!(viewer.notified(&change(&stream)), []);
+    assert_eq!(viewer.notified(&session), []);
     stream.withheld_from.set(None);
-    assert_eq!(ears.hear(&session), [packets(&stream, 1)]);
-    assert_eq!(ears.hear(&session), []);
-    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    assert_eq!(viewer.notified(&session), [packets(&stream, 1)]);
+    assert_eq!(viewer.notified(&session), []);
+    assert_eq!(viewer.next(&stream), IndexStatus::Ready);
     // They may be had again before it has been looked at why they could not.
     stream.packets.borrow_mut().push(packet(10, 20));
-    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    assert_eq!(viewer.notified(&change(&stream)), [packets(&stream, 1)]);
     stream.withheld_from.set(Some(1));
-    assert_eq!(ears.next(&stream), IndexStatus::Retry);
+    assert_eq!(viewer.next(&stream), IndexStatus::Retry);
     stream.withheld_from.set(None);
-    assert_eq!(ears.hear(&[]), [packets(&stream, 1)]);
-    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    assert_eq!(viewer.notified(&[]), [packets(&stream, 1)]);
+    assert_eq!(viewer.next(&stream), IndexStatus::Ready);
 }
 
 #[test]
 fn packets_that_were_asked_for_during_a_rotation_are_announced_after_it() {
     let world = world();
     let stream = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     stream.packets.borrow_mut().push(packet(0, 10));
-    assert_eq!(ears.hear(&change(&stream)), [packets(&stream, 1)]);
+    assert_eq!(viewer.notified(&change(&stream)), [packets(&stream, 1)]);
     world.rotating.set(true);
-    assert_eq!(ears.next(&stream), IndexStatus::Retry);
-    assert_eq!(ears.hear(&[]), []);
+    assert_eq!(viewer.next(&stream), IndexStatus::Retry);
+    assert_eq!(viewer.notified(&[]), []);
     world.rotating.set(false);
-    assert_eq!(ears.hear(&[]), [packets(&stream, 1)]);
+    assert_eq!(viewer.notified(&[]), [packets(&stream, 1)]);
 }
 
 #[test]
 fn metadata_is_pushed_again_once_the_viewer_had_it_all() {
     let world = world();
     let metadata = world.metadata(b"01234567");
-    let mut ears = Ears::of(&world);
-    assert_eq!(ears.hear(&[]).len(), 2);
+    let mut viewer = PushedViewer::of(&world);
+    assert_eq!(viewer.notified(&[]).len(), 2);
     let id = StreamId(metadata.id);
     let changed = [Change::Stream(id)];
     // In pieces of four bytes.
-    ears.ask(&Command::GetMetadata(id));
-    assert_eq!(ears.hear(&changed), []);
-    ears.ask(&Command::GetMetadata(id));
+    viewer.ask(&Command::GetMetadata(id));
+    assert_eq!(viewer.notified(&changed), []);
+    viewer.ask(&Command::GetMetadata(id));
     metadata.bytes.borrow_mut().extend(b"89");
     // It will ask again, as it has not been told that this is all.
-    assert_eq!(ears.hear(&changed), []);
-    ears.ask(&Command::GetMetadata(id));
-    ears.ask(&Command::GetMetadata(id));
-    assert_eq!(ears.hear(&changed), []);
+    assert_eq!(viewer.notified(&changed), []);
+    viewer.ask(&Command::GetMetadata(id));
+    viewer.ask(&Command::GetMetadata(id));
+    assert_eq!(viewer.notified(&changed), []);
     metadata.bytes.borrow_mut().extend(b"ab");
-    assert_eq!(ears.hear(&changed).len(), 1);
-    assert_eq!(ears.hear(&changed), []);
+    assert_eq!(viewer.notified(&changed).len(), 1);
+    assert_eq!(viewer.notified(&changed), []);
 }
 
 #[test]
@@ -460,59 +469,59 @@ fn the_end_comes_once_and_after_everything() {
     let world = world();
     let stream = world.stream();
     stream.packets.borrow_mut().push(packet(10, 20));
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     world.gone.set(true);
     stream.over.set(true);
     let all = [Change::Session(SESSION), change(&stream)[0]];
-    assert_eq!(ears.hear(&all), [Notification::SessionOver(SESSION)]);
-    assert_eq!(ears.next(&stream), IndexStatus::Ready);
+    assert_eq!(viewer.notified(&all), [Notification::SessionOver(SESSION)]);
+    assert_eq!(viewer.next(&stream), IndexStatus::Ready);
     let over = Notification::StreamOver(StreamId(stream.id));
-    assert_eq!(ears.hear(&[]), [over]);
-    assert_eq!(ears.hear(&all), []);
+    assert_eq!(viewer.notified(&[]), [over]);
+    assert_eq!(viewer.notified(&all), []);
     // There was no need to ask the stream; it may be asked all the same.
-    let reply = ears.ask(&Command::GetNewStreams(SESSION));
+    let reply = viewer.ask(&Command::GetNewStreams(SESSION));
     assert_eq!(reply[..4], [0, 0, 0, 4]);
-    assert_eq!(ears.next(&stream), IndexStatus::HungUp);
-    assert_eq!(ears.hear(&[]), []);
+    assert_eq!(viewer.next(&stream), IndexStatus::HungUp);
+    assert_eq!(viewer.notified(&[]), []);
 }
 
 #[test]
 fn a_rotation_is_waited_for() {
     let world = world();
     let stream = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
-    assert!(!ears.connection.awaits_rotation());
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
+    assert!(!viewer.connection.awaits_rotation());
     world.rotating.set(true);
     stream.packets.borrow_mut().push(packet(10, 20));
-    assert_eq!(ears.hear(&change(&stream)), []);
-    assert!(ears.connection.awaits_rotation());
+    assert_eq!(viewer.notified(&change(&stream)), []);
+    assert!(viewer.connection.awaits_rotation());
     world.rotating.set(false);
-    assert_eq!(ears.hear(&[]), [packets(&stream, 1)]);
-    assert!(!ears.connection.awaits_rotation());
+    assert_eq!(viewer.notified(&[]), [packets(&stream, 1)]);
+    assert!(!viewer.connection.awaits_rotation());
 }
 
 #[test]
 fn what_does_not_fit_is_said_later() {
     let world = world();
     let streams: Vec<_> = (0..10).map(|_| world.stream()).collect();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     for stream in &streams {
         stream.beacon.set(Some(10));
-        ears.connection.changed(change(stream)[0]);
+        viewer.connection.changed(change(stream)[0]);
     }
-    let mut heard = 0;
+    let mut received = 0;
     for _ in 0..5 {
         let mut said = BytesMut::new();
         // Room for two.
-        ears.connection.notify(30, &mut said);
+        viewer.connection.notify(30, &mut said);
         assert_eq!(said.len(), 48);
-        heard += ears.listener.extend(&said).count();
+        received += viewer.listener.extend(&said).count();
     }
-    assert_eq!(heard, 10);
-    assert_eq!(ears.hear(&[]), []);
+    assert_eq!(received, 10);
+    assert_eq!(viewer.notified(&[]), []);
 }
 
 #[test]
@@ -549,68 +558,74 @@ fn what_a_viewer_says_reads_and_writes_back_and_the_last_of_it_counts() {
 fn a_viewer_at_ease_is_told_everything_but_promises_and_them_when_it_waits() {
     let world = world();
     let (quiet_one, busy, later) = (world.stream(), world.stream(), world.stream());
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
     assert!(world.heeds_beacons.get());
-    ears.say(BeaconInterest::Unsubscribed);
+    viewer.say(BeaconInterest::Unsubscribed);
     assert!(!world.heeds_beacons.get());
     quiet_one.beacon.set(Some(10));
     later.beacon.set(Some(20));
     // Should it be looked at all the same.
-    assert_eq!(ears.hear(&change(&quiet_one)), []);
+    assert_eq!(viewer.notified(&change(&quiet_one)), []);
     busy.packets.borrow_mut().push(packet(10, 20));
-    assert_eq!(ears.hear(&change(&busy)), [packets(&busy, 1)]);
-    assert_eq!(ears.next(&busy), IndexStatus::Ready);
+    assert_eq!(viewer.notified(&change(&busy)), [packets(&busy, 1)]);
+    assert_eq!(viewer.next(&busy), IndexStatus::Ready);
     busy.beacon.set(Some(30));
-    assert_eq!(ears.hear(&[]), []);
+    assert_eq!(viewer.notified(&[]), []);
     // Nothing of this was reported, and all of it is said.
-    ears.say(BeaconInterest::Subscribed);
+    viewer.say(BeaconInterest::Subscribed);
     assert!(world.heeds_beacons.get());
-    let mut heard = ears.hear(&[]);
-    heard.sort_by_key(|said| match said {
+    let mut received = viewer.notified(&[]);
+    received.sort_by_key(|said| match said {
         Notification::Quiet(Quiet { until, .. }) => until.0,
         other => panic!("{other:?}"),
     });
     let said = [quiet(&quiet_one, 10), quiet(&later, 20), quiet(&busy, 30)];
-    assert_eq!(heard, said);
-    ears.say(BeaconInterest::Subscribed);
-    assert_eq!(ears.hear(&[]), []);
+    assert_eq!(received, said);
+    viewer.say(BeaconInterest::Subscribed);
+    assert_eq!(viewer.notified(&[]), []);
     quiet_one.beacon.set(Some(40));
-    assert_eq!(ears.hear(&change(&quiet_one)), [quiet(&quiet_one, 40)]);
+    assert_eq!(
+        viewer.notified(&change(&quiet_one)),
+        [quiet(&quiet_one, 40)]
+    );
     // The end is no promise.
-    ears.say(BeaconInterest::Unsubscribed);
+    viewer.say(BeaconInterest::Unsubscribed);
     later.over.set(true);
     let over = Notification::StreamOver(StreamId(later.id));
-    assert_eq!(ears.hear(&change(&later)), [over]);
+    assert_eq!(viewer.notified(&change(&later)), [over]);
 }
 
 #[test]
 fn a_new_push_connection_begins_with_promises() {
     let world = world();
     let stream = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
-    ears.say(BeaconInterest::Unsubscribed);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
+    viewer.say(BeaconInterest::Unsubscribed);
     stream.beacon.set(Some(10));
-    ears.connection.subscribe(&Fake(Rc::clone(&world)));
+    viewer.connection.subscribe(&Fake(Rc::clone(&world)));
     assert!(world.heeds_beacons.get());
-    assert!(ears.hear(&[]).contains(&quiet(&stream, 10)));
+    assert!(viewer.notified(&[]).contains(&quiet(&stream, 10)));
 }
 
 #[test]
 fn time_stands_for_a_viewer_that_waits_again_until_new_streams_are_fetched() {
     let world = world();
     let old = world.stream();
-    let mut ears = Ears::of(&world);
-    ears.hear(&[]);
-    ears.say(BeaconInterest::Unsubscribed);
+    let mut viewer = PushedViewer::of(&world);
+    viewer.notified(&[]);
+    viewer.say(BeaconInterest::Unsubscribed);
     world.stream();
     old.beacon.set(Some(50));
-    ears.say(BeaconInterest::Subscribed);
+    viewer.say(BeaconInterest::Subscribed);
     let session = Change::Session(SESSION);
-    assert_eq!(ears.hear(&[session]), [Notification::NewStreams(SESSION)]);
-    ears.ask(&Command::GetNewStreams(SESSION));
-    assert_eq!(ears.hear(&[]), [quiet(&old, 50)]);
+    assert_eq!(
+        viewer.notified(&[session]),
+        [Notification::NewStreams(SESSION)]
+    );
+    viewer.ask(&Command::GetNewStreams(SESSION));
+    assert_eq!(viewer.notified(&[]), [quiet(&old, 50)]);
 }
 
 #[test]
@@ -618,13 +633,13 @@ fn nothing_is_reported_that_nobody_listens_to() {
     let world = world();
     world.stream();
     world.metadata(b"text");
-    let mut ears = Ears::of(&world);
+    let mut viewer = PushedViewer::of(&world);
     world.stream();
-    ears.ask(&Command::GetNewStreams(SESSION));
+    viewer.ask(&Command::GetNewStreams(SESSION));
     assert_eq!(world.heard.borrow().len(), 5);
-    ears.connection.unsubscribe(&Fake(Rc::clone(&world)));
+    viewer.connection.unsubscribe(&Fake(Rc::clone(&world)));
     assert_eq!(world.heard.borrow().len(), 0);
-    assert_eq!(ears.hear(&[]), []);
+    assert_eq!(viewer.notified(&[]), []);
 }
 
 #[test]

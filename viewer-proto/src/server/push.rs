@@ -70,7 +70,7 @@ pub(super) struct PushedSession {
 
 impl Pushed {
     /// The viewer has been answered that there is no packet: those that there are, or will be when
-    /// nothing hinders them any more, are announced whether or not they were before.
+    /// that may be given now, are announced whether or not they were before.
     pub(super) fn announce_packets_again(&mut self) {
         self.through = 0;
     }
@@ -113,7 +113,7 @@ impl<R: Relay> Connection<R> {
         self.push = None;
     }
 
-    /// The viewer has said on the push connection whether it waits for promises.
+    /// The viewer has said on the push connection whether it wants beacons.
     pub fn set_beacon_interest(&mut self, beacon_interest: BeaconInterest, relay: &R) {
         let Some(push) = &mut self.push else { return };
         let ignores_beacons = beacon_interest == BeaconInterest::Unsubscribed;
@@ -270,7 +270,7 @@ enum News {
 }
 
 impl<R: Relay> Cursor<R> {
-    /// What the viewer does not know of this stream, without promises if it `ignores_beacons`.
+    /// What the viewer does not know of this stream, without beacons if it `ignores_beacons`.
     /// `has_new_streams` is asked after the stream, which is published before the beacons that come
     /// after it.
     fn news(

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use relay_proto::{ControlHeader, DataHeader};
-use tests::PATIENCE;
+use tests::TEST_TIMEOUT;
 use tests::bystander::Bystander;
 use tests::lab::Lab;
 use tests::producer::{Producer, connect, is_at_end, live_session, packet, stream};
@@ -31,7 +31,7 @@ fn impatient() -> (Lab, Relay, Bystander) {
 
 /// Sends these bytes again and again, one now and then, until the relay hangs up.
 fn dribble(socket: &mut TcpStream, bytes: &[u8]) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     socket
         .set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
