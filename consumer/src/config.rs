@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::frontend::tldrs::{self, forward};
-use crate::limits::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES, QUEUE_BYTES, STOP_WITHIN};
+use crate::limits::{MAX_PACKET_BYTES, MIN_PACKET_BYTES, QUEUE_BYTES, STOP_WITHIN};
 use crate::queue::Room;
 use crate::uplink::target::{Target, TargetError};
 use crate::{status, uplink};
@@ -191,8 +191,8 @@ impl Config {
             (
                 "session.packet-bytes",
                 u64::from(self.session.packet_bytes),
-                LEAST_PACKET_BYTES,
-                MOST_PACKET_BYTES,
+                MIN_PACKET_BYTES,
+                MAX_PACKET_BYTES,
             ),
             (
                 "session.live-timer-us",
@@ -203,13 +203,13 @@ impl Config {
             (
                 "queue.session-bytes",
                 u64::from(self.queue.session_bytes),
-                LEAST_PACKET_BYTES,
+                MIN_PACKET_BYTES,
                 u64::from(u32::MAX / 8),
             ),
             (
                 "queue.all-bytes",
                 u64::from(self.queue.all_bytes),
-                LEAST_PACKET_BYTES,
+                MIN_PACKET_BYTES,
                 u64::from(u32::MAX / 8),
             ),
         ];

@@ -6,35 +6,35 @@ use std::time::Duration;
 
 /// Metadata of all traces of a session, in bytes. It is kept for a relay that has to be told anew;
 /// the largest that tracers of whole kernels write are a few megabytes.
-pub const MOST_METADATA_BYTES: usize = 64 << 20;
+pub const MAX_METADATA_BYTES: usize = 64 << 20;
 
 /// Longest packet, in bytes: relays and viewers refuse longer ones.
-pub const MOST_PACKET_BYTES: u64 = 1 << 30;
+pub const MAX_PACKET_BYTES: u64 = 1 << 30;
 
 /// Most tracefiles of a stream that a relay is asked to keep. Those of LTTng take memory by the
 /// number, for each stream, and die of a large one. They also die where the size of tracefiles is
 /// limited and their number is not, so that this is what they are told then: after so many files the
 /// oldest is replaced.
-pub const MOST_TRACEFILES: u64 = 65_536;
+pub const MAX_TRACEFILES: u64 = 65_536;
 
 /// Host and base path together, in bytes: relays of LTTng die of more than 4096.
-pub const MOST_PATH_BYTES: usize = 3072;
+pub const MAX_PATH_BYTES: usize = 3072;
 
 /// Longest session name, in bytes. The relay appends a date to it, and makes a file name of that.
-pub const MOST_NAME_BYTES: usize = 200;
+pub const MAX_NAME_BYTES: usize = 200;
 
 /// Longest name of a host, in bytes: that of a file.
-pub const MOST_HOST_BYTES: usize = 255;
+pub const MAX_HOST_BYTES: usize = 255;
 
 /// Longest path of a trace and name of a stream, in bytes: what the protocol allows, less what the
 /// relay appends.
-pub const MOST_TRACE_PATH_BYTES: usize = 254;
-/// See [`MOST_TRACE_PATH_BYTES`].
-pub const MOST_CHANNEL_BYTES: usize = 240;
+pub const MAX_TRACE_PATH_BYTES: usize = 254;
+/// See [`MAX_TRACE_PATH_BYTES`].
+pub const MAX_CHANNEL_BYTES: usize = 240;
 
 /// Longest packet that is made here for one event, in bytes: twice what a line of the `tldrs` daemon
 /// may be, unless that is told otherwise.
-pub const LONGEST_PACKET_BYTES: usize = 32 << 20;
+pub const MAX_EVENT_PACKET_BYTES: usize = 32 << 20;
 
 /// How often viewers are told that nothing happens on a stream, even if nothing happens on any: they
 /// may be merging it with those of other hosts.
@@ -48,7 +48,7 @@ pub const REOPEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// Commands that are sent before the first of them is answered. A real relay handles one in some ten
 /// microseconds: this covers a few milliseconds of distance.
-pub const MOST_IN_FLIGHT: usize = 256;
+pub const MAX_IN_FLIGHT: usize = 256;
 
 /// Bytes of packets that are handed to the system in one call, at most about; no further packet is
 /// taken on before.
@@ -105,7 +105,7 @@ pub const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 pub const QUEUE_BYTES: u32 = 64 << 20;
 
 /// Smallest packet that may be asked for: one page, as with LTTng.
-pub const LEAST_PACKET_BYTES: u64 = 4096;
+pub const MIN_PACKET_BYTES: u64 = 4096;
 
 /// When the agent is told to stop, a relay gets so long to take what is left.
 pub const STOP_WITHIN: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ pub const PROGRESS_PERIOD: Duration = Duration::from_millis(100);
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest status that is read: some thousand sessions.
-pub const MOST_STATUS_BYTES: u64 = 16 << 20;
+pub const MAX_STATUS_BYTES: u64 = 16 << 20;
 
 /// Connections to it that are answered at the same time.
-pub const MOST_STATUS_CONNECTIONS: usize = 16;
+pub const MAX_STATUS_CONNECTIONS: usize = 16;

@@ -22,7 +22,7 @@ use crate::json::scan_object;
 
 /// How deep objects and arrays may be within each other, the event itself counted: as deep as most
 /// readers go.
-pub const MOST_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 128;
 
 /// What a line is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub enum Fault {
     #[error("control character")]
     Control,
     /// Too many brackets within each other.
-    #[error("more than {MOST_DEPTH} levels")]
+    #[error("more than {MAX_DEPTH} levels")]
     Depth,
     /// Something comes after the object.
     #[error("more than one object")]

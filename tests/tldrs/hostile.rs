@@ -10,7 +10,7 @@ use tests::{Lab, wait_until};
 use crate::{event, events};
 
 /// What the daemon may keep in memory at most, in KiB, whatever clients do here.
-const MOST_MEMORY: u64 = 64 << 10;
+const MAX_MEMORY_KIB: u64 = 64 << 10;
 
 fn written(client: &mut UnixStream, bytes: &[u8], times: usize) {
     for _ in 0..times {
@@ -30,7 +30,7 @@ fn a_gigabyte_without_a_line_feed_is_skipped_and_the_next_line_is_heard() {
     let rejected = fs::read_to_string(tldrs.data.join("t.rejected.jsonl")).unwrap();
     assert_eq!(rejected.lines().count(), 1);
     assert!(rejected.contains("too long") && rejected.len() < 8192);
-    assert!(tldrs.figure("VmHWM") < MOST_MEMORY);
+    assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_thousand_clients_take_little_memory() {
     };
     wait_until("all is stored", || size() == (CLIENTS * chunk.len()) as u64);
     assert!(
-        tldrs.figure("VmHWM") < MOST_MEMORY,
+        tldrs.figure("VmHWM") < MAX_MEMORY_KIB,
         "{} KiB",
         tldrs.figure("VmHWM")
     );
@@ -108,7 +108,7 @@ fn rubbish_of_all_kinds_is_survived() {
     tldrs.say(&format!("OPEN {}\n{}", "x/".repeat(5000), events(&["a"])));
     tldrs.say(&format!("OPEN t\n{}", events(&["a"])));
     tldrs.stores("t", &events(&["a"]));
-    assert!(tldrs.figure("VmHWM") < MOST_MEMORY);
+    assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
     tldrs.stop();
 }
 

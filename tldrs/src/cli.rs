@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
 use consumer::frontend::tldrs::export::Form;
-use consumer::frontend::tldrs::limits::MOST_MAX_LINE;
+use consumer::frontend::tldrs::limits::MAX_LINE_BYTES;
 use consumer::frontend::tldrs::{Options, WhenFull};
 use consumer::logging;
 use tracing::level_filters::LevelFilter;
@@ -278,7 +278,7 @@ fn line_size(text: &str) -> Result<usize, String> {
     digits
         .and_then(|digits| digits.parse::<usize>().ok())
         .and_then(|number| number.checked_mul(unit))
-        .filter(|size| (2..=MOST_MAX_LINE).contains(size))
+        .filter(|size| (2..=MAX_LINE_BYTES).contains(size))
         .ok_or_else(|| "not a number of bytes from 2 to 1G, such as 4096, 16k or 32M".to_owned())
 }
 

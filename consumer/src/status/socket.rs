@@ -19,7 +19,7 @@ use tracing::debug;
 
 use super::counters::Board;
 use super::report::Report;
-use crate::limits::{MOST_STATUS_BYTES, MOST_STATUS_CONNECTIONS, STATUS_TIMEOUT};
+use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
 
 /// Connections that the system keeps until they are answered.
 const BACKLOG: i32 = 16;
@@ -129,7 +129,7 @@ fn make_room(path: &Path) -> io::Result<()> {
 }
 
 async fn answer_all(listener: UnixListener, board: Board) {
-    let places = Arc::new(Semaphore::new(MOST_STATUS_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(MAX_STATUS_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
@@ -177,7 +177,7 @@ pub fn ask(path: &Path) -> Result<Report, AskError> {
         .set_read_timeout(Some(STATUS_TIMEOUT))
         .map_err(failed)?;
     let mut told = Vec::new();
-    let mut limited = socket.take(MOST_STATUS_BYTES);
+    let mut limited = socket.take(MAX_STATUS_BYTES);
     limited.read_to_end(&mut told).map_err(failed)?;
     serde_json::from_slice(&told).map_err(|source| AskError::Answer {
         path: path.to_owned(),

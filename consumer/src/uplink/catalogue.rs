@@ -9,7 +9,7 @@ use wire::{Bits, ClassId, FileName, NameError, PacketIndex, StreamId, Text, Time
 
 use super::error::UplinkError;
 use crate::limits::{
-    MOST_CHANNEL_BYTES, MOST_METADATA_BYTES, MOST_PACKET_BYTES, MOST_TRACE_PATH_BYTES,
+    MAX_CHANNEL_BYTES, MAX_METADATA_BYTES, MAX_PACKET_BYTES, MAX_TRACE_PATH_BYTES,
 };
 use crate::queue::{Queued, Step, StreamKey, TraceKey};
 use crate::status::Counters;
@@ -137,7 +137,7 @@ impl Catalogue {
     pub(super) fn add_trace(&mut self, path: &str) -> Result<(), UplinkError> {
         let text = Text::from(path);
         let is_whole = text.as_bytes().len() == path.len();
-        if !is_whole || path.len() > MOST_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
+        if !is_whole || path.len() > MAX_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
             return Err(unfit("trace", path));
         }
         let key = TraceKey(u32::try_from(self.traces.len()).unwrap_or(u32::MAX));
@@ -162,7 +162,7 @@ impl Catalogue {
         let name: Result<FileName, NameError> = FileName::parse(&text);
         // That name would make it a metadata stream.
         let is_taken = channel == relay_proto::stream::METADATA_CHANNEL;
-        if !is_whole || channel.len() > MOST_CHANNEL_BYTES || name.is_err() || is_taken {
+        if !is_whole || channel.len() > MAX_CHANNEL_BYTES || name.is_err() || is_taken {
             return Err(unfit("stream", channel));
         }
         let Some(of) = self.traces.get_mut(&trace) else {
@@ -191,8 +191,8 @@ impl Catalogue {
         bytes: Bytes,
     ) -> Result<(), UplinkError> {
         self.metadata_bytes = self.metadata_bytes.saturating_add(bytes.len());
-        if self.metadata_bytes > MOST_METADATA_BYTES {
-            let most = MOST_METADATA_BYTES;
+        if self.metadata_bytes > MAX_METADATA_BYTES {
+            let most = MAX_METADATA_BYTES;
             return Err(UplinkError::TooMuchMetadata { most });
         }
         let Some(of) = self.traces.get_mut(&trace) else {
@@ -246,7 +246,7 @@ fn is_sound(bytes: &Bytes, index: &PacketIndex) -> bool {
         return false;
     };
     let length = bytes.len() as u64;
-    (1..=MOST_PACKET_BYTES).contains(&size)
+    (1..=MAX_PACKET_BYTES).contains(&size)
         && (1..=size).contains(&length)
         && content <= index.packet_size.0
 }

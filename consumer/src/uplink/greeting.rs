@@ -16,11 +16,11 @@ use super::conversation::{CHUNK, Opened, Tracefiles};
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
 use super::pair::Pair;
-use crate::limits::{MOST_TRACEFILES, SILENCE};
+use crate::limits::{MAX_TRACEFILES, SILENCE};
 use crate::queue::SessionDescription;
 
 /// The oldest relays that are spoken to: since then traces lie in chunks.
-const LEAST_MINOR: u32 = 11;
+const MIN_MINOR: u32 = 11;
 
 /// What a session is called towards a relay.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub(super) async fn greet(
     let mut machine = Producer::default();
     ask(pair, &mut machine, &Command::Version(Version::OURS)).await?;
     let minor = machine.minor().unwrap_or(relay_proto::Minor(0));
-    if minor.0 < LEAST_MINOR {
+    if minor.0 < MIN_MINOR {
         return Err(UplinkError::TooOld { minor: minor.0 });
     }
     if minor.has_configuration() {
@@ -151,12 +151,12 @@ fn micros(period: Duration) -> Micros {
     Micros(u32::try_from(period.as_micros()).unwrap_or(u32::MAX).max(1))
 }
 
-/// What a relay of LTTng survives: see [`MOST_TRACEFILES`].
+/// What a relay of LTTng survives: see [`MAX_TRACEFILES`].
 fn tracefiles(description: &SessionDescription) -> Tracefiles {
     let count = match (description.tracefile_size, description.tracefile_count) {
         (0, _) => 0,
-        (_, 0) => MOST_TRACEFILES,
-        (_, count) => count.min(MOST_TRACEFILES),
+        (_, 0) => MAX_TRACEFILES,
+        (_, count) => count.min(MAX_TRACEFILES),
     };
     Tracefiles {
         size: Bytes(description.tracefile_size),
@@ -184,8 +184,8 @@ mod tests {
         };
         assert_eq!(count(0, 7), 0);
         assert_eq!(count(4096, 7), 7);
-        assert_eq!(count(4096, 0), MOST_TRACEFILES);
-        assert_eq!(count(4096, u64::MAX), MOST_TRACEFILES);
+        assert_eq!(count(4096, 0), MAX_TRACEFILES);
+        assert_eq!(count(4096, u64::MAX), MAX_TRACEFILES);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::conversation::Conversation;
 use super::error::{Consequence, UplinkError};
 use super::greeting::{Introduction, greet};
 use super::pair::Pair;
-use crate::limits::{GOOD_CONNECTION, MOST_HOST_BYTES, MOST_NAME_BYTES, MOST_PATH_BYTES, SILENCE};
+use crate::limits::{GOOD_CONNECTION, MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, SILENCE};
 use crate::queue::{
     OpenedSession, Queued, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver, Step,
 };
@@ -309,12 +309,12 @@ impl Session {
         };
         let path = self.base_path();
         for (what, name, is_good) in [
-            ("session", name, is_name(name, MOST_NAME_BYTES)),
-            ("host", host, is_name(host, MOST_HOST_BYTES)),
+            ("session", name, is_name(name, MAX_NAME_BYTES)),
+            ("host", host, is_name(host, MAX_HOST_BYTES)),
             (
                 "path",
                 &path,
-                host.len() + path.len() <= MOST_PATH_BYTES
+                host.len() + path.len() <= MAX_PATH_BYTES
                     && !path.starts_with('/')
                     && !path.contains('\0')
                     && path.split('/').all(|part| part != ".."),

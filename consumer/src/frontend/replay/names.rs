@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use crate::limits::{MOST_CHANNEL_BYTES, MOST_NAME_BYTES, MOST_TRACE_PATH_BYTES};
+use crate::limits::{MAX_CHANNEL_BYTES, MAX_NAME_BYTES, MAX_TRACE_PATH_BYTES};
 
 /// A trace that lies directly in the directory that was named.
 const ROOT: &str = "trace";
@@ -39,7 +39,7 @@ impl TracePaths {
         if path.is_empty() {
             ROOT.clone_into(&mut path);
         }
-        cut(&mut path, MOST_TRACE_PATH_BYTES - 4);
+        cut(&mut path, MAX_TRACE_PATH_BYTES - 4);
         unique(path, &mut self.taken)
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn stream(file: &Path, taken: &mut BTreeSet<String>) -> String {
     if name.is_empty() {
         name.push_str("stream");
     }
-    cut(&mut name, MOST_CHANNEL_BYTES - 8);
+    cut(&mut name, MAX_CHANNEL_BYTES - 8);
     unique(name, taken)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn session(roots: &[PathBuf]) -> String {
     if name.is_empty() {
         name.push_str("replay");
     }
-    cut(&mut name, MOST_NAME_BYTES);
+    cut(&mut name, MAX_NAME_BYTES);
     name
 }
 
@@ -129,7 +129,7 @@ mod tests {
         let mut paths = TracePaths::new(vec!["/r".into()]);
         let long = PathBuf::from("/r").join("é".repeat(300));
         let (one, other) = (paths.of(&long), paths.of(&long));
-        assert!(one.len() <= MOST_TRACE_PATH_BYTES && other.len() <= MOST_TRACE_PATH_BYTES);
+        assert!(one.len() <= MAX_TRACE_PATH_BYTES && other.len() <= MAX_TRACE_PATH_BYTES);
         assert_ne!(one, other);
     }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::beat::{Beat, Listener};
 use super::bench::{Bench, Benches};
 use super::limits::{
-    BEAT, DRAIN, LITTLE_IN_A_BEAT, MOST_BEATS, MOST_UNFINISHED_BYTES, PLENTY, READ_BYTES,
+    BEAT, DRAIN, LITTLE_IN_A_BEAT, MAX_UNFINISHED_BYTES, MOST_BEATS, PLENTY, READ_BYTES,
     REJECTED_LINE_BYTES, SILENT_READS, SMALL_READ, SMALL_READS,
 };
 use super::watch::watch;
@@ -285,7 +285,7 @@ impl<'a> Inlet<'a> {
                 self.tail = Vec::new();
             }
         }
-        let is_too_much = length > READ_BYTES && unfinished > MOST_UNFINISHED_BYTES;
+        let is_too_much = length > READ_BYTES && unfinished > MAX_UNFINISHED_BYTES;
         if length > reading.longest_line || is_too_much {
             reading.unfinished.fetch_sub(length, Ordering::Relaxed);
             self.tail.truncate(REJECTED_LINE_BYTES);

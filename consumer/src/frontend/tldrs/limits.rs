@@ -5,23 +5,23 @@ use std::time::Duration;
 // What clients may ask for.
 
 /// Longest line, unless `--max-line` says otherwise: real events are shorter than a kilobyte.
-pub const MAX_LINE: usize = 16 << 20;
+pub const DEFAULT_MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Longest line that may be asked for: what is read at once is kept in memory.
-pub const MOST_MAX_LINE: usize = 1 << 30;
+pub const MAX_LINE_BYTES: usize = 1 << 30;
 
 /// Clients at the same time. Each takes a file descriptor and a few kilobytes.
-pub const MOST_CLIENTS: usize = 4096;
+pub const DEFAULT_MAX_CLIENTS: usize = 4096;
 
 /// Traces open at the same time. Each takes a file descriptor.
-pub const MOST_TRACES: usize = 4096;
+pub const DEFAULT_MAX_TRACES: usize = 4096;
 
 /// Bytes of all lines of which the end has not come: when there are more, the line that would add to
 /// them is skipped as if it were too long.
-pub const MOST_UNFINISHED_BYTES: usize = 256 << 20;
+pub const MAX_UNFINISHED_BYTES: usize = 256 << 20;
 
 /// Exports of one trace that wait. A later one to the same path takes the place of an earlier.
-pub const MOST_EXPORTS: usize = 256;
+pub const MAX_EXPORTS: usize = 256;
 
 /// Exports that one trace is asked to make when its last client has gone.
 pub const MOST_WISHES: usize = 256;
@@ -31,7 +31,7 @@ pub const MAX_PATH_BYTES: usize = 4096;
 
 /// Bytes of refused lines that are kept of a trace. They are there to find what is wrong with a
 /// program, and the first ones tell that.
-pub const MOST_REJECTED_BYTES: u64 = 16 << 20;
+pub const MAX_REJECTED_BYTES: u64 = 16 << 20;
 
 /// Bytes of one refused line that are kept.
 pub const REJECTED_LINE_BYTES: usize = 4 << 10;

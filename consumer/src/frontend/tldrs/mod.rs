@@ -49,7 +49,10 @@ use arrival::Forward;
 use client::Clients;
 use export::Rules;
 use inlet::Reading;
-use limits::{LAST_EXPORTS, LAST_WORDS, MAX_LINE, MOST_CLIENTS, MOST_TRACES, REFUSED};
+use limits::{
+    DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES, LAST_EXPORTS, LAST_WORDS,
+    REFUSED,
+};
 pub use name::safe_name;
 pub use options::Options;
 use peer::Peer;
@@ -173,9 +176,9 @@ impl Settings {
             inherited: Vec::new(),
             storage,
             sync: false,
-            longest_line: MAX_LINE,
-            most_clients: MOST_CLIENTS,
-            most_traces: MOST_TRACES,
+            longest_line: DEFAULT_MAX_LINE_BYTES,
+            most_clients: DEFAULT_MAX_CLIENTS,
+            most_traces: DEFAULT_MAX_TRACES,
             allowed_users: BTreeSet::new(),
             emit_root: None,
             when_full: WhenFull::default(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::limits::{MAX_LINE, MOST_CLIENTS, MOST_TRACES};
+use super::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
 use super::{Settings, Storage, WhenFull, places};
 
 /// What may be said; what is not has its usual value.
@@ -46,9 +46,9 @@ impl Default for Options {
             directory: None,
             into_file: None,
             sync: false,
-            max_line: MAX_LINE,
-            max_clients: MOST_CLIENTS,
-            max_traces: MOST_TRACES,
+            max_line: DEFAULT_MAX_LINE_BYTES,
+            max_clients: DEFAULT_MAX_CLIENTS,
+            max_traces: DEFAULT_MAX_TRACES,
             allow_user: Vec::new(),
             emit_root: None,
             when_full: WhenFull::default(),

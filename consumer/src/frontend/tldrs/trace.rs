@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use super::arrival::Outlet;
 use super::export::{Export, Owner};
 use super::files::TraceFiles;
-use super::limits::{MOST_EXPORTS, MOST_REJECTED_BYTES, MOST_WISHES, RECORD_PAUSE};
+use super::limits::{MAX_EXPORTS, MAX_REJECTED_BYTES, MOST_WISHES, RECORD_PAUSE};
 use super::open::open_own;
 use super::record::{Record, Wish};
 use super::sieve::Findings;
@@ -303,7 +303,7 @@ impl State {
         self.exports.retain(|waiting| {
             waiting.path != export.path || waiting.owner != owner || waiting.is_wish != is_wish
         });
-        if self.exports.len() >= MOST_EXPORTS + MOST_WISHES {
+        if self.exports.len() >= MAX_EXPORTS + MOST_WISHES {
             return Err(TooMany);
         }
         self.exports.push_back(export);
@@ -320,7 +320,7 @@ impl State {
         let Some(file) = &mut self.rejected else {
             return Ok(());
         };
-        if file.metadata()?.len() < MOST_REJECTED_BYTES {
+        if file.metadata()?.len() < MAX_REJECTED_BYTES {
             file.write_all(lines)?;
         }
         Ok(())

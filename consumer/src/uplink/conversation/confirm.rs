@@ -8,7 +8,7 @@ use relay_proto::stream::{CloseStream, DataPending};
 use wire::{Bits, InstanceId, PacketIndex, PacketSeqNum, SeqNum, StreamId, Timestamp};
 
 use super::{Awaited, Conversation};
-use crate::limits::{CONFIRM_BYTES, CONFIRM_PACKETS, CONFIRM_PAUSE, MOST_IN_FLIGHT};
+use crate::limits::{CONFIRM_BYTES, CONFIRM_PACKETS, CONFIRM_PAUSE, MAX_IN_FLIGHT};
 use crate::queue::StreamKey;
 use crate::uplink::catalogue::{Catalogue, Stream};
 use crate::uplink::error::UplinkError;
@@ -110,7 +110,7 @@ impl Conversation {
             else {
                 continue;
             };
-            if !stream.is_settled() || self.awaited.len() >= MOST_IN_FLIGHT {
+            if !stream.is_settled() || self.awaited.len() >= MAX_IN_FLIGHT {
                 self.due.insert(key);
                 continue;
             }

@@ -16,7 +16,7 @@ use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, Timestamp};
 
 use self::relay::{Script, Scripted};
 use super::{Settings, run};
-use crate::limits::MOST_TRACEFILES;
+use crate::limits::MAX_TRACEFILES;
 use crate::queue::{
     Outlet, Room, SessionDescription, SessionEnd, SessionOutcome, SessionSender, Step, StreamKey,
     TraceKey, outlet,
@@ -384,7 +384,7 @@ async fn no_relay_is_told_of_any_number_of_tracefiles() {
         .added
         .iter()
         .map(|stream| (stream.tracefile_size.0, stream.tracefile_count));
-    assert!(limits.eq([(4096, MOST_TRACEFILES), (0, 0)]));
+    assert!(limits.eq([(4096, MAX_TRACEFILES), (0, 0)]));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use memchr::{memchr_iter, memrchr};
 
-use crate::frontend::tldrs::limits::{MOST_MAX_LINE, READ_BYTES};
+use crate::frontend::tldrs::limits::{MAX_LINE_BYTES, READ_BYTES};
 use crate::frontend::tldrs::sieve::{Lines, Part, Sieve};
 
 /// What a document looks like.
@@ -39,7 +39,7 @@ pub fn write_document(
     let mut document = Document {
         to,
         text: Vec::with_capacity(READ_BYTES * 2),
-        sieve: Sieve::new(MOST_MAX_LINE),
+        sieve: Sieve::new(MAX_LINE_BYTES),
         written: Written::default(),
     };
     document.text.extend_from_slice(match form {

@@ -16,7 +16,7 @@ use wire::Timestamp;
 use super::super::arrival::{Arrival, ForwardedTrace};
 use super::Settings;
 use super::clients::Clients;
-use crate::limits::{LONGEST_PACKET_BYTES, QUIET_PERIOD, REOPEN_WITHIN};
+use crate::limits::{MAX_EVENT_PACKET_BYTES, QUIET_PERIOD, REOPEN_WITHIN};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
 use crate::queue::{Gone, Outlet, SessionDescription, SessionEnd, StreamKey};
 
@@ -70,7 +70,7 @@ impl Session {
                 tracefile_count,
             },
             trace: described,
-            size: PacketSize::new(settings.packet_bytes, LONGEST_PACKET_BYTES),
+            size: PacketSize::new(settings.packet_bytes, MAX_EVENT_PACKET_BYTES),
             live_timer: settings.live_timer,
             activity,
         }
