@@ -19,7 +19,7 @@ use crate::frontend::replay::{self, Hold, Progress, Replayed};
 use crate::frontend::tldrs::Daemon;
 use crate::frontend::tldrs::arrival::{Forward, forwarding};
 use crate::frontend::tldrs::forward;
-use crate::limits::{PROGRESS_PERIOD, STOP_WITHIN};
+use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{Outlet, Room, SessionEnd, outlet};
 use crate::status::{self, Board};
 use crate::uplink;
@@ -150,7 +150,7 @@ pub async fn replay(
     is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
-    let agent = Agent::start(uplink, room, &stop, STOP_WITHIN);
+    let agent = Agent::start(uplink, room, &stop, DEFAULT_STOP_TIMEOUT);
     let progress = Arc::new(Progress::default());
     let drawn = stop.child_token();
     let bar = tokio::spawn(draw(Arc::clone(&progress), drawn.clone()));
@@ -226,7 +226,7 @@ async fn draw(progress: Arc<Progress>, until: CancellationToken) {
         bar.set_length(progress.packets.load(Ordering::Relaxed));
         bar.set_position(progress.sent.load(Ordering::Relaxed));
         tokio::select! {
-            () = tokio::time::sleep(PROGRESS_PERIOD) => {}
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
             () = until.cancelled() => {}
         }
     }

@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::config::{Config, ConfigError, Queue, Relay, host_name};
 use crate::frontend::replay::{self, Rate};
-use crate::limits::REPLAY_PATIENCE;
+use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::logging;
 use crate::uplink;
 
@@ -119,7 +119,7 @@ pub struct Replay {
     #[arg(long)]
     pub hold: bool,
     /// Give up when there has been no relay for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = REPLAY_PATIENCE.as_secs())]
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
     patience: u64,
     /// Have the relay begin another tracefile at so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]

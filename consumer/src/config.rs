@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::frontend::tldrs::{self, forward};
-use crate::limits::{MAX_PACKET_BYTES, MIN_PACKET_BYTES, QUEUE_BYTES, STOP_WITHIN};
+use crate::limits::{
+    DEFAULT_QUEUE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
+};
 use crate::queue::Room;
 use crate::uplink::target::{Target, TargetError};
 use crate::{status, uplink};
@@ -150,8 +152,8 @@ impl Session {
 impl Default for Queue {
     fn default() -> Self {
         Self {
-            session_bytes: QUEUE_BYTES,
-            all_bytes: QUEUE_BYTES * 4,
+            session_bytes: DEFAULT_QUEUE_BYTES,
+            all_bytes: DEFAULT_QUEUE_BYTES * 4,
         }
     }
 }
@@ -160,7 +162,7 @@ impl Default for Process {
     fn default() -> Self {
         Self {
             status_socket: status::default_socket(),
-            stop_within_s: u32::try_from(STOP_WITHIN.as_secs()).unwrap_or(u32::MAX),
+            stop_within_s: u32::try_from(DEFAULT_STOP_TIMEOUT.as_secs()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -300,7 +302,7 @@ mod tests {
         config.check().unwrap();
         assert_eq!(config.session, Session::default());
         assert_eq!(config.queue.all_bytes, 5_000_000);
-        assert_eq!(config.queue.session_bytes, QUEUE_BYTES);
+        assert_eq!(config.queue.session_bytes, DEFAULT_QUEUE_BYTES);
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
     }
 

@@ -16,7 +16,7 @@ use wire::{Flagged, PacketSeqNum, StreamId};
 use super::catalogue::Catalogue;
 use super::conversation::{Awaited, CHUNK, Conversation};
 use super::error::UplinkError;
-use crate::limits::CONFIRM_PAUSE;
+use crate::limits::CONFIRM_RETRY_INTERVAL;
 
 /// How far the end of a session has come.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Conversation {
                 Stage::Round
             }
             Stage::Round if std::mem::take(&mut self.ending.is_pending) => {
-                self.ending.again = Some(now + CONFIRM_PAUSE);
+                self.ending.again = Some(now + CONFIRM_RETRY_INTERVAL);
                 Stage::NotBegun
             }
             Stage::Round => {

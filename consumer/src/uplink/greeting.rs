@@ -16,7 +16,7 @@ use super::conversation::{CHUNK, Opened, Tracefiles};
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
 use super::pair::Pair;
-use crate::limits::{MAX_TRACEFILES, SILENCE};
+use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 
 /// The oldest relays that are spoken to: since then traces lie in chunks.
@@ -136,7 +136,7 @@ async fn ask(
             pair.ready(&out).await?;
         }
     };
-    let within = SILENCE;
+    let within = REPLY_TIMEOUT;
     let silent = |_| UplinkError::Silent { command, within };
     let reply = timeout(within, answered).await.map_err(silent)??;
     if reply.is_ok() {

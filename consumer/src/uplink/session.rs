@@ -16,14 +16,16 @@ use super::conversation::Conversation;
 use super::error::{Consequence, UplinkError};
 use super::greeting::{Introduction, greet};
 use super::pair::Pair;
-use crate::limits::{GOOD_CONNECTION, MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, SILENCE};
+use crate::limits::{
+    MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
+};
 use crate::queue::{
     OpenedSession, Queued, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver, Step,
 };
 use crate::status::{Counters, State};
 
 /// Steps that are taken from the queue in one turn, so that the connection has its turn too.
-const STEPS_IN_A_TURN: usize = 1024;
+const MAX_STEPS_PER_TURN: usize = 1024;
 
 pub(super) struct Session {
     description: SessionDescription,
@@ -127,7 +129,8 @@ impl Session {
                 return Ok(());
             }
             if connected
-                && (began.elapsed() >= GOOD_CONNECTION || self.counters.acknowledged.get() > before)
+                && (began.elapsed() >= STABLE_CONNECTION_TIME
+                    || self.counters.acknowledged.get() > before)
             {
                 backoff.reset();
             }
@@ -219,7 +222,7 @@ impl Session {
         loop {
             let now = Instant::now();
             let was_awaiting = conversation.is_awaiting();
-            for _ in 0..STEPS_IN_A_TURN {
+            for _ in 0..MAX_STEPS_PER_TURN {
                 if !self.take_step() {
                     break;
                 }
@@ -243,11 +246,11 @@ impl Session {
                 tokio::task::consume_budget().await;
                 continue;
             }
-            let silent_at = heard + SILENCE;
+            let silent_at = heard + REPLY_TIMEOUT;
             if let Some(command) = conversation.next_answered()
                 && now >= silent_at
             {
-                let within = SILENCE;
+                let within = REPLY_TIMEOUT;
                 return Err(UplinkError::Silent { command, within });
             }
             let silent_at = conversation.is_awaiting().then_some(silent_at);

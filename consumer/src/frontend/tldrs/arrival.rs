@@ -11,7 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use wire::Timestamp;
 
 use super::WhenFull;
-use super::limits::{FORWARD_ARRIVALS, FORWARD_BYTES, FORWARD_TRACES, READ_BYTES};
+use super::limits::{
+    FORWARD_CAPACITY_BYTES, FORWARD_QUEUE_CAPACITY, FORWARD_TRACE_CAPACITY, READ_BYTES,
+};
 use crate::packetize::HostClock;
 
 /// Something that happened in a trace.
@@ -70,7 +72,7 @@ pub type Forward = mpsc::Sender<ForwardedTrace>;
 /// Both ends of the way to whoever forwards traces.
 #[must_use]
 pub fn forwarding() -> (Forward, mpsc::Receiver<ForwardedTrace>) {
-    mpsc::channel(FORWARD_TRACES)
+    mpsc::channel(FORWARD_TRACE_CAPACITY)
 }
 
 /// The way from one trace to its forwarder.
@@ -99,10 +101,10 @@ impl AsRef<[u8]> for Held {
 
 /// A trace to be forwarded, and the way to it.
 pub(super) fn outlet(id: String, name: String) -> (Outlet, ForwardedTrace) {
-    let (sender, arrivals) = mpsc::channel(FORWARD_ARRIVALS);
+    let (sender, arrivals) = mpsc::channel(FORWARD_QUEUE_CAPACITY);
     let outlet = Outlet {
         arrivals: sender,
-        room: Arc::new(Semaphore::new(FORWARD_BYTES)),
+        room: Arc::new(Semaphore::new(FORWARD_CAPACITY_BYTES)),
     };
     (outlet, ForwardedTrace { id, name, arrivals })
 }
@@ -136,7 +138,7 @@ impl Outlet {
 
     /// Leaves some room for those who come and go.
     fn try_lines(&self, client: u32, text: &[u8]) -> Result<(), NotTaken> {
-        if self.arrivals.capacity() <= FORWARD_ARRIVALS / 4 {
+        if self.arrivals.capacity() <= FORWARD_QUEUE_CAPACITY / 4 {
             return Err(NotTaken);
         }
         let room = Arc::clone(&self.room).try_acquire_many_owned(permits(text.len()));
@@ -174,5 +176,5 @@ fn held(client: u32, at: Timestamp, text: &[u8], room: OwnedSemaphorePermit) -> 
 
 /// A line may be longer than all the room: then it takes all of it.
 fn permits(bytes: usize) -> u32 {
-    u32::try_from(bytes.min(FORWARD_BYTES)).unwrap_or(u32::MAX)
+    u32::try_from(bytes.min(FORWARD_CAPACITY_BYTES)).unwrap_or(u32::MAX)
 }

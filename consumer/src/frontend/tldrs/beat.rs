@@ -14,7 +14,7 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use super::limits::BEAT;
+use super::limits::POLL_INTERVAL;
 use super::watch::watch;
 
 /// The beat.
@@ -70,7 +70,7 @@ fn beat() -> Timespec {
     // A beat is shorter than a second.
     Timespec {
         tv_sec: 0,
-        tv_nsec: BEAT.subsec_nanos().into(),
+        tv_nsec: POLL_INTERVAL.subsec_nanos().into(),
     }
 }
 

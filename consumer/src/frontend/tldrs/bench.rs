@@ -4,7 +4,7 @@
 
 use parking_lot::Mutex;
 
-use super::limits::{READ_BYTES, SPARE_BUFFERS};
+use super::limits::{MAX_SPARE_BUFFERS, READ_BYTES};
 use super::sieve::Sieve;
 
 /// Room for what is read at once.
@@ -44,7 +44,7 @@ impl Benches {
         bench.input.shrink_to(2 * READ_BYTES);
         bench.sieve.shrink(2 * READ_BYTES);
         let mut spare = self.spare.lock();
-        if spare.len() < SPARE_BUFFERS {
+        if spare.len() < MAX_SPARE_BUFFERS {
             spare.push(bench);
         }
     }

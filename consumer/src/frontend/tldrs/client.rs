@@ -10,7 +10,9 @@ use tracing::{debug, error, info, warn};
 
 use super::arrival::{Arrival, NotTaken, Outlet};
 use super::inlet::{Inlet, Reading};
-use super::limits::{FULL_PAUSE, LOGGED_REFUSALS, MAX_PATH_BYTES, MOST_WISHES};
+use super::limits::{
+    DISK_FULL_RETRY_INTERVAL, MAX_LOGGED_REFUSALS, MAX_PATH_BYTES, MAX_PENDING_EXPORTS,
+};
 use super::line::Command;
 use super::peer::Peer;
 use super::sieve::{Findings, Lines, Part, Sieve};
@@ -221,7 +223,9 @@ impl Client<'_> {
         };
         match (self.membership(), self.target) {
             (Some(membership), _) => wish(membership, path, self.peer),
-            (None, Target::Unknown) if self.wishes.len() < MOST_WISHES => self.wishes.push(path),
+            (None, Target::Unknown) if self.wishes.len() < MAX_PENDING_EXPORTS => {
+                self.wishes.push(path)
+            }
             (None, _) => {
                 warn!(peer = %self.peer, path = %path.display(), "will not be exported: no trace is open");
             }
@@ -315,7 +319,7 @@ impl Client<'_> {
     }
 
     async fn note(&mut self, found: &Findings) {
-        if found.refused > 0 && self.refused < LOGGED_REFUSALS {
+        if found.refused > 0 && self.refused < MAX_LOGGED_REFUSALS {
             let Findings { reason, begin, .. } = found;
             warn!(peer = %self.peer, lines = found.refused, reason, begin, "refused");
         }
@@ -337,7 +341,7 @@ impl Client<'_> {
 
     async fn go(mut self) {
         let (peer, refused, lost) = (self.peer, self.refused, self.lost);
-        if refused > LOGGED_REFUSALS {
+        if refused > MAX_LOGGED_REFUSALS {
             warn!(%peer, refused, "lines were refused");
         }
         if lost > 0 {
@@ -378,7 +382,7 @@ async fn append(membership: &Membership, all: &Clients, text: &[u8], lines: u64)
             return left;
         }
         has_waited = true;
-        tokio::time::sleep(FULL_PAUSE).await;
+        tokio::time::sleep(DISK_FULL_RETRY_INTERVAL).await;
     }
     if has_waited {
         info!(trace = trace.id, "appending again");

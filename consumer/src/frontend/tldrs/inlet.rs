@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::beat::{Beat, Listener};
 use super::bench::{Bench, Benches};
 use super::limits::{
-    BEAT, DRAIN, LITTLE_IN_A_BEAT, MAX_UNFINISHED_BYTES, MOST_BEATS, PLENTY, READ_BYTES,
-    REJECTED_LINE_BYTES, SILENT_READS, SMALL_READ, SMALL_READS,
+    DRAIN_TIMEOUT, MAX_EMPTY_READS, MAX_REJECTED_LINE_BYTES, MAX_TICKS_PER_READ,
+    MAX_UNFINISHED_BYTES, POLL_INTERVAL, POLL_LESS_OFTEN_BYTES, READ_AGAIN_BYTES, READ_BYTES,
+    SMALL_READ_BYTES, SMALL_READS_BEFORE_POLLING,
 };
 use super::watch::watch;
 
@@ -130,7 +131,7 @@ impl Reading {
 
     /// What has been read is done with. Others have their turn if it was much.
     pub(super) async fn done(&self, received: Received) {
-        let was_much = received.bytes >= SMALL_READ;
+        let was_much = received.bytes >= SMALL_READ_BYTES;
         self.benches.put_back(received.bench);
         if was_much {
             tokio::task::yield_now().await;
@@ -208,7 +209,7 @@ impl<'a> Inlet<'a> {
     fn is_overdue(&mut self) -> bool {
         self.stop.is_cancelled() && {
             let now = Instant::now();
-            now > *self.deadline.get_or_insert(now + DRAIN)
+            now > *self.deadline.get_or_insert(now + DRAIN_TIMEOUT)
         }
     }
 
@@ -216,7 +217,7 @@ impl<'a> Inlet<'a> {
         if let Way::Beaten(_, _, beats) = &mut self.way {
             *beats = (*beats).max(1);
             self.silent_reads += 1;
-            if self.silent_reads >= SILENT_READS {
+            if self.silent_reads >= MAX_EMPTY_READS {
                 self.go_by_the_system()?;
             }
         }
@@ -231,21 +232,21 @@ impl<'a> Inlet<'a> {
             Way::Waited(_) => {
                 let now = Instant::now();
                 let since = self.last_read.replace(now).map(|last| now - last);
-                let is_quick = since.is_some_and(|since| since < BEAT);
-                self.small_reads = match is_quick && bytes < SMALL_READ {
+                let is_quick = since.is_some_and(|since| since < POLL_INTERVAL);
+                self.small_reads = match is_quick && bytes < SMALL_READ_BYTES {
                     true => self.small_reads + 1,
                     false => 0,
                 };
-                if self.small_reads >= SMALL_READS {
+                if self.small_reads >= SMALL_READS_BEFORE_POLLING {
                     self.go_by_the_beat();
                 }
             }
             Way::Beaten(..) if bytes >= READ_BYTES / 2 => self.go_by_the_system()?,
             Way::Beaten(_, _, beats) => {
                 *beats = match bytes {
-                    PLENTY.. => 0,
-                    LITTLE_IN_A_BEAT..PLENTY => 1,
-                    _ => (*beats * 2).clamp(1, MOST_BEATS),
+                    READ_AGAIN_BYTES.. => 0,
+                    POLL_LESS_OFTEN_BYTES..READ_AGAIN_BYTES => 1,
+                    _ => (*beats * 2).clamp(1, MAX_TICKS_PER_READ),
                 };
             }
             Way::Lost => {}
@@ -288,7 +289,7 @@ impl<'a> Inlet<'a> {
         let is_too_much = length > READ_BYTES && unfinished > MAX_UNFINISHED_BYTES;
         if length > reading.longest_line || is_too_much {
             reading.unfinished.fetch_sub(length, Ordering::Relaxed);
-            self.tail.truncate(REJECTED_LINE_BYTES);
+            self.tail.truncate(MAX_REJECTED_LINE_BYTES);
             self.tail.shrink_to_fit();
             self.skipped = Some(std::mem::take(&mut self.tail));
         }

@@ -50,8 +50,8 @@ use client::Clients;
 use export::Rules;
 use inlet::Reading;
 use limits::{
-    DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES, LAST_EXPORTS, LAST_WORDS,
-    REFUSED,
+    ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES,
+    DEFAULT_MAX_TRACES, EXPORT_SHUTDOWN_TIMEOUT,
 };
 pub use name::safe_name;
 pub use options::Options;
@@ -343,7 +343,7 @@ impl Entrance {
                 Ok((socket, _)) => self.admit(socket),
                 Err(error) => {
                     warn!(%error, "connection not accepted");
-                    tokio::time::sleep(REFUSED).await;
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             }
         }
@@ -381,7 +381,7 @@ impl Entrance {
     /// Waits for all clients, then for all exports, but not for ever.
     async fn leave(&self) {
         self.tasks.close();
-        if tokio::time::timeout(LAST_WORDS, self.tasks.wait())
+        if tokio::time::timeout(CLIENT_SHUTDOWN_TIMEOUT, self.tasks.wait())
             .await
             .is_err()
         {
@@ -390,7 +390,10 @@ impl Entrance {
             self.tasks.wait().await;
         }
         let exports = self.clients.traces.exports_done();
-        if tokio::time::timeout(LAST_EXPORTS, exports).await.is_err() {
+        if tokio::time::timeout(EXPORT_SHUTDOWN_TIMEOUT, exports)
+            .await
+            .is_err()
+        {
             warn!("some exports are left to the next start");
         }
         info!("stopped");

@@ -1,6 +1,6 @@
 //! The file name of a trace: any id that a client may think of becomes one name in one directory.
 
-use super::limits::NAME_BYTES;
+use super::limits::MAX_TRACE_NAME_BYTES;
 
 /// What the file of refused lines has between name and ending.
 const REJECTED: &str = ".rejected";
@@ -24,7 +24,7 @@ pub fn safe_name(id: &str) -> String {
             escape(letter, &mut name);
         }
     }
-    if name.len() > NAME_BYTES {
+    if name.len() > MAX_TRACE_NAME_BYTES {
         cut(&mut name, &format!("-{:032x}", fnv(id.as_bytes())));
     }
     name
@@ -42,7 +42,7 @@ fn escape(letter: char, name: &mut String) {
 
 /// Leaves no part of an escape behind.
 fn cut(name: &mut String, suffix: &str) {
-    let mut end = NAME_BYTES - suffix.len();
+    let mut end = MAX_TRACE_NAME_BYTES - suffix.len();
     while !name.is_char_boundary(end) {
         end -= 1;
     }
@@ -104,7 +104,7 @@ mod tests {
             let (one, two) = (unit.repeat(300), unit.repeat(301));
             let (name, other) = (safe_name(&one), safe_name(&two));
             assert!(
-                name.len() <= NAME_BYTES && name.len() > NAME_BYTES - 10,
+                name.len() <= MAX_TRACE_NAME_BYTES && name.len() > MAX_TRACE_NAME_BYTES - 10,
                 "{name}"
             );
             assert_ne!(name, other);

@@ -4,7 +4,7 @@ use memchr::{memchr, memchr_iter};
 use serde::Serialize;
 use tef::{Checked, Repairs};
 
-use super::limits::{REJECTED_BYTES_AT_ONCE, REJECTED_LINE_BYTES};
+use super::limits::{MAX_REJECTED_BYTES_PER_READ, MAX_REJECTED_LINE_BYTES};
 use super::line::{Command, Line};
 
 /// Complete lines that have not been looked at yet.
@@ -116,13 +116,13 @@ fn is_plain(line: &str, longest: usize) -> bool {
 impl Findings {
     fn refuse(&mut self, line: &[u8], reason: &str) {
         self.refused += 1;
-        let cut = line.get(..REJECTED_LINE_BYTES).unwrap_or(line);
+        let cut = line.get(..MAX_REJECTED_LINE_BYTES).unwrap_or(line);
         let line = &String::from_utf8_lossy(cut);
         if self.reason.is_empty() {
             reason.clone_into(&mut self.reason);
             self.begin = line.chars().take(80).collect();
         }
-        if self.rejected.len() < REJECTED_BYTES_AT_ONCE
+        if self.rejected.len() < MAX_REJECTED_BYTES_PER_READ
             && serde_json::to_writer(&mut self.rejected, &Rejected { reason, line }).is_ok()
         {
             self.rejected.push(b'\n');

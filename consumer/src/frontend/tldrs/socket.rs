@@ -13,7 +13,7 @@ use rustix::net::{
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::limits::BACKLOG;
+use super::limits::LISTEN_BACKLOG;
 
 /// What the lock's name has behind the socket's.
 const LOCK: &str = ".lock";
@@ -187,7 +187,7 @@ fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
         Mode::from_raw_mode(mode),
         rustix::fs::AtFlags::empty(),
     )
-    .and_then(|()| listen(&socket, BACKLOG));
+    .and_then(|()| listen(&socket, LISTEN_BACKLOG));
     if let Err(error) = prepared {
         let _ = fs::remove_file(path);
         return Err(error.into());

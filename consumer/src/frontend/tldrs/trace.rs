@@ -17,7 +17,9 @@ use tracing::{debug, warn};
 use super::arrival::Outlet;
 use super::export::{Export, Owner};
 use super::files::TraceFiles;
-use super::limits::{MAX_EXPORTS, MAX_REJECTED_BYTES, MOST_WISHES, RECORD_PAUSE};
+use super::limits::{
+    MAX_PENDING_EXPORTS, MAX_QUEUED_EXPORTS, MAX_REJECTED_BYTES, RECORD_SAVE_DELAY,
+};
 use super::open::open_own;
 use super::record::{Record, Wish};
 use super::sieve::Findings;
@@ -207,7 +209,7 @@ impl Trace {
         if state.record.wishes.contains(&wish) {
             return Ok(());
         }
-        if state.record.wishes.len() >= MOST_WISHES {
+        if state.record.wishes.len() >= MAX_PENDING_EXPORTS {
             return Err(TooMany);
         }
         state.record.wishes.push(wish);
@@ -260,7 +262,7 @@ impl Trace {
         // If the trace is closed before, it has been saved then.
         let trace = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(RECORD_PAUSE).await;
+            tokio::time::sleep(RECORD_SAVE_DELAY).await;
             if let Some(trace) = trace.upgrade() {
                 trace.save(&mut trace.state.lock());
             }
@@ -303,7 +305,7 @@ impl State {
         self.exports.retain(|waiting| {
             waiting.path != export.path || waiting.owner != owner || waiting.is_wish != is_wish
         });
-        if self.exports.len() >= MAX_EXPORTS + MOST_WISHES {
+        if self.exports.len() >= MAX_QUEUED_EXPORTS + MAX_PENDING_EXPORTS {
             return Err(TooMany);
         }
         self.exports.push_back(export);

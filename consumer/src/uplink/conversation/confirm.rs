@@ -8,7 +8,9 @@ use relay_proto::stream::{CloseStream, DataPending};
 use wire::{Bits, InstanceId, PacketIndex, PacketSeqNum, SeqNum, StreamId, Timestamp};
 
 use super::{Awaited, Conversation};
-use crate::limits::{CONFIRM_BYTES, CONFIRM_PACKETS, CONFIRM_PAUSE, MAX_IN_FLIGHT};
+use crate::limits::{
+    CONFIRM_AFTER_BYTES, CONFIRM_AFTER_PACKETS, CONFIRM_RETRY_INTERVAL, MAX_COMMANDS_IN_FLIGHT,
+};
 use crate::queue::StreamKey;
 use crate::uplink::catalogue::{Catalogue, Stream};
 use crate::uplink::error::UplinkError;
@@ -33,8 +35,8 @@ impl Conversation {
                 continue;
             };
             let here = &mut stream.here;
-            let is_enough = here.sent - here.confirmed >= CONFIRM_PACKETS
-                || here.unasked_bytes >= CONFIRM_BYTES;
+            let is_enough = here.sent - here.confirmed >= CONFIRM_AFTER_PACKETS
+                || here.unasked_bytes >= CONFIRM_AFTER_BYTES;
             if has_written || is_enough || self.due.contains(&key) {
                 here.asked = Some(here.sent);
                 here.unasked_bytes = 0;
@@ -78,7 +80,7 @@ impl Conversation {
         stream.here.asked = None;
         if is_pending {
             self.to_ask_again.insert(key);
-            self.ask_again.get_or_insert(now + CONFIRM_PAUSE);
+            self.ask_again.get_or_insert(now + CONFIRM_RETRY_INTERVAL);
             return;
         }
         while stream.here.confirmed < before
@@ -110,7 +112,7 @@ impl Conversation {
             else {
                 continue;
             };
-            if !stream.is_settled() || self.awaited.len() >= MAX_IN_FLIGHT {
+            if !stream.is_settled() || self.awaited.len() >= MAX_COMMANDS_IN_FLIGHT {
                 self.due.insert(key);
                 continue;
             }

@@ -21,7 +21,7 @@ use super::catalogue::{Catalogue, Stream};
 use super::ending::Ending;
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
-use crate::limits::{GATHERED_BYTES, MAX_IN_FLIGHT};
+use crate::limits::{MAX_COMMANDS_IN_FLIGHT, MAX_WRITE_BYTES};
 use crate::queue::{Queued, Step, StreamKey, TraceKey};
 
 /// The chunk that all of a session lies in: it is never rotated.
@@ -216,7 +216,7 @@ impl Conversation {
     }
 
     fn has_room(&self) -> bool {
-        self.awaited.len() < MAX_IN_FLIGHT && self.out.data.len() < GATHERED_BYTES
+        self.awaited.len() < MAX_COMMANDS_IN_FLIGHT && self.out.data.len() < MAX_WRITE_BYTES
     }
 
     /// Whether a step can be taken; whatever must come before it is sent.

@@ -7,7 +7,7 @@ use relay_proto::{Command, DataHeader};
 use wire::{PacketSeqNum, SeqNum, Text};
 
 use super::{Awaited, CHUNK, Conversation};
-use crate::limits::{CONTROL_BYTES, METADATA_PIECE};
+use crate::limits::{MAX_BUFFERED_COMMAND_BYTES, MAX_METADATA_PIECE_BYTES};
 use crate::queue::{StreamKey, TraceKey};
 use crate::uplink::catalogue::{Catalogue, Stream};
 use crate::uplink::error::UplinkError;
@@ -80,13 +80,13 @@ impl Conversation {
         };
         while let Some(bytes) = trace.metadata.get(trace.here.sent.0) {
             let (_, from) = trace.here.sent;
-            let to = bytes.len().min(from + METADATA_PIECE);
+            let to = bytes.len().min(from + MAX_METADATA_PIECE_BYTES);
             let text = bytes.get(from..to).unwrap_or_default();
             if text.is_empty() {
                 trace.here.sent = (trace.here.sent.0 + 1, 0);
                 continue;
             }
-            if self.out.control.len() >= CONTROL_BYTES {
+            if self.out.control.len() >= MAX_BUFFERED_COMMAND_BYTES {
                 return Ok(false);
             }
             let metadata = SendMetadata { stream, padding: 0 };

@@ -16,7 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 
 use super::directory::{DirectoryError, open_directory};
-use crate::frontend::tldrs::limits::LOOK_BYTES;
+use crate::frontend::tldrs::limits::REPLACED_FILE_CHECK_BYTES;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
 /// rare accident, and nobody can take them all beforehand.
@@ -224,10 +224,10 @@ fn look(parent: &OwnedFd, name: &OsStr, uid: u32) -> Result<Option<Replaced>, Re
     // Something else may have taken the name since.
     let stat = fstat(&file).map_err(failed)?;
     check(&stat)?;
-    let mut buffer = [0; LOOK_BYTES];
+    let mut buffer = [0; REPLACED_FILE_CHECK_BYTES];
     let read = rustix::io::read(&file, &mut buffer).map_err(failed)?;
     let begin = buffer.get(..read).unwrap_or_default().trim_ascii_start();
-    let is_blank = begin.is_empty() && read < LOOK_BYTES;
+    let is_blank = begin.is_empty() && read < REPLACED_FILE_CHECK_BYTES;
     if is_blank || matches!(begin.first(), Some(b'[' | b'{')) {
         Ok(Some(Replaced::new(&stat)))
     } else {

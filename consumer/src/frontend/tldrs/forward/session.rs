@@ -16,7 +16,7 @@ use wire::Timestamp;
 use super::super::arrival::{Arrival, ForwardedTrace};
 use super::Settings;
 use super::clients::Clients;
-use crate::limits::{MAX_EVENT_PACKET_BYTES, QUIET_PERIOD, REOPEN_WITHIN};
+use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
 use crate::queue::{Gone, Outlet, SessionDescription, SessionEnd, StreamKey};
 
@@ -193,7 +193,7 @@ impl Events {
         &mut self,
         again: &mut mpsc::UnboundedReceiver<ForwardedTrace>,
     ) -> Result<Option<ForwardedTrace>, Gone> {
-        let over = sleep(REOPEN_WITHIN);
+        let over = sleep(REOPEN_GRACE_PERIOD);
         tokio::pin!(over);
         let mut tick = interval(self.live_timer);
         loop {
@@ -206,7 +206,7 @@ impl Events {
     }
 
     async fn flush(&mut self) -> Result<(), Gone> {
-        let even_if_idle = self.quiet_since.elapsed() >= QUIET_PERIOD;
+        let even_if_idle = self.quiet_since.elapsed() >= IDLE_BEACON_INTERVAL;
         if even_if_idle {
             self.quiet_since = Instant::now();
         }
