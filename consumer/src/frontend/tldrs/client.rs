@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::arrival::{Arrival, NotTaken, Outlet};
-use super::inlet::{Inlet, Reading};
 use super::limits::{
     DISK_FULL_RETRY_INTERVAL, MAX_LOGGED_REFUSALS, MAX_PATH_BYTES, MAX_PENDING_EXPORTS,
 };
 use super::line::Command;
+use super::line_reader::{LineReader, ReaderContext};
+use super::line_validator::{Findings, LinePart, LineValidator, Lines};
 use super::peer::Peer;
-use super::sieve::{Findings, Lines, Part, Sieve};
 use super::trace::{Trace, count_lines};
 use super::traces::{Membership, Traces};
 use super::{Storage, WhenFull};
@@ -23,7 +23,7 @@ use super::{Storage, WhenFull};
 /// What all clients have in common.
 #[derive(Debug)]
 pub(super) struct Clients {
-    pub(super) reading: Reading,
+    pub(super) reader: ReaderContext,
     pub(super) traces: Arc<Traces>,
     pub(super) storage: Storage,
     pub(super) when_full: WhenFull,
@@ -38,7 +38,7 @@ struct Client<'a> {
     peer: &'a Peer,
     /// The traces that it has opened. They stay its own until it goes.
     opened: Vec<Membership>,
-    target: Target,
+    target: EventTarget,
     /// Exports that it wished for before it opened a trace.
     wishes: Vec<PathBuf>,
     /// Lines that were refused.
@@ -51,7 +51,7 @@ struct Client<'a> {
 
 /// Where a client's events go.
 #[derive(Debug, Clone, Copy)]
-enum Target {
+enum EventTarget {
     /// It has not said.
     Unknown,
     /// To this one of the traces that it has opened.
@@ -62,7 +62,7 @@ enum Target {
 
 /// Whether to go on with a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextAction {
     GoOn,
     Leave,
 }
@@ -74,34 +74,34 @@ pub(super) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<Clients>) {
         all: &all,
         peer: &peer,
         opened: Vec::new(),
-        target: Target::Unknown,
+        target: EventTarget::Unknown,
         wishes: Vec::new(),
         refused: 0,
         lost: 0,
         not_forwarded: 0,
     };
     if matches!(all.storage, Storage::File(_)) {
-        client.open_unnamed().await;
+        client.open_unnamed_trace().await;
     }
-    if let Err(error) = client.listen(socket).await {
+    if let Err(error) = client.read_until_closed(socket).await {
         warn!(%peer, %error, "connection lost");
     }
-    client.go().await;
+    client.disconnect().await;
 }
 
 impl Client<'_> {
-    async fn listen(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        let reading = &self.all.reading;
-        let mut inlet = Inlet::new(socket, reading, &self.all.stop)?;
+    async fn read_until_closed(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        let context = &self.all.reader;
+        let mut reader = LineReader::new(socket, context, &self.all.stop)?;
         loop {
             self.wait_for_room().await;
-            let Some(mut received) = inlet.receive().await? else {
+            let Some(mut received) = reader.receive_lines().await? else {
                 return Ok(());
             };
-            let (lines, sieve) = received.lines();
-            let next = self.take(lines, sieve).await;
-            reading.done(received).await;
-            if next == Next::Leave {
+            let (lines, validator) = received.lines_and_validator();
+            let next = self.handle_lines(lines, validator).await;
+            context.return_lines(received).await;
+            if next == NextAction::Leave {
                 return Ok(());
             }
         }
@@ -120,55 +120,55 @@ impl Client<'_> {
         }
     }
 
-    async fn take(&mut self, bytes: &[u8], sieve: &mut Sieve) -> Next {
+    async fn handle_lines(&mut self, bytes: &[u8], validator: &mut LineValidator) -> NextAction {
         let mut lines = Lines::new(bytes);
-        let mut next = Next::GoOn;
-        while let Some(part) = sieve.next(&mut lines) {
+        let mut next = NextAction::GoOn;
+        while let Some(part) = validator.next_part(&mut lines) {
             match part {
-                Part::Events { text, lines } => self.store(text, lines).await,
-                Part::Command(command) => next = self.obey(command).await,
-                Part::Refused => {}
+                LinePart::Events { text, lines } => self.store_events(text, lines).await,
+                LinePart::Command(command) => next = self.run_command(command).await,
+                LinePart::Refused => {}
             }
-            if let Some(found) = sieve.findings() {
-                self.note(&found).await;
+            if let Some(found) = validator.take_findings() {
+                self.report_findings(&found).await;
             }
-            if next == Next::Leave {
+            if next == NextAction::Leave {
                 break;
             }
         }
-        if let Some(found) = sieve.findings() {
-            self.note(&found).await;
+        if let Some(found) = validator.take_findings() {
+            self.report_findings(&found).await;
         }
         next
     }
 
-    async fn obey(&mut self, command: Command<'_>) -> Next {
+    async fn run_command(&mut self, command: Command<'_>) -> NextAction {
         let peer = self.peer;
         match command {
-            Command::Open(id) => self.open(&id).await,
-            Command::EmitTef(path) => self.export(path),
+            Command::Open(id) => self.open_trace(&id).await,
+            Command::EmitTef(path) => self.queue_export(path),
             Command::EmitTefAtExit(path) => self.wish(path),
             Command::Die => {
                 info!(%peer, "stopping, as was wished");
                 self.all.stop.cancel();
-                return Next::Leave;
+                return NextAction::Leave;
             }
             Command::DieWhenIdle => {
                 info!(%peer, "stopping when no trace is open, as was wished");
                 self.all.traces.stop_when_idle();
             }
         }
-        Next::GoOn
+        NextAction::GoOn
     }
 
-    async fn open(&mut self, id: &str) {
-        self.settle().await;
+    async fn open_trace(&mut self, id: &str) {
+        self.report_unforwarded().await;
         // One file is one trace, whatever it is called.
         let is_one = matches!(self.all.storage, Storage::File(_));
         let is_it = |member: &Membership| is_one || member.trace.id == id;
         let known = self.opened.iter().position(is_it);
         if let Some(known) = known {
-            self.target = Target::Opened(known);
+            self.target = EventTarget::Opened(known);
             return;
         }
         match self.all.traces.open(id, self.peer).await {
@@ -176,41 +176,41 @@ impl Client<'_> {
                 for path in std::mem::take(&mut self.wishes) {
                     wish(&membership, path, self.peer);
                 }
-                self.target = Target::Opened(self.opened.len());
+                self.target = EventTarget::Opened(self.opened.len());
                 self.opened.push(membership);
             }
             Err(error) => {
                 let reason = std::error::Error::source(&error).map(ToString::to_string);
                 let reason = reason.unwrap_or_default();
                 error!(peer = %self.peer, trace = id, %error, reason, "trace refused: its events are lost");
-                self.target = Target::Refused;
+                self.target = EventTarget::Refused;
             }
         }
     }
 
     /// For what comes before any `OPEN`.
-    async fn open_unnamed(&mut self) {
+    async fn open_unnamed_trace(&mut self) {
         let id = match self.peer.pid {
             Some(pid) => format!("unnamed-{pid}"),
             None => "unnamed".to_owned(),
         };
-        self.open(&id).await;
+        self.open_trace(&id).await;
     }
 
     fn membership(&self) -> Option<&Membership> {
         match self.target {
-            Target::Opened(index) => self.opened.get(index),
-            Target::Unknown | Target::Refused => None,
+            EventTarget::Opened(index) => self.opened.get(index),
+            EventTarget::Unknown | EventTarget::Refused => None,
         }
     }
 
-    fn export(&self, path: &Path) {
+    fn queue_export(&self, path: &Path) {
         let peer = self.peer;
         let Some(membership) = self.membership() else {
             warn!(%peer, path = %path.display(), "not exported: no trace is open");
             return;
         };
-        if let Some(path) = self.absolute(path)
+        if let Some(path) = self.absolute_path(path)
             && let Err(error) = membership.export(path, peer)
         {
             warn!(%peer, %error, "not exported");
@@ -218,12 +218,12 @@ impl Client<'_> {
     }
 
     fn wish(&mut self, path: &Path) {
-        let Some(path) = self.absolute(path) else {
+        let Some(path) = self.absolute_path(path) else {
             return;
         };
         match (self.membership(), self.target) {
             (Some(membership), _) => wish(membership, path, self.peer),
-            (None, Target::Unknown) if self.wishes.len() < MAX_PENDING_EXPORTS => {
+            (None, EventTarget::Unknown) if self.wishes.len() < MAX_PENDING_EXPORTS => {
                 self.wishes.push(path)
             }
             (None, _) => {
@@ -233,7 +233,7 @@ impl Client<'_> {
     }
 
     /// A path as the client means it.
-    fn absolute(&self, path: &Path) -> Option<PathBuf> {
+    fn absolute_path(&self, path: &Path) -> Option<PathBuf> {
         let bytes = path.as_os_str().len();
         if bytes > MAX_PATH_BYTES {
             warn!(peer = %self.peer, bytes, max = MAX_PATH_BYTES, "not exported: the path is too long");
@@ -249,9 +249,9 @@ impl Client<'_> {
         directory.map(|directory| directory.join(path))
     }
 
-    async fn store(&mut self, text: &[u8], lines: u64) {
-        if matches!(self.target, Target::Unknown) {
-            self.open_unnamed().await;
+    async fn store_events(&mut self, text: &[u8], lines: u64) {
+        if matches!(self.target, EventTarget::Unknown) {
+            self.open_unnamed_trace().await;
         }
         let Some(membership) = self.membership() else {
             self.lost += lines;
@@ -259,11 +259,11 @@ impl Client<'_> {
         };
         let lost = append(membership, self.all, text, lines).await;
         self.lost += lost;
-        self.forward(text, lines).await;
+        self.forward_events(text, lines).await;
     }
 
     /// Passes events on, if somebody wants them.
-    async fn forward(&mut self, text: &[u8], lines: u64) {
+    async fn forward_events(&mut self, text: &[u8], lines: u64) {
         let Some(membership) = self.membership() else {
             return;
         };
@@ -272,14 +272,14 @@ impl Client<'_> {
             return;
         };
         // First that some are missing, if it has not been said.
-        if self.not_forwarded > 0 && self.say_lost(&outlet, client).await.is_err()
+        if self.not_forwarded > 0 && self.send_lost(&outlet, client).await.is_err()
             || outlet
                 .lines(client, text, self.all.when_full)
                 .await
                 .is_err()
         {
             if outlet.is_gone() {
-                self.forward_no_more();
+                self.stop_forwarding();
             } else {
                 self.not_forwarded += lines;
                 trace.lose(lines);
@@ -287,8 +287,8 @@ impl Client<'_> {
         }
     }
 
-    fn forward_no_more(&mut self) {
-        if let Target::Opened(index) = self.target
+    fn stop_forwarding(&mut self) {
+        if let EventTarget::Opened(index) = self.target
             && let Some(membership) = self.opened.get_mut(index)
         {
             warn!(trace = membership.trace.id, "not forwarded any more");
@@ -298,16 +298,16 @@ impl Client<'_> {
 
     /// Says that events are missing before they can be taken for those of another trace. If nobody
     /// takes it, it still is in the record.
-    async fn settle(&mut self) {
+    async fn report_unforwarded(&mut self) {
         let now = self.membership();
         let now = now.and_then(|now| Some((now.outlet.clone()?, now.client)));
         if let Some((outlet, client)) = now.filter(|_| self.not_forwarded > 0) {
-            let _ = self.say_lost(&outlet, client).await;
+            let _ = self.send_lost(&outlet, client).await;
         }
         self.not_forwarded = 0;
     }
 
-    async fn say_lost(&mut self, outlet: &Outlet, client: u32) -> Result<(), NotTaken> {
+    async fn send_lost(&mut self, outlet: &Outlet, client: u32) -> Result<(), NotTaken> {
         let lost = Arrival::Lost {
             client,
             count: self.not_forwarded,
@@ -318,7 +318,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    async fn note(&mut self, found: &Findings) {
+    async fn report_findings(&mut self, found: &Findings) {
         if found.refused > 0 && self.refused < MAX_LOGGED_REFUSALS {
             let Findings { reason, begin, .. } = found;
             warn!(peer = %self.peer, lines = found.refused, reason, begin, "refused");
@@ -339,7 +339,7 @@ impl Client<'_> {
         }
     }
 
-    async fn go(mut self) {
+    async fn disconnect(mut self) {
         let (peer, refused, lost) = (self.peer, self.refused, self.lost);
         if refused > MAX_LOGGED_REFUSALS {
             warn!(%peer, refused, "lines were refused");
@@ -347,7 +347,7 @@ impl Client<'_> {
         if lost > 0 {
             error!(%peer, lost, "events were lost");
         }
-        self.settle().await;
+        self.report_unforwarded().await;
         for membership in &mut self.opened {
             membership.say_goodbye().await;
         }

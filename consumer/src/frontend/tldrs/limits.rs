@@ -10,11 +10,11 @@ pub const DEFAULT_MAX_LINE_BYTES: usize = 16 << 20;
 /// Largest value of `--max-line`: an unfinished line is kept in memory.
 pub const MAX_LINE_BYTES: usize = 1 << 30;
 
-/// Clients at the same time, unless `--max-clients` says otherwise. Each takes a file descriptor and a
+/// Clients at the same time, unless `max-clients` says otherwise. Each takes a file descriptor and a
 /// few kilobytes.
 pub const DEFAULT_MAX_CLIENTS: usize = 4096;
 
-/// Traces open at the same time, unless `--max-traces` says otherwise. Each takes a file descriptor.
+/// Traces open at the same time, unless `max-traces` says otherwise. Each takes a file descriptor.
 pub const DEFAULT_MAX_TRACES: usize = 4096;
 
 /// Bytes of all unfinished lines of all clients: when there are more, the line that would add to them

@@ -2,30 +2,30 @@
 //! it keeps them, one file for each trace, and exports them.
 //!
 //! `doc/tldrs.md` has the protocol and what the daemon promises. Read in this order: [`Daemon`] here;
-//! `socket` (where it listens) and `client` (what a client says, and what is done about it); on the way
-//! of a client's bytes `inlet` (reading), `sieve` and `line` (what they are), `traces` and `trace` (where
-//! they go); beside it `export`, `record` and `files`. [`arrival`] is the seam to [`forward`], which
+//! `socket` (where it listens) and `client` (the commands and events of one client). A client's bytes
+//! pass through `line_reader`, `line_validator` and `line`, then `traces` and `trace`, which store them.
+//! `export`, `record` and `files` handle stored traces. [`arrival`] is the seam to [`forward`], which
 //! takes traces to a relay. All numbers are in [`limits`].
 //!
 //! All but `forward` knows no relay, and nothing of an event but whether it is one.
 
 pub mod arrival;
-mod beat;
-mod bench;
 mod client;
 pub mod export;
 pub mod files;
 pub mod forward;
-mod inlet;
 pub mod limits;
 mod line;
+mod line_reader;
+mod line_validator;
 mod name;
 mod open;
 mod options;
 mod peer;
 pub mod places;
+mod poll_timer;
+mod read_buffer;
 pub mod record;
-mod sieve;
 mod socket;
 mod trace;
 mod traces;
@@ -48,11 +48,11 @@ use tracing::{debug, info, warn};
 use arrival::Forward;
 use client::Clients;
 use export::Rules;
-use inlet::Reading;
 use limits::{
     ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES,
     DEFAULT_MAX_TRACES, EXPORT_SHUTDOWN_TIMEOUT,
 };
+use line_reader::ReaderContext;
 pub use name::safe_name;
 pub use options::Options;
 use peer::Peer;
@@ -257,7 +257,7 @@ impl Daemon {
             allowed_users,
             most_clients: settings.most_clients,
             clients: Clients {
-                reading: Reading::new(settings.longest_line),
+                reader: ReaderContext::new(settings.longest_line),
                 traces: Arc::new(traces),
                 storage: settings.storage,
                 when_full: settings.when_full,
@@ -292,9 +292,9 @@ impl Daemon {
         for listener in listeners {
             accepting.spawn(Arc::clone(&entrance).accept(listener));
         }
-        let beating = Arc::clone(&entrance);
-        let beat = tokio::spawn(async move {
-            if let Err(error) = beating.clients.reading.run().await {
+        let polling = Arc::clone(&entrance);
+        let poll_timer = tokio::spawn(async move {
+            if let Err(error) = polling.clients.reader.run_poll_timer().await {
                 warn!(%error, "no timer: busy clients may stall");
             }
         });
@@ -312,7 +312,7 @@ impl Daemon {
         entrance.leave().await;
         // Only now another daemon may take over.
         drop(guards);
-        beat.abort();
+        poll_timer.abort();
         why
     }
 }

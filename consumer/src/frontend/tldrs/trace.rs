@@ -20,9 +20,9 @@ use super::files::TraceFiles;
 use super::limits::{
     MAX_PENDING_EXPORTS, MAX_QUEUED_EXPORTS, MAX_REJECTED_BYTES, RECORD_SAVE_DELAY,
 };
+use super::line_validator::Findings;
 use super::open::open_own;
 use super::record::{Record, Wish};
-use super::sieve::Findings;
 
 /// Who removes traces holds their locks for a moment only.
 const LOCK_TRIES: u32 = 50;
