@@ -20,7 +20,7 @@ use crate::frontend::tldrs::Daemon;
 use crate::frontend::tldrs::arrival::{Forward, forwarding};
 use crate::frontend::tldrs::forward;
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
-use crate::queue::{Outlet, Room, SessionEnd, outlet};
+use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::status::{self, Board};
 use crate::uplink;
 
@@ -32,7 +32,7 @@ pub struct Usage(pub String);
 /// The uplink, running, with nothing before it yet.
 #[derive(Debug)]
 pub struct Agent {
-    outlet: Outlet,
+    opener: SessionOpener,
     board: Board,
     uplink: JoinHandle<io::Result<()>>,
 }
@@ -42,11 +42,11 @@ impl Agent {
     #[must_use]
     pub fn start(
         settings: uplink::Settings,
-        room: Room,
+        queue_capacity: QueueCapacity,
         stop: &CancellationToken,
         stop_within: Duration,
     ) -> Self {
-        let (outlet, sessions) = outlet(room);
+        let (opener, sessions) = session_channel(queue_capacity);
         let board = Board::default();
         let give_up = CancellationToken::new();
         let uplink = uplink::run(sessions, settings, board.clone(), give_up.clone());
@@ -57,7 +57,7 @@ impl Agent {
             give_up.cancel();
         });
         Self {
-            outlet,
+            opener,
             board,
             uplink: tokio::spawn(uplink),
         }
@@ -70,7 +70,7 @@ impl Agent {
         settings: forward::Settings,
     ) -> (Forward, impl Future<Output = ()> + Send + use<>) {
         let (forward, traces) = forwarding();
-        let forwarded = forward::run(traces, self.outlet.clone(), settings);
+        let forwarded = forward::run(traces, self.opener.clone(), settings);
         (forward, forwarded)
     }
 
@@ -79,7 +79,7 @@ impl Agent {
     /// # Errors
     /// If the uplink has failed.
     pub async fn finish(self) -> anyhow::Result<()> {
-        drop(self.outlet);
+        drop(self.opener);
         Ok(self.uplink.await??)
     }
 }
@@ -90,7 +90,12 @@ impl Agent {
 /// If it cannot start, a frontend fails, or something was lost.
 pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
     config.check()?;
-    let agent = Agent::start(config.uplink()?, config.room(), &stop, config.stop_within());
+    let agent = Agent::start(
+        config.uplink()?,
+        config.queue_capacity(),
+        &stop,
+        config.stop_within(),
+    );
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() {
         let usage = "nothing to serve: --tldrs, or [tldrs] in the configuration, is what there is";
@@ -146,11 +151,11 @@ fn start_frontends(
 pub async fn replay(
     settings: replay::Settings,
     uplink: uplink::Settings,
-    room: Room,
+    queue_capacity: QueueCapacity,
     is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
-    let agent = Agent::start(uplink, room, &stop, DEFAULT_STOP_TIMEOUT);
+    let agent = Agent::start(uplink, queue_capacity, &stop, DEFAULT_STOP_TIMEOUT);
     let progress = Arc::new(Progress::default());
     let drawn = stop.child_token();
     let bar = tokio::spawn(draw(Arc::clone(&progress), drawn.clone()));
@@ -159,7 +164,7 @@ pub async fn replay(
     if is_held {
         eprintln!("Enter sends the packets, and Enter once more ends the session.");
     }
-    let replayed = replay::run(settings, agent.outlet.clone(), progress, hold, stop).await;
+    let replayed = replay::run(settings, agent.opener.clone(), progress, hold, stop).await;
     drawn.cancel();
     bar.await?;
     agent.finish().await?;

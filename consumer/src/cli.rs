@@ -224,16 +224,16 @@ impl Replay {
     }
 }
 
-/// How much of a replay may wait for the relay.
+/// How many bytes of a replay may wait for the relay.
 #[must_use]
-pub fn replay_room() -> crate::queue::Room {
+pub fn replay_queue_capacity() -> crate::queue::QueueCapacity {
     let Queue {
         session_bytes,
         all_bytes,
     } = Queue::default();
-    crate::queue::Room {
-        session: session_bytes,
-        all: all_bytes,
+    crate::queue::QueueCapacity {
+        session_bytes,
+        all_bytes,
     }
 }
 

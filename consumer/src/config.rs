@@ -12,7 +12,7 @@ use crate::frontend::tldrs::{self, forward};
 use crate::limits::{
     DEFAULT_QUEUE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
 };
-use crate::queue::Room;
+use crate::queue::QueueCapacity;
 use crate::uplink::target::{Target, TargetError};
 use crate::{status, uplink};
 
@@ -242,12 +242,12 @@ impl Config {
         })
     }
 
-    /// How much may wait.
+    /// How many bytes may wait for the relay.
     #[must_use]
-    pub fn room(&self) -> Room {
-        Room {
-            session: self.queue.session_bytes,
-            all: self.queue.all_bytes,
+    pub fn queue_capacity(&self) -> QueueCapacity {
+        QueueCapacity {
+            session_bytes: self.queue.session_bytes,
+            all_bytes: self.queue.all_bytes,
         }
     }
 

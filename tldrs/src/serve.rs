@@ -81,7 +81,12 @@ struct Uplink {
 impl Uplink {
     /// Starts it. After `stop` the relay may take what is left, but not for ever.
     fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(Forward, Self)> {
-        let agent = Agent::start(config.uplink()?, config.room(), stop, config.stop_within());
+        let agent = Agent::start(
+            config.uplink()?,
+            config.queue_capacity(),
+            stop,
+            config.stop_within(),
+        );
         let (forward, forwarded) = agent.forward(config.session.forward());
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))

@@ -20,7 +20,7 @@ use ctf::write::{
 use thiserror::Error;
 use wire::Timestamp;
 
-use crate::queue::{Gone, SessionOutcome, SessionSender, Step, StreamKey, TraceKey};
+use crate::queue::{SessionClosed, SessionOutcome, SessionSender, Step, StreamKey, TraceKey};
 
 pub use activity::Activity;
 pub use clock::HostClock;
@@ -34,7 +34,7 @@ pub enum PacketizeError {
     Event(#[from] PacketError),
     /// Nobody takes packets any more.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    SessionClosed(#[from] SessionClosed),
 }
 
 /// Writes one trace, alone in its session.
@@ -62,7 +62,7 @@ impl Packetizer {
         path: &str,
         queue: SessionSender,
         activity: Activity,
-    ) -> Result<Self, Gone> {
+    ) -> Result<Self, SessionClosed> {
         let path = path.to_owned();
         queue.send(Step::AddTrace { path }).await?;
         Ok(Self {
@@ -97,7 +97,7 @@ impl Packetizer {
         class: &StreamClass,
         channel: &str,
         size: PacketSize,
-    ) -> Result<StreamKey, Gone> {
+    ) -> Result<StreamKey, SessionClosed> {
         let number = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         let step = Step::AddStream {
             trace: TRACE,
@@ -150,7 +150,7 @@ impl Packetizer {
     ///
     /// # Errors
     /// If the session has been given up.
-    pub async fn flush(&mut self, now: Timestamp, even_if_idle: bool) -> Result<(), Gone> {
+    pub async fn flush(&mut self, now: Timestamp, even_if_idle: bool) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
             if self.stream(place).has_news() {
                 self.cut(place, now).await?;
@@ -178,7 +178,7 @@ impl Packetizer {
         self.queue.finish().await
     }
 
-    async fn close(&mut self, now: Timestamp) -> Result<(), Gone> {
+    async fn close(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
             if self.stream(place).has_news() {
                 self.cut(place, now).await?;
@@ -190,7 +190,7 @@ impl Packetizer {
     }
 
     /// Closes a stream's packet and queues it.
-    async fn cut(&mut self, place: usize, now: Timestamp) -> Result<(), Gone> {
+    async fn cut(&mut self, place: usize, now: Timestamp) -> Result<(), SessionClosed> {
         let Some((content, index)) = self.stream(place).close(now) else {
             return Ok(());
         };
@@ -205,7 +205,7 @@ impl Packetizer {
     }
 
     /// Queues what is new of the metadata.
-    async fn say_metadata(&mut self) -> Result<(), Gone> {
+    async fn say_metadata(&mut self) -> Result<(), SessionClosed> {
         let text = self.metadata.take_new();
         if text.is_empty() {
             return Ok(());

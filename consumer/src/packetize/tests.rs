@@ -3,7 +3,9 @@ use relay_proto::session::TraceFormat;
 use wire::{Bits, PacketIndex, PacketSeqNum};
 
 use super::*;
-use crate::queue::{Outlet, Room, SessionDescription, SessionReceiver, outlet};
+use crate::queue::{
+    QueueCapacity, SessionDescription, SessionOpener, SessionReceiver, session_channel,
+};
 
 const SIZE: usize = 4096;
 
@@ -16,7 +18,7 @@ struct Made {
     stream_class: StreamClass,
 }
 
-fn session(outlet: &Outlet) -> SessionSender {
+fn session(opener: &SessionOpener) -> SessionSender {
     let description = SessionDescription {
         name: "session".into(),
         host: "host".into(),
@@ -26,13 +28,16 @@ fn session(outlet: &Outlet) -> SessionSender {
         tracefile_size: 0,
         tracefile_count: 0,
     };
-    outlet.open(description).unwrap()
+    opener.open_session(description).unwrap()
 }
 
 async fn made(streams: usize, activity: &Activity) -> Made {
     let all = 1 << 20;
-    let (outlet, mut sessions) = outlet(Room { session: all, all });
-    let queue = session(&outlet);
+    let (opener, mut sessions) = session_channel(QueueCapacity {
+        session_bytes: all,
+        all_bytes: all,
+    });
+    let queue = session(&opener);
     let steps = sessions.recv().await.unwrap().steps;
     let trace = Trace::new(Uuid([7; 16]), "test");
     let mut packetizer = Packetizer::new(&trace, "path", queue, activity.clone())
@@ -73,7 +78,7 @@ async fn made(streams: usize, activity: &Activity) -> Made {
 
 impl Made {
     fn taken(&mut self) -> Vec<Step> {
-        std::iter::from_fn(|| Some(self.steps.try_next()?.step)).collect()
+        std::iter::from_fn(|| Some(self.steps.try_next_step()?.step)).collect()
     }
 
     async fn append(&mut self, stream: usize, time: u64, text: &str) -> Result<(), PacketizeError> {
@@ -224,7 +229,7 @@ async fn a_session_ends_with_all_that_is_in_it() {
     } = made;
     let finishing = tokio::spawn(packetizer.finish(Timestamp(9)));
     let mut got = Vec::new();
-    while let Some(queued) = steps.next().await {
+    while let Some(queued) = steps.next_step().await {
         got.push(queued.step);
     }
     let close = |stream| Step::CloseStream {
@@ -234,6 +239,6 @@ async fn a_session_ends_with_all_that_is_in_it() {
     assert!(matches!(got[1], Step::Metadata { .. }));
     assert_eq!(index_of(&got[2]).end, Timestamp(9));
     assert_eq!(got[3], close(1));
-    steps.end(SessionOutcome::default());
+    steps.report_outcome(SessionOutcome::default());
     assert_eq!(finishing.await.unwrap(), SessionOutcome::default());
 }

@@ -11,7 +11,7 @@ use super::error::UplinkError;
 use crate::limits::{
     MAX_CHANNEL_BYTES, MAX_METADATA_BYTES, MAX_PACKET_BYTES, MAX_TRACE_PATH_BYTES,
 };
-use crate::queue::{Queued, Step, StreamKey, TraceKey};
+use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
 use crate::status::Counters;
 
 /// What has been said of a session so far.
@@ -55,7 +55,7 @@ pub(super) struct Stream {
     /// Its last beacon, if no packet has come after it.
     pub(super) quiet_until: Option<Timestamp>,
     /// It is to be closed when everything is confirmed.
-    pub(super) closing: Option<Queued>,
+    pub(super) closing: Option<QueuedStep>,
     pub(super) here: Here,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Here {
 pub(super) struct Kept {
     /// Its place among all packets of the session.
     pub(super) order: u64,
-    pub(super) queued: Queued,
+    pub(super) queued: QueuedStep,
 }
 
 impl Kept {
@@ -204,7 +204,11 @@ impl Catalogue {
     }
 
     /// Takes a packet on. One that no relay could take is given back.
-    pub(super) fn add_packet(&mut self, stream: StreamKey, queued: Queued) -> Option<Queued> {
+    pub(super) fn add_packet(
+        &mut self,
+        stream: StreamKey,
+        queued: QueuedStep,
+    ) -> Option<QueuedStep> {
         let Some(of) = self.streams.get_mut(&stream) else {
             return Some(queued);
         };

@@ -17,7 +17,7 @@ use crate::limits::{
     CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,
 };
 
-/// Room for answers: most of them are 4 bytes.
+/// Bytes of one read of answers: most of them are 4 bytes.
 const READ_BYTES: usize = 4096;
 
 /// The two connections to a relay.

@@ -20,7 +20,8 @@ use crate::limits::{
     MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
 };
 use crate::queue::{
-    OpenedSession, Queued, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver, Step,
+    OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver,
+    Step,
 };
 use crate::status::{Counters, State};
 
@@ -35,7 +36,7 @@ pub(super) struct Session {
     counters: Arc<Counters>,
     steps: SessionReceiver,
     /// Steps that have been taken from the queue and not been taken on.
-    backlog: VecDeque<Queued>,
+    backlog: VecDeque<QueuedStep>,
     /// No step will follow those in the backlog.
     is_last: bool,
     book: Catalogue,
@@ -102,7 +103,7 @@ impl Session {
             );
         }
         self.shared.board.close(&self.counters);
-        self.steps.end(outcome);
+        self.steps.report_outcome(outcome);
     }
 
     async fn keep_trying(&mut self) -> Result<(), Stopped> {
@@ -256,7 +257,7 @@ impl Session {
             let silent_at = conversation.is_awaiting().then_some(silent_at);
             let wake = conversation.wake().into_iter().chain(silent_at).min();
             tokio::select! {
-                step = self.steps.next(), if !self.is_last => self.note(step),
+                step = self.steps.next_step(), if !self.is_last => self.note(step),
                 ready = pair.ready(&conversation.out) => ready?,
                 () = until(wake) => {}
             }
@@ -265,7 +266,7 @@ impl Session {
 
     /// Takes a step from the queue, if one is there.
     fn take_step(&mut self) -> bool {
-        let step = self.steps.try_next();
+        let step = self.steps.try_next_step();
         let some = step.is_some();
         if some {
             self.note(step);
@@ -273,7 +274,7 @@ impl Session {
         some
     }
 
-    fn note(&mut self, step: Option<Queued>) {
+    fn note(&mut self, step: Option<QueuedStep>) {
         let Some(queued) = step else {
             self.is_last = true;
             return;
@@ -332,7 +333,7 @@ impl Session {
     }
 }
 
-fn is_packet(queued: &Queued) -> bool {
+fn is_packet(queued: &QueuedStep) -> bool {
     matches!(queued.step, Step::Packet { .. })
 }
 

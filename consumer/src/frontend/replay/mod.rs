@@ -26,7 +26,9 @@ use self::pace::Pace;
 pub use self::pace::{Rate, RateError};
 use self::quiet::Quiet;
 use self::source::{Packet, Source, stream_key};
-use crate::queue::{Gone, Outlet, SessionDescription, SessionOutcome, SessionSender, Step};
+use crate::queue::{
+    SessionClosed, SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step,
+};
 
 /// What is sent, and how.
 #[derive(Debug, Clone)]
@@ -81,7 +83,7 @@ pub enum ReplayError {
     Directory(#[from] DirectoryError),
     /// The uplink has stopped.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    SessionClosed(#[from] SessionClosed),
     /// The thread that reads has ended.
     #[error("reading has failed")]
     Reader,
@@ -94,14 +96,14 @@ pub enum ReplayError {
 /// If there is nothing to send.
 pub async fn run(
     settings: Settings,
-    outlet: Outlet,
+    opener: SessionOpener,
     progress: Arc<Progress>,
     hold: Option<Hold>,
     stop: CancellationToken,
 ) -> Result<Replayed, ReplayError> {
     let handle = Handle::current();
     let reading = move || {
-        let replay = Replay::open(&settings, &outlet, hold, handle, stop)?;
+        let replay = Replay::open(&settings, &opener, hold, handle, stop)?;
         Ok::<_, ReplayError>(replay.run(&progress))
     };
     let read = tokio::task::spawn_blocking(reading).await;
@@ -127,7 +129,7 @@ struct Stopped;
 impl Replay {
     fn open(
         settings: &Settings,
-        outlet: &Outlet,
+        opener: &SessionOpener,
         hold: Option<Hold>,
         handle: Handle,
         stop: CancellationToken,
@@ -140,7 +142,7 @@ impl Replay {
             names::session(&roots)
         });
         let (tracefile_size, tracefile_count) = settings.tracefiles;
-        let session = outlet.open(SessionDescription {
+        let session = opener.open_session(SessionDescription {
             name,
             host: settings.host.clone(),
             base_path: String::new(),

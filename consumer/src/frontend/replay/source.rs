@@ -237,7 +237,7 @@ fn without_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
         Some(padding) if padding.iter().all(|byte| *byte == 0) => {}
         _ => return Bytes::from(bytes),
     }
-    // Room in the queue is counted without the padding: it must not be taken up all the same.
+    // Space in the queue is counted without the padding: it must not be taken up all the same.
     if content < bytes.len() / 2 {
         return Bytes::copy_from_slice(bytes.get(..content).unwrap_or_default());
     }

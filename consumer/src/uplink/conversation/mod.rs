@@ -22,7 +22,7 @@ use super::ending::Ending;
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
 use crate::limits::{MAX_COMMANDS_IN_FLIGHT, MAX_WRITE_BYTES};
-use crate::queue::{Queued, Step, StreamKey, TraceKey};
+use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
 
 /// The chunk that all of a session lies in: it is never rotated.
 pub(super) const CHUNK: ChunkId = ChunkId(0);
@@ -60,7 +60,7 @@ pub(super) struct Conversation {
     unannounced: BTreeSet<TraceKey>,
     /// Traces with metadata to be sent, and the room that it takes in the queue.
     undescribed: BTreeSet<TraceKey>,
-    rooms: Vec<Queued>,
+    rooms: Vec<QueuedStep>,
     /// Packets of an earlier connection that are to be sent again, by their streams.
     again: VecDeque<StreamKey>,
     /// Streams with packets that the relay has not been asked about.
@@ -82,7 +82,7 @@ pub(super) enum Awaited {
     MetadataAdded(TraceKey),
     /// Metadata has arrived: its room in the queue is free.
     Described {
-        _rooms: Vec<Queued>,
+        _rooms: Vec<QueuedStep>,
     },
     /// Whether the packets before this one have arrived.
     Confirmed {
@@ -154,7 +154,7 @@ impl Conversation {
     pub(super) fn advance(
         &mut self,
         book: &mut Catalogue,
-        backlog: &mut VecDeque<Queued>,
+        backlog: &mut VecDeque<QueuedStep>,
         is_last: bool,
         now: Instant,
     ) -> Result<(), UplinkError> {
@@ -256,7 +256,7 @@ impl Conversation {
         Ok(true)
     }
 
-    fn take(&mut self, queued: Queued, book: &mut Catalogue) -> Result<(), UplinkError> {
+    fn take(&mut self, queued: QueuedStep, book: &mut Catalogue) -> Result<(), UplinkError> {
         match &queued.step {
             Step::AddTrace { path } => {
                 book.add_trace(path)?;
@@ -381,7 +381,7 @@ impl Conversation {
 }
 
 /// A packet that no relay could take: whoever made it has made a mistake.
-fn drop_packet(refused: &Queued, book: &Catalogue) {
+fn drop_packet(refused: &QueuedStep, book: &Catalogue) {
     if let Step::Packet {
         stream,
         bytes,

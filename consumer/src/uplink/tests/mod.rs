@@ -18,19 +18,19 @@ use self::relay::{Script, Scripted};
 use super::{Settings, run};
 use crate::limits::MAX_TRACEFILES;
 use crate::queue::{
-    Outlet, Room, SessionDescription, SessionEnd, SessionOutcome, SessionSender, Step, StreamKey,
-    TraceKey, outlet,
+    QueueCapacity, SessionDescription, SessionEnd, SessionOpener, SessionOutcome, SessionSender,
+    Step, StreamKey, TraceKey, session_channel,
 };
 use crate::status::Board;
 
-const ROOM: Room = Room {
-    session: 1 << 20,
-    all: 1 << 20,
+const CAPACITY: QueueCapacity = QueueCapacity {
+    session_bytes: 1 << 20,
+    all_bytes: 1 << 20,
 };
 
 /// An uplink, running.
 struct Uplink {
-    outlet: Outlet,
+    opener: SessionOpener,
     board: Board,
     give_up: CancellationToken,
     task: JoinHandle<()>,
@@ -38,7 +38,7 @@ struct Uplink {
 
 impl Uplink {
     fn to(url: &str, patience: Option<Duration>) -> Self {
-        let (outlet, sessions) = outlet(ROOM);
+        let (opener, sessions) = session_channel(CAPACITY);
         let settings = Settings {
             target: url.parse().unwrap(),
             patience,
@@ -46,7 +46,7 @@ impl Uplink {
         let (board, give_up) = (Board::default(), CancellationToken::new());
         let running = run(sessions, settings, board.clone(), give_up.clone());
         Self {
-            outlet,
+            opener,
             board,
             give_up,
             task: tokio::spawn(async { running.await.unwrap() }),
@@ -54,12 +54,12 @@ impl Uplink {
     }
 
     fn open(&self, name: &str) -> SessionSender {
-        self.outlet.open(description(name)).unwrap()
+        self.opener.open_session(description(name)).unwrap()
     }
 
     /// No session follows; all have ended.
     async fn finish(self) {
-        drop(self.outlet);
+        drop(self.opener);
         self.task.await.unwrap();
     }
 }
@@ -305,7 +305,7 @@ async fn names_that_relays_die_of_never_reach_them() {
     let relay = Scripted::start(&[Script::default(); 8]).await;
     let uplink = Uplink::to(&relay.url, None);
     let failed = async |description, steps: Vec<Step>| {
-        let session = uplink.outlet.open(description).unwrap();
+        let session = uplink.opener.open_session(description).unwrap();
         for step in steps {
             let _ = session.send(step).await;
         }
@@ -371,7 +371,7 @@ async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
 async fn no_relay_is_told_of_any_number_of_tracefiles() {
     let relay = Scripted::start(&[Script::default()]).await;
     let uplink = Uplink::to(&relay.url, None);
-    let session = uplink.outlet.open(SessionDescription {
+    let session = uplink.opener.open_session(SessionDescription {
         tracefile_size: 4096,
         ..description("s")
     });

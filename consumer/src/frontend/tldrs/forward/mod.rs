@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::arrival::ForwardedTrace;
 use crate::packetize::{Activity, HostClock};
-use crate::queue::Outlet;
+use crate::queue::SessionOpener;
 use session::Session;
 
 /// What sessions of forwarded traces are like.
@@ -38,7 +38,11 @@ pub struct Settings {
 
 /// Forwards traces until there will be no more, and the last has been taken by the relay or given
 /// up.
-pub async fn run(mut traces: mpsc::Receiver<ForwardedTrace>, outlet: Outlet, settings: Settings) {
+pub async fn run(
+    mut traces: mpsc::Receiver<ForwardedTrace>,
+    opener: SessionOpener,
+    settings: Settings,
+) {
     let activity = Activity::default();
     let clock = HostClock::measure().trace_clock();
     let mut open: HashMap<String, mpsc::UnboundedSender<ForwardedTrace>> = HashMap::new();
@@ -61,7 +65,7 @@ pub async fn run(mut traces: mpsc::Receiver<ForwardedTrace>, outlet: Outlet, set
         };
         let (way, again) = mpsc::unbounded_channel();
         open.insert(trace.name.clone(), way);
-        let session = Session::new(&trace, outlet.clone(), &settings, clock, activity.clone());
+        let session = Session::new(&trace, opener.clone(), &settings, clock, activity.clone());
         sessions.spawn(session.run(trace, again));
     }
     // Sessions wait for no other trace now.

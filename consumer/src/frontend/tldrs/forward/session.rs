@@ -18,7 +18,7 @@ use super::Settings;
 use super::clients::Clients;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
-use crate::queue::{Gone, Outlet, SessionDescription, SessionEnd, StreamKey};
+use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
 
 /// Directory of the trace in its session, and the name of its one tracefile: order in it is order of
 /// arrival.
@@ -30,7 +30,7 @@ const STREAM_CLASS: u32 = 0;
 /// A session to be, and what it needs.
 #[derive(Debug)]
 pub(super) struct Session {
-    outlet: Outlet,
+    opener: SessionOpener,
     description: SessionDescription,
     trace: Trace,
     size: PacketSize,
@@ -41,7 +41,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(
         trace: &ForwardedTrace,
-        outlet: Outlet,
+        opener: SessionOpener,
         settings: &Settings,
         clock: TraceClock,
         activity: Activity,
@@ -59,7 +59,7 @@ impl Session {
             .into();
         let (tracefile_size, tracefile_count) = settings.tracefiles;
         Self {
-            outlet,
+            opener,
             description: SessionDescription {
                 name: trace.name.clone(),
                 host: settings.host.clone(),
@@ -86,11 +86,13 @@ impl Session {
         info!(trace = name, "forwarded");
         let mut events = match self.open().await {
             Ok(events) => events,
-            Err(Gone) => return warn!(trace = name, "not forwarded: the uplink has stopped"),
+            Err(SessionClosed) => {
+                return warn!(trace = name, "not forwarded: the uplink has stopped");
+            }
         };
         let mut arrivals = trace.arrivals;
         let given_up = loop {
-            if let Err(Gone) = events.forward(&mut arrivals).await {
+            if let Err(SessionClosed) = events.forward(&mut arrivals).await {
                 break true;
             }
             match events.linger(&mut again).await {
@@ -100,7 +102,7 @@ impl Session {
                     arrivals = trace.arrivals;
                 }
                 Ok(None) => break false,
-                Err(Gone) => break true,
+                Err(SessionClosed) => break true,
             }
         };
         // What comes now by the same name is another session's.
@@ -140,8 +142,8 @@ impl Session {
         }
     }
 
-    async fn open(self) -> Result<Events, Gone> {
-        let queue = self.outlet.open(self.description)?;
+    async fn open(self) -> Result<Events, SessionClosed> {
+        let queue = self.opener.open_session(self.description)?;
         let mut packets = Packetizer::new(&self.trace, PATH, queue, self.activity).await?;
         let class = packets.declare(STREAM_CLASS);
         let class = class.expect("the first class of streams");
@@ -172,7 +174,10 @@ struct Events {
 
 impl Events {
     /// Takes what arrives until the last client has gone, and sends it on every tick of the live timer.
-    async fn forward(&mut self, arrivals: &mut mpsc::Receiver<Arrival>) -> Result<(), Gone> {
+    async fn forward(
+        &mut self,
+        arrivals: &mut mpsc::Receiver<Arrival>,
+    ) -> Result<(), SessionClosed> {
         let mut tick = interval(self.live_timer);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -192,7 +197,7 @@ impl Events {
     async fn linger(
         &mut self,
         again: &mut mpsc::UnboundedReceiver<ForwardedTrace>,
-    ) -> Result<Option<ForwardedTrace>, Gone> {
+    ) -> Result<Option<ForwardedTrace>, SessionClosed> {
         let over = sleep(REOPEN_GRACE_PERIOD);
         tokio::pin!(over);
         let mut tick = interval(self.live_timer);
@@ -205,7 +210,7 @@ impl Events {
         }
     }
 
-    async fn flush(&mut self) -> Result<(), Gone> {
+    async fn flush(&mut self) -> Result<(), SessionClosed> {
         let even_if_idle = self.quiet_since.elapsed() >= IDLE_BEACON_INTERVAL;
         if even_if_idle {
             self.quiet_since = Instant::now();
@@ -213,7 +218,7 @@ impl Events {
         self.packets.flush(HostClock::now(), even_if_idle).await
     }
 
-    async fn take(&mut self, arrival: Arrival) -> Result<(), Gone> {
+    async fn take(&mut self, arrival: Arrival) -> Result<(), SessionClosed> {
         match arrival {
             Arrival::ClientOpened {
                 client,
@@ -253,7 +258,12 @@ impl Events {
         }
     }
 
-    async fn lines(&mut self, client: u32, at: Timestamp, text: &[u8]) -> Result<(), Gone> {
+    async fn lines(
+        &mut self,
+        client: u32,
+        at: Timestamp,
+        text: &[u8],
+    ) -> Result<(), SessionClosed> {
         let number = self.clients.number(client);
         let Ok(text) = std::str::from_utf8(text) else {
             return self.lost(number, 1, "not UTF-8").await;
@@ -279,7 +289,7 @@ impl Events {
     }
 
     /// Events are missing from here on: said as an event, and counted as every reader of CTF knows it.
-    async fn lost(&mut self, client: u32, count: u64, reason: &str) -> Result<(), Gone> {
+    async fn lost(&mut self, client: u32, count: u64, reason: &str) -> Result<(), SessionClosed> {
         warn!(client, count, reason, "events are not forwarded");
         self.packets.discard(self.stream, count);
         let encoded = self.classes.lost(&Lost {
@@ -300,11 +310,11 @@ async fn append(
     stream: StreamKey,
     event: &Encoded<'_>,
     at: Timestamp,
-) -> Result<bool, Gone> {
+) -> Result<bool, SessionClosed> {
     match packets.append(stream, event.class(), event.at(at)).await {
         Ok(()) => Ok(true),
         Err(PacketizeError::Event(_)) => Ok(false),
-        Err(PacketizeError::Gone(gone)) => Err(gone),
+        Err(PacketizeError::SessionClosed(gone)) => Err(gone),
     }
 }
 

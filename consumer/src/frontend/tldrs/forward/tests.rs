@@ -6,7 +6,9 @@ use wire::{PacketIndex, Timestamp};
 
 use super::super::arrival::{Arrival, Forward, forwarding};
 use super::*;
-use crate::queue::{OpenedSession, Room, SessionEnd, SessionOutcome, Step, outlet};
+use crate::queue::{
+    OpenedSession, QueueCapacity, SessionEnd, SessionOutcome, Step, session_channel,
+};
 
 const LIVE_TIMER: Duration = Duration::from_millis(5);
 
@@ -18,7 +20,10 @@ struct Made {
 
 fn made() -> Made {
     let all = 1 << 20;
-    let (outlet, sessions) = outlet(Room { session: all, all });
+    let (opener, sessions) = session_channel(QueueCapacity {
+        session_bytes: all,
+        all_bytes: all,
+    });
     let (forward, traces) = forwarding();
     let settings = Settings {
         host: "host".into(),
@@ -26,7 +31,7 @@ fn made() -> Made {
         packet_bytes: 4096,
         tracefiles: (0, 0),
     };
-    tokio::spawn(run(traces, outlet, settings));
+    tokio::spawn(run(traces, opener, settings));
     Made { forward, sessions }
 }
 
@@ -66,7 +71,7 @@ fn line(text: &str) -> Arrival {
 /// What happens until a packet with this text comes, or the session ends.
 async fn until(session: &mut OpenedSession, text: &str) -> (Vec<Step>, Option<PacketIndex>) {
     let mut before = Vec::new();
-    while let Some(queued) = session.steps.next().await {
+    while let Some(queued) = session.steps.next_step().await {
         if let Step::Packet { bytes, index, .. } = &queued.step
             && bytes
                 .windows(text.len())
@@ -130,7 +135,7 @@ async fn a_session_that_is_given_up_keeps_no_client_waiting() {
     let mut made = made();
     let way = made.open("trace").await;
     let session = made.session().await;
-    session.steps.end(SessionOutcome {
+    session.steps.report_outcome(SessionOutcome {
         end: SessionEnd::Failed("no relay".into()),
         ..SessionOutcome::default()
     });
