@@ -17,8 +17,8 @@ use tracing::{error, info};
 use crate::config::Config;
 use crate::frontend::replay::{self, Hold, Progress, Replayed};
 use crate::frontend::tldrs::Daemon;
-use crate::frontend::tldrs::arrival::{Forward, forwarding};
 use crate::frontend::tldrs::forward;
+use crate::frontend::tldrs::forward_queue::{TraceSender, trace_channel};
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::status::{self, Board};
@@ -68,8 +68,8 @@ impl Agent {
     pub fn forward(
         &self,
         settings: forward::Settings,
-    ) -> (Forward, impl Future<Output = ()> + Send + use<>) {
-        let (forward, traces) = forwarding();
+    ) -> (TraceSender, impl Future<Output = ()> + Send + use<>) {
+        let (forward, traces) = trace_channel();
         let forwarded = forward::run(traces, self.opener.clone(), settings);
         (forward, forwarded)
     }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use consumer::frontend::tldrs::arrival::{Arrival, ForwardedTrace, forwarding};
+use consumer::frontend::tldrs::forward_queue::{ForwardItem, ForwardedTrace, trace_channel};
 use consumer::frontend::tldrs::{Daemon, Settings, Stopped, Storage, WhenFull};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -31,7 +31,7 @@ impl Scene {
         std::fs::create_dir(&data).unwrap();
         let mut settings = Settings::new(directory.path().join("socket"), Storage::Directory(data));
         settings.when_full = when_full;
-        let (forward, traces) = forwarding();
+        let (forward, traces) = trace_channel();
         let daemon = Daemon::start(settings, Some(forward)).unwrap();
         let stop = CancellationToken::new();
         let running = tokio::spawn(daemon.run(stop.clone()));
@@ -57,17 +57,17 @@ impl Scene {
     }
 }
 
-async fn next(trace: &mut ForwardedTrace) -> Option<Arrival> {
-    let next = tokio::time::timeout(PATIENCE, trace.arrivals.recv());
+async fn next(trace: &mut ForwardedTrace) -> Option<ForwardItem> {
+    let next = tokio::time::timeout(PATIENCE, trace.items.recv());
     next.await.unwrap()
 }
 
 /// All lines up to something else, or to the end.
-async fn lines(trace: &mut ForwardedTrace) -> (String, Option<Arrival>) {
+async fn lines(trace: &mut ForwardedTrace) -> (String, Option<ForwardItem>) {
     let mut lines = String::new();
     loop {
         match next(trace).await {
-            Some(Arrival::Lines { text, .. }) => lines += std::str::from_utf8(&text).unwrap(),
+            Some(ForwardItem::Lines { text, .. }) => lines += std::str::from_utf8(&text).unwrap(),
             other => return (lines, other),
         }
     }
@@ -80,7 +80,7 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     write!(one, "OPEN a/b\n{{\"a\":nan}}\r\nHELLO\n{{\"b\":1}}\n").unwrap();
     let mut trace = scene.trace().await;
     assert_eq!((trace.id.as_str(), trace.name.as_str()), ("a/b", "a%2Fb"));
-    let Some(Arrival::ClientOpened {
+    let Some(ForwardItem::ClientOpened {
         client: 0,
         pid,
         exe,
@@ -93,7 +93,7 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     assert_eq!(PathBuf::from(exe), std::env::current_exe().unwrap());
     let (text, then) = lines(&mut trace).await;
     assert_eq!(text, "{\"a\":\"nan\"}\n{\"b\":1}\n");
-    let Some(Arrival::Lost {
+    let Some(ForwardItem::Lost {
         client: 0,
         count: 1,
         reason,
@@ -107,13 +107,13 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     write!(two, "OPEN a/b\n{{\"c\":1}}\n").unwrap();
     let opened = next(&mut trace).await;
     assert!(
-        matches!(opened, Some(Arrival::ClientOpened { client: 1, .. })),
+        matches!(opened, Some(ForwardItem::ClientOpened { client: 1, .. })),
         "{opened:?}"
     );
     drop(one);
     let (mut text, closed) = lines(&mut trace).await;
     assert!(
-        matches!(closed, Some(Arrival::ClientClosed { client: 0 })),
+        matches!(closed, Some(ForwardItem::ClientClosed { client: 0 })),
         "{closed:?}"
     );
     drop(two);
@@ -121,7 +121,7 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     text += &more;
     assert_eq!(text, "{\"c\":1}\n");
     assert!(
-        matches!(closed, Some(Arrival::ClientClosed { client: 1 })),
+        matches!(closed, Some(ForwardItem::ClientClosed { client: 1 })),
         "{closed:?}"
     );
     assert!(next(&mut trace).await.is_none(), "the trace has ended");
@@ -130,7 +130,7 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     let mut again = scene.trace().await;
     let opened = next(&mut again).await;
     assert!(
-        matches!(opened, Some(Arrival::ClientOpened { .. })),
+        matches!(opened, Some(ForwardItem::ClientOpened { .. })),
         "{opened:?}"
     );
     scene.stop.cancel();
@@ -154,24 +154,24 @@ async fn when_nobody_takes_events_their_client_waits_and_nothing_is_lost() {
     let mut trace = scene.trace().await;
     assert!(matches!(
         next(&mut trace).await,
-        Some(Arrival::ClientOpened { .. })
+        Some(ForwardItem::ClientOpened { .. })
     ));
     // Others go on meanwhile.
     write!(other, "OPEN other\n{{}}\n").unwrap();
     let mut quick = scene.trace().await;
     assert!(matches!(
         next(&mut quick).await,
-        Some(Arrival::ClientOpened { .. })
+        Some(ForwardItem::ClientOpened { .. })
     ));
     assert!(matches!(
         next(&mut quick).await,
-        Some(Arrival::Lines { .. })
+        Some(ForwardItem::Lines { .. })
     ));
     assert!(!sending.is_finished());
     let (text, closed) = lines(&mut trace).await;
     assert!(text == many());
     assert!(
-        matches!(closed, Some(Arrival::ClientClosed { .. })),
+        matches!(closed, Some(ForwardItem::ClientClosed { .. })),
         "{closed:?}"
     );
     sending.await.unwrap();
@@ -195,18 +195,20 @@ async fn events_that_are_dropped_are_counted_and_that_is_said_before_the_next() 
     }
     assert!(matches!(
         next(&mut trace).await,
-        Some(Arrival::ClientOpened { .. })
+        Some(ForwardItem::ClientOpened { .. })
     ));
     let mut count = 0;
     let mut taken = 0;
     let mut taking = tokio::spawn(async move {
         loop {
             match next(&mut trace).await {
-                Some(Arrival::Lines { text, .. }) => {
+                Some(ForwardItem::Lines { text, .. }) => {
                     taken += text.iter().filter(|byte| **byte == b'\n').count()
                 }
-                Some(Arrival::Lost { count: lost, .. }) => count += usize::try_from(lost).unwrap(),
-                Some(Arrival::ClientClosed { .. }) => return (taken, count),
+                Some(ForwardItem::Lost { count: lost, .. }) => {
+                    count += usize::try_from(lost).unwrap()
+                }
+                Some(ForwardItem::ClientClosed { .. }) => return (taken, count),
                 other => panic!("{other:?}"),
             }
         }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::arrival::{Arrival, NotTaken, Outlet};
+use super::forward_queue::{ForwardItem, NotForwarded, TraceForwarder};
 use super::limits::{
     DISK_FULL_RETRY_INTERVAL, MAX_LOGGED_REFUSALS, MAX_PATH_BYTES, MAX_PENDING_EXPORTS,
 };
@@ -94,7 +94,7 @@ impl Client<'_> {
         let context = &self.all.reader;
         let mut reader = LineReader::new(socket, context, &self.all.stop)?;
         loop {
-            self.wait_for_room().await;
+            self.wait_for_capacity().await;
             let Some(mut received) = reader.receive_lines().await? else {
                 return Ok(());
             };
@@ -108,13 +108,14 @@ impl Client<'_> {
     }
 
     /// A client that must wait for others should not keep what it has sent in memory meanwhile.
-    async fn wait_for_room(&self) {
-        if let (WhenFull::Block, Some(outlet)) = (
+    async fn wait_for_capacity(&self) {
+        if let (WhenFull::Block, Some(forwarder)) = (
             self.all.when_full,
-            self.membership().and_then(|member| member.outlet.as_ref()),
+            self.membership()
+                .and_then(|member| member.forwarder.as_ref()),
         ) {
             tokio::select! {
-                () = outlet.wait_for_room() => {}
+                () = forwarder.wait_for_capacity() => {}
                 () = self.all.stop.cancelled() => {}
             }
         }
@@ -268,17 +269,17 @@ impl Client<'_> {
             return;
         };
         let (client, trace) = (membership.client, Arc::clone(&membership.trace));
-        let Some(outlet) = membership.outlet.clone() else {
+        let Some(forwarder) = membership.forwarder.clone() else {
             return;
         };
         // First that some are missing, if it has not been said.
-        if self.not_forwarded > 0 && self.send_lost(&outlet, client).await.is_err()
-            || outlet
-                .lines(client, text, self.all.when_full)
+        if self.not_forwarded > 0 && self.send_lost(&forwarder, client).await.is_err()
+            || forwarder
+                .send_lines(client, text, self.all.when_full)
                 .await
                 .is_err()
         {
-            if outlet.is_gone() {
+            if forwarder.is_closed() {
                 self.stop_forwarding();
             } else {
                 self.not_forwarded += lines;
@@ -292,7 +293,7 @@ impl Client<'_> {
             && let Some(membership) = self.opened.get_mut(index)
         {
             warn!(trace = membership.trace.id, "not forwarded any more");
-            membership.outlet = None;
+            membership.forwarder = None;
         }
     }
 
@@ -300,20 +301,24 @@ impl Client<'_> {
     /// takes it, it still is in the record.
     async fn report_unforwarded(&mut self) {
         let now = self.membership();
-        let now = now.and_then(|now| Some((now.outlet.clone()?, now.client)));
-        if let Some((outlet, client)) = now.filter(|_| self.not_forwarded > 0) {
-            let _ = self.send_lost(&outlet, client).await;
+        let now = now.and_then(|now| Some((now.forwarder.clone()?, now.client)));
+        if let Some((forwarder, client)) = now.filter(|_| self.not_forwarded > 0) {
+            let _ = self.send_lost(&forwarder, client).await;
         }
         self.not_forwarded = 0;
     }
 
-    async fn send_lost(&mut self, outlet: &Outlet, client: u32) -> Result<(), NotTaken> {
-        let lost = Arrival::Lost {
+    async fn send_lost(
+        &mut self,
+        forwarder: &TraceForwarder,
+        client: u32,
+    ) -> Result<(), NotForwarded> {
+        let lost = ForwardItem::Lost {
             client,
             count: self.not_forwarded,
             reason: "the relay was too slow".into(),
         };
-        outlet.tell(lost, self.all.when_full).await?;
+        forwarder.send_item(lost, self.all.when_full).await?;
         self.not_forwarded = 0;
         Ok(())
     }
@@ -328,14 +333,14 @@ impl Client<'_> {
             return;
         };
         membership.trace.note(found);
-        if let Some(outlet) = membership.outlet.as_ref().filter(|_| found.refused > 0) {
-            let lost = Arrival::Lost {
+        if let Some(forwarder) = membership.forwarder.as_ref().filter(|_| found.refused > 0) {
+            let lost = ForwardItem::Lost {
                 client: membership.client,
                 count: found.refused,
                 reason: found.reason.clone().into(),
             };
             // If nobody takes it, it still is in the record.
-            let _ = outlet.tell(lost, self.all.when_full).await;
+            let _ = forwarder.send_item(lost, self.all.when_full).await;
         }
     }
 

@@ -4,16 +4,16 @@
 //! `doc/tldrs.md` has the protocol and what the daemon promises. Read in this order: [`Daemon`] here;
 //! `socket` (where it listens) and `client` (the commands and events of one client). A client's bytes
 //! pass through `line_reader`, `line_validator` and `line`, then `traces` and `trace`, which store them.
-//! `export`, `record` and `files` handle stored traces. [`arrival`] is the seam to [`forward`], which
+//! `export`, `record` and `files` handle stored traces. [`forward_queue`] is the seam to [`forward`], which
 //! takes traces to a relay. All numbers are in [`limits`].
 //!
 //! All but `forward` knows no relay, and nothing of an event but whether it is one.
 
-pub mod arrival;
 mod client;
 pub mod export;
 pub mod files;
 pub mod forward;
+pub mod forward_queue;
 pub mod limits;
 mod line;
 mod line_reader;
@@ -45,9 +45,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use arrival::Forward;
 use client::Clients;
 use export::Rules;
+use forward_queue::TraceSender;
 use limits::{
     ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES,
     DEFAULT_MAX_TRACES, EXPORT_SHUTDOWN_TIMEOUT,
@@ -160,7 +160,7 @@ pub struct Daemon {
 /// If it cannot start.
 pub async fn serve(
     settings: Settings,
-    forward: Option<Forward>,
+    forward: Option<TraceSender>,
     stop: CancellationToken,
 ) -> Result<Stopped, StartError> {
     Ok(Daemon::start(settings, forward)?.run(stop).await)
@@ -213,7 +213,7 @@ impl Daemon {
     ///
     /// # Errors
     /// If a socket or the directory cannot be used. To be called on a runtime.
-    pub fn start(settings: Settings, forward: Option<Forward>) -> Result<Self, StartError> {
+    pub fn start(settings: Settings, forward: Option<TraceSender>) -> Result<Self, StartError> {
         settings.storage.check()?;
         let uid = rustix::process::geteuid().as_raw();
         let emit_root = settings.emit_root.as_deref().map(|path| {

@@ -14,9 +14,9 @@ use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::arrival::Outlet;
 use super::export::{Export, Owner};
 use super::files::TraceFiles;
+use super::forward_queue::TraceForwarder;
 use super::limits::{
     MAX_PENDING_EXPORTS, MAX_QUEUED_EXPORTS, MAX_REJECTED_BYTES, RECORD_SAVE_DELAY,
 };
@@ -49,7 +49,7 @@ struct State {
     is_saving: bool,
     /// Number for the next client.
     next_client: u32,
-    outlet: Option<Outlet>,
+    forwarder: Option<TraceForwarder>,
     /// Exports to be done, in order.
     exports: VecDeque<Export>,
     /// Whether somebody is doing them.
@@ -100,7 +100,7 @@ impl Trace {
             record,
             is_saving: false,
             next_client: 0,
-            outlet: None,
+            forwarder: None,
             exports: VecDeque::new(),
             is_exporting: false,
             due: Vec::new(),
@@ -133,7 +133,7 @@ impl Trace {
         state.record.clients = state.record.clients.saturating_sub(1);
         let is_last = state.record.clients == 0;
         if is_last {
-            state.outlet = None;
+            state.forwarder = None;
             state.grant();
             self.save(&mut state);
         }
@@ -153,13 +153,13 @@ impl Trace {
     }
 
     /// Where what happens here is passed on to.
-    pub(super) fn outlet(&self) -> Option<Outlet> {
-        self.state.lock().outlet.clone()
+    pub(super) fn forwarder(&self) -> Option<TraceForwarder> {
+        self.state.lock().forwarder.clone()
     }
 
     /// From now on what happens here is passed on there, or nowhere.
-    pub(super) fn set_outlet(&self, outlet: Option<Outlet>) {
-        self.state.lock().outlet = outlet;
+    pub(super) fn set_forwarder(&self, forwarder: Option<TraceForwarder>) {
+        self.state.lock().forwarder = forwarder;
     }
 
     /// Stores events. They are with the system when this returns.

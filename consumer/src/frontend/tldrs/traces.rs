@@ -12,9 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::arrival::{Arrival, Forward, ForwardedTrace, Outlet, outlet};
 use super::export::{Export, Owner, Rules};
 use super::files::{TraceFiles, with_records};
+use super::forward_queue::{
+    ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
+};
 use super::name::safe_name;
 use super::peer::Peer;
 use super::record::{Record, Wish};
@@ -31,7 +33,7 @@ pub(super) struct Traces {
     sync: bool,
     most: usize,
     rules: Rules,
-    forward: Option<Forward>,
+    forward: Option<TraceSender>,
     when_full: WhenFull,
     /// By file name. Also those that nobody has open and that are still being exported.
     open: Mutex<HashMap<String, Arc<Trace>>>,
@@ -58,14 +60,14 @@ pub(super) struct Membership {
     /// The client's number in the trace.
     pub(super) client: u32,
     /// Where what it sends is passed on to.
-    pub(super) outlet: Option<Outlet>,
+    pub(super) forwarder: Option<TraceForwarder>,
 }
 
 impl Traces {
     pub(super) fn new(
         settings: &Settings,
         rules: Rules,
-        forward: Option<Forward>,
+        forward: Option<TraceSender>,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -93,7 +95,7 @@ impl Traces {
             && forward.send(forwarded).await.is_err()
         {
             warn!(trace = id, "nobody forwards traces any more");
-            membership.trace.set_outlet(None);
+            membership.trace.set_forwarder(None);
         }
         membership.announce(peer).await;
         Ok(membership)
@@ -108,14 +110,14 @@ impl Traces {
         let entry = trace.enter();
         let mut forwarded = None;
         if entry.is_first && self.forward.is_some() {
-            let (way, announced) = outlet(trace.id.clone(), trace.name.clone());
-            trace.set_outlet(Some(way));
+            let (way, announced) = trace_forwarder(trace.id.clone(), trace.name.clone());
+            trace.set_forwarder(Some(way));
             forwarded = Some(announced);
         }
         drop(open);
         let membership = Membership {
             traces: Arc::clone(self),
-            outlet: trace.outlet(),
+            forwarder: trace.forwarder(),
             trace,
             client: entry.client,
         };
@@ -274,25 +276,29 @@ impl Membership {
     /// Says goodbye to whoever forwards the trace.
     pub(super) async fn say_goodbye(&mut self) {
         let client = self.client;
-        if let Some(outlet) = self.outlet.take() {
-            let closed = Arrival::ClientClosed { client };
+        if let Some(forwarder) = self.forwarder.take() {
+            let closed = ForwardItem::ClientClosed { client };
             // If nobody is there, nobody misses it; and the trace's end says it too.
-            let _ = outlet.tell(closed, self.traces.when_full).await;
+            let _ = forwarder.send_item(closed, self.traces.when_full).await;
         }
     }
 
     /// Says hello to whoever forwards the trace. Without that nothing of the client is forwarded.
     async fn announce(&mut self, peer: &Peer) {
-        if let Some(outlet) = &self.outlet {
-            let opened = Arrival::ClientOpened {
+        if let Some(forwarder) = &self.forwarder {
+            let opened = ForwardItem::ClientOpened {
                 client: self.client,
                 pid: peer.pid.unwrap_or(0),
                 uid: peer.uid,
                 exe: peer.program(),
             };
-            if outlet.tell(opened, self.traces.when_full).await.is_err() {
+            if forwarder
+                .send_item(opened, self.traces.when_full)
+                .await
+                .is_err()
+            {
                 warn!(trace = self.trace.id, %peer, "its events are not forwarded");
-                self.outlet = None;
+                self.forwarder = None;
             }
         }
     }
@@ -301,7 +307,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         // What it holds of the way must be gone before the trace says that it has ended.
-        self.outlet = None;
+        self.forwarder = None;
         self.traces.left(&mut self.traces.open.lock(), &self.trace);
     }
 }

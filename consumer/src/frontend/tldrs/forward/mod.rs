@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::arrival::ForwardedTrace;
+use super::forward_queue::ForwardedTrace;
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
 use session::Session;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
-use super::super::arrival::{Arrival, ForwardedTrace};
+use super::super::forward_queue::{ForwardItem, ForwardedTrace};
 use super::Settings;
 use super::clients::Clients;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
@@ -90,16 +90,16 @@ impl Session {
                 return warn!(trace = name, "not forwarded: the uplink has stopped");
             }
         };
-        let mut arrivals = trace.arrivals;
+        let mut items = trace.items;
         let given_up = loop {
-            if let Err(SessionClosed) = events.forward(&mut arrivals).await {
+            if let Err(SessionClosed) = events.forward(&mut items).await {
                 break true;
             }
             match events.linger(&mut again).await {
                 Ok(Some(trace)) => {
                     debug!(trace = name, "opened again");
                     events.clients.begin_again();
-                    arrivals = trace.arrivals;
+                    items = trace.items;
                 }
                 Ok(None) => break false,
                 Err(SessionClosed) => break true,
@@ -108,14 +108,14 @@ impl Session {
         // What comes now by the same name is another session's.
         again.close();
         if given_up {
-            let lost = discard(&mut arrivals).await;
+            let lost = discard(&mut items).await;
             warn!(
                 trace = name,
                 lost, "events are not forwarded: the session has been given up"
             );
         }
         while let Some(mut late) = again.recv().await {
-            let lost = discard(&mut late.arrivals).await;
+            let lost = discard(&mut late.items).await;
             warn!(
                 trace = name,
                 lost, "events are not forwarded: the session was about to end"
@@ -176,7 +176,7 @@ impl Events {
     /// Takes what arrives until the last client has gone, and sends it on every tick of the live timer.
     async fn forward(
         &mut self,
-        arrivals: &mut mpsc::Receiver<Arrival>,
+        items: &mut mpsc::Receiver<ForwardItem>,
     ) -> Result<(), SessionClosed> {
         let mut tick = interval(self.live_timer);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -184,8 +184,8 @@ impl Events {
             tokio::select! {
                 biased;
                 _ = tick.tick() => self.flush().await?,
-                arrival = arrivals.recv() => match arrival {
-                    Some(arrival) => self.take(arrival).await?,
+                item = items.recv() => match item {
+                    Some(item) => self.take(item).await?,
                     None => break,
                 },
             }
@@ -218,9 +218,9 @@ impl Events {
         self.packets.flush(HostClock::now(), even_if_idle).await
     }
 
-    async fn take(&mut self, arrival: Arrival) -> Result<(), SessionClosed> {
-        match arrival {
-            Arrival::ClientOpened {
+    async fn take(&mut self, item: ForwardItem) -> Result<(), SessionClosed> {
+        match item {
+            ForwardItem::ClientOpened {
                 client,
                 pid,
                 uid,
@@ -234,8 +234,8 @@ impl Events {
                     .await
                     .map(drop)
             }
-            Arrival::Lines { client, at, text } => self.lines(client, at, &text).await,
-            Arrival::Lost {
+            ForwardItem::Lines { client, at, text } => self.lines(client, at, &text).await,
+            ForwardItem::Lost {
                 client,
                 count,
                 reason,
@@ -243,7 +243,7 @@ impl Events {
                 let number = self.clients.number(client);
                 self.lost(number, count, &reason).await
             }
-            Arrival::ClientClosed { client } => {
+            ForwardItem::ClientClosed { client } => {
                 let number = self.clients.number(client);
                 let Some(connected) = self.clients.closed(number) else {
                     return Ok(());
@@ -320,15 +320,15 @@ async fn append(
 
 /// Takes everything until the last client has gone, so that none of them waits for nothing, and gives
 /// how many events it was.
-async fn discard(arrivals: &mut mpsc::Receiver<Arrival>) -> u64 {
+async fn discard(items: &mut mpsc::Receiver<ForwardItem>) -> u64 {
     let mut lost = 0;
-    while let Some(arrival) = arrivals.recv().await {
-        lost += match arrival {
-            Arrival::Lines { text, .. } => {
+    while let Some(item) = items.recv().await {
+        lost += match item {
+            ForwardItem::Lines { text, .. } => {
                 text.iter().filter(|byte| **byte == b'\n').count() as u64
             }
-            Arrival::Lost { count, .. } => count,
-            Arrival::ClientOpened { .. } | Arrival::ClientClosed { .. } => 0,
+            ForwardItem::Lost { count, .. } => count,
+            ForwardItem::ClientOpened { .. } | ForwardItem::ClientClosed { .. } => 0,
         };
     }
     lost

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
 use wire::{PacketIndex, Timestamp};
 
-use super::super::arrival::{Arrival, Forward, forwarding};
+use super::super::forward_queue::{ForwardItem, TraceSender, trace_channel};
 use super::*;
 use crate::queue::{
     OpenedSession, QueueCapacity, SessionEnd, SessionOutcome, Step, session_channel,
@@ -14,7 +14,7 @@ const LIVE_TIMER: Duration = Duration::from_millis(5);
 
 /// A daemon's end of the way, and the sessions that come out at the other.
 struct Made {
-    forward: Forward,
+    forward: TraceSender,
     sessions: UnboundedReceiver<OpenedSession>,
 }
 
@@ -24,7 +24,7 @@ fn made() -> Made {
         session_bytes: all,
         all_bytes: all,
     });
-    let (forward, traces) = forwarding();
+    let (forward, traces) = trace_channel();
     let settings = Settings {
         host: "host".into(),
         live_timer: LIVE_TIMER,
@@ -37,15 +37,15 @@ fn made() -> Made {
 
 impl Made {
     /// A client opens a trace that nobody has open.
-    async fn open(&self, id: &str) -> mpsc::Sender<Arrival> {
-        let (way, arrivals) = mpsc::channel(16);
+    async fn open(&self, id: &str) -> mpsc::Sender<ForwardItem> {
+        let (way, items) = mpsc::channel(16);
         let trace = ForwardedTrace {
             id: id.into(),
             name: id.into(),
-            arrivals,
+            items,
         };
         self.forward.send(trace).await.unwrap();
-        let opened = Arrival::ClientOpened {
+        let opened = ForwardItem::ClientOpened {
             client: 0,
             pid: 1,
             uid: 2,
@@ -60,8 +60,8 @@ impl Made {
     }
 }
 
-fn line(text: &str) -> Arrival {
-    Arrival::Lines {
+fn line(text: &str) -> ForwardItem {
+    ForwardItem::Lines {
         client: 0,
         at: Timestamp(0),
         text: Bytes::from(format!("{text}\n")),
@@ -110,7 +110,9 @@ async fn the_session_ends_after_the_last_client() {
     let mut made = made();
     let way = made.open("trace").await;
     let mut session = made.session().await;
-    way.send(Arrival::ClientClosed { client: 0 }).await.unwrap();
+    way.send(ForwardItem::ClientClosed { client: 0 })
+        .await
+        .unwrap();
     drop((way, made.forward));
     let (steps, _) = until(&mut session, "nothing has this").await;
     assert!(matches!(steps.last(), Some(Step::CloseStream { .. })));
@@ -165,7 +167,7 @@ async fn what_is_lost_is_counted_and_told() {
     let mut session = made.session().await;
     let reason = "no room for it".into();
     let (client, count) = (0, 7);
-    way.send(Arrival::Lost {
+    way.send(ForwardItem::Lost {
         client,
         count,
         reason,
