@@ -1,4 +1,4 @@
-//! One session: what happens in a trace becomes events, and these go into packets.
+//! One session: turns the items of a trace into events, and these into packets.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use wire::Timestamp;
 
 use super::super::forward_queue::{ForwardItem, ForwardedTrace};
 use super::Settings;
-use super::clients::Clients;
+use super::clients::ConnectedClients;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
 use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
@@ -27,9 +27,9 @@ const CHANNEL: &str = "events_0";
 /// The one class of streams.
 const STREAM_CLASS: u32 = 0;
 
-/// A session to be, and what it needs.
+/// A session that is not opened yet, with all that opening it needs.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct ForwardedSession {
     opener: SessionOpener,
     description: SessionDescription,
     trace: Trace,
@@ -38,7 +38,7 @@ pub(super) struct Session {
     activity: Activity,
 }
 
-impl Session {
+impl ForwardedSession {
     pub(super) fn new(
         trace: &ForwardedTrace,
         opener: SessionOpener,
@@ -76,7 +76,8 @@ impl Session {
         }
     }
 
-    /// Forwards the trace, and goes on with it if it comes by `again` soon enough.
+    /// Forwards the trace, and continues the session if the trace is opened again, received from `again`,
+    /// within the grace period.
     pub(super) async fn run(
         self,
         trace: ForwardedTrace,
@@ -84,7 +85,7 @@ impl Session {
     ) {
         let name = self.description.name.clone();
         info!(trace = name, "forwarded");
-        let mut events = match self.open().await {
+        let mut events = match self.open_session().await {
             Ok(events) => events,
             Err(SessionClosed) => {
                 return warn!(trace = name, "not forwarded: the uplink has stopped");
@@ -92,13 +93,13 @@ impl Session {
         };
         let mut items = trace.items;
         let given_up = loop {
-            if let Err(SessionClosed) = events.forward(&mut items).await {
+            if let Err(SessionClosed) = events.forward_items(&mut items).await {
                 break true;
             }
-            match events.linger(&mut again).await {
+            match events.wait_for_reopen(&mut again).await {
                 Ok(Some(trace)) => {
                     debug!(trace = name, "opened again");
-                    events.clients.begin_again();
+                    events.clients.start_over();
                     items = trace.items;
                 }
                 Ok(None) => break false,
@@ -108,14 +109,14 @@ impl Session {
         // What comes now by the same name is another session's.
         again.close();
         if given_up {
-            let lost = discard(&mut items).await;
+            let lost = discard_items(&mut items).await;
             warn!(
                 trace = name,
                 lost, "events are not forwarded: the session has been given up"
             );
         }
         while let Some(mut late) = again.recv().await {
-            let lost = discard(&mut late.items).await;
+            let lost = discard_items(&mut late.items).await;
             warn!(
                 trace = name,
                 lost, "events are not forwarded: the session was about to end"
@@ -142,7 +143,7 @@ impl Session {
         }
     }
 
-    async fn open(self) -> Result<Events, SessionClosed> {
+    async fn open_session(self) -> Result<OpenForwardedSession, SessionClosed> {
         let queue = self.opener.open_session(self.description)?;
         let mut packets = Packetizer::new(&self.trace, PATH, queue, self.activity).await?;
         let class = packets.declare(STREAM_CLASS);
@@ -150,31 +151,32 @@ impl Session {
         let classes = Classes::declare(packets.metadata(), &class);
         let classes = classes.expect("the first classes of events");
         let stream = packets.add_stream(&class, CHANNEL, self.size).await?;
-        Ok(Events {
+        Ok(OpenForwardedSession {
             packets,
             classes,
             stream,
-            clients: Clients::default(),
+            clients: ConnectedClients::default(),
             live_timer: self.live_timer,
-            quiet_since: Instant::now(),
+            last_idle_flush: Instant::now(),
         })
     }
 }
 
-/// A session that is open.
-struct Events {
+/// A session that is open, to which the items of the trace are appended as events.
+struct OpenForwardedSession {
     packets: Packetizer,
     classes: Classes,
     stream: StreamKey,
-    clients: Clients,
+    clients: ConnectedClients,
     live_timer: Duration,
-    /// When viewers were told last that nothing happens, whether or not anything happened elsewhere.
-    quiet_since: Instant,
+    /// When the stream was last flushed even if all streams were idle.
+    last_idle_flush: Instant,
 }
 
-impl Events {
-    /// Takes what arrives until the last client has gone, and sends it on every tick of the live timer.
-    async fn forward(
+impl OpenForwardedSession {
+    /// Appends the trace's items until its last client disconnects, and flushes on every tick of the live
+    /// timer.
+    async fn forward_items(
         &mut self,
         items: &mut mpsc::Receiver<ForwardItem>,
     ) -> Result<(), SessionClosed> {
@@ -183,18 +185,18 @@ impl Events {
         loop {
             tokio::select! {
                 biased;
-                _ = tick.tick() => self.flush().await?,
+                _ = tick.tick() => self.flush_packets().await?,
                 item = items.recv() => match item {
-                    Some(item) => self.take(item).await?,
+                    Some(item) => self.handle_item(item).await?,
                     None => break,
                 },
             }
         }
-        self.flush().await
+        self.flush_packets().await
     }
 
-    /// Waits whether the trace is opened again; viewers are told meanwhile that nothing happens.
-    async fn linger(
+    /// Waits [`REOPEN_GRACE_PERIOD`] for the trace to be opened again, and sends beacons meanwhile.
+    async fn wait_for_reopen(
         &mut self,
         again: &mut mpsc::UnboundedReceiver<ForwardedTrace>,
     ) -> Result<Option<ForwardedTrace>, SessionClosed> {
@@ -205,20 +207,20 @@ impl Events {
             tokio::select! {
                 trace = again.recv() => return Ok(trace),
                 () = &mut over => return Ok(None),
-                _ = tick.tick() => self.flush().await?,
+                _ = tick.tick() => self.flush_packets().await?,
             }
         }
     }
 
-    async fn flush(&mut self) -> Result<(), SessionClosed> {
-        let even_if_idle = self.quiet_since.elapsed() >= IDLE_BEACON_INTERVAL;
+    async fn flush_packets(&mut self) -> Result<(), SessionClosed> {
+        let even_if_idle = self.last_idle_flush.elapsed() >= IDLE_BEACON_INTERVAL;
         if even_if_idle {
-            self.quiet_since = Instant::now();
+            self.last_idle_flush = Instant::now();
         }
         self.packets.flush(HostClock::now(), even_if_idle).await
     }
 
-    async fn take(&mut self, item: ForwardItem) -> Result<(), SessionClosed> {
+    async fn handle_item(&mut self, item: ForwardItem) -> Result<(), SessionClosed> {
         match item {
             ForwardItem::ClientOpened {
                 client,
@@ -226,47 +228,47 @@ impl Events {
                 uid,
                 exe,
             } => {
-                let number = self.clients.number(client);
-                let client = self.clients.opened(number, pid, uid, exe);
+                let number = self.clients.session_number(client);
+                let client = self.clients.add_client(number, pid, uid, exe);
                 let encoded = self.classes.client(&client);
                 let now = HostClock::now();
-                append(&mut self.packets, self.stream, &encoded, now)
+                append_event(&mut self.packets, self.stream, &encoded, now)
                     .await
                     .map(drop)
             }
-            ForwardItem::Lines { client, at, text } => self.lines(client, at, &text).await,
+            ForwardItem::Lines { client, at, text } => self.append_lines(client, at, &text).await,
             ForwardItem::Lost {
                 client,
                 count,
                 reason,
             } => {
-                let number = self.clients.number(client);
-                self.lost(number, count, &reason).await
+                let number = self.clients.session_number(client);
+                self.append_lost(number, count, &reason).await
             }
             ForwardItem::ClientClosed { client } => {
-                let number = self.clients.number(client);
-                let Some(connected) = self.clients.closed(number) else {
+                let number = self.clients.session_number(client);
+                let Some(connected) = self.clients.remove_client(number) else {
                     return Ok(());
                 };
                 let client = connected.describe(number, false);
                 let encoded = self.classes.client(&client);
                 let now = HostClock::now();
-                append(&mut self.packets, self.stream, &encoded, now)
+                append_event(&mut self.packets, self.stream, &encoded, now)
                     .await
                     .map(drop)
             }
         }
     }
 
-    async fn lines(
+    async fn append_lines(
         &mut self,
         client: u32,
         at: Timestamp,
         text: &[u8],
     ) -> Result<(), SessionClosed> {
-        let number = self.clients.number(client);
+        let number = self.clients.session_number(client);
         let Ok(text) = std::str::from_utf8(text) else {
-            return self.lost(number, 1, "not UTF-8").await;
+            return self.append_lost(number, 1, "not UTF-8").await;
         };
         let (mut unread, mut too_long) = (0, 0);
         for line in text.lines() {
@@ -274,22 +276,27 @@ impl Events {
                 unread += 1;
                 continue;
             };
-            self.clients.arrived(number, &record, at);
+            self.clients.update_clock_offset(number, &record, at);
             let encoded = self.classes.record(number, &record);
-            if !append(&mut self.packets, self.stream, &encoded, at).await? {
+            if !append_event(&mut self.packets, self.stream, &encoded, at).await? {
                 too_long += 1;
             }
         }
         for (count, reason) in [(unread, "no event"), (too_long, "too long for a packet")] {
             if count > 0 {
-                self.lost(number, count, reason).await?;
+                self.append_lost(number, count, reason).await?;
             }
         }
         Ok(())
     }
 
-    /// Events are missing from here on: said as an event, and counted as every reader of CTF knows it.
-    async fn lost(&mut self, client: u32, count: u64, reason: &str) -> Result<(), SessionClosed> {
+    /// Appends an event that says that events are missing, and counts them as discarded events.
+    async fn append_lost(
+        &mut self,
+        client: u32,
+        count: u64,
+        reason: &str,
+    ) -> Result<(), SessionClosed> {
         warn!(client, count, reason, "events are not forwarded");
         self.packets.discard(self.stream, count);
         let encoded = self.classes.lost(&Lost {
@@ -298,14 +305,14 @@ impl Events {
             reason,
         });
         let now = HostClock::now();
-        append(&mut self.packets, self.stream, &encoded, now)
+        append_event(&mut self.packets, self.stream, &encoded, now)
             .await
             .map(drop)
     }
 }
 
-/// Whether the event found a packet that holds it.
-async fn append(
+/// Appends an event. Returns whether it fits into a packet.
+async fn append_event(
     packets: &mut Packetizer,
     stream: StreamKey,
     event: &Encoded<'_>,
@@ -318,9 +325,9 @@ async fn append(
     }
 }
 
-/// Takes everything until the last client has gone, so that none of them waits for nothing, and gives
-/// how many events it was.
-async fn discard(items: &mut mpsc::Receiver<ForwardItem>) -> u64 {
+/// Receives and drops all items until the last client disconnects, so that no client waits for queue
+/// capacity. Returns the number of events.
+async fn discard_items(items: &mut mpsc::Receiver<ForwardItem>) -> u64 {
     let mut lost = 0;
     while let Some(item) = items.recv().await {
         lost += match item {
