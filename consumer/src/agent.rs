@@ -21,7 +21,7 @@ use crate::frontend::tldrs::forward;
 use crate::frontend::tldrs::forward_queue::{TraceSender, trace_channel};
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
-use crate::status::{self, Board};
+use crate::status::{self, StatusRegistry};
 use crate::uplink;
 
 /// The command line asks for nothing that can be done.
@@ -33,7 +33,7 @@ pub struct Usage(pub String);
 #[derive(Debug)]
 pub struct Agent {
     opener: SessionOpener,
-    board: Board,
+    registry: StatusRegistry,
     uplink: JoinHandle<io::Result<()>>,
 }
 
@@ -47,9 +47,9 @@ impl Agent {
         stop_within: Duration,
     ) -> Self {
         let (opener, sessions) = session_channel(queue_capacity);
-        let board = Board::default();
+        let registry = StatusRegistry::default();
         let give_up = CancellationToken::new();
-        let uplink = uplink::run(sessions, settings, board.clone(), give_up.clone());
+        let uplink = uplink::run(sessions, settings, registry.clone(), give_up.clone());
         let stop = stop.clone();
         tokio::spawn(async move {
             stop.cancelled().await;
@@ -58,7 +58,7 @@ impl Agent {
         });
         Self {
             opener,
-            board,
+            registry,
             uplink: tokio::spawn(uplink),
         }
     }
@@ -102,7 +102,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         return Err(Usage(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
-    let status = status::listen(socket, agent.board.clone())
+    let status = status::listen(socket, agent.registry.clone())
         .with_context(|| format!("cannot listen on {}", socket.display()))?;
     info!("ready");
     let mut failed = None;
@@ -112,10 +112,10 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
             failed.get_or_insert(error);
         }
     }
-    let board = agent.board.clone();
+    let registry = agent.registry.clone();
     agent.finish().await?;
     drop(status);
-    let (_, ended) = board.sessions();
+    let (_, ended) = registry.sessions();
     match failed {
         Some(error) => Err(error),
         None if ended.lost > 0 => Err(anyhow::anyhow!("{} packets were lost", ended.lost)),

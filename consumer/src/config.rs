@@ -21,13 +21,13 @@ use crate::{status, uplink};
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// Where everything goes.
-    pub relay: Relay,
+    pub relay: RelayConfig,
     /// What sessions are like.
-    pub session: Session,
+    pub session: SessionConfig,
     /// What may wait for the relay.
-    pub queue: Queue,
+    pub queue: QueueConfig,
     /// The process.
-    pub agent: Process,
+    pub agent: AgentConfig,
     /// A `tldrs` daemon in it. Without this section there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tldrs: Option<tldrs::Options>,
@@ -36,7 +36,7 @@ pub struct Config {
 /// Where everything goes: one URL, or two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Relay {
+pub struct RelayConfig {
     /// `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -51,7 +51,7 @@ pub struct Relay {
 /// What sessions are like, unless a frontend knows better.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Session {
+pub struct SessionConfig {
     /// The host that they are said to be of.
     pub host: String,
     /// How often what there is is sent, and viewers are told of quiet streams, in microseconds.
@@ -67,7 +67,7 @@ pub struct Session {
 /// What may wait for the relay, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Queue {
+pub struct QueueConfig {
     /// Of one session.
     pub session_bytes: u32,
     /// Of all together.
@@ -77,7 +77,7 @@ pub struct Queue {
 /// The process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Process {
+pub struct AgentConfig {
     /// Where `consumer status` asks.
     pub status_socket: PathBuf,
     /// When it is told to stop: seconds in which a relay may take what is left.
@@ -124,7 +124,7 @@ pub enum ConfigError {
     },
 }
 
-impl Default for Session {
+impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             host: host_name(),
@@ -136,7 +136,7 @@ impl Default for Session {
     }
 }
 
-impl Session {
+impl SessionConfig {
     /// How traces of the `tldrs` daemon are forwarded.
     #[must_use]
     pub fn forward(&self) -> forward::Settings {
@@ -149,7 +149,7 @@ impl Session {
     }
 }
 
-impl Default for Queue {
+impl Default for QueueConfig {
     fn default() -> Self {
         Self {
             session_bytes: DEFAULT_QUEUE_BYTES,
@@ -158,7 +158,7 @@ impl Default for Queue {
     }
 }
 
-impl Default for Process {
+impl Default for AgentConfig {
     fn default() -> Self {
         Self {
             status_socket: status::default_socket(),
@@ -238,7 +238,7 @@ impl Config {
     pub fn uplink(&self) -> Result<uplink::Settings, ConfigError> {
         Ok(uplink::Settings {
             target: self.relay.target()?,
-            patience: None,
+            reconnect_timeout: None,
         })
     }
 
@@ -258,7 +258,7 @@ impl Config {
     }
 }
 
-impl Relay {
+impl RelayConfig {
     /// The relay that is named.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ mod tests {
     fn what_a_file_does_not_say_is_as_usual() {
         let config = read("[relay]\nurl = 'net://relay'\n[queue]\nall-bytes = 5000000\n").unwrap();
         config.check().unwrap();
-        assert_eq!(config.session, Session::default());
+        assert_eq!(config.session, SessionConfig::default());
         assert_eq!(config.queue.all_bytes, 5_000_000);
         assert_eq!(config.queue.session_bytes, DEFAULT_QUEUE_BYTES);
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);

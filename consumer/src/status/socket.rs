@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::counters::Board;
+use super::counters::StatusRegistry;
 use super::report::Report;
 use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
 
@@ -76,12 +76,12 @@ pub fn default_socket() -> PathBuf {
 ///
 /// # Errors
 /// If another agent listens there, or something else lies there.
-pub fn listen(path: &Path, board: Board) -> io::Result<Listening> {
+pub fn listen(path: &Path, registry: StatusRegistry) -> io::Result<Listening> {
     make_room(path)?;
     let listener = UnixListener::from_std(bind(path)?)?;
     // From here on it is ours to take away.
     Ok(Listening {
-        task: tokio::spawn(answer_all(listener, board)),
+        task: tokio::spawn(answer_all(listener, registry)),
         path: path.to_owned(),
     })
 }
@@ -128,7 +128,7 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn answer_all(listener: UnixListener, board: Board) {
+async fn answer_all(listener: UnixListener, registry: StatusRegistry) {
     let places = Arc::new(Semaphore::new(MAX_STATUS_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -136,9 +136,10 @@ async fn answer_all(listener: UnixListener, board: Board) {
         };
         match listener.accept().await {
             Ok((socket, _)) => {
-                let board = board.clone();
+                let registry = registry.clone();
                 tokio::spawn(async move {
-                    if let Ok(Err(error)) = timeout(STATUS_TIMEOUT, answer(socket, &board)).await {
+                    if let Ok(Err(error)) = timeout(STATUS_TIMEOUT, answer(socket, &registry)).await
+                    {
                         debug!(%error, "status not told");
                     }
                     drop(place);
@@ -153,8 +154,8 @@ async fn answer_all(listener: UnixListener, board: Board) {
     }
 }
 
-async fn answer(mut socket: UnixStream, board: &Board) -> io::Result<()> {
-    let mut told = serde_json::to_vec(&Report::of(board))?;
+async fn answer(mut socket: UnixStream, registry: &StatusRegistry) -> io::Result<()> {
+    let mut told = serde_json::to_vec(&Report::of(registry))?;
     told.push(b'\n');
     socket.write_all(&told).await?;
     socket.shutdown().await
@@ -200,9 +201,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn whoever_asks_is_told_and_no_other_user_may() {
         let (_directory, path) = place();
-        let board = Board::default();
-        let _open = board.open("s", "h");
-        let listening = listen(&path, board).unwrap();
+        let registry = StatusRegistry::default();
+        let _open = registry.add_session("s", "h");
+        let listening = listen(&path, registry).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let asked = path.clone();
@@ -218,12 +219,12 @@ mod tests {
         let (_directory, path) = place();
         drop(BlockingListener::bind(&path).unwrap());
         assert!(path.exists());
-        let listening = listen(&path, Board::default()).unwrap();
-        let second = listen(&path, Board::default()).unwrap_err();
+        let listening = listen(&path, StatusRegistry::default()).unwrap();
+        let second = listen(&path, StatusRegistry::default()).unwrap_err();
         assert_eq!(second.kind(), ErrorKind::AddrInUse);
         drop(listening);
         fs::write(&path, "precious").unwrap();
-        assert!(listen(&path, Board::default()).is_err());
+        assert!(listen(&path, StatusRegistry::default()).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

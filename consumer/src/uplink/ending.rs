@@ -13,14 +13,14 @@ use relay_proto::stream::{
 };
 use wire::{Flagged, PacketSeqNum, StreamId};
 
-use super::catalogue::Catalogue;
 use super::conversation::{Awaited, CHUNK, Conversation};
 use super::error::UplinkError;
+use super::session_state::SessionState;
 use crate::limits::CONFIRM_RETRY_INTERVAL;
 
 /// How far the end of a session has come.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct SessionClosing {
     stage: Stage,
     is_pending: bool,
     again: Option<Instant>,
@@ -39,7 +39,7 @@ enum Stage {
     Done,
 }
 
-impl Ending {
+impl SessionClosing {
     pub(super) fn has_begun(&self) -> bool {
         self.stage != Stage::NotBegun
     }
@@ -60,14 +60,18 @@ impl Ending {
 
 impl Conversation {
     /// Goes on with the end, once everything before has been answered.
-    pub(super) fn end(&mut self, book: &mut Catalogue, now: Instant) -> Result<(), UplinkError> {
+    pub(super) fn end(
+        &mut self,
+        state: &mut SessionState,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
         if self.is_awaiting() || self.ending.again.is_some_and(|again| now < again) {
             return Ok(());
         }
         self.ending.again = None;
         self.ending.stage = match self.ending.stage {
             Stage::NotBegun => {
-                self.ask_all(book)?;
+                self.ask_all(state)?;
                 Stage::Round
             }
             Stage::Round if std::mem::take(&mut self.ending.is_pending) => {
@@ -75,11 +79,11 @@ impl Conversation {
                 Stage::NotBegun
             }
             Stage::Round => {
-                self.leave_chunk(book, now)?;
+                self.leave_chunk(state, now)?;
                 Stage::Chunk
             }
             Stage::Chunk => {
-                self.close_streams(book)?;
+                self.close_streams(state)?;
                 Stage::Streams
             }
             Stage::Streams | Stage::Done => Stage::Done,
@@ -90,15 +94,15 @@ impl Conversation {
         Ok(())
     }
 
-    fn ask_all(&mut self, book: &Catalogue) -> Result<(), UplinkError> {
+    fn ask_all(&mut self, state: &SessionState) -> Result<(), UplinkError> {
         let session = self.session();
         let begin = Command::BeginDataPending(BeginDataPending { session });
         self.send(&begin, Awaited::Done)?;
-        for (stream, (last, _)) in Self::open_streams(book) {
+        for (stream, (last, _)) in Self::open_streams(state) {
             let ask = Command::DataPending(DataPending { stream, last });
             self.send(&ask, Awaited::Pending)?;
         }
-        for stream in metadata_streams(book) {
+        for stream in metadata_streams(state) {
             let ask = Command::QuiescentControl(QuiescentControl { stream });
             self.send(&ask, Awaited::Done)?;
         }
@@ -106,12 +110,12 @@ impl Conversation {
         self.send(&end, Awaited::Pending)
     }
 
-    fn leave_chunk(&mut self, book: &Catalogue, now: Instant) -> Result<(), UplinkError> {
+    fn leave_chunk(&mut self, state: &SessionState, now: Instant) -> Result<(), UplinkError> {
         let leave = |positions| {
             let target = None;
             Command::RotateStreams(RotateStreams { target, positions })
         };
-        let positions: Vec<_> = Self::open_streams(book)
+        let positions: Vec<_> = Self::open_streams(state)
             .into_iter()
             .map(|(stream, (_, next))| RotationPosition {
                 stream,
@@ -122,7 +126,7 @@ impl Conversation {
             self.send(&leave(positions), Awaited::Done)?;
         }
         // Metadata goes on its own, as from LTTng.
-        for stream in metadata_streams(book) {
+        for stream in metadata_streams(state) {
             let at = PacketSeqNum(0);
             let position = RotationPosition { stream, at };
             self.send(&leave(vec![position]), Awaited::Done)?;
@@ -135,12 +139,12 @@ impl Conversation {
         self.send(&Command::CloseTraceChunk(close), Awaited::ChunkClosed)
     }
 
-    fn close_streams(&mut self, book: &Catalogue) -> Result<(), UplinkError> {
-        for (stream, (last, _)) in Self::open_streams(book) {
+    fn close_streams(&mut self, state: &SessionState) -> Result<(), UplinkError> {
+        for (stream, (last, _)) in Self::open_streams(state) {
             let close = Command::CloseStream(CloseStream { stream, last });
             self.send(&close, Awaited::Done)?;
         }
-        for stream in metadata_streams(book) {
+        for stream in metadata_streams(state) {
             let last = None;
             let close = Command::CloseStream(CloseStream { stream, last });
             self.send(&close, Awaited::Done)?;
@@ -149,7 +153,7 @@ impl Conversation {
     }
 }
 
-fn metadata_streams(book: &Catalogue) -> Vec<StreamId> {
-    let traces = book.traces.values();
-    traces.filter_map(|trace| trace.here.relay).collect()
+fn metadata_streams(state: &SessionState) -> Vec<StreamId> {
+    let traces = state.traces.values();
+    traces.filter_map(|trace| trace.relay_state.relay).collect()
 }

@@ -11,11 +11,11 @@ use wire::Text;
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::catalogue::Catalogue;
 use super::conversation::Conversation;
 use super::error::{Consequence, UplinkError};
-use super::greeting::{Introduction, greet};
+use super::handshake::{HandshakeParameters, open_relay_session};
 use super::pair::Pair;
+use super::session_state::SessionState;
 use crate::limits::{
     MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
 };
@@ -23,23 +23,23 @@ use crate::queue::{
     OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver,
     Step,
 };
-use crate::status::{Counters, State};
+use crate::status::{ConnectionState, SessionCounters};
 
 /// Steps that are taken from the queue in one turn, so that the connection has its turn too.
 const MAX_STEPS_PER_TURN: usize = 1024;
 
-pub(super) struct Session {
+pub(super) struct SessionTask {
     description: SessionDescription,
     /// Its number in this process.
     id: u64,
     shared: Arc<Shared>,
-    counters: Arc<Counters>,
+    counters: Arc<SessionCounters>,
     steps: SessionReceiver,
     /// Steps that have been taken from the queue and not been taken on.
     backlog: VecDeque<QueuedStep>,
     /// No step will follow those in the backlog.
     is_last: bool,
-    book: Catalogue,
+    state: SessionState,
     /// Relay sessions that were opened for it.
     opened: u64,
     /// A relay has everything; only the closing is left.
@@ -54,7 +54,7 @@ enum Stopped {
     Failed(UplinkError),
 }
 
-impl Session {
+impl SessionTask {
     pub(super) fn new(
         session: OpenedSession,
         id: u64,
@@ -62,9 +62,11 @@ impl Session {
         give_up: CancellationToken,
     ) -> Self {
         let OpenedSession { description, steps } = session;
-        let counters = shared.board.open(&description.name, &description.host);
+        let counters = shared
+            .registry
+            .add_session(&description.name, &description.host);
         Self {
-            book: Catalogue::new(Arc::clone(&counters)),
+            state: SessionState::new(Arc::clone(&counters)),
             description,
             id,
             shared,
@@ -87,7 +89,7 @@ impl Session {
         // What was not taken from the queue is lost as well.
         while self.take_step() {}
         let unsent = self.backlog.iter().filter(|queued| is_packet(queued));
-        let left = self.book.unconfirmed() + unsent.count() as u64;
+        let left = self.state.unconfirmed() + unsent.count() as u64;
         self.counters.lost.add(left);
         let outcome = SessionOutcome {
             acknowledged: self.counters.acknowledged.get(),
@@ -102,7 +104,7 @@ impl Session {
                 "session given up: {why}"
             );
         }
-        self.shared.board.close(&self.counters);
+        self.shared.registry.end_session(&self.counters);
         self.steps.report_outcome(outcome);
     }
 
@@ -124,7 +126,10 @@ impl Session {
             if error.consequence() == Consequence::GiveUp {
                 return Err(Stopped::Failed(error));
             }
-            let connected = matches!(self.counters.state(), State::Connected { .. });
+            let connected = matches!(
+                self.counters.connection_state(),
+                ConnectionState::Connected { .. }
+            );
             if self.is_with_relay {
                 warn!(session = %self.description.name, "connection lost at the session's end: {error}");
                 return Ok(());
@@ -139,8 +144,8 @@ impl Session {
                 last_good = Instant::now();
             }
             let pause = backoff.pause(chance());
-            if let Some(patience) = self.shared.patience
-                && last_good.elapsed() + pause > patience
+            if let Some(reconnect_timeout) = self.shared.reconnect_timeout
+                && last_good.elapsed() + pause > reconnect_timeout
             {
                 return Err(Stopped::GivenUp(error.to_string()));
             }
@@ -153,9 +158,10 @@ impl Session {
     }
 
     fn say_waiting(&self, error: &UplinkError, pause: Duration) {
-        self.counters.set_state(State::Waiting {
-            why: error.to_string(),
-        });
+        self.counters
+            .set_connection_state(ConnectionState::Waiting {
+                why: error.to_string(),
+            });
         warn!(
             session = %self.description.name,
             relay = %self.shared.target,
@@ -176,7 +182,7 @@ impl Session {
         warn!(
             %session, %relay, %path,
             "connected again, in another directory; {} packets are sent again",
-            self.book.unconfirmed()
+            self.state.unconfirmed()
         );
     }
 
@@ -185,25 +191,26 @@ impl Session {
         let target = &self.shared.target;
         let mut pair = Pair::connect(target).await?;
         let base_path = self.base_path();
-        let introduction = Introduction {
+        let parameters = HandshakeParameters {
             description: &self.description,
             base_path: &base_path,
             daemon: self.shared.daemon,
             id: self.id,
             was_taken: self.opened > 0,
-            created: self.shared.births.next(
+            created: self.shared.creation_times.next(
                 &self.description.host,
                 &self.description.name,
                 epoch_seconds(),
             ),
         };
-        let (opened, path) = greet(&mut pair, introduction).await?;
+        let (opened, path) = open_relay_session(&mut pair, parameters).await?;
         self.say_connected(&path);
         self.opened += 1;
-        self.counters.set_state(State::Connected {
-            path: path.to_string(),
-        });
-        let mut conversation = Conversation::begin(opened, &mut self.book)?;
+        self.counters
+            .set_connection_state(ConnectionState::Connected {
+                path: path.to_string(),
+            });
+        let mut conversation = Conversation::begin(opened, &mut self.state)?;
         self.converse(&mut pair, &mut conversation).await?;
         info!(
             session = %self.description.name,
@@ -228,7 +235,7 @@ impl Session {
                     break;
                 }
             }
-            conversation.advance(&mut self.book, &mut self.backlog, self.is_last, now)?;
+            conversation.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
             self.is_with_relay = conversation.ending.has_begun();
             if conversation.ending.is_done() {
                 return Ok(());
@@ -239,7 +246,7 @@ impl Session {
                 heard = now;
             }
             let mut input = &pair.answers[..];
-            let has_heard = conversation.receive(&mut input, &mut self.book, now)?;
+            let has_heard = conversation.receive(&mut input, &mut self.state, now)?;
             let taken = pair.answers.len() - input.len();
             bytes::Buf::advance(&mut pair.answers, taken);
             if has_written || has_heard {

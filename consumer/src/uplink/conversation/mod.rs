@@ -17,10 +17,10 @@ use relay_proto::{Command, CommandCode, Reply};
 use tracing::warn;
 use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
 
-use super::catalogue::{Catalogue, Stream};
-use super::ending::Ending;
+use super::ending::SessionClosing;
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
+use super::session_state::{SessionState, StreamState};
 use crate::limits::{MAX_COMMANDS_IN_FLIGHT, MAX_WRITE_BYTES};
 use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
 
@@ -36,7 +36,7 @@ pub(super) struct Tracefiles {
 
 /// A session that a relay has opened.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct RelaySession {
     pub(super) machine: Producer,
     /// The relay's number for it.
     pub(super) session: SessionId,
@@ -49,7 +49,7 @@ pub(super) struct Opened {
 /// One session on one relay.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    opened: Opened,
+    opened: RelaySession,
     pub(super) out: Outgoing,
     pub(super) awaited: VecDeque<Awaited>,
     /// Streams whose number is awaited.
@@ -60,7 +60,7 @@ pub(super) struct Conversation {
     unannounced: BTreeSet<TraceKey>,
     /// Traces with metadata to be sent, and the room that it takes in the queue.
     undescribed: BTreeSet<TraceKey>,
-    rooms: Vec<QueuedStep>,
+    permits: Vec<QueuedStep>,
     /// Packets of an earlier connection that are to be sent again, by their streams.
     again: VecDeque<StreamKey>,
     /// Streams with packets that the relay has not been asked about.
@@ -70,7 +70,7 @@ pub(super) struct Conversation {
     ask_again: Option<Instant>,
     /// Streams with a beacon to be sent, or to be closed, when all their packets are confirmed.
     due: BTreeSet<StreamKey>,
-    pub(super) ending: Ending,
+    pub(super) ending: SessionClosing,
     /// Where the trace lies, as the relay said at its end.
     pub(super) path: Option<Text>,
 }
@@ -82,7 +82,7 @@ pub(super) enum Awaited {
     MetadataAdded(TraceKey),
     /// Metadata has arrived: its room in the queue is free.
     Described {
-        _rooms: Vec<QueuedStep>,
+        _permits: Vec<QueuedStep>,
     },
     /// Whether the packets before this one have arrived.
     Confirmed {
@@ -99,7 +99,10 @@ pub(super) enum Awaited {
 
 impl Conversation {
     /// In a session that a relay has just opened. Adds all that is known of it already.
-    pub(super) fn begin(opened: Opened, book: &mut Catalogue) -> Result<Self, UplinkError> {
+    pub(super) fn begin(
+        opened: RelaySession,
+        state: &mut SessionState,
+    ) -> Result<Self, UplinkError> {
         let mut conversation = Self {
             opened,
             out: Outgoing::default(),
@@ -108,43 +111,43 @@ impl Conversation {
             is_unannounced: false,
             unannounced: BTreeSet::new(),
             undescribed: BTreeSet::new(),
-            rooms: Vec::new(),
+            permits: Vec::new(),
             again: VecDeque::new(),
             to_ask: BTreeSet::new(),
             to_ask_again: BTreeSet::new(),
             ask_again: None,
             due: BTreeSet::new(),
-            ending: Ending::default(),
+            ending: SessionClosing::default(),
             path: None,
         };
-        conversation.say_what_is_known(book)?;
+        conversation.say_what_is_known(state)?;
         Ok(conversation)
     }
 
-    fn say_what_is_known(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
-        book.forget_relay();
-        for (key, trace) in &book.traces {
+    fn say_what_is_known(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
+        state.reset_relay_state();
+        for (key, trace) in &state.traces {
             if !trace.has_had_streams {
                 self.unannounced.insert(*key);
                 self.is_unannounced = true;
             }
         }
-        let streams: Vec<StreamKey> = book.streams.keys().copied().collect();
+        let streams: Vec<StreamKey> = state.streams.keys().copied().collect();
         let mut packets = Vec::new();
         for key in streams {
-            self.add_stream(key, book)?;
-            let Some(stream) = book.streams.get(&key) else {
+            self.add_stream(key, state)?;
+            let Some(stream) = state.streams.get(&key) else {
                 continue;
             };
             packets.extend(stream.unconfirmed.iter().map(|kept| (kept.order, key)));
-            if stream.here.beacon_due || stream.closing.is_some() {
+            if stream.relay_state.beacon_due || stream.closing.is_some() {
                 self.due.insert(key);
             }
         }
         packets.sort_unstable();
         self.again = packets.into_iter().map(|(_, key)| key).collect();
         if self.is_unannounced {
-            self.announce(book)?;
+            self.announce(state)?;
         }
         Ok(())
     }
@@ -153,38 +156,38 @@ impl Conversation {
     /// about what was sent. `is_last`: no step will follow.
     pub(super) fn advance(
         &mut self,
-        book: &mut Catalogue,
+        state: &mut SessionState,
         backlog: &mut VecDeque<QueuedStep>,
         is_last: bool,
         now: Instant,
     ) -> Result<(), UplinkError> {
         if self.ending.has_begun() {
-            return self.end(book, now);
+            return self.end(state, now);
         }
         while let Some(&key) = self.again.front() {
-            if !self.is_described(book)? || !self.has_room() {
+            if !self.is_described(state)? || !self.has_room() {
                 break;
             }
             self.again.pop_front();
-            self.send_packet(key, book)?;
+            self.send_packet(key, state)?;
         }
         while self.again.is_empty()
             && let Some(next) = backlog.front()
-            && self.is_ready_for(&next.step, book)?
+            && self.is_ready_for(&next.step, state)?
             && let Some(next) = backlog.pop_front()
         {
-            self.take(next, book)?;
+            self.take(next, state)?;
         }
         let is_idle = backlog.is_empty() && self.again.is_empty();
         if is_idle && is_last {
             // So that even streams nobody has said anything of are there.
-            self.is_described(book)?;
+            self.is_described(state)?;
         }
-        self.do_what_is_due(book)?;
-        self.ask(book, is_idle, now)?;
+        self.do_what_is_due(state)?;
+        self.ask(state, is_idle, now)?;
         let is_done = is_idle && self.undescribed.is_empty() && self.awaited.is_empty();
-        if is_last && is_done && !self.is_unannounced && book.is_settled() {
-            return self.end(book, now);
+        if is_last && is_done && !self.is_unannounced && state.is_all_confirmed() {
+            return self.end(state, now);
         }
         Ok(())
     }
@@ -220,7 +223,7 @@ impl Conversation {
     }
 
     /// Whether a step can be taken; whatever must come before it is sent.
-    fn is_ready_for(&mut self, step: &Step, book: &mut Catalogue) -> Result<bool, UplinkError> {
+    fn is_ready_for(&mut self, step: &Step, state: &mut SessionState) -> Result<bool, UplinkError> {
         if !self.has_room() {
             return Ok(false);
         }
@@ -228,27 +231,31 @@ impl Conversation {
             Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
             Step::Metadata { trace, .. } => {
                 // All of its streams may have been closed before the relay was found again.
-                if book.traces.get(trace).is_some_and(|of| !of.here.is_added) {
+                if state
+                    .traces
+                    .get(trace)
+                    .is_some_and(|of| !of.relay_state.is_added)
+                {
                     self.unannounced.insert(*trace);
                     self.is_unannounced = true;
                 }
             }
             Step::Packet { .. } | Step::Beacon { .. } | Step::CloseStream { .. } => {}
         }
-        self.is_described(book)
+        self.is_described(state)
     }
 
     /// Whether the relay has numbered all streams and has been sent all metadata; if not, sends what
     /// can be sent of it.
-    fn is_described(&mut self, book: &mut Catalogue) -> Result<bool, UplinkError> {
+    fn is_described(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
         if self.is_unannounced {
-            self.announce(book)?;
+            self.announce(state)?;
         }
         if self.adding > 0 {
             return Ok(false);
         }
         while let Some(&trace) = self.undescribed.first() {
-            if !self.describe(trace, book)? {
+            if !self.describe(trace, state)? {
                 return Ok(false);
             }
             self.undescribed.remove(&trace);
@@ -256,11 +263,11 @@ impl Conversation {
         Ok(true)
     }
 
-    fn take(&mut self, queued: QueuedStep, book: &mut Catalogue) -> Result<(), UplinkError> {
+    fn take(&mut self, queued: QueuedStep, state: &mut SessionState) -> Result<(), UplinkError> {
         match &queued.step {
             Step::AddTrace { path } => {
-                book.add_trace(path)?;
-                if let Some((key, _)) = book.traces.last_key_value() {
+                state.add_trace(path)?;
+                if let Some((key, _)) = state.traces.last_key_value() {
                     self.unannounced.insert(*key);
                     self.is_unannounced = true;
                 }
@@ -270,34 +277,34 @@ impl Conversation {
                 channel,
                 class,
             } => {
-                let key = book.add_stream(*trace, channel, *class)?;
-                self.add_stream(key, book)?;
+                let key = state.add_stream(*trace, channel, *class)?;
+                self.add_stream(key, state)?;
             }
             Step::Metadata { bytes, .. } if bytes.is_empty() => {}
             Step::Metadata { trace, bytes } => {
                 let trace = *trace;
-                book.add_metadata(trace, bytes.clone())?;
-                self.rooms.push(queued);
+                state.add_metadata(trace, bytes.clone())?;
+                self.permits.push(queued);
                 self.undescribed.insert(trace);
-                self.is_described(book)?;
+                self.is_described(state)?;
             }
             Step::Packet { stream, .. } => {
                 let stream = *stream;
-                match book.add_packet(stream, queued) {
-                    None => self.send_packet(stream, book)?,
-                    Some(refused) => drop_packet(&refused, book),
+                match state.add_packet(stream, queued) {
+                    None => self.send_packet(stream, state)?,
+                    Some(refused) => drop_packet(&refused, state),
                 }
             }
             Step::Beacon { stream, until } => {
-                if let Some(of) = book.streams.get_mut(stream) {
+                if let Some(of) = state.streams.get_mut(stream) {
                     of.quiet_until = of.quiet_until.max(Some(*until));
-                    of.here.beacon_due = true;
+                    of.relay_state.beacon_due = true;
                     self.due.insert(*stream);
                 }
             }
             Step::CloseStream { stream } => {
                 let stream = *stream;
-                if let Some(of) = book.streams.get_mut(&stream) {
+                if let Some(of) = state.streams.get_mut(&stream) {
                     of.closing = Some(queued);
                     self.due.insert(stream);
                 }
@@ -316,7 +323,7 @@ impl Conversation {
     pub(super) fn receive(
         &mut self,
         input: &mut &[u8],
-        book: &mut Catalogue,
+        state: &mut SessionState,
         now: Instant,
     ) -> Result<bool, UplinkError> {
         let mut some = false;
@@ -325,7 +332,7 @@ impl Conversation {
             let Some(awaited) = self.awaited.pop_front() else {
                 return Err(ProducerError::Unasked { bytes: 0 }.into());
             };
-            self.answered(awaited, command, &reply, book, now)?;
+            self.answered(awaited, command, &reply, state, now)?;
         }
         Ok(some)
     }
@@ -335,7 +342,7 @@ impl Conversation {
         awaited: Awaited,
         command: CommandCode,
         reply: &Reply,
-        book: &mut Catalogue,
+        state: &mut SessionState,
         now: Instant,
     ) -> Result<(), UplinkError> {
         let refused = || UplinkError::refused(command, reply);
@@ -345,21 +352,21 @@ impl Conversation {
         match (awaited, reply) {
             (Awaited::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
-                if let Some(of) = book.streams.get_mut(&key) {
-                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                if let Some(of) = state.streams.get_mut(&key) {
+                    of.relay_state.relay = Some(stream.ok_or_else(refused)?);
                 }
             }
             (Awaited::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
-                if let Some(of) = book.traces.get_mut(&key) {
-                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                if let Some(of) = state.traces.get_mut(&key) {
+                    of.relay_state.relay = Some(stream.ok_or_else(refused)?);
                 }
             }
             (Awaited::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
-                self.confirmed(stream, before, *is_pending, book, now);
+                self.confirmed(stream, before, *is_pending, state, now);
             }
             (Awaited::Closed(key), Reply::Ended(_)) => {
-                book.streams.remove(&key);
+                state.streams.remove(&key);
             }
             (Awaited::Pending, Reply::Pending(is_pending)) => self.ending.heard(*is_pending),
             (Awaited::ChunkClosed, Reply::ChunkClosed { path, .. }) => self.path.clone_from(path),
@@ -370,18 +377,18 @@ impl Conversation {
     }
 
     /// The relay's numbers of all open streams, and of their last packets.
-    pub(super) fn open_streams(book: &Catalogue) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
-        let numbered = |stream: &Stream| {
-            let here = &stream.here;
-            let last = here.sent.checked_sub(1).map(SeqNum);
-            Some((here.relay?, (last, here.next_packet_seq)))
+    pub(super) fn open_streams(state: &SessionState) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
+        let numbered = |stream: &StreamState| {
+            let relay_state = &stream.relay_state;
+            let last = relay_state.sent.checked_sub(1).map(SeqNum);
+            Some((relay_state.relay?, (last, relay_state.next_packet_seq)))
         };
-        book.streams.values().filter_map(numbered).collect()
+        state.streams.values().filter_map(numbered).collect()
     }
 }
 
 /// A packet that no relay could take: whoever made it has made a mistake.
-fn drop_packet(refused: &QueuedStep, book: &Catalogue) {
+fn drop_packet(refused: &QueuedStep, state: &SessionState) {
     if let Step::Packet {
         stream,
         bytes,
@@ -394,8 +401,8 @@ fn drop_packet(refused: &QueuedStep, book: &Catalogue) {
             packet_size = index.packet_size.0,
             "packet dropped: its index does not fit it, or its stream is not open"
         );
-        book.counters.lost.add(1);
-        book.counters.queued_packets.take(1);
-        book.counters.queued_bytes.take(bytes.len() as u64);
+        state.counters.lost.add(1);
+        state.counters.queued_packets.subtract(1);
+        state.counters.queued_bytes.subtract(bytes.len() as u64);
     }
 }

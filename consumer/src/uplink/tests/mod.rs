@@ -21,7 +21,7 @@ use crate::queue::{
     QueueCapacity, SessionDescription, SessionEnd, SessionOpener, SessionOutcome, SessionSender,
     Step, StreamKey, TraceKey, session_channel,
 };
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 const CAPACITY: QueueCapacity = QueueCapacity {
     session_bytes: 1 << 20,
@@ -31,23 +31,23 @@ const CAPACITY: QueueCapacity = QueueCapacity {
 /// An uplink, running.
 struct Uplink {
     opener: SessionOpener,
-    board: Board,
+    registry: StatusRegistry,
     give_up: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Uplink {
-    fn to(url: &str, patience: Option<Duration>) -> Self {
+    fn to(url: &str, reconnect_timeout: Option<Duration>) -> Self {
         let (opener, sessions) = session_channel(CAPACITY);
         let settings = Settings {
             target: url.parse().unwrap(),
-            patience,
+            reconnect_timeout,
         };
-        let (board, give_up) = (Board::default(), CancellationToken::new());
-        let running = run(sessions, settings, board.clone(), give_up.clone());
+        let (registry, give_up) = (StatusRegistry::default(), CancellationToken::new());
+        let running = run(sessions, settings, registry.clone(), give_up.clone());
         Self {
             opener,
-            board,
+            registry,
             give_up,
             task: tokio::spawn(async { running.await.unwrap() }),
         }
@@ -407,7 +407,7 @@ async fn a_relay_that_has_not_said_that_it_has_a_packet_is_felt_by_who_sends() {
     }
     // All of it has arrived, and none of it is known to have.
     assert!(session.try_send(packet(0, number)).is_err());
-    let (open, _) = uplink.board.sessions();
+    let (open, _) = uplink.registry.sessions();
     assert_eq!(open[0].queued_packets.get(), number);
     assert_eq!(open[0].acknowledged.get(), 0);
     // Told to stop, it gives up.

@@ -42,7 +42,7 @@ async fn a_relay_that_comes_back_is_told_everything_that_it_may_not_have() {
         session.recording.as_ref().unwrap().created
     };
     assert!(created(&first) < created(&second));
-    let (_, ended) = uplink.board.sessions();
+    let (_, ended) = uplink.registry.sessions();
     assert_eq!((ended.acknowledged, ended.lost), (20, 0));
 }
 

@@ -12,31 +12,31 @@ use crate::limits::{
     MAX_CHANNEL_BYTES, MAX_METADATA_BYTES, MAX_PACKET_BYTES, MAX_TRACE_PATH_BYTES,
 };
 use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
-use crate::status::Counters;
+use crate::status::SessionCounters;
 
 /// What has been said of a session so far.
 #[derive(Debug)]
-pub(super) struct Catalogue {
-    pub(super) traces: BTreeMap<TraceKey, Trace>,
+pub(super) struct SessionState {
+    pub(super) traces: BTreeMap<TraceKey, TraceState>,
     /// Those that are not closed.
-    pub(super) streams: BTreeMap<StreamKey, Stream>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) streams: BTreeMap<StreamKey, StreamState>,
+    pub(super) counters: Arc<SessionCounters>,
     next_stream: u32,
     metadata_bytes: usize,
     packets: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(super) struct TraceState {
     pub(super) path: Text,
     pub(super) metadata: Vec<Bytes>,
     pub(super) has_had_streams: bool,
-    pub(super) here: TraceHere,
+    pub(super) relay_state: TraceRelayState,
 }
 
 /// How far a trace is known to the relay of this connection.
 #[derive(Debug, Default)]
-pub(super) struct TraceHere {
+pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
     /// The relay's number of its metadata stream.
     pub(super) relay: Option<StreamId>,
@@ -45,23 +45,23 @@ pub(super) struct TraceHere {
 }
 
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct StreamState {
     pub(super) trace: TraceKey,
     pub(super) channel: Text,
     pub(super) class: ClassId,
     /// Packets that have been taken on and not confirmed. Those before
-    /// [`Here::sent`]` - `[`Here::confirmed`] are under way, the others still to be sent.
-    pub(super) unconfirmed: VecDeque<Kept>,
+    /// [`StreamRelayState::sent`]` - `[`StreamRelayState::confirmed`] are under way, the others still to be sent.
+    pub(super) unconfirmed: VecDeque<UnconfirmedPacket>,
     /// Its last beacon, if no packet has come after it.
     pub(super) quiet_until: Option<Timestamp>,
     /// It is to be closed when everything is confirmed.
     pub(super) closing: Option<QueuedStep>,
-    pub(super) here: Here,
+    pub(super) relay_state: StreamRelayState,
 }
 
 /// How far a stream is known to the relay of this connection.
 #[derive(Debug, Default)]
-pub(super) struct Here {
+pub(super) struct StreamRelayState {
     pub(super) is_added: bool,
     /// The relay's number for it.
     pub(super) relay: Option<StreamId>,
@@ -82,13 +82,13 @@ pub(super) struct Here {
 
 /// A packet that is kept until a relay has confirmed it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct UnconfirmedPacket {
     /// Its place among all packets of the session.
     pub(super) order: u64,
     pub(super) queued: QueuedStep,
 }
 
-impl Kept {
+impl UnconfirmedPacket {
     /// The packet.
     pub(super) fn packet(&self) -> Option<(&Bytes, &PacketIndex)> {
         match &self.queued.step {
@@ -98,19 +98,19 @@ impl Kept {
     }
 }
 
-impl Stream {
+impl StreamState {
     /// Packets that are under way.
-    pub(super) fn under_way(&self) -> usize {
-        usize::try_from(self.here.sent - self.here.confirmed).unwrap_or(usize::MAX)
+    pub(super) fn in_flight(&self) -> usize {
+        usize::try_from(self.relay_state.sent - self.relay_state.confirmed).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_all_confirmed(&self) -> bool {
         self.unconfirmed.is_empty()
     }
 }
 
-impl Catalogue {
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
+impl SessionState {
+    pub(super) fn new(counters: Arc<SessionCounters>) -> Self {
         Self {
             traces: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -122,14 +122,14 @@ impl Catalogue {
     }
 
     /// There is another relay, or another session on it: nothing of this is known there.
-    pub(super) fn forget_relay(&mut self) {
+    pub(super) fn reset_relay_state(&mut self) {
         for trace in self.traces.values_mut() {
-            trace.here = TraceHere::default();
+            trace.relay_state = TraceRelayState::default();
         }
         for stream in self.streams.values_mut() {
-            stream.here = Here {
+            stream.relay_state = StreamRelayState {
                 beacon_due: stream.quiet_until.is_some(),
-                ..Here::default()
+                ..StreamRelayState::default()
             };
         }
     }
@@ -141,11 +141,11 @@ impl Catalogue {
             return Err(unfit("trace", path));
         }
         let key = TraceKey(u32::try_from(self.traces.len()).unwrap_or(u32::MAX));
-        let trace = Trace {
+        let trace = TraceState {
             path: text,
             metadata: Vec::new(),
             has_had_streams: false,
-            here: TraceHere::default(),
+            relay_state: TraceRelayState::default(),
         };
         self.traces.insert(key, trace);
         Ok(())
@@ -172,14 +172,14 @@ impl Catalogue {
         of.has_had_streams = true;
         let key = StreamKey(self.next_stream);
         self.next_stream = self.next_stream.saturating_add(1);
-        let stream = Stream {
+        let stream = StreamState {
             trace,
             channel: text,
             class,
             unconfirmed: VecDeque::new(),
             quiet_until: None,
             closing: None,
-            here: Here::default(),
+            relay_state: StreamRelayState::default(),
         };
         self.streams.insert(key, stream);
         Ok(key)
@@ -213,7 +213,7 @@ impl Catalogue {
             return Some(queued);
         };
         let order = self.packets;
-        let kept = Kept { order, queued };
+        let kept = UnconfirmedPacket { order, queued };
         if !kept
             .packet()
             .is_some_and(|(bytes, index)| is_sound(bytes, index))
@@ -222,15 +222,15 @@ impl Catalogue {
         }
         self.packets += 1;
         of.quiet_until = None;
-        of.here.beacon_due = false;
+        of.relay_state.beacon_due = false;
         of.unconfirmed.push_back(kept);
         None
     }
 
     /// Whether every packet has been confirmed and nothing else is owed.
-    pub(super) fn is_settled(&self) -> bool {
-        let settled = |stream: &Stream| {
-            stream.is_settled() && !stream.here.beacon_due && stream.closing.is_none()
+    pub(super) fn is_all_confirmed(&self) -> bool {
+        let settled = |stream: &StreamState| {
+            stream.is_all_confirmed() && !stream.relay_state.beacon_due && stream.closing.is_none()
         };
         self.streams.values().all(settled)
     }

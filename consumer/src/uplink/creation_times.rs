@@ -8,17 +8,19 @@ use wire::EpochSeconds;
 
 /// The last creation of each name.
 #[derive(Debug, Default)]
-pub(super) struct Births(Mutex<HashMap<(String, String), u64>>);
+pub(super) struct CreationTimes(Mutex<HashMap<(String, String), u64>>);
 
-impl Births {
+impl CreationTimes {
     /// When a session of this host and name is created: now, or a second after the last one.
     pub(super) fn next(&self, host: &str, name: &str, now: u64) -> EpochSeconds {
-        let mut births = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut creation_times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Who was created before now is in nobody's way.
-        births.retain(|_, last| *last >= now);
+        creation_times.retain(|_, last| *last >= now);
         let key = (host.to_owned(), name.to_owned());
-        let next = births.get(&key).map_or(now, |last| now.max(last + 1));
-        births.insert(key, next);
+        let next = creation_times
+            .get(&key)
+            .map_or(now, |last| now.max(last + 1));
+        creation_times.insert(key, next);
         EpochSeconds(next)
     }
 }
@@ -29,8 +31,8 @@ mod tests {
 
     #[test]
     fn sessions_of_one_name_are_created_in_different_seconds() {
-        let births = Births::default();
-        let at = |host, name, now| births.next(host, name, now).0;
+        let creation_times = CreationTimes::default();
+        let at = |host, name, now| creation_times.next(host, name, now).0;
         assert_eq!(at("h", "a", 10), 10);
         assert_eq!(at("h", "a", 10), 11);
         assert_eq!(at("h", "b", 10), 10);

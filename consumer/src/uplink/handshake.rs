@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
-use super::conversation::{CHUNK, Opened, Tracefiles};
+use super::conversation::{CHUNK, RelaySession, Tracefiles};
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
 use super::pair::Pair;
@@ -24,7 +24,7 @@ const MIN_MINOR: u32 = 11;
 
 /// What a session is called towards a relay.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Introduction<'a> {
+pub(super) struct HandshakeParameters<'a> {
     pub(super) description: &'a SessionDescription,
     pub(super) base_path: &'a str,
     pub(super) daemon: DaemonId,
@@ -36,15 +36,15 @@ pub(super) struct Introduction<'a> {
 }
 
 /// Opens a session on a relay. Also gives where its trace will lie there.
-pub(super) async fn greet(
+pub(super) async fn open_relay_session(
     pair: &mut Pair,
-    introduction: Introduction<'_>,
-) -> Result<(Opened, Text), UplinkError> {
-    let Introduction {
+    parameters: HandshakeParameters<'_>,
+) -> Result<(RelaySession, Text), UplinkError> {
+    let HandshakeParameters {
         description,
         created,
         ..
-    } = introduction;
+    } = parameters;
     let mut machine = Producer::default();
     ask(pair, &mut machine, &Command::Version(Version::OURS)).await?;
     let minor = machine.minor().unwrap_or(relay_proto::Minor(0));
@@ -61,14 +61,14 @@ pub(super) async fn greet(
             "the relay is older than 2.15 and does not know CTF 2; it gets it all the same"
         );
     }
-    let (session, path) = create(pair, &mut machine, introduction).await?;
+    let (session, path) = create(pair, &mut machine, parameters).await?;
     let chunk = CreateTraceChunk {
         chunk: CHUNK,
         created,
         name: None,
     };
     ask(pair, &mut machine, &Command::CreateTraceChunk(chunk)).await?;
-    let opened = Opened {
+    let opened = RelaySession {
         machine,
         session,
         tracefiles: tracefiles(description),
@@ -81,20 +81,20 @@ pub(super) async fn greet(
 async fn create(
     pair: &mut Pair,
     machine: &mut Producer,
-    introduction: Introduction<'_>,
+    parameters: HandshakeParameters<'_>,
 ) -> Result<(SessionId, Text), UplinkError> {
-    let description = introduction.description;
+    let description = parameters.description;
     let recording = Recording {
-        daemon: introduction.daemon,
-        id: introduction.id,
-        created: introduction.created,
+        daemon: parameters.daemon,
+        id: parameters.id,
+        created: parameters.created,
         name_has_date: false,
         current_chunk: None,
     };
     let create = CreateSession {
         name: Text::from(description.name.as_str()),
         host: Text::from(description.host.as_str()),
-        base_path: Text::from(introduction.base_path),
+        base_path: Text::from(parameters.base_path),
         live_timer: description.live_timer.map_or(Micros(0), micros),
         snapshot: false,
         recording: Some(recording),
@@ -104,7 +104,7 @@ async fn create(
     match created {
         Ok(Reply::SessionCreated { session, path, .. }) => Ok((session, path.unwrap_or_default())),
         Ok(other) => Err(UplinkError::refused(CommandCode::CreateSession, &other)),
-        Err(UplinkError::Refused { why, .. }) if !introduction.was_taken => {
+        Err(UplinkError::Refused { why, .. }) if !parameters.was_taken => {
             let name = description.name.clone();
             Err(UplinkError::SessionRefused { name, why })
         }
