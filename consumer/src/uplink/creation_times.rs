@@ -1,4 +1,4 @@
-//! When sessions are created. Relays make a directory of a session's name and the second of its
+//! Unique creation times for sessions. Relays make a directory of a session's name and the second of its
 //! creation: two of one name in one second would overwrite each other.
 
 use std::collections::HashMap;
@@ -6,15 +6,15 @@ use std::sync::{Mutex, PoisonError};
 
 use wire::EpochSeconds;
 
-/// The last creation of each name.
+/// The last creation time of each host and session name, in seconds since the epoch.
 #[derive(Debug, Default)]
 pub(super) struct CreationTimes(Mutex<HashMap<(String, String), u64>>);
 
 impl CreationTimes {
-    /// When a session of this host and name is created: now, or a second after the last one.
-    pub(super) fn next(&self, host: &str, name: &str, now: u64) -> EpochSeconds {
+    /// Returns the creation time for a session of this host and name: now, or a second after the last.
+    pub(super) fn next_creation_time(&self, host: &str, name: &str, now: u64) -> EpochSeconds {
         let mut creation_times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who was created before now is in nobody's way.
+        // A time before now cannot be used again.
         creation_times.retain(|_, last| *last >= now);
         let key = (host.to_owned(), name.to_owned());
         let next = creation_times
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn sessions_of_one_name_are_created_in_different_seconds() {
         let creation_times = CreationTimes::default();
-        let at = |host, name, now| creation_times.next(host, name, now).0;
+        let at = |host, name, now| creation_times.next_creation_time(host, name, now).0;
         assert_eq!(at("h", "a", 10), 10);
         assert_eq!(at("h", "a", 10), 11);
         assert_eq!(at("h", "b", 10), 10);

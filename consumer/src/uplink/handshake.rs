@@ -1,4 +1,4 @@
-//! The beginning of a conversation: which version, which session, its only chunk. Each command waits
+//! The handshake with a relay: protocol version, session, and its only chunk. Each command waits
 //! for its answer, because the next one depends on it.
 
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use tokio::time::timeout;
 use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
+use super::connection_pair::ConnectionPair;
 use super::conversation::{CHUNK, RelaySession, Tracefiles};
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
-use super::pair::Pair;
 use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 
 /// The oldest relays that are spoken to: since then traces lie in chunks.
 const MIN_MINOR: u32 = 11;
 
-/// What a session is called towards a relay.
+/// The parameters of the session that is opened on the relay.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HandshakeParameters<'a> {
     pub(super) description: &'a SessionDescription,
@@ -37,7 +37,7 @@ pub(super) struct HandshakeParameters<'a> {
 
 /// Opens a session on a relay. Also gives where its trace will lie there.
 pub(super) async fn open_relay_session(
-    pair: &mut Pair,
+    pair: &mut ConnectionPair,
     parameters: HandshakeParameters<'_>,
 ) -> Result<(RelaySession, Text), UplinkError> {
     let HandshakeParameters {
@@ -52,8 +52,13 @@ pub(super) async fn open_relay_session(
         return Err(UplinkError::TooOld { minor: minor.0 });
     }
     if minor.has_configuration() {
-        let ask_all = GetConfiguration { query: 0 };
-        ask(pair, &mut machine, &Command::GetConfiguration(ask_all)).await?;
+        let ask_all_pending = GetConfiguration { query: 0 };
+        ask(
+            pair,
+            &mut machine,
+            &Command::GetConfiguration(ask_all_pending),
+        )
+        .await?;
     }
     if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
         warn!(
@@ -79,7 +84,7 @@ pub(super) async fn open_relay_session(
 }
 
 async fn create(
-    pair: &mut Pair,
+    pair: &mut ConnectionPair,
     machine: &mut Producer,
     parameters: HandshakeParameters<'_>,
 ) -> Result<(SessionId, Text), UplinkError> {
@@ -114,7 +119,7 @@ async fn create(
 
 /// Sends a command and waits for the answer, which must be that it was done.
 async fn ask(
-    pair: &mut Pair,
+    pair: &mut ConnectionPair,
     machine: &mut Producer,
     command: &Command,
 ) -> Result<Reply, UplinkError> {

@@ -9,13 +9,13 @@
 //! Read `session` (the task), then `conversation` (what is said), `session_state` (what is kept).
 
 mod backoff;
+mod closing;
+mod connection_pair;
 mod conversation;
 mod creation_times;
-mod ending;
 mod error;
 mod handshake;
 mod outgoing;
-mod pair;
 mod session;
 mod session_state;
 pub mod target;

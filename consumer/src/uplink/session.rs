@@ -1,4 +1,4 @@
-//! One session's task: finds a relay, keeps the conversation going, finds a relay again.
+//! One session's task: connects to a relay, runs the conversation, and reconnects with backoff.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use wire::Text;
 
 use super::Shared;
 use super::backoff::Backoff;
+use super::connection_pair::ConnectionPair;
 use super::conversation::Conversation;
 use super::error::{Consequence, UplinkError};
 use super::handshake::{HandshakeParameters, open_relay_session};
-use super::pair::Pair;
 use super::session_state::SessionState;
 use crate::limits::{
     MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
@@ -28,6 +28,7 @@ use crate::status::{ConnectionState, SessionCounters};
 /// Steps that are taken from the queue in one turn, so that the connection has its turn too.
 const MAX_STEPS_PER_TURN: usize = 1024;
 
+/// The task of one session.
 pub(super) struct SessionTask {
     description: SessionDescription,
     /// Its number in this process.
@@ -35,14 +36,14 @@ pub(super) struct SessionTask {
     shared: Arc<Shared>,
     counters: Arc<SessionCounters>,
     steps: SessionReceiver,
-    /// Steps that have been taken from the queue and not been taken on.
+    /// Steps that were received from the queue and are not handled yet.
     backlog: VecDeque<QueuedStep>,
     /// No step will follow those in the backlog.
     is_last: bool,
     state: SessionState,
     /// Relay sessions that were opened for it.
     opened: u64,
-    /// A relay has everything; only the closing is left.
+    /// A relay has all packets; only the closing is left.
     is_with_relay: bool,
     give_up: CancellationToken,
 }
@@ -81,7 +82,7 @@ impl SessionTask {
     }
 
     pub(super) async fn run(mut self) {
-        let end = match self.keep_trying().await {
+        let end = match self.run_with_reconnects().await {
             Ok(()) => SessionEnd::Complete,
             Err(Stopped::GivenUp(why)) => SessionEnd::Failed(why),
             Err(Stopped::Failed(error)) => SessionEnd::Failed(error.to_string()),
@@ -108,7 +109,7 @@ impl SessionTask {
         self.steps.report_outcome(outcome);
     }
 
-    async fn keep_trying(&mut self) -> Result<(), Stopped> {
+    async fn run_with_reconnects(&mut self) -> Result<(), Stopped> {
         self.check_names().map_err(Stopped::Failed)?;
         let mut backoff = Backoff::default();
         let mut last_good = Instant::now();
@@ -117,7 +118,7 @@ impl SessionTask {
             let before = self.counters.acknowledged.get();
             let give_up = self.give_up.clone();
             let error = tokio::select! {
-                done = self.attempt() => match done {
+                done = self.run_connection() => match done {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
@@ -149,7 +150,7 @@ impl SessionTask {
             {
                 return Err(Stopped::GivenUp(error.to_string()));
             }
-            self.say_waiting(&error, pause);
+            self.report_waiting(&error, pause);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = give_up.cancelled() => return Err(stopped_early(Some(&error))),
@@ -157,7 +158,7 @@ impl SessionTask {
         }
     }
 
-    fn say_waiting(&self, error: &UplinkError, pause: Duration) {
+    fn report_waiting(&self, error: &UplinkError, pause: Duration) {
         self.counters
             .set_connection_state(ConnectionState::Waiting {
                 why: error.to_string(),
@@ -171,7 +172,7 @@ impl SessionTask {
         );
     }
 
-    fn say_connected(&self, path: &Text) {
+    fn report_connected(&self, path: &Text) {
         let (session, relay) = (&self.description.name, &self.shared.target);
         if self.opened == 0 {
             info!(%session, %relay, %path, "connected");
@@ -186,10 +187,10 @@ impl SessionTask {
         );
     }
 
-    /// One connection, from its beginning to its end. The session may have to be told anew.
-    async fn attempt(&mut self) -> Result<(), UplinkError> {
+    /// Runs one connection from its handshake to its end, and resends what no relay has confirmed.
+    async fn run_connection(&mut self) -> Result<(), UplinkError> {
         let target = &self.shared.target;
-        let mut pair = Pair::connect(target).await?;
+        let mut pair = ConnectionPair::connect(target).await?;
         let base_path = self.base_path();
         let parameters = HandshakeParameters {
             description: &self.description,
@@ -197,21 +198,21 @@ impl SessionTask {
             daemon: self.shared.daemon,
             id: self.id,
             was_taken: self.opened > 0,
-            created: self.shared.creation_times.next(
+            created: self.shared.creation_times.next_creation_time(
                 &self.description.host,
                 &self.description.name,
                 epoch_seconds(),
             ),
         };
         let (opened, path) = open_relay_session(&mut pair, parameters).await?;
-        self.say_connected(&path);
+        self.report_connected(&path);
         self.opened += 1;
         self.counters
             .set_connection_state(ConnectionState::Connected {
                 path: path.to_string(),
             });
         let mut conversation = Conversation::begin(opened, &mut self.state)?;
-        self.converse(&mut pair, &mut conversation).await?;
+        self.run_conversation(&mut pair, &mut conversation).await?;
         info!(
             session = %self.description.name,
             packets = self.counters.acknowledged.get(),
@@ -221,9 +222,9 @@ impl SessionTask {
         Ok(())
     }
 
-    async fn converse(
+    async fn run_conversation(
         &mut self,
-        pair: &mut Pair,
+        pair: &mut ConnectionPair,
         conversation: &mut Conversation,
     ) -> Result<(), UplinkError> {
         let mut heard = Instant::now();
@@ -236,8 +237,8 @@ impl SessionTask {
                 }
             }
             conversation.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
-            self.is_with_relay = conversation.ending.has_begun();
-            if conversation.ending.is_done() {
+            self.is_with_relay = conversation.closing_progress.has_begun();
+            if conversation.closing_progress.is_done() {
                 return Ok(());
             }
             let has_written = pair.write(&mut conversation.out)?;
@@ -246,7 +247,7 @@ impl SessionTask {
                 heard = now;
             }
             let mut input = &pair.answers[..];
-            let has_heard = conversation.receive(&mut input, &mut self.state, now)?;
+            let has_heard = conversation.receive_replies(&mut input, &mut self.state, now)?;
             let taken = pair.answers.len() - input.len();
             bytes::Buf::advance(&mut pair.answers, taken);
             if has_written || has_heard {
@@ -264,7 +265,7 @@ impl SessionTask {
             let silent_at = conversation.is_awaiting().then_some(silent_at);
             let wake = conversation.wake().into_iter().chain(silent_at).min();
             tokio::select! {
-                step = self.steps.next_step(), if !self.is_last => self.note(step),
+                step = self.steps.next_step(), if !self.is_last => self.add_to_backlog(step),
                 ready = pair.ready(&conversation.out) => ready?,
                 () = until(wake) => {}
             }
@@ -276,12 +277,12 @@ impl SessionTask {
         let step = self.steps.try_next_step();
         let some = step.is_some();
         if some {
-            self.note(step);
+            self.add_to_backlog(step);
         }
         some
     }
 
-    fn note(&mut self, step: Option<QueuedStep>) {
+    fn add_to_backlog(&mut self, step: Option<QueuedStep>) {
         let Some(queued) = step else {
             self.is_last = true;
             return;

@@ -1,5 +1,5 @@
-//! What has been said of a session so far, as far as a relay has to be told that knows nothing of it:
-//! its traces with their metadata, its open streams, and the packets that no relay has confirmed.
+//! The state of a session that a new connection needs to resume it: its traces with their metadata, its
+//! open streams, and the packets that no relay has confirmed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::limits::{
 use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
 use crate::status::SessionCounters;
 
-/// What has been said of a session so far.
+/// The state of a session that outlives a connection to a relay.
 #[derive(Debug)]
 pub(super) struct SessionState {
     pub(super) traces: BTreeMap<TraceKey, TraceState>,
-    /// Those that are not closed.
+    /// The streams that are not closed.
     pub(super) streams: BTreeMap<StreamKey, StreamState>,
     pub(super) counters: Arc<SessionCounters>,
     next_stream: u32,
@@ -26,6 +26,7 @@ pub(super) struct SessionState {
     packets: u64,
 }
 
+/// A trace of the session.
 #[derive(Debug)]
 pub(super) struct TraceState {
     pub(super) path: Text,
@@ -34,56 +35,58 @@ pub(super) struct TraceState {
     pub(super) relay_state: TraceRelayState,
 }
 
-/// How far a trace is known to the relay of this connection.
+/// What the relay of the present connection has been sent of a trace.
 #[derive(Debug, Default)]
 pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
-    /// The relay's number of its metadata stream.
-    pub(super) relay: Option<StreamId>,
+    /// The relay's id of the trace's metadata stream, once it has replied.
+    pub(super) stream_id: Option<StreamId>,
     /// Pieces of metadata, and bytes of the next, that have been sent.
     pub(super) sent: (usize, usize),
 }
 
+/// An open stream of the session.
 #[derive(Debug)]
 pub(super) struct StreamState {
     pub(super) trace: TraceKey,
     pub(super) channel: Text,
     pub(super) class: ClassId,
-    /// Packets that have been taken on and not confirmed. Those before
-    /// [`StreamRelayState::sent`]` - `[`StreamRelayState::confirmed`] are under way, the others still to be sent.
+    /// Packets that are not confirmed, in order. The first [`StreamRelayState::sent`]` -
+    /// `[`StreamRelayState::confirmed`] are in flight, the others still to be sent.
     pub(super) unconfirmed: VecDeque<UnconfirmedPacket>,
-    /// Its last beacon, if no packet has come after it.
-    pub(super) quiet_until: Option<Timestamp>,
-    /// It is to be closed when everything is confirmed.
+    /// The time of the last beacon, if no packet has come after it.
+    pub(super) idle_until: Option<Timestamp>,
+    /// The step that closes the stream when all its packets are confirmed.
     pub(super) closing: Option<QueuedStep>,
     pub(super) relay_state: StreamRelayState,
 }
 
-/// How far a stream is known to the relay of this connection.
+/// What the relay of the present connection has been sent of a stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamRelayState {
     pub(super) is_added: bool,
-    /// The relay's number for it.
-    pub(super) relay: Option<StreamId>,
-    /// Packets that were sent, and so many of them confirmed.
+    /// The relay's id of the stream, once it has replied.
+    pub(super) stream_id: Option<StreamId>,
+    /// Number of packets that were sent.
     pub(super) sent: u64,
+    /// Number of packets that were confirmed.
     pub(super) confirmed: u64,
     /// The relay has been asked whether it has the packets before this one.
     pub(super) asked: Option<u64>,
     /// Bytes that were sent since.
     pub(super) unasked_bytes: u64,
-    /// Its beacon is to be sent when everything is confirmed: a relay heeds none while it waits for
-    /// one half of a packet.
+    /// The beacon is to be sent when all packets are confirmed: a relay ignores beacons while it waits
+    /// for a packet or its index.
     pub(super) beacon_due: bool,
     pub(super) close_sent: bool,
     /// First packet, by the tracer's count, that has not been sent.
     pub(super) next_packet_seq: u64,
 }
 
-/// A packet that is kept until a relay has confirmed it.
+/// A packet that is retained until a relay has confirmed it.
 #[derive(Debug)]
 pub(super) struct UnconfirmedPacket {
-    /// Its place among all packets of the session.
+    /// The packet's number among all packets of the session, from 0.
     pub(super) order: u64,
     pub(super) queued: QueuedStep,
 }
@@ -99,7 +102,7 @@ impl UnconfirmedPacket {
 }
 
 impl StreamState {
-    /// Packets that are under way.
+    /// Number of packets that are in flight.
     pub(super) fn in_flight(&self) -> usize {
         usize::try_from(self.relay_state.sent - self.relay_state.confirmed).unwrap_or(usize::MAX)
     }
@@ -121,14 +124,14 @@ impl SessionState {
         }
     }
 
-    /// There is another relay, or another session on it: nothing of this is known there.
+    /// Resets what the relay knows, for a new connection: its session begins empty.
     pub(super) fn reset_relay_state(&mut self) {
         for trace in self.traces.values_mut() {
             trace.relay_state = TraceRelayState::default();
         }
         for stream in self.streams.values_mut() {
             stream.relay_state = StreamRelayState {
-                beacon_due: stream.quiet_until.is_some(),
+                beacon_due: stream.idle_until.is_some(),
                 ..StreamRelayState::default()
             };
         }
@@ -138,7 +141,7 @@ impl SessionState {
         let text = Text::from(path);
         let is_whole = text.as_bytes().len() == path.len();
         if !is_whole || path.len() > MAX_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
-            return Err(unfit("trace", path));
+            return Err(name_error("trace", path));
         }
         let key = TraceKey(u32::try_from(self.traces.len()).unwrap_or(u32::MAX));
         let trace = TraceState {
@@ -163,7 +166,7 @@ impl SessionState {
         // That name would make it a metadata stream.
         let is_taken = channel == relay_proto::stream::METADATA_CHANNEL;
         if !is_whole || channel.len() > MAX_CHANNEL_BYTES || name.is_err() || is_taken {
-            return Err(unfit("stream", channel));
+            return Err(name_error("stream", channel));
         }
         let Some(of) = self.traces.get_mut(&trace) else {
             let what = format!("trace {}", trace.0);
@@ -177,7 +180,7 @@ impl SessionState {
             channel: text,
             class,
             unconfirmed: VecDeque::new(),
-            quiet_until: None,
+            idle_until: None,
             closing: None,
             relay_state: StreamRelayState::default(),
         };
@@ -203,7 +206,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// Takes a packet on. One that no relay could take is given back.
+    /// Adds a packet. One that no relay could take is given back.
     pub(super) fn add_packet(
         &mut self,
         stream: StreamKey,
@@ -216,18 +219,18 @@ impl SessionState {
         let kept = UnconfirmedPacket { order, queued };
         if !kept
             .packet()
-            .is_some_and(|(bytes, index)| is_sound(bytes, index))
+            .is_some_and(|(bytes, index)| has_valid_index(bytes, index))
         {
             return Some(kept.queued);
         }
         self.packets += 1;
-        of.quiet_until = None;
+        of.idle_until = None;
         of.relay_state.beacon_due = false;
         of.unconfirmed.push_back(kept);
         None
     }
 
-    /// Whether every packet has been confirmed and nothing else is owed.
+    /// Whether every packet has been confirmed and no beacon or close is due.
     pub(super) fn is_all_confirmed(&self) -> bool {
         let settled = |stream: &StreamState| {
             stream.is_all_confirmed() && !stream.relay_state.beacon_due && stream.closing.is_none()
@@ -244,7 +247,7 @@ impl SessionState {
 
 /// Whether a packet's index fits it: with another one relays would wait for bytes, or take it for a
 /// beacon.
-fn is_sound(bytes: &Bytes, index: &PacketIndex) -> bool {
+fn has_valid_index(bytes: &Bytes, index: &PacketIndex) -> bool {
     let Bits(content) = index.content_size;
     let Some(wire::Bytes(size)) = index.packet_size.to_bytes() else {
         return false;
@@ -255,7 +258,7 @@ fn is_sound(bytes: &Bytes, index: &PacketIndex) -> bool {
         && content <= index.packet_size.0
 }
 
-fn unfit(what: &'static str, name: &str) -> UplinkError {
+fn name_error(what: &'static str, name: &str) -> UplinkError {
     let name = name.to_owned();
     UplinkError::Name { what, name }
 }

@@ -17,7 +17,7 @@ use relay_proto::{Command, CommandCode, Reply};
 use tracing::warn;
 use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
 
-use super::ending::SessionClosing;
+use super::closing::SessionClosing;
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
 use super::session_state::{SessionState, StreamState};
@@ -51,37 +51,38 @@ pub(super) struct RelaySession {
 pub(super) struct Conversation {
     opened: RelaySession,
     pub(super) out: Outgoing,
-    pub(super) awaited: VecDeque<Awaited>,
+    pub(super) awaited: VecDeque<AwaitedReply>,
     /// Streams whose number is awaited.
     adding: usize,
     /// Streams have been added since viewers were last told.
     is_unannounced: bool,
     /// Traces whose metadata stream is to be added with that.
     unannounced: BTreeSet<TraceKey>,
-    /// Traces with metadata to be sent, and the room that it takes in the queue.
-    undescribed: BTreeSet<TraceKey>,
+    /// Traces with metadata that was not sent.
+    traces_with_unsent_metadata: BTreeSet<TraceKey>,
+    /// The steps of that metadata, which hold its permits in the queue.
     permits: Vec<QueuedStep>,
     /// Packets of an earlier connection that are to be sent again, by their streams.
-    again: VecDeque<StreamKey>,
+    resend_queue: VecDeque<StreamKey>,
     /// Streams with packets that the relay has not been asked about.
-    to_ask: BTreeSet<StreamKey>,
+    streams_to_ask: BTreeSet<StreamKey>,
     /// Streams that it is to be asked about again, from then on.
-    to_ask_again: BTreeSet<StreamKey>,
+    streams_to_ask_again: BTreeSet<StreamKey>,
     ask_again: Option<Instant>,
     /// Streams with a beacon to be sent, or to be closed, when all their packets are confirmed.
-    due: BTreeSet<StreamKey>,
-    pub(super) ending: SessionClosing,
+    due_streams: BTreeSet<StreamKey>,
+    pub(super) closing_progress: SessionClosing,
     /// Where the trace lies, as the relay said at its end.
     pub(super) path: Option<Text>,
 }
 
 /// What an answer will be about.
 #[derive(Debug)]
-pub(super) enum Awaited {
+pub(super) enum AwaitedReply {
     StreamAdded(StreamKey),
     MetadataAdded(TraceKey),
-    /// Metadata has arrived: its room in the queue is free.
-    Described {
+    /// The relay has received metadata: its permits in the queue are released.
+    MetadataReceived {
         _permits: Vec<QueuedStep>,
     },
     /// Whether the packets before this one have arrived.
@@ -90,7 +91,7 @@ pub(super) enum Awaited {
         before: u64,
     },
     Closed(StreamKey),
-    /// In the round at the end: whether something is still under way.
+    /// In the closing: whether something is still pending.
     Pending,
     ChunkClosed,
     /// Nothing follows but that it was done.
@@ -110,21 +111,21 @@ impl Conversation {
             adding: 0,
             is_unannounced: false,
             unannounced: BTreeSet::new(),
-            undescribed: BTreeSet::new(),
+            traces_with_unsent_metadata: BTreeSet::new(),
             permits: Vec::new(),
-            again: VecDeque::new(),
-            to_ask: BTreeSet::new(),
-            to_ask_again: BTreeSet::new(),
+            resend_queue: VecDeque::new(),
+            streams_to_ask: BTreeSet::new(),
+            streams_to_ask_again: BTreeSet::new(),
             ask_again: None,
-            due: BTreeSet::new(),
-            ending: SessionClosing::default(),
+            due_streams: BTreeSet::new(),
+            closing_progress: SessionClosing::default(),
             path: None,
         };
-        conversation.say_what_is_known(state)?;
+        conversation.resend_known_state(state)?;
         Ok(conversation)
     }
 
-    fn say_what_is_known(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
+    fn resend_known_state(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
         state.reset_relay_state();
         for (key, trace) in &state.traces {
             if !trace.has_had_streams {
@@ -141,13 +142,13 @@ impl Conversation {
             };
             packets.extend(stream.unconfirmed.iter().map(|kept| (kept.order, key)));
             if stream.relay_state.beacon_due || stream.closing.is_some() {
-                self.due.insert(key);
+                self.due_streams.insert(key);
             }
         }
         packets.sort_unstable();
-        self.again = packets.into_iter().map(|(_, key)| key).collect();
+        self.resend_queue = packets.into_iter().map(|(_, key)| key).collect();
         if self.is_unannounced {
-            self.announce(state)?;
+            self.announce_streams(state)?;
         }
         Ok(())
     }
@@ -161,40 +162,41 @@ impl Conversation {
         is_last: bool,
         now: Instant,
     ) -> Result<(), UplinkError> {
-        if self.ending.has_begun() {
-            return self.end(state, now);
+        if self.closing_progress.has_begun() {
+            return self.advance_closing(state, now);
         }
-        while let Some(&key) = self.again.front() {
-            if !self.is_described(state)? || !self.has_room() {
+        while let Some(&key) = self.resend_queue.front() {
+            if !self.send_missing_metadata(state)? || !self.has_room() {
                 break;
             }
-            self.again.pop_front();
+            self.resend_queue.pop_front();
             self.send_packet(key, state)?;
         }
-        while self.again.is_empty()
+        while self.resend_queue.is_empty()
             && let Some(next) = backlog.front()
             && self.is_ready_for(&next.step, state)?
             && let Some(next) = backlog.pop_front()
         {
-            self.take(next, state)?;
+            self.handle_step(next, state)?;
         }
-        let is_idle = backlog.is_empty() && self.again.is_empty();
+        let is_idle = backlog.is_empty() && self.resend_queue.is_empty();
         if is_idle && is_last {
             // So that even streams nobody has said anything of are there.
-            self.is_described(state)?;
+            self.send_missing_metadata(state)?;
         }
-        self.do_what_is_due(state)?;
-        self.ask(state, is_idle, now)?;
-        let is_done = is_idle && self.undescribed.is_empty() && self.awaited.is_empty();
+        self.send_due_beacons_and_closes(state)?;
+        self.ask_confirmations(state, is_idle, now)?;
+        let is_done =
+            is_idle && self.traces_with_unsent_metadata.is_empty() && self.awaited.is_empty();
         if is_last && is_done && !self.is_unannounced && state.is_all_confirmed() {
-            return self.end(state, now);
+            return self.advance_closing(state, now);
         }
         Ok(())
     }
 
-    /// When [`advance`](Self::advance) may have something to do without any news.
+    /// When [`advance`](Self::advance) may have something to do without an event.
     pub(super) fn wake(&self) -> Option<Instant> {
-        self.ask_again.or(self.ending.wake())
+        self.ask_again.or(self.closing_progress.wake())
     }
 
     /// The relay's number for the session.
@@ -242,28 +244,32 @@ impl Conversation {
             }
             Step::Packet { .. } | Step::Beacon { .. } | Step::CloseStream { .. } => {}
         }
-        self.is_described(state)
+        self.send_missing_metadata(state)
     }
 
     /// Whether the relay has numbered all streams and has been sent all metadata; if not, sends what
     /// can be sent of it.
-    fn is_described(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
+    fn send_missing_metadata(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
         if self.is_unannounced {
-            self.announce(state)?;
+            self.announce_streams(state)?;
         }
         if self.adding > 0 {
             return Ok(false);
         }
-        while let Some(&trace) = self.undescribed.first() {
-            if !self.describe(trace, state)? {
+        while let Some(&trace) = self.traces_with_unsent_metadata.first() {
+            if !self.send_metadata(trace, state)? {
                 return Ok(false);
             }
-            self.undescribed.remove(&trace);
+            self.traces_with_unsent_metadata.remove(&trace);
         }
         Ok(true)
     }
 
-    fn take(&mut self, queued: QueuedStep, state: &mut SessionState) -> Result<(), UplinkError> {
+    fn handle_step(
+        &mut self,
+        queued: QueuedStep,
+        state: &mut SessionState,
+    ) -> Result<(), UplinkError> {
         match &queued.step {
             Step::AddTrace { path } => {
                 state.add_trace(path)?;
@@ -285,8 +291,8 @@ impl Conversation {
                 let trace = *trace;
                 state.add_metadata(trace, bytes.clone())?;
                 self.permits.push(queued);
-                self.undescribed.insert(trace);
-                self.is_described(state)?;
+                self.traces_with_unsent_metadata.insert(trace);
+                self.send_missing_metadata(state)?;
             }
             Step::Packet { stream, .. } => {
                 let stream = *stream;
@@ -297,30 +303,34 @@ impl Conversation {
             }
             Step::Beacon { stream, until } => {
                 if let Some(of) = state.streams.get_mut(stream) {
-                    of.quiet_until = of.quiet_until.max(Some(*until));
+                    of.idle_until = of.idle_until.max(Some(*until));
                     of.relay_state.beacon_due = true;
-                    self.due.insert(*stream);
+                    self.due_streams.insert(*stream);
                 }
             }
             Step::CloseStream { stream } => {
                 let stream = *stream;
                 if let Some(of) = state.streams.get_mut(&stream) {
                     of.closing = Some(queued);
-                    self.due.insert(stream);
+                    self.due_streams.insert(stream);
                 }
             }
         }
         Ok(())
     }
 
-    pub(super) fn send(&mut self, command: &Command, then: Awaited) -> Result<(), UplinkError> {
+    pub(super) fn send_command(
+        &mut self,
+        command: &Command,
+        then: AwaitedReply,
+    ) -> Result<(), UplinkError> {
         self.opened.machine.send(command, &mut self.out.control)?;
         self.awaited.push_back(then);
         Ok(())
     }
 
     /// Takes the answers off the front of `input`. Whether there were any.
-    pub(super) fn receive(
+    pub(super) fn receive_replies(
         &mut self,
         input: &mut &[u8],
         state: &mut SessionState,
@@ -332,14 +342,14 @@ impl Conversation {
             let Some(awaited) = self.awaited.pop_front() else {
                 return Err(ProducerError::Unasked { bytes: 0 }.into());
             };
-            self.answered(awaited, command, &reply, state, now)?;
+            self.handle_reply(awaited, command, &reply, state, now)?;
         }
         Ok(some)
     }
 
-    fn answered(
+    fn handle_reply(
         &mut self,
-        awaited: Awaited,
+        awaited: AwaitedReply,
         command: CommandCode,
         reply: &Reply,
         state: &mut SessionState,
@@ -350,27 +360,31 @@ impl Conversation {
             return Err(refused());
         }
         match (awaited, reply) {
-            (Awaited::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+            (AwaitedReply::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
                 if let Some(of) = state.streams.get_mut(&key) {
-                    of.relay_state.relay = Some(stream.ok_or_else(refused)?);
+                    of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
                 }
             }
-            (Awaited::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+            (AwaitedReply::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
                 if let Some(of) = state.traces.get_mut(&key) {
-                    of.relay_state.relay = Some(stream.ok_or_else(refused)?);
+                    of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
                 }
             }
-            (Awaited::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
-                self.confirmed(stream, before, *is_pending, state, now);
+            (AwaitedReply::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
+                self.handle_confirmation(stream, before, *is_pending, state, now);
             }
-            (Awaited::Closed(key), Reply::Ended(_)) => {
+            (AwaitedReply::Closed(key), Reply::Ended(_)) => {
                 state.streams.remove(&key);
             }
-            (Awaited::Pending, Reply::Pending(is_pending)) => self.ending.heard(*is_pending),
-            (Awaited::ChunkClosed, Reply::ChunkClosed { path, .. }) => self.path.clone_from(path),
-            (Awaited::Done | Awaited::Described { .. }, Reply::Ended(_)) => {}
+            (AwaitedReply::Pending, Reply::Pending(is_pending)) => {
+                self.closing_progress.record_pending(*is_pending)
+            }
+            (AwaitedReply::ChunkClosed, Reply::ChunkClosed { path, .. }) => {
+                self.path.clone_from(path)
+            }
+            (AwaitedReply::Done | AwaitedReply::MetadataReceived { .. }, Reply::Ended(_)) => {}
             _ => return Err(refused()),
         }
         Ok(())
@@ -381,7 +395,7 @@ impl Conversation {
         let numbered = |stream: &StreamState| {
             let relay_state = &stream.relay_state;
             let last = relay_state.sent.checked_sub(1).map(SeqNum);
-            Some((relay_state.relay?, (last, relay_state.next_packet_seq)))
+            Some((relay_state.stream_id?, (last, relay_state.next_packet_seq)))
         };
         state.streams.values().filter_map(numbered).collect()
     }

@@ -6,7 +6,7 @@ use relay_proto::stream::{AddStream, METADATA_CHANNEL, QuiescentControl};
 use relay_proto::{Command, DataHeader};
 use wire::{PacketSeqNum, SeqNum, Text};
 
-use super::{Awaited, CHUNK, Conversation};
+use super::{AwaitedReply, CHUNK, Conversation};
 use crate::limits::{MAX_BUFFERED_COMMAND_BYTES, MAX_METADATA_PIECE_BYTES};
 use crate::queue::{StreamKey, TraceKey};
 use crate::uplink::error::UplinkError;
@@ -37,11 +37,11 @@ impl Conversation {
         if !trace.relay_state.is_added {
             self.unannounced.insert(stream.trace);
         }
-        self.send(&Command::AddStream(add), Awaited::StreamAdded(key))
+        self.send_command(&Command::AddStream(add), AwaitedReply::StreamAdded(key))
     }
 
     /// Adds the metadata streams that are missing, and tells viewers of all that were added.
-    pub(super) fn announce(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
+    pub(super) fn announce_streams(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
         self.is_unannounced = false;
         for key in std::mem::take(&mut self.unannounced) {
             let Some(trace) = state.traces.get_mut(&key) else {
@@ -51,7 +51,7 @@ impl Conversation {
                 continue;
             }
             if !trace.metadata.is_empty() {
-                self.undescribed.insert(key);
+                self.traces_with_unsent_metadata.insert(key);
             }
             let add = AddStream {
                 channel: Text::from(METADATA_CHANNEL),
@@ -61,13 +61,13 @@ impl Conversation {
                 chunk: Some(CHUNK),
             };
             self.adding += 1;
-            self.send(&Command::AddStream(add), Awaited::MetadataAdded(key))?;
+            self.send_command(&Command::AddStream(add), AwaitedReply::MetadataAdded(key))?;
         }
-        self.send(&Command::StreamsSent, Awaited::Done)
+        self.send_command(&Command::StreamsSent, AwaitedReply::Done)
     }
 
     /// Sends what a relay does not have of a trace's metadata. Whether that is all of it.
-    pub(super) fn describe(
+    pub(super) fn send_metadata(
         &mut self,
         key: TraceKey,
         state: &mut SessionState,
@@ -75,7 +75,7 @@ impl Conversation {
         let Some(trace) = state.traces.get_mut(&key) else {
             return Ok(true);
         };
-        let Some(stream) = trace.relay_state.relay else {
+        let Some(stream) = trace.relay_state.stream_id else {
             return Ok(false);
         };
         while let Some(bytes) = trace.metadata.get(trace.relay_state.sent.0) {
@@ -99,11 +99,11 @@ impl Conversation {
         // Metadata has no answer; that of this command says that all before it has been taken.
         let _permits = std::mem::take(&mut self.permits);
         let quiescent = Command::QuiescentControl(QuiescentControl { stream });
-        self.send(&quiescent, Awaited::Described { _permits })?;
+        self.send_command(&quiescent, AwaitedReply::MetadataReceived { _permits })?;
         Ok(true)
     }
 
-    /// Sends the next packet of a stream that is not under way yet.
+    /// Sends the next packet of a stream that is not in flight yet.
     pub(super) fn send_packet(
         &mut self,
         key: StreamKey,
@@ -118,7 +118,7 @@ impl Conversation {
             relay_state,
             ..
         } = stream;
-        let (Some(kept), Some(relay)) = (unconfirmed.get(at), relay_state.relay) else {
+        let (Some(kept), Some(relay)) = (unconfirmed.get(at), relay_state.stream_id) else {
             return Ok(());
         };
         let Some((bytes, index)) = kept.packet() else {
@@ -140,8 +140,8 @@ impl Conversation {
         if let Some(PacketSeqNum(number)) = index.packet_seq {
             relay_state.next_packet_seq = number.saturating_add(1);
         }
-        if relay_state.asked.is_none() && !self.to_ask_again.contains(&key) {
-            self.to_ask.insert(key);
+        if relay_state.asked.is_none() && !self.streams_to_ask_again.contains(&key) {
+            self.streams_to_ask.insert(key);
         }
         let index = SendIndex {
             stream: relay,
@@ -149,6 +149,6 @@ impl Conversation {
             packet: *index,
         };
         state.counters.sent.add(1);
-        self.send(&Command::SendIndex(index), Awaited::Done)
+        self.send_command(&Command::SendIndex(index), AwaitedReply::Done)
     }
 }

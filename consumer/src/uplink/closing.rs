@@ -1,4 +1,4 @@
-//! The end of a session, in the order that relays know from LTTng: nothing is under way any more, all
+//! The end of a session, in the order that relays know from LTTng: no packet is in flight, all
 //! streams leave the chunk, the chunk is closed, then the streams.
 //!
 //! Relays of LTTng die when streams leave a chunk while half of a packet is missing, so that the round
@@ -13,21 +13,21 @@ use relay_proto::stream::{
 };
 use wire::{Flagged, PacketSeqNum, StreamId};
 
-use super::conversation::{Awaited, CHUNK, Conversation};
+use super::conversation::{AwaitedReply, CHUNK, Conversation};
 use super::error::UplinkError;
 use super::session_state::SessionState;
 use crate::limits::CONFIRM_RETRY_INTERVAL;
 
-/// How far the end of a session has come.
+/// How far the closing of a session has come.
 #[derive(Debug, Default)]
 pub(super) struct SessionClosing {
-    stage: Stage,
+    stage: ClosingStage,
     is_pending: bool,
-    again: Option<Instant>,
+    retry_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
+enum ClosingStage {
     #[default]
     NotBegun,
     /// The relay is asked whether it has everything.
@@ -41,73 +41,78 @@ enum Stage {
 
 impl SessionClosing {
     pub(super) fn has_begun(&self) -> bool {
-        self.stage != Stage::NotBegun
+        self.stage != ClosingStage::NotBegun
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.stage == Stage::Done
+        self.stage == ClosingStage::Done
     }
 
     pub(super) fn wake(&self) -> Option<Instant> {
-        self.again
+        self.retry_at
     }
 
-    /// An answer in the round.
-    pub(super) fn heard(&mut self, is_pending: bool) {
+    /// Records the answer of a stream in [`ClosingStage::Round`].
+    pub(super) fn record_pending(&mut self, is_pending: bool) {
         self.is_pending |= is_pending;
     }
 }
 
 impl Conversation {
-    /// Goes on with the end, once everything before has been answered.
-    pub(super) fn end(
+    /// Takes the next stage of the closing, once all commands before have been answered.
+    pub(super) fn advance_closing(
         &mut self,
         state: &mut SessionState,
         now: Instant,
     ) -> Result<(), UplinkError> {
-        if self.is_awaiting() || self.ending.again.is_some_and(|again| now < again) {
+        if self.is_awaiting()
+            || self
+                .closing_progress
+                .retry_at
+                .is_some_and(|retry_at| now < retry_at)
+        {
             return Ok(());
         }
-        self.ending.again = None;
-        self.ending.stage = match self.ending.stage {
-            Stage::NotBegun => {
-                self.ask_all(state)?;
-                Stage::Round
+        self.closing_progress.retry_at = None;
+        self.closing_progress.stage = match self.closing_progress.stage {
+            ClosingStage::NotBegun => {
+                self.ask_all_pending(state)?;
+                ClosingStage::Round
             }
-            Stage::Round if std::mem::take(&mut self.ending.is_pending) => {
-                self.ending.again = Some(now + CONFIRM_RETRY_INTERVAL);
-                Stage::NotBegun
+            ClosingStage::Round if std::mem::take(&mut self.closing_progress.is_pending) => {
+                self.closing_progress.retry_at = Some(now + CONFIRM_RETRY_INTERVAL);
+                ClosingStage::NotBegun
             }
-            Stage::Round => {
+            ClosingStage::Round => {
                 self.leave_chunk(state, now)?;
-                Stage::Chunk
+                ClosingStage::Chunk
             }
-            Stage::Chunk => {
+            ClosingStage::Chunk => {
                 self.close_streams(state)?;
-                Stage::Streams
+                ClosingStage::Streams
             }
-            Stage::Streams | Stage::Done => Stage::Done,
+            ClosingStage::Streams | ClosingStage::Done => ClosingStage::Done,
         };
-        if self.ending.stage == Stage::Streams && !self.is_awaiting() {
-            self.ending.stage = Stage::Done;
+        if self.closing_progress.stage == ClosingStage::Streams && !self.is_awaiting() {
+            self.closing_progress.stage = ClosingStage::Done;
         }
         Ok(())
     }
 
-    fn ask_all(&mut self, state: &SessionState) -> Result<(), UplinkError> {
+    fn ask_all_pending(&mut self, state: &SessionState) -> Result<(), UplinkError> {
         let session = self.session();
         let begin = Command::BeginDataPending(BeginDataPending { session });
-        self.send(&begin, Awaited::Done)?;
+        self.send_command(&begin, AwaitedReply::Done)?;
         for (stream, (last, _)) in Self::open_streams(state) {
             let ask = Command::DataPending(DataPending { stream, last });
-            self.send(&ask, Awaited::Pending)?;
+            self.send_command(&ask, AwaitedReply::Pending)?;
         }
         for stream in metadata_streams(state) {
             let ask = Command::QuiescentControl(QuiescentControl { stream });
-            self.send(&ask, Awaited::Done)?;
+            self.send_command(&ask, AwaitedReply::Done)?;
         }
         let end = Command::EndDataPending(EndDataPending { session });
-        self.send(&end, Awaited::Pending)
+        self.send_command(&end, AwaitedReply::Pending)
     }
 
     fn leave_chunk(&mut self, state: &SessionState, now: Instant) -> Result<(), UplinkError> {
@@ -123,31 +128,31 @@ impl Conversation {
             })
             .collect();
         if !positions.is_empty() {
-            self.send(&leave(positions), Awaited::Done)?;
+            self.send_command(&leave(positions), AwaitedReply::Done)?;
         }
         // Metadata goes on its own, as from LTTng.
         for stream in metadata_streams(state) {
             let at = PacketSeqNum(0);
             let position = RotationPosition { stream, at };
-            self.send(&leave(vec![position]), Awaited::Done)?;
+            self.send_command(&leave(vec![position]), AwaitedReply::Done)?;
         }
         let close = CloseTraceChunk {
             chunk: CHUNK,
             closed: self.wall_clock(now),
             command: Flagged(None),
         };
-        self.send(&Command::CloseTraceChunk(close), Awaited::ChunkClosed)
+        self.send_command(&Command::CloseTraceChunk(close), AwaitedReply::ChunkClosed)
     }
 
     fn close_streams(&mut self, state: &SessionState) -> Result<(), UplinkError> {
         for (stream, (last, _)) in Self::open_streams(state) {
             let close = Command::CloseStream(CloseStream { stream, last });
-            self.send(&close, Awaited::Done)?;
+            self.send_command(&close, AwaitedReply::Done)?;
         }
         for stream in metadata_streams(state) {
             let last = None;
             let close = Command::CloseStream(CloseStream { stream, last });
-            self.send(&close, Awaited::Done)?;
+            self.send_command(&close, AwaitedReply::Done)?;
         }
         Ok(())
     }
@@ -155,5 +160,7 @@ impl Conversation {
 
 fn metadata_streams(state: &SessionState) -> Vec<StreamId> {
     let traces = state.traces.values();
-    traces.filter_map(|trace| trace.relay_state.relay).collect()
+    traces
+        .filter_map(|trace| trace.relay_state.stream_id)
+        .collect()
 }

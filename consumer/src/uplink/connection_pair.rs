@@ -22,14 +22,14 @@ const READ_BYTES: usize = 4096;
 
 /// The two connections to a relay.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct ConnectionPair {
     control: TcpStream,
     data: TcpStream,
     /// Answers that have not been understood yet.
     pub(super) answers: BytesMut,
 }
 
-impl Pair {
+impl ConnectionPair {
     /// Connects both.
     pub(super) async fn connect(target: &Target) -> Result<Self, UplinkError> {
         Ok(Self {
