@@ -6,7 +6,7 @@
 //! they are known, then the packets that were not confirmed before. Nothing is lost by that, but a
 //! packet may be in both sessions: it had arrived, and the answer had not.
 //!
-//! Read `session` (the task), then `conversation` (what is said), `session_state` (what is kept).
+//! Read `session` (the task), then `conversation` (what is sent), `session_state` (what a reconnect resumes).
 
 mod backoff;
 mod closing;

@@ -1,4 +1,4 @@
-//! One client: what it says, done in the order in which it says it.
+//! One client: its commands and events, handled in the order in which they arrive.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use super::trace::{Trace, count_lines};
 use super::traces::{Membership, Traces};
 use super::{Storage, WhenFull};
 
-/// What all clients have in common.
+/// What the tasks of all clients share.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct ClientContext {
     pub(super) reader: ReaderContext,
     pub(super) traces: Arc<Traces>,
     pub(super) storage: Storage,
@@ -34,16 +34,16 @@ pub(super) struct Clients {
 /// One client.
 #[derive(Debug)]
 struct Client<'a> {
-    all: &'a Clients,
+    all: &'a ClientContext,
     peer: &'a Peer,
     /// The traces that it has opened. They stay its own until it goes.
     opened: Vec<Membership>,
     target: EventTarget,
-    /// Exports that it wished for before it opened a trace.
-    wishes: Vec<PathBuf>,
+    /// Exports that it asked for before it opened a trace.
+    pending_exports: Vec<PathBuf>,
     /// Lines that were refused.
     refused: u64,
-    /// Events that are nowhere.
+    /// Events that were neither stored nor forwarded.
     lost: u64,
     /// Events of the present trace that were not forwarded, and of which that has not been said yet.
     not_forwarded: u64,
@@ -68,14 +68,14 @@ enum NextAction {
 }
 
 /// Serves a client until it has gone or the daemon stops.
-pub(super) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<Clients>) {
+pub(super) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<ClientContext>) {
     debug!(%peer, "connected");
     let mut client = Client {
         all: &all,
         peer: &peer,
         opened: Vec::new(),
         target: EventTarget::Unknown,
-        wishes: Vec::new(),
+        pending_exports: Vec::new(),
         refused: 0,
         lost: 0,
         not_forwarded: 0,
@@ -148,7 +148,7 @@ impl Client<'_> {
         match command {
             Command::Open(id) => self.open_trace(&id).await,
             Command::EmitTef(path) => self.queue_export(path),
-            Command::EmitTefAtExit(path) => self.wish(path),
+            Command::EmitTefAtExit(path) => self.add_pending_export(path),
             Command::Die => {
                 info!(%peer, "stopping, as was wished");
                 self.all.stop.cancel();
@@ -174,8 +174,8 @@ impl Client<'_> {
         }
         match self.all.traces.open(id, self.peer).await {
             Ok(membership) => {
-                for path in std::mem::take(&mut self.wishes) {
-                    wish(&membership, path, self.peer);
+                for path in std::mem::take(&mut self.pending_exports) {
+                    add_pending_export(&membership, path, self.peer);
                 }
                 self.target = EventTarget::Opened(self.opened.len());
                 self.opened.push(membership);
@@ -212,20 +212,20 @@ impl Client<'_> {
             return;
         };
         if let Some(path) = self.absolute_path(path)
-            && let Err(error) = membership.export(path, peer)
+            && let Err(error) = membership.queue_export(path, peer)
         {
             warn!(%peer, %error, "not exported");
         }
     }
 
-    fn wish(&mut self, path: &Path) {
+    fn add_pending_export(&mut self, path: &Path) {
         let Some(path) = self.absolute_path(path) else {
             return;
         };
         match (self.membership(), self.target) {
-            (Some(membership), _) => wish(membership, path, self.peer),
-            (None, EventTarget::Unknown) if self.wishes.len() < MAX_PENDING_EXPORTS => {
-                self.wishes.push(path)
+            (Some(membership), _) => add_pending_export(membership, path, self.peer),
+            (None, EventTarget::Unknown) if self.pending_exports.len() < MAX_PENDING_EXPORTS => {
+                self.pending_exports.push(path)
             }
             (None, _) => {
                 warn!(peer = %self.peer, path = %path.display(), "will not be exported: no trace is open");
@@ -258,7 +258,7 @@ impl Client<'_> {
             self.lost += lines;
             return;
         };
-        let lost = append(membership, self.all, text, lines).await;
+        let lost = append_events(membership, self.all, text, lines).await;
         self.lost += lost;
         self.forward_events(text, lines).await;
     }
@@ -283,7 +283,7 @@ impl Client<'_> {
                 self.stop_forwarding();
             } else {
                 self.not_forwarded += lines;
-                trace.lose(lines);
+                trace.count_lost(lines);
             }
         }
     }
@@ -297,8 +297,8 @@ impl Client<'_> {
         }
     }
 
-    /// Says that events are missing before they can be taken for those of another trace. If nobody
-    /// takes it, it still is in the record.
+    /// Forwards that events are missing before the client turns to another trace. If that fails too,
+    /// the record still counts them.
     async fn report_unforwarded(&mut self) {
         let now = self.membership();
         let now = now.and_then(|now| Some((now.forwarder.clone()?, now.client)));
@@ -332,7 +332,7 @@ impl Client<'_> {
         let Some(membership) = self.membership() else {
             return;
         };
-        membership.trace.note(found);
+        membership.trace.count_findings(found);
         if let Some(forwarder) = membership.forwarder.as_ref().filter(|_| found.refused > 0) {
             let lost = ForwardItem::Lost {
                 client: membership.client,
@@ -354,26 +354,31 @@ impl Client<'_> {
         }
         self.report_unforwarded().await;
         for membership in &mut self.opened {
-            membership.say_goodbye().await;
+            membership.announce_close().await;
         }
         debug!(%peer, "gone");
     }
 }
 
-fn wish(membership: &Membership, path: PathBuf, peer: &Peer) {
+fn add_pending_export(membership: &Membership, path: PathBuf, peer: &Peer) {
     debug!(%peer, path = %path.display(), "to be exported when the last client has gone");
-    if let Err(error) = membership.wish(path, peer) {
+    if let Err(error) = membership.add_pending_export(path, peer) {
         warn!(%peer, %error, "will not be exported");
     }
 }
 
 /// Appends to a trace; when the disk is full, as the policy says. Gives how many events are lost.
-async fn append(membership: &Membership, all: &Clients, text: &[u8], lines: u64) -> u64 {
+async fn append_events(
+    membership: &Membership,
+    all: &ClientContext,
+    text: &[u8],
+    lines: u64,
+) -> u64 {
     let trace = &membership.trace;
     let mut rest = text;
     let mut left = lines;
     let mut has_waited = false;
-    while let Err(error) = trace.append(rest, left) {
+    while let Err(error) = trace.append_events(rest, left) {
         rest = rest.get(error.stored..).unwrap_or_default();
         left = count_lines(rest);
         let is_full = [Errno::NOSPC, Errno::DQUOT]
@@ -383,7 +388,7 @@ async fn append(membership: &Membership, all: &Clients, text: &[u8], lines: u64)
             error!(trace = trace.id, error = %error.source, policy = %all.when_full, "cannot append");
         }
         if !is_full || all.when_full == WhenFull::DropNewest || all.stop.is_cancelled() {
-            trace.lose(left);
+            trace.count_lost(left);
             return left;
         }
         has_waited = true;
@@ -392,15 +397,15 @@ async fn append(membership: &Membership, all: &Clients, text: &[u8], lines: u64)
     if has_waited {
         info!(trace = trace.id, "appending again");
     }
-    if trace.syncs() {
-        sync(trace).await;
+    if trace.should_sync() {
+        sync_events(trace).await;
     }
     0
 }
 
-async fn sync(trace: &Arc<Trace>) {
+async fn sync_events(trace: &Arc<Trace>) {
     let file = Arc::clone(trace);
-    let synced = tokio::task::spawn_blocking(move || file.sync()).await;
+    let synced = tokio::task::spawn_blocking(move || file.sync_events()).await;
     if let Ok(Err(error)) = synced {
         error!(trace = trace.id, %error, "cannot be brought to the disk");
     }

@@ -27,7 +27,7 @@ pub(super) struct Export {
     /// So many bytes of the events' file.
     pub(super) length: u64,
     /// Whether it was asked for before, to be done when the last client has gone.
-    pub(super) is_wish: bool,
+    pub(super) is_pending_export: bool,
 }
 
 /// Why an export was not done.

@@ -45,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use client::Clients;
+use client::ClientContext;
 use export::Rules;
 use forward_queue::TraceSender;
 use limits::{
@@ -74,11 +74,11 @@ pub struct Settings {
     /// Whether events are on the disk before the next ones are read.
     pub sync: bool,
     /// Longer lines are refused.
-    pub longest_line: usize,
+    pub max_line_bytes: usize,
     /// No more clients at a time.
-    pub most_clients: usize,
+    pub max_clients: usize,
     /// No more traces open at a time.
-    pub most_traces: usize,
+    pub max_traces: usize,
     /// Users that may connect, beside the daemon's own and root.
     pub allowed_users: BTreeSet<u32>,
     /// Other users may export below this directory, and only there.
@@ -149,12 +149,12 @@ pub struct Daemon {
     listeners: Vec<tokio::net::UnixListener>,
     guards: Vec<socket::Guard>,
     allowed_users: BTreeSet<u32>,
-    most_clients: usize,
-    clients: Clients,
+    max_clients: usize,
+    clients: ClientContext,
 }
 
 /// Runs a daemon until `stop`, or until a client wants it to end. What clients have sent is stored and
-/// exports that were wished for are done when this returns.
+/// pending exports are made when this returns.
 ///
 /// # Errors
 /// If it cannot start.
@@ -176,9 +176,9 @@ impl Settings {
             inherited: Vec::new(),
             storage,
             sync: false,
-            longest_line: DEFAULT_MAX_LINE_BYTES,
-            most_clients: DEFAULT_MAX_CLIENTS,
-            most_traces: DEFAULT_MAX_TRACES,
+            max_line_bytes: DEFAULT_MAX_LINE_BYTES,
+            max_clients: DEFAULT_MAX_CLIENTS,
+            max_traces: DEFAULT_MAX_TRACES,
             allowed_users: BTreeSet::new(),
             emit_root: None,
             when_full: WhenFull::default(),
@@ -255,9 +255,9 @@ impl Daemon {
                 .map_err(StartError::Listen)?,
             guards,
             allowed_users,
-            most_clients: settings.most_clients,
-            clients: Clients {
-                reader: ReaderContext::new(settings.longest_line),
+            max_clients: settings.max_clients,
+            clients: ClientContext {
+                reader: ReaderContext::new(settings.max_line_bytes),
                 traces: Arc::new(traces),
                 storage: settings.storage,
                 when_full: settings.when_full,
@@ -272,17 +272,17 @@ impl Daemon {
             listeners,
             guards,
             allowed_users,
-            most_clients,
+            max_clients,
             clients,
         } = self;
         let clients = Arc::new(clients);
-        if let Err(error) = clients.traces.catch_up() {
+        if let Err(error) = clients.traces.resume_exports() {
             warn!(%error, "exports that are due are not done");
         }
-        let entrance = Arc::new(Entrance {
+        let acceptor = Arc::new(ClientAcceptor {
             allowed_users,
-            most_clients,
-            room: Arc::new(Semaphore::new(most_clients)),
+            max_clients,
+            client_permits: Arc::new(Semaphore::new(max_clients)),
             tasks: TaskTracker::new(),
             closed: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -290,15 +290,15 @@ impl Daemon {
         });
         let accepting = TaskTracker::new();
         for listener in listeners {
-            accepting.spawn(Arc::clone(&entrance).accept(listener));
+            accepting.spawn(Arc::clone(&acceptor).accept_clients(listener));
         }
-        let polling = Arc::clone(&entrance);
+        let polling = Arc::clone(&acceptor);
         let poll_timer = tokio::spawn(async move {
             if let Err(error) = polling.clients.reader.run_poll_timer().await {
                 warn!(%error, "no timer: busy clients may stall");
             }
         });
-        let end = &entrance.clients.stop;
+        let end = &acceptor.clients.stop;
         let why = tokio::select! {
             () = stop.cancelled() => Stopped::Told,
             () = end.cancelled() => Stopped::ByClient,
@@ -306,10 +306,10 @@ impl Daemon {
         end.cancel();
         // From now on nobody can connect; who has connected is still listened to for a moment.
         guards.iter().for_each(socket::Guard::remove);
-        entrance.closed.cancel();
+        acceptor.closed.cancel();
         accepting.close();
         accepting.wait().await;
-        entrance.leave().await;
+        acceptor.drain_clients().await;
         // Only now another daemon may take over.
         drop(guards);
         poll_timer.abort();
@@ -317,30 +317,30 @@ impl Daemon {
     }
 }
 
-/// Where clients come in.
+/// Accepts clients on all sockets, and spawns a task for each.
 #[derive(Debug)]
-struct Entrance {
+struct ClientAcceptor {
     allowed_users: BTreeSet<u32>,
-    most_clients: usize,
-    room: Arc<Semaphore>,
+    max_clients: usize,
+    client_permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    /// Nobody can connect any more.
+    /// Cancelled when clients are not accepted any more.
     closed: CancellationToken,
-    /// Ends clients that do not come to an end.
+    /// Cancelled to end clients that exceed [`CLIENT_SHUTDOWN_TIMEOUT`].
     abort: CancellationToken,
-    clients: Arc<Clients>,
+    clients: Arc<ClientContext>,
 }
 
-impl Entrance {
+impl ClientAcceptor {
     /// Accepts until the daemon stops, and has each client served by a task of its own.
-    async fn accept(self: Arc<Self>, listener: tokio::net::UnixListener) {
+    async fn accept_clients(self: Arc<Self>, listener: tokio::net::UnixListener) {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = self.closed.cancelled() => break,
             };
             match accepted {
-                Ok((socket, _)) => self.admit(socket),
+                Ok((socket, _)) => self.admit_client(socket),
                 Err(error) => {
                     warn!(%error, "connection not accepted");
                     tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
@@ -349,11 +349,11 @@ impl Entrance {
         }
         // Who was connected before has sent something, perhaps, and gone.
         while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
-            self.admit(socket);
+            self.admit_client(socket);
         }
     }
 
-    fn admit(self: &Arc<Self>, socket: tokio::net::UnixStream) {
+    fn admit_client(self: &Arc<Self>, socket: tokio::net::UnixStream) {
         let peer = match socket.peer_cred() {
             Ok(credentials) => Peer::new(credentials),
             Err(error) => return debug!(%error, "connection lost at once"),
@@ -361,25 +361,25 @@ impl Entrance {
         if !self.allowed_users.contains(&peer.uid) {
             return warn!(%peer, "refused: not an allowed user");
         }
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            return warn!(%peer, most = self.most_clients, "refused: too many clients");
+        let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {
+            return warn!(%peer, most = self.max_clients, "refused: too many clients");
         };
         let socket = match socket.into_std() {
             Ok(socket) => socket.into(),
             Err(error) => return debug!(%peer, %error, "connection lost at once"),
         };
-        let entrance = Arc::clone(self);
+        let acceptor = Arc::clone(self);
         self.tasks.spawn(async move {
             tokio::select! {
-                () = client::serve(socket, peer, Arc::clone(&entrance.clients)) => {}
-                () = entrance.abort.cancelled() => {}
+                () = client::serve(socket, peer, Arc::clone(&acceptor.clients)) => {}
+                () = acceptor.abort.cancelled() => {}
             }
-            drop(place);
+            drop(permit);
         });
     }
 
-    /// Waits for all clients, then for all exports, but not for ever.
-    async fn leave(&self) {
+    /// Waits for all clients, then for all exports, each with a timeout.
+    async fn drain_clients(&self) {
         self.tasks.close();
         if tokio::time::timeout(CLIENT_SHUTDOWN_TIMEOUT, self.tasks.wait())
             .await
@@ -389,7 +389,7 @@ impl Entrance {
             self.abort.cancel();
             self.tasks.wait().await;
         }
-        let exports = self.clients.traces.exports_done();
+        let exports = self.clients.traces.wait_for_exports();
         if tokio::time::timeout(EXPORT_SHUTDOWN_TIMEOUT, exports)
             .await
             .is_err()

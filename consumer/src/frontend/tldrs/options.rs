@@ -80,9 +80,9 @@ impl Options {
             settings.sockets = sockets.collect::<Result<_, _>>()?;
         }
         settings.sync = self.sync;
-        settings.longest_line = self.max_line;
-        settings.most_clients = self.max_clients;
-        settings.most_traces = self.max_traces;
+        settings.max_line_bytes = self.max_line;
+        settings.max_clients = self.max_clients;
+        settings.max_traces = self.max_traces;
         let users = self.allow_user.iter().map(|user| places::user(user));
         settings.allowed_users = users.collect::<Result<_, _>>()?;
         settings.emit_root = self
