@@ -10,6 +10,7 @@
 //! All but `forward` knows no relay, and nothing of an event but whether it is one.
 
 mod client;
+pub mod default_paths;
 pub mod export;
 pub mod files;
 pub mod forward;
@@ -22,7 +23,6 @@ mod name;
 mod open;
 mod options;
 mod peer;
-pub mod places;
 mod poll_timer;
 mod read_buffer;
 pub mod record;
@@ -46,7 +46,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use client::ClientContext;
-use export::Rules;
+use export::ExportRules;
 use forward_queue::TraceSender;
 use limits::{
     ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES,
@@ -222,7 +222,7 @@ impl Daemon {
                 source,
             })
         });
-        let rules = Rules::new(uid, emit_root.transpose()?);
+        let rules = ExportRules::new(uid, emit_root.transpose()?);
         let mode = settings.socket_mode();
         let mut sockets = Vec::new();
         for path in &settings.sockets {

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::export::{Export, Owner};
+use super::export::{Export, ExportOwner};
 use super::files::TraceFiles;
 use super::forward_queue::TraceForwarder;
 use super::limits::{
@@ -222,7 +222,11 @@ impl Trace {
     }
 
     /// Queues an export of the events that are stored now.
-    pub(super) fn queue_export(&self, path: PathBuf, owner: Owner) -> Result<(), TooManyExports> {
+    pub(super) fn queue_export(
+        &self,
+        path: PathBuf,
+        owner: ExportOwner,
+    ) -> Result<(), TooManyExports> {
         self.state.lock().add_export(path, owner, false)
     }
 
@@ -286,7 +290,7 @@ impl Trace {
 impl TraceState {
     fn schedule_exports(&mut self) {
         for pending in std::mem::take(&mut self.record.pending_exports) {
-            let owner = Owner {
+            let owner = ExportOwner {
                 uid: pending.uid,
                 gid: pending.gid,
             };
@@ -300,7 +304,7 @@ impl TraceState {
     fn add_export(
         &mut self,
         path: PathBuf,
-        owner: Owner,
+        owner: ExportOwner,
         is_pending_export: bool,
     ) -> Result<(), TooManyExports> {
         let length = self.file.metadata().map_or(0, |metadata| metadata.len());

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::export::{Export, Owner, Rules};
+use super::export::{Export, ExportOwner, ExportRules};
 use super::files::{TraceFiles, with_records};
 use super::forward_queue::{
     ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
@@ -32,7 +32,7 @@ pub(super) struct Traces {
     storage: Storage,
     sync: bool,
     max_traces: usize,
-    rules: Rules,
+    rules: ExportRules,
     forward: Option<TraceSender>,
     when_full: WhenFull,
     /// By file name. Contains also traces without clients that are still being exported.
@@ -66,7 +66,7 @@ pub(super) struct Membership {
 impl Traces {
     pub(super) fn new(
         settings: &Settings,
-        rules: Rules,
+        rules: ExportRules,
         forward: Option<TraceSender>,
         stop: CancellationToken,
     ) -> Self {
@@ -275,7 +275,7 @@ impl Membership {
         path: PathBuf,
         peer: &Peer,
     ) -> Result<(), TooManyExports> {
-        let Owner { uid, gid } = export_owner(peer);
+        let ExportOwner { uid, gid } = export_owner(peer);
         self.trace
             .add_pending_export(PendingExport { path, uid, gid })
     }
@@ -320,8 +320,8 @@ impl Drop for Membership {
     }
 }
 
-fn export_owner(peer: &Peer) -> Owner {
-    Owner {
+fn export_owner(peer: &Peer) -> ExportOwner {
+    ExportOwner {
         uid: peer.uid,
         gid: peer.gid,
     }

@@ -12,7 +12,7 @@ use crate::queue::{
 
 const LIVE_TIMER: Duration = Duration::from_millis(5);
 
-/// A daemon's sending end, and the sessions that come out at the other.
+/// The sending end of a daemon, and the sessions that the forwarder opens.
 struct TestForwarder {
     forward: TraceSender,
     sessions: UnboundedReceiver<OpenedSession>,

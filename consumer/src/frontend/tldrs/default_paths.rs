@@ -1,4 +1,4 @@
-//! Where things are unless the command line says so.
+//! Default paths of the socket and the traces (XDG base directories).
 
 use std::env;
 use std::fs;
