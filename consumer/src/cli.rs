@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn the_command_line_has_its_way_over_the_file() {
+    fn command_line_overrides_the_configuration_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, "[relay]\nurl='net://one'\n[session]\nhost='h'\n").unwrap();
         let path = file.path().to_str().unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_names_its_relay_and_its_rate() {
+    fn replay_arguments_name_relay_and_rate() {
         let arguments = [
             "replay",
             "-v",

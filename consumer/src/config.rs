@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_say_is_as_usual() {
+    fn settings_missing_in_the_file_have_their_defaults() {
         let config = read("[relay]\nurl = 'net://relay'\n[queue]\nall-bytes = 5000000\n").unwrap();
         config.check().unwrap();
         assert_eq!(config.session, SessionConfig::default());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_an_error_with_its_line() {
+    fn unknown_setting_is_an_error_with_its_line() {
         for (text, line) in [
             ("[relay]\nuri = 'net://relay'\n", "line 2"),
             ("\n\n[relays]\n", "line 3"),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_named_whole() {
+    fn relay_configuration_needs_one_url_or_both() {
         let target = |text: &str| read(text).unwrap().check();
         assert!(matches!(target(""), Err(ConfigError::NoRelay)));
         let half = "[relay]\ncontrol-url = 'tcp://a'\n";

@@ -74,7 +74,7 @@ async fn lines(trace: &mut ForwardedTrace) -> (String, Option<ForwardItem>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_is_told_from_its_first_client_to_its_last() {
+async fn trace_is_forwarded_from_its_first_client_to_its_last() {
     let mut scene = Scene::new(WhenFull::Block);
     let mut one = scene.connect();
     write!(one, "OPEN a/b\n{{\"a\":nan}}\r\nHELLO\n{{\"b\":1}}\n").unwrap();
@@ -145,7 +145,7 @@ fn many() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_nobody_takes_events_their_client_waits_and_nothing_is_lost() {
+async fn full_forward_queue_blocks_the_client_and_loses_nothing() {
     let mut scene = Scene::new(WhenFull::Block);
     let (mut client, mut other) = (scene.connect(), scene.connect());
     let sending = tokio::task::spawn_blocking(move || {
@@ -178,7 +178,7 @@ async fn when_nobody_takes_events_their_client_waits_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_are_dropped_are_counted_and_that_is_said_before_the_next() {
+async fn dropped_events_are_counted_and_reported_before_the_next_event() {
     let mut scene = Scene::new(WhenFull::DropNewest);
     let mut client = scene.connect();
     let sending = tokio::task::spawn_blocking(move || {
@@ -224,7 +224,7 @@ async fn events_that_are_dropped_are_counted_and_that_is_said_before_the_next() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_daemon_goes_on_when_nobody_forwards_any_more() {
+async fn daemon_stores_events_when_the_forwarder_is_gone() {
     let scene = Scene::new(WhenFull::Block);
     drop(scene.traces);
     let mut client = UnixStream::connect(scene.directory.path().join("socket")).unwrap();

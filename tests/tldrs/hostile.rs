@@ -19,7 +19,7 @@ fn written(client: &mut UnixStream, bytes: &[u8], times: usize) {
 }
 
 #[test]
-fn a_gigabyte_without_a_line_feed_is_skipped_and_the_next_line_is_heard() {
+fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -34,7 +34,7 @@ fn a_gigabyte_without_a_line_feed_is_skipped_and_the_next_line_is_heard() {
 }
 
 #[test]
-fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+fn line_of_the_maximum_length_is_stored_and_a_longer_one_refused() {
     let lab = Lab::new();
     let tldrs = Tldrs::with(&lab, &["--max-line", "1M"]);
     let line = |length: usize| format!("{{\"a\":\"{}\"}}\n", "x".repeat(length - 8));
@@ -47,7 +47,7 @@ fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[test]
-fn a_thousand_clients_take_little_memory() {
+fn thousand_clients_take_little_memory() {
     const CLIENTS: usize = 1000;
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
@@ -83,7 +83,7 @@ fn a_thousand_clients_take_little_memory() {
 }
 
 #[test]
-fn rubbish_of_all_kinds_is_survived() {
+fn daemon_survives_malformed_input_of_all_kinds() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut random = 1_u64;

@@ -310,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn verbosity_may_stand_anywhere() {
+    fn verbosity_is_accepted_before_and_after_the_command() {
         for words in [["-v", "dir"], ["dir", "-v"]] {
             assert_eq!(parse(&words).unwrap().log_level(), LevelFilter::INFO);
         }
     }
 
     #[test]
-    fn sizes_of_lines_have_suffixes_and_bounds() {
+    fn line_sizes_have_suffixes_and_bounds() {
         assert_eq!(line_size("16k"), Ok(16 << 10));
         assert_eq!(line_size("1G"), Ok(1 << 30));
         for text in ["", "k", "0", "1", "2G", "-1", "99999999999G"] {

@@ -147,7 +147,7 @@ async fn metadata_is_queued_before_the_packet_that_needs_it() {
 }
 
 #[tokio::test]
-async fn a_full_packet_is_cut_and_the_event_is_in_the_next() {
+async fn event_that_does_not_fit_starts_the_next_packet() {
     let mut made = made(1, &Activity::default()).await;
     let text = "x".repeat(1000);
     for time in 1..=4 {
@@ -185,7 +185,7 @@ async fn streams_without_events_send_beacons_when_others_have_any() {
 }
 
 #[tokio::test]
-async fn an_event_is_never_before_what_was_promised() {
+async fn event_older_than_the_last_beacon_gets_the_time_of_the_beacon() {
     let mut made = made(1, &Activity::default()).await;
     made.flush(50, true).await;
     made.append(0, 40, "late").await.unwrap();
@@ -195,7 +195,7 @@ async fn an_event_is_never_before_what_was_promised() {
 }
 
 #[tokio::test]
-async fn losses_are_told_even_if_no_event_follows() {
+async fn lost_events_are_reported_even_if_no_event_follows() {
     let mut made = made(1, &Activity::default()).await;
     made.packetizer.discard(StreamKey(0), 3);
     let steps = made.flush(10, false).await;
@@ -205,7 +205,7 @@ async fn losses_are_told_even_if_no_event_follows() {
 }
 
 #[tokio::test]
-async fn an_event_that_no_packet_holds_harms_no_other() {
+async fn event_too_large_for_a_packet_affects_no_other() {
     let mut made = made(1, &Activity::default()).await;
     made.append(0, 1, "before").await.unwrap();
     let refused = made.append(0, 2, &"x".repeat(3 * SIZE)).await;
@@ -219,7 +219,7 @@ async fn an_event_that_no_packet_holds_harms_no_other() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_all_that_is_in_it() {
+async fn finish_flushes_open_packets_and_closes_all_streams() {
     let mut made = made(2, &Activity::default()).await;
     made.append(1, 1, "last").await.unwrap();
     let Made {

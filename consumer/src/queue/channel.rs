@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_takes_room_until_it_is_dropped() {
+    async fn step_counts_against_the_capacity_until_it_is_dropped() {
         let (opener, mut sessions) = session_channel(CAPACITY);
         let sender = open(&opener);
         let mut steps = sessions.recv().await.unwrap().steps;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_for_room_is_queued_in_order_when_there_is_some() {
+    async fn blocked_steps_are_queued_in_order() {
         let (opener, mut sessions) = session_channel(CAPACITY);
         let sender = open(&opener);
         let mut steps = sessions.recv().await.unwrap().steps;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sessions_share_the_room_of_all() {
+    async fn sessions_share_the_total_capacity() {
         let (opener, mut sessions) = session_channel(CAPACITY);
         let (one, other) = (open(&opener), open(&opener));
         let mut steps = sessions.recv().await.unwrap().steps;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_that_is_larger_than_the_room_passes_alone() {
+    async fn step_larger_than_the_capacity_is_queued_alone() {
         let (opener, mut sessions) = session_channel(CAPACITY);
         let sender = open(&opener);
         let mut steps = sessions.recv().await.unwrap().steps;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_is_given_up_refuses_who_waits() {
+    async fn session_that_is_given_up_wakes_blocked_senders_with_an_error() {
         let (opener, mut sessions) = session_channel(CAPACITY);
         let sender = open(&opener);
         let steps = sessions.recv().await.unwrap().steps;

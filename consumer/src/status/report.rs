@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_its_columns_below_each_other() {
+    fn status_table_aligns_its_columns() {
         let text = report().to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_read_back() {
+    fn status_report_reads_back_as_it_was_written() {
         let told = serde_json::to_string(&report()).unwrap();
         assert!(told.contains(r#""state":"waiting""#), "{told}");
         assert_eq!(serde_json::from_str::<Report>(&told).unwrap(), report());

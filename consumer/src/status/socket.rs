@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn whoever_asks_is_told_and_no_other_user_may() {
+    async fn status_socket_answers_its_user_and_no_other() {
         let (_directory, path) = place();
         let registry = StatusRegistry::default();
         let _open = registry.add_session("s", "h");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_killed_agent_left_is_taken_away_and_nothing_else() {
+    async fn stale_status_socket_is_removed_and_other_files_are_not() {
         let (_directory, path) = place();
         drop(BlockingListener::bind(&path).unwrap());
         assert!(path.exists());

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest() {
+    fn backoff_doubles_up_to_the_maximum() {
         let mut backoff = Backoff::default();
         let pauses: Vec<_> = (0..40).map(|_| backoff.pause(u32::MAX)).collect();
         assert_eq!(

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_of_one_name_are_created_in_different_seconds() {
+    fn sessions_of_one_name_have_different_creation_seconds() {
         let creation_times = CreationTimes::default();
         let at = |host, name, now| creation_times.next_creation_time(host, name, now).0;
         assert_eq!(at("h", "a", 10), 10);

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_relay_is_asked_for_any_number_of_tracefiles() {
+    fn tracefile_count_is_limited() {
         let count = |tracefile_size, tracefile_count| {
             let description = SessionDescription {
                 name: "s".into(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_session_never_has_a_period_of_nothing() {
+    fn live_timer_of_a_live_session_is_never_zero() {
         assert_eq!(micros(Duration::ZERO), Micros(1));
         assert_eq!(micros(Duration::from_secs(1)), Micros(1_000_000));
         assert_eq!(micros(Duration::MAX), Micros(u32::MAX));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_are_called_as_they_lie_below_the_root() {
+    fn trace_path_is_the_path_below_the_root() {
         let mut paths = TracePaths::new(vec!["/data/rec".into()]);
         assert_eq!(paths.of(Path::new("/data/rec")), "trace");
         assert_eq!(
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_of_several_roots_are_called_by_their_root_too() {
+    fn trace_path_of_several_roots_begins_with_the_root_name() {
         let mut paths = TracePaths::new(vec!["/one/rec".into(), "/two/rec".into()]);
         assert_eq!(paths.of(Path::new("/one/rec/kernel")), "rec/kernel");
         assert_eq!(paths.of(Path::new("/two/rec/kernel")), "rec/kernel_2");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_stay_different() {
+    fn long_names_are_truncated_and_stay_distinct() {
         let mut paths = TracePaths::new(vec!["/r".into()]);
         let long = PathBuf::from("/r").join("é".repeat(300));
         let (one, other) = (paths.of(&long), paths.of(&long));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stream_is_called_as_what_belongs_to_the_trace() {
+    fn stream_names_avoid_reserved_file_names() {
         let mut taken = BTreeSet::new();
         let mut name = |file: &str| stream(Path::new(file), &mut taken);
         assert_eq!(name("/a/chan_0"), "chan_0");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_called_as_the_directory() {
+    fn session_name_is_that_of_the_directory() {
         assert_eq!(session(&["/a/rec-1".into()]), "rec-1");
         assert_eq!(session(&["/a/.rec".into()]), "rec");
         assert_eq!(session(&["/".into()]), "replay");

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_padding_of_zeros_is_left_to_the_relay() {
+    fn only_zero_padding_is_left_to_the_relay() {
         let packet = |content, padding: &[u8]| [vec![7; content], padding.to_vec()].concat();
         for (content_bits, bytes, want) in [
             (80, packet(10, &[0; 6]), 10),

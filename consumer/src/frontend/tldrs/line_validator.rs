@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_events_are_not_copied() {
+    fn valid_events_are_not_copied() {
         let bytes = b"\n{\"a\":1}\n{}\n";
         let mut validator = LineValidator::new(64);
         let Some(LinePart::Events { text, lines: 2 }) = validator.next_part(&mut Lines::new(bytes))
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_stand_between_events_in_their_order() {
+    fn commands_split_events_in_order() {
         let (parts, found) = validate(b"{}\nOPEN a\n\n{\"b\":2}\r\n{}\nDIE\n{}\n");
         assert_eq!(
             parts,
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_before_a_command_is_told_before_it() {
+    fn lines_refused_before_a_command_are_reported_before_it() {
         let (parts, found) = validate(b"OPEN a\nHELLO\nOPEN b\n{}\n");
         assert_eq!(parts, ["Open(\"a\")", "refused", "Open(\"b\")", "{}\n"]);
         assert_eq!(found.refused, 1);
     }
 
     #[test]
-    fn what_cannot_be_repaired_is_kept_with_the_reason() {
+    fn refused_lines_are_kept_with_the_reason() {
         let (parts, found) =
             validate(b"{}\nHELLO\n{\"a\":nan}\n{\"a\":1}{}\n{\"x\":\"\xff\"}\n{},\n");
         assert_eq!(parts, ["{}\n{\"a\":\"nan\"}\n{\"x\":\"\u{fffd}\"}\n"]);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_harms_no_other() {
+    fn line_that_is_too_long_affects_no_other_line() {
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(64));
         let (parts, found) = validate(format!("{{}}\n{long}\n{{}}\n").as_bytes());
         assert_eq!(parts, ["{}\n{}\n"]);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_reads_back_as_it_was_written() {
+    fn record_reads_back_as_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
         let pending = |path: &[u8]| PendingExport {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_makes_no_sense_is_an_empty_one() {
+    fn malformed_record_reads_as_an_empty_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
         assert_eq!(Record::load(&path), Record::default());

@@ -141,7 +141,7 @@ fn complete(acknowledged: u64) -> SessionOutcome {
 }
 
 #[tokio::test]
-async fn a_session_is_said_in_the_order_that_relays_know() {
+async fn session_sends_its_commands_in_the_order_of_lttng() {
     let relay = Scripted::start(&[Script::default()]).await;
     let uplink = Uplink::to(&relay.url, None);
     let session = uplink.open("s");
@@ -185,7 +185,7 @@ async fn a_session_is_said_in_the_order_that_relays_know() {
 }
 
 #[tokio::test]
-async fn what_is_added_later_is_announced_before_what_follows() {
+async fn streams_added_later_are_announced_before_their_packets() {
     let relay = Scripted::start(&[Script::default()]).await;
     let uplink = Uplink::to(&relay.url, None);
     let session = uplink.open("s");
@@ -212,7 +212,7 @@ async fn what_is_added_later_is_announced_before_what_follows() {
 }
 
 #[tokio::test]
-async fn a_beacon_waits_until_the_relay_has_all_packets_of_its_stream() {
+async fn beacon_is_sent_after_all_packets_of_its_stream_are_confirmed() {
     let relay = Scripted::start(&[Script::default()]).await;
     let uplink = Uplink::to(&relay.url, None);
     let session = uplink.open("s");
@@ -235,7 +235,7 @@ async fn a_beacon_waits_until_the_relay_has_all_packets_of_its_stream() {
 }
 
 #[tokio::test]
-async fn commands_do_not_wait_for_each_other() {
+async fn commands_are_pipelined() {
     let silent_until = 100;
     let script = Script {
         silent_until,
@@ -266,7 +266,7 @@ async fn relay_when(
 }
 
 #[tokio::test]
-async fn a_session_that_is_refused_has_failed() {
+async fn session_that_is_refused_fails() {
     let refusing = Script {
         refuse_session: true,
         ..Script::default()
@@ -282,7 +282,7 @@ async fn a_session_that_is_refused_has_failed() {
 }
 
 #[tokio::test]
-async fn a_relay_before_2_11_is_not_spoken_to() {
+async fn relay_with_a_protocol_before_2_11_is_not_used() {
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = control.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -301,7 +301,7 @@ async fn a_relay_before_2_11_is_not_spoken_to() {
 }
 
 #[tokio::test]
-async fn names_that_relays_die_of_never_reach_them() {
+async fn names_that_crash_relays_are_never_sent() {
     let relay = Scripted::start(&[Script::default(); 8]).await;
     let uplink = Uplink::to(&relay.url, None);
     let failed = async |description, steps: Vec<Step>| {
@@ -332,7 +332,7 @@ async fn names_that_relays_die_of_never_reach_them() {
 }
 
 #[tokio::test]
-async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
+async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
     let relay = Scripted::start(&[Script::default()]).await;
     let uplink = Uplink::to(&relay.url, None);
     let session = uplink.open("s");
@@ -368,7 +368,7 @@ async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
 }
 
 #[tokio::test]
-async fn no_relay_is_told_of_any_number_of_tracefiles() {
+async fn tracefile_count_sent_to_a_relay_is_limited() {
     let relay = Scripted::start(&[Script::default()]).await;
     let uplink = Uplink::to(&relay.url, None);
     let session = uplink.opener.open_session(SessionDescription {
@@ -388,7 +388,7 @@ async fn no_relay_is_told_of_any_number_of_tracefiles() {
 }
 
 #[tokio::test]
-async fn a_relay_that_has_not_said_that_it_has_a_packet_is_felt_by_who_sends() {
+async fn unconfirmed_packets_fill_the_queue_and_block_the_sender() {
     let slow = Script {
         always_pending: true,
         ..Script::default()

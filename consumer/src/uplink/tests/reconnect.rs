@@ -7,7 +7,7 @@ use super::{Uplink, beacon, close, complete, metadata, packet, relay_when, say, 
 use crate::queue::SessionEnd;
 
 #[tokio::test]
-async fn a_relay_that_comes_back_is_told_everything_that_it_may_not_have() {
+async fn reconnect_resends_everything_that_was_not_confirmed() {
     let dying = Script {
         hang_up_after: Some(3),
         ..Script::default()
@@ -47,7 +47,7 @@ async fn a_relay_that_comes_back_is_told_everything_that_it_may_not_have() {
 }
 
 #[tokio::test]
-async fn what_a_relay_has_confirmed_is_not_said_again() {
+async fn confirmed_packets_are_not_resent() {
     let dying = Script {
         hang_up_after: Some(4),
         ..Script::default()
@@ -74,7 +74,7 @@ async fn what_a_relay_has_confirmed_is_not_said_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_may_be_taken_the_next_time() {
+async fn stream_that_is_refused_is_retried_after_a_reconnect() {
     let full = Script {
         refuse_streams: 1,
         ..Script::default()
@@ -91,7 +91,7 @@ async fn a_stream_that_is_refused_may_be_taken_the_next_time() {
 }
 
 #[tokio::test]
-async fn without_a_relay_a_session_waits_as_long_as_it_may() {
+async fn session_without_a_relay_waits_until_the_reconnect_timeout() {
     // Nobody listens where somebody has.
     let gone = Scripted::start(&[]).await;
     tokio::task::yield_now().await;
@@ -108,7 +108,7 @@ async fn without_a_relay_a_session_waits_as_long_as_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_never_answers_is_left() {
+async fn relay_that_never_replies_is_disconnected() {
     let mute = Script {
         is_mute: true,
         ..Script::default()
@@ -121,7 +121,7 @@ async fn a_relay_that_never_answers_is_left() {
 }
 
 #[tokio::test]
-async fn a_relay_that_refuses_what_it_took_before_is_tried_again() {
+async fn session_refused_after_it_was_accepted_before_is_retried() {
     let dying = Script {
         hang_up_after: Some(1),
         ..Script::default()

@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_trace_is_a_valid_document() {
+    fn empty_trace_is_a_valid_document() {
         assert_eq!(document("", Form::Array).0, "[]\n");
         assert_eq!(document("\n", Form::Object).0, "{\"traceEvents\":[]}\n");
     }
 
     #[test]
-    fn what_other_daemons_store_does_not_spoil_the_document() {
+    fn lines_of_other_daemons_leave_the_document_valid() {
         let lines = "{not json}\n{\"a\":1}{}\nDIE\n{\"v\":nan}\n{\"cut\":\n";
         let (text, written) = document(lines, Form::Array);
         assert_eq!(text, "[{\"v\":\"nan\"}]\n");

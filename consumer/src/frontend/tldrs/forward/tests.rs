@@ -87,7 +87,7 @@ async fn until(session: &mut OpenedSession, text: &str) -> (Vec<Step>, Option<Pa
 const EVENT: &str = r#"{"ph":"X","name":"first","ts":1,"dur":2}"#;
 
 #[tokio::test]
-async fn event_is_sent_at_the_next_tick_and_all_idle_streams_send_beacons() {
+async fn event_is_sent_after_its_metadata_at_the_next_live_tick() {
     let mut forwarder = start_forwarder();
     let client = forwarder.open_trace("trace").await;
     let mut session = forwarder.next_session().await;

@@ -72,7 +72,7 @@ impl Scene {
 }
 
 #[test]
-fn an_export_replaces_a_trace_and_keeps_its_mode() {
+fn export_replaces_a_trace_and_keeps_its_mode() {
     let scene = Scene::new();
     let rules = ExportRules::new(scene.me.uid, None);
     let path = scene.path("t.json");
@@ -87,7 +87,7 @@ fn an_export_replaces_a_trace_and_keeps_its_mode() {
 }
 
 #[test]
-fn what_does_not_look_like_a_trace_is_not_replaced() {
+fn file_that_does_not_look_like_a_trace_is_not_replaced() {
     let scene = Scene::new();
     let rules = ExportRules::new(scene.me.uid, None);
     let path = scene.path("precious.txt");
@@ -104,7 +104,7 @@ fn what_does_not_look_like_a_trace_is_not_replaced() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_refused() {
+fn export_path_that_is_relative_or_lacks_directory_or_name_is_refused() {
     let scene = Scene::new();
     let rules = ExportRules::new(scene.me.uid, None);
     let refused = |path: &Path| scene.export(&rules, path, scene.me).unwrap_err();
@@ -205,7 +205,7 @@ fn symlink_of_another_user_leads_no_export_elsewhere() {
 }
 
 #[test]
-fn names_of_drafts_cannot_all_be_taken_beforehand() {
+fn draft_names_cannot_be_occupied_in_advance() {
     let scene = Scene::new();
     let rules = ExportRules::new(scene.me.uid, None);
     for number in 0..=64 {
@@ -217,7 +217,7 @@ fn names_of_drafts_cannot_all_be_taken_beforehand() {
 }
 
 #[test]
-fn other_users_reach_no_directory_that_they_cannot_search() {
+fn export_of_another_user_reaches_no_directory_that_user_cannot_search() {
     let scene = Scene::new();
     let root = scene.path("root");
     let inner = root.join("private/open");
@@ -237,7 +237,7 @@ fn other_users_reach_no_directory_that_they_cannot_search() {
 }
 
 #[test]
-fn other_users_stay_below_the_emit_root() {
+fn export_of_another_user_stays_below_the_emit_root() {
     let scene = Scene::new();
     let (me, other) = (scene.me, scene.other());
     let path = scene.path("t.json");
