@@ -1,4 +1,4 @@
-//! What the tldrs daemon passes on of its traces.
+//! Forwarding by the tldrs daemon: what the receiver of its traces gets.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -14,17 +14,17 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A daemon whose traces are forwarded to the test.
-struct Scene {
+struct TestDaemon {
     directory: TempDir,
     stop: CancellationToken,
     running: JoinHandle<Stopped>,
     traces: Receiver<ForwardedTrace>,
 }
 
-impl Scene {
+impl TestDaemon {
     fn new(when_full: WhenFull) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
@@ -52,13 +52,13 @@ impl Scene {
     }
 
     async fn trace(&mut self) -> ForwardedTrace {
-        let trace = tokio::time::timeout(PATIENCE, self.traces.recv());
+        let trace = tokio::time::timeout(RECEIVE_TIMEOUT, self.traces.recv());
         trace.await.unwrap().unwrap()
     }
 }
 
 async fn next(trace: &mut ForwardedTrace) -> Option<ForwardItem> {
-    let next = tokio::time::timeout(PATIENCE, trace.items.recv());
+    let next = tokio::time::timeout(RECEIVE_TIMEOUT, trace.items.recv());
     next.await.unwrap()
 }
 
@@ -75,10 +75,10 @@ async fn lines(trace: &mut ForwardedTrace) -> (String, Option<ForwardItem>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_is_forwarded_from_its_first_client_to_its_last() {
-    let mut scene = Scene::new(WhenFull::Block);
-    let mut one = scene.connect();
+    let mut daemon = TestDaemon::new(WhenFull::Block);
+    let mut one = daemon.connect();
     write!(one, "OPEN a/b\n{{\"a\":nan}}\r\nHELLO\n{{\"b\":1}}\n").unwrap();
-    let mut trace = scene.trace().await;
+    let mut trace = daemon.trace().await;
     assert_eq!((trace.id.as_str(), trace.name.as_str()), ("a/b", "a%2Fb"));
     let Some(ForwardItem::ClientOpened {
         client: 0,
@@ -103,7 +103,7 @@ async fn trace_is_forwarded_from_its_first_client_to_its_last() {
     };
     assert_eq!(reason, "no object at byte 0");
 
-    let mut two = scene.connect();
+    let mut two = daemon.connect();
     write!(two, "OPEN a/b\n{{\"c\":1}}\n").unwrap();
     let opened = next(&mut trace).await;
     assert!(
@@ -126,15 +126,15 @@ async fn trace_is_forwarded_from_its_first_client_to_its_last() {
     );
     assert!(next(&mut trace).await.is_none(), "the trace has ended");
 
-    writeln!(scene.connect(), "OPEN a/b").unwrap();
-    let mut again = scene.trace().await;
+    writeln!(daemon.connect(), "OPEN a/b").unwrap();
+    let mut again = daemon.trace().await;
     let opened = next(&mut again).await;
     assert!(
         matches!(opened, Some(ForwardItem::ClientOpened { .. })),
         "{opened:?}"
     );
-    scene.stop.cancel();
-    assert_eq!(scene.running.await.unwrap(), Stopped::Told);
+    daemon.stop.cancel();
+    assert_eq!(daemon.running.await.unwrap(), Stopped::Told);
 }
 
 /// So many events that they do not all find room.
@@ -146,19 +146,19 @@ fn many() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_forward_queue_blocks_the_client_and_loses_nothing() {
-    let mut scene = Scene::new(WhenFull::Block);
-    let (mut client, mut other) = (scene.connect(), scene.connect());
+    let mut daemon = TestDaemon::new(WhenFull::Block);
+    let (mut client, mut other) = (daemon.connect(), daemon.connect());
     let sending = tokio::task::spawn_blocking(move || {
         write!(client, "OPEN slow\n{}", many()).unwrap();
     });
-    let mut trace = scene.trace().await;
+    let mut trace = daemon.trace().await;
     assert!(matches!(
         next(&mut trace).await,
         Some(ForwardItem::ClientOpened { .. })
     ));
     // Others go on meanwhile.
     write!(other, "OPEN other\n{{}}\n").unwrap();
-    let mut quick = scene.trace().await;
+    let mut quick = daemon.trace().await;
     assert!(matches!(
         next(&mut quick).await,
         Some(ForwardItem::ClientOpened { .. })
@@ -179,16 +179,16 @@ async fn full_forward_queue_blocks_the_client_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_events_are_counted_and_reported_before_the_next_event() {
-    let mut scene = Scene::new(WhenFull::DropNewest);
-    let mut client = scene.connect();
+    let mut daemon = TestDaemon::new(WhenFull::DropNewest);
+    let mut client = daemon.connect();
     let sending = tokio::task::spawn_blocking(move || {
         write!(client, "OPEN slow\n{}", many()).unwrap();
         client
     });
     // Although nobody takes anything.
     let mut client = sending.await.unwrap();
-    let mut trace = scene.trace().await;
-    let stored = scene.stored("slow");
+    let mut trace = daemon.trace().await;
+    let stored = daemon.stored("slow");
     let all = u64::try_from(many().len()).unwrap();
     while stored.metadata().unwrap().len() < all {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -215,7 +215,7 @@ async fn dropped_events_are_counted_and_reported_before_the_next_event() {
     });
     writeln!(client, "{{\"last\":1}}").unwrap();
     drop(client);
-    let (taken, count) = tokio::time::timeout(PATIENCE, &mut taking)
+    let (taken, count) = tokio::time::timeout(RECEIVE_TIMEOUT, &mut taking)
         .await
         .unwrap()
         .unwrap();
@@ -225,11 +225,11 @@ async fn dropped_events_are_counted_and_reported_before_the_next_event() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn daemon_stores_events_when_the_forwarder_is_gone() {
-    let scene = Scene::new(WhenFull::Block);
-    drop(scene.traces);
-    let mut client = UnixStream::connect(scene.directory.path().join("socket")).unwrap();
+    let daemon = TestDaemon::new(WhenFull::Block);
+    drop(daemon.traces);
+    let mut client = UnixStream::connect(daemon.directory.path().join("socket")).unwrap();
     write!(client, "OPEN t\n{{}}\nDIE\n").unwrap();
-    assert_eq!(scene.running.await.unwrap(), Stopped::ByClient);
-    let stored = scene.directory.path().join("data/t.jsonl");
+    assert_eq!(daemon.running.await.unwrap(), Stopped::ByClient);
+    let stored = daemon.directory.path().join("data/t.jsonl");
     assert_eq!(std::fs::read_to_string(stored).unwrap(), "{}\n");
 }

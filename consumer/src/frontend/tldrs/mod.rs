@@ -1,7 +1,7 @@
 //! The `tldrs` daemon: local programs send it lines of the Trace Event Format through a Unix socket;
 //! it keeps them, one file for each trace, and exports them.
 //!
-//! `doc/tldrs.md` has the protocol and what the daemon promises. Read in this order: [`Daemon`] here;
+//! `doc/tldrs.md` describes the protocol and the guarantees of the daemon. Read in this order: [`Daemon`] here;
 //! `socket` (where it listens) and `client` (the commands and events of one client). A client's bytes
 //! pass through `line_reader`, `line_validator` and `line`, then `traces` and `trace`, which store them.
 //! `export`, `record` and `files` handle stored traces. [`forward_queue`] is the seam to [`forward`], which

@@ -45,7 +45,7 @@ pub struct Record {
 pub struct Repaired {
     /// Values that are no finite numbers.
     pub not_finite: u64,
-    /// Halves of surrogate pairs.
+    /// Unpaired surrogates.
     pub surrogates: u64,
     /// Sequences of bytes that are not UTF-8.
     pub not_utf8: u64,

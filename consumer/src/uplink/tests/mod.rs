@@ -1,4 +1,4 @@
-//! Sessions that are taken to a relay which does what a test tells it.
+//! Sessions taken to a scripted relay.
 
 mod reconnect;
 mod relay;
@@ -28,7 +28,7 @@ const CAPACITY: QueueCapacity = QueueCapacity {
     all_bytes: 1 << 20,
 };
 
-/// An uplink, running.
+/// A running uplink.
 struct Uplink {
     opener: SessionOpener,
     registry: StatusRegistry,
@@ -37,7 +37,7 @@ struct Uplink {
 }
 
 impl Uplink {
-    fn to(url: &str, reconnect_timeout: Option<Duration>) -> Self {
+    fn connect_to(url: &str, reconnect_timeout: Option<Duration>) -> Self {
         let (opener, sessions) = session_channel(CAPACITY);
         let settings = Settings {
             target: url.parse().unwrap(),
@@ -57,7 +57,7 @@ impl Uplink {
         self.opener.open_session(description(name)).unwrap()
     }
 
-    /// No session follows; all have ended.
+    /// Stops opening sessions, and waits until all have ended.
     async fn finish(self) {
         drop(self.opener);
         self.task.await.unwrap();
@@ -126,7 +126,7 @@ fn close(stream: u32) -> Step {
     }
 }
 
-async fn say(session: &SessionSender, steps: impl IntoIterator<Item = Step>) {
+async fn send_steps(session: &SessionSender, steps: impl IntoIterator<Item = Step>) {
     for step in steps {
         session.send(step).await.unwrap();
     }
@@ -143,18 +143,18 @@ fn complete(acknowledged: u64) -> SessionOutcome {
 #[tokio::test]
 async fn session_sends_its_commands_in_the_order_of_lttng() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(&session, [trace("ust/a"), stream("one"), stream("two")]).await;
-    say(
+    send_steps(&session, [trace("ust/a"), stream("one"), stream("two")]).await;
+    send_steps(
         &session,
         [metadata("/* CTF 1.8 */"), packet(0, 0), packet(0, 1)],
     )
     .await;
     assert_eq!(session.finish().await, complete(2));
     uplink.finish().await;
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
     let want = [
         "create session",
         "create chunk",
@@ -174,36 +174,42 @@ async fn session_sends_its_commands_in_the_order_of_lttng() {
         "close two -1",
         "close metadata -1",
     ];
-    assert_eq!(heard.log, want);
+    assert_eq!(received.log, want);
     assert_eq!(
-        heard.packets_of("one"),
+        received.packets_of("one"),
         [(vec![0; 10], 6), (vec![1; 10], 6)]
     );
-    assert_eq!(heard.metadata.values().next().unwrap(), b"/* CTF 1.8 */");
-    let recording = heard.session.as_ref().unwrap().recording.as_ref().unwrap();
+    assert_eq!(received.metadata.values().next().unwrap(), b"/* CTF 1.8 */");
+    let recording = received
+        .session
+        .as_ref()
+        .unwrap()
+        .recording
+        .as_ref()
+        .unwrap();
     assert!(!recording.daemon.is_nil());
 }
 
 #[tokio::test]
 async fn streams_added_later_are_announced_before_their_packets() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )
     .await;
-    say(
+    send_steps(
         &session,
         [stream("two"), packet(1, 0), close(0), packet(1, 1)],
     )
     .await;
     assert_eq!(session.finish().await, complete(3));
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
-    let place = |what: &str| heard.log.iter().position(|said| said == what).unwrap();
-    let again = heard.log.iter().rposition(|said| said == "streams sent");
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
+    let place = |what: &str| received.log.iter().position(|said| said == what).unwrap();
+    let again = received.log.iter().rposition(|said| said == "streams sent");
     assert!(place("add a/two") < again.unwrap());
     assert!(again.unwrap() < place("index two 0"));
     assert!(place("index one 0") < place("close one 0"));
@@ -214,24 +220,24 @@ async fn streams_added_later_are_announced_before_their_packets() {
 #[tokio::test]
 async fn beacon_is_sent_after_all_packets_of_its_stream_are_confirmed() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("busy"), stream("idle"), metadata("m")],
     )
     .await;
-    say(
+    send_steps(
         &session,
         [beacon(1, 7), packet(0, 0), beacon(0, 20), beacon(0, 30)],
     )
     .await;
     assert_eq!(session.finish().await, complete(1));
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
     // One that has never had a packet has nothing to wait for; and the last word counts.
-    assert!(heard.log.contains(&"beacon idle 7".into()));
-    assert!(heard.log.contains(&"beacon busy 30".into()));
+    assert!(received.log.contains(&"beacon idle 7".into()));
+    assert!(received.log.contains(&"beacon busy 30".into()));
 }
 
 #[tokio::test]
@@ -242,24 +248,24 @@ async fn commands_are_pipelined() {
         ..Script::default()
     };
     let relay = Scripted::start(&[script]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
-    say(&session, (0..100).map(|number| packet(0, number))).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    send_steps(&session, (0..100).map(|number| packet(0, number))).await;
     assert_eq!(session.finish().await, complete(100));
 }
 
-/// Waits until the first connection has heard something.
+/// Waits until the first connection has received something.
 async fn relay_when(
     relay: &Scripted,
-    is_so: impl Fn(&relay::Heard) -> bool,
-) -> std::sync::Arc<std::sync::Mutex<relay::Heard>> {
+    is_so: impl Fn(&relay::ReceivedSession) -> bool,
+) -> std::sync::Arc<std::sync::Mutex<relay::ReceivedSession>> {
     loop {
-        let heard = relay.connections.lock().unwrap().first().cloned();
-        if let Some(heard) = heard
-            && is_so(&heard.lock().unwrap())
+        let received = relay.connections.lock().unwrap().first().cloned();
+        if let Some(received) = received
+            && is_so(&received.lock().unwrap())
         {
-            return heard;
+            return received;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -272,7 +278,7 @@ async fn session_that_is_refused_fails() {
         ..Script::default()
     };
     let relay = Scripted::start(&[refusing]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
     let outcome = session.finish().await;
     let SessionEnd::Failed(why) = outcome.end else {
@@ -293,7 +299,7 @@ async fn relay_with_a_protocol_before_2_11_is_not_used() {
             let _ = socket.read_to_end(&mut Vec::new()).await;
         }
     });
-    let uplink = Uplink::to(&format!("net://127.0.0.1:{port}:{port}"), None);
+    let uplink = Uplink::connect_to(&format!("net://127.0.0.1:{port}:{port}"), None);
     let SessionEnd::Failed(why) = uplink.open("s").finish().await.end else {
         panic!("it has not failed");
     };
@@ -303,7 +309,7 @@ async fn relay_with_a_protocol_before_2_11_is_not_used() {
 #[tokio::test]
 async fn names_that_crash_relays_are_never_sent() {
     let relay = Scripted::start(&[Script::default(); 8]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let failed = async |description, steps: Vec<Step>| {
         let session = uplink.opener.open_session(description).unwrap();
         for step in steps {
@@ -334,9 +340,9 @@ async fn names_that_crash_relays_are_never_sent() {
 #[tokio::test]
 async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )
@@ -352,7 +358,7 @@ async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
         };
         index.packet_size = Bits(packet_size);
         index.content_size = Bits(content_size);
-        say(
+        send_steps(
             &session,
             [Step::Packet {
                 stream,
@@ -362,7 +368,7 @@ async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
         )
         .await;
     }
-    say(&session, [packet(7, 0)]).await;
+    send_steps(&session, [packet(7, 0)]).await;
     let outcome = session.finish().await;
     assert_eq!((outcome.acknowledged, outcome.lost), (1, 6));
 }
@@ -370,17 +376,17 @@ async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
 #[tokio::test]
 async fn tracefile_count_sent_to_a_relay_is_limited() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.opener.open_session(SessionDescription {
         tracefile_size: 4096,
         ..description("s")
     });
     let session = session.unwrap();
-    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
     assert_eq!(session.finish().await, complete(0));
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
-    let limits = heard
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
+    let limits = received
         .added
         .iter()
         .map(|stream| (stream.tracefile_size.0, stream.tracefile_count));
@@ -394,16 +400,16 @@ async fn unconfirmed_packets_fill_the_queue_and_block_the_sender() {
         ..Script::default()
     };
     let relay = Scripted::start(&[slow]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
     let mut number = 0;
     // Twice, because what is no packet has given its room back by then.
     for _ in 0..2 {
         while session.try_send(packet(0, number)).is_ok() {
             number += 1;
         }
-        relay_when(&relay, |heard| heard.packets.len() as u64 == number).await;
+        relay_when(&relay, |received| received.packets.len() as u64 == number).await;
     }
     // All of it has arrived, and none of it is known to have.
     assert!(session.try_send(packet(0, number)).is_err());
