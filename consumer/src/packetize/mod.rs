@@ -24,7 +24,7 @@ use crate::queue::{SessionClosed, SessionOutcome, SessionSender, Step, StreamKey
 
 pub use activity::Activity;
 pub use clock::HostClock;
-use stream::Stream;
+use stream::PacketStream;
 
 /// Why an event is in no packet.
 #[derive(Debug, Error)]
@@ -42,11 +42,11 @@ pub enum PacketizeError {
 pub struct Packetizer {
     uuid: Uuid,
     metadata: MetadataText,
-    streams: Vec<Stream>,
+    streams: Vec<PacketStream>,
     queue: SessionSender,
     activity: Activity,
     /// What had happened anywhere when beacons were sent last.
-    beacons: activity::Seen,
+    beacons: activity::SeenActivity,
 }
 
 /// The one trace of the session.
@@ -71,7 +71,7 @@ impl Packetizer {
             streams: Vec::new(),
             queue,
             activity,
-            beacons: activity::Seen::default(),
+            beacons: activity::SeenActivity::default(),
         })
     }
 
@@ -105,7 +105,7 @@ impl Packetizer {
             class: wire::ClassId(class.id().into()),
         };
         self.queue.send(step).await?;
-        self.streams.push(Stream::new(class, number, size));
+        self.streams.push(PacketStream::new(class, number, size));
         Ok(StreamKey(number))
     }
 
@@ -152,19 +152,19 @@ impl Packetizer {
     /// If the session has been given up.
     pub async fn flush(&mut self, now: Timestamp, even_if_idle: bool) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
-            if self.stream(place).has_news() {
+            if self.stream(place).has_changes() {
                 self.cut(place, now).await?;
             }
         }
-        let wanted = self.activity.since(&mut self.beacons) || even_if_idle;
+        let wanted = self.activity.has_changed_since(&mut self.beacons) || even_if_idle;
         if !wanted {
             return Ok(());
         }
         for place in 0..self.streams.len() {
-            let Some(until) = self.stream(place).promise(now) else {
+            let Some(until) = self.stream(place).advance_watermark(now) else {
                 continue;
             };
-            self.say_metadata().await?;
+            self.queue_metadata().await?;
             let stream = key(place);
             self.queue.send(Step::Beacon { stream, until }).await?;
         }
@@ -180,13 +180,13 @@ impl Packetizer {
 
     async fn close(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
-            if self.stream(place).has_news() {
+            if self.stream(place).has_changes() {
                 self.cut(place, now).await?;
             }
             let stream = key(place);
             self.queue.send(Step::CloseStream { stream }).await?;
         }
-        self.say_metadata().await
+        self.queue_metadata().await
     }
 
     /// Closes a stream's packet and queues it.
@@ -194,8 +194,8 @@ impl Packetizer {
         let Some((content, index)) = self.stream(place).close(now) else {
             return Ok(());
         };
-        self.say_metadata().await?;
-        self.activity.happened();
+        self.queue_metadata().await?;
+        self.activity.record_packet();
         let step = Step::Packet {
             stream: key(place),
             bytes: content.into(),
@@ -205,7 +205,7 @@ impl Packetizer {
     }
 
     /// Queues what is new of the metadata.
-    async fn say_metadata(&mut self) -> Result<(), SessionClosed> {
+    async fn queue_metadata(&mut self) -> Result<(), SessionClosed> {
         let text = self.metadata.take_new();
         if text.is_empty() {
             return Ok(());
@@ -225,7 +225,7 @@ impl Packetizer {
         clippy::indexing_slicing,
         reason = "places are checked, or counted from the streams themselves"
     )]
-    fn stream(&mut self, place: usize) -> &mut Stream {
+    fn stream(&mut self, place: usize) -> &mut PacketStream {
         &mut self.streams[place]
     }
 }

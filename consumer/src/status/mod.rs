@@ -6,4 +6,4 @@ mod socket;
 
 pub use counters::{ConnectionState, Counter, EndedSessions, SessionCounters, StatusRegistry};
 pub use report::{Report, SessionReport};
-pub use socket::{AskError, Listening, ask, default_socket, listen};
+pub use socket::{AskError, StatusListener, ask, default_socket, listen};

@@ -22,11 +22,11 @@ use super::report::Report;
 use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
 
 /// Connections that the system keeps until they are answered.
-const BACKLOG: i32 = 16;
+const LISTEN_BACKLOG: i32 = 16;
 
 /// Listens as long as it lives, and takes its socket away then.
 #[derive(Debug)]
-pub struct Listening {
+pub struct StatusListener {
     task: JoinHandle<()>,
     path: PathBuf,
 }
@@ -76,12 +76,12 @@ pub fn default_socket() -> PathBuf {
 ///
 /// # Errors
 /// If another agent listens there, or something else lies there.
-pub fn listen(path: &Path, registry: StatusRegistry) -> io::Result<Listening> {
-    make_room(path)?;
+pub fn listen(path: &Path, registry: StatusRegistry) -> io::Result<StatusListener> {
+    remove_stale_socket(path)?;
     let listener = UnixListener::from_std(bind(path)?)?;
     // From here on it is ours to take away.
-    Ok(Listening {
-        task: tokio::spawn(answer_all(listener, registry)),
+    Ok(StatusListener {
+        task: tokio::spawn(accept_clients(listener, registry)),
         path: path.to_owned(),
     })
 }
@@ -93,11 +93,11 @@ fn bind(path: &Path) -> io::Result<BlockingListener> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    rustix::net::listen(&socket, LISTEN_BACKLOG)?;
     Ok(socket.into())
 }
 
-impl Drop for Listening {
+impl Drop for StatusListener {
     fn drop(&mut self) {
         self.task.abort();
         if let Err(error) = fs::remove_file(&self.path) {
@@ -108,7 +108,7 @@ impl Drop for Listening {
 
 /// Takes away what an agent left behind that was killed: a socket that nobody listens on, and nothing
 /// else.
-fn make_room(path: &Path) -> io::Result<()> {
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -128,21 +128,22 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn answer_all(listener: UnixListener, registry: StatusRegistry) {
-    let places = Arc::new(Semaphore::new(MAX_STATUS_CONNECTIONS));
+async fn accept_clients(listener: UnixListener, registry: StatusRegistry) {
+    let permits = Arc::new(Semaphore::new(MAX_STATUS_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
             Ok((socket, _)) => {
                 let registry = registry.clone();
                 tokio::spawn(async move {
-                    if let Ok(Err(error)) = timeout(STATUS_TIMEOUT, answer(socket, &registry)).await
+                    if let Ok(Err(error)) =
+                        timeout(STATUS_TIMEOUT, send_status(socket, &registry)).await
                     {
                         debug!(%error, "status not told");
                     }
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -154,7 +155,7 @@ async fn answer_all(listener: UnixListener, registry: StatusRegistry) {
     }
 }
 
-async fn answer(mut socket: UnixStream, registry: &StatusRegistry) -> io::Result<()> {
+async fn send_status(mut socket: UnixStream, registry: &StatusRegistry) -> io::Result<()> {
     let mut told = serde_json::to_vec(&Report::of(registry))?;
     told.push(b'\n');
     socket.write_all(&told).await?;
@@ -192,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn temporary_socket_path() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("consumer.socket");
         (directory, path)
@@ -200,7 +201,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn status_socket_answers_its_user_and_no_other() {
-        let (_directory, path) = place();
+        let (_directory, path) = temporary_socket_path();
         let registry = StatusRegistry::default();
         let _open = registry.add_session("s", "h");
         let listening = listen(&path, registry).unwrap();
@@ -216,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn stale_status_socket_is_removed_and_other_files_are_not() {
-        let (_directory, path) = place();
+        let (_directory, path) = temporary_socket_path();
         drop(BlockingListener::bind(&path).unwrap());
         assert!(path.exists());
         let listening = listen(&path, StatusRegistry::default()).unwrap();
