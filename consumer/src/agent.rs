@@ -17,11 +17,11 @@ use tracing::{error, info};
 use crate::config::Config;
 use crate::frontend::replay::{self, Hold, Progress, Replayed};
 use crate::frontend::tldrs::Daemon;
-use crate::frontend::tldrs::arrival::{Forward, forwarding};
 use crate::frontend::tldrs::forward;
-use crate::limits::{PROGRESS_PERIOD, STOP_WITHIN};
-use crate::queue::{Outlet, Room, SessionEnd, outlet};
-use crate::status::{self, Board};
+use crate::frontend::tldrs::forward_queue::{TraceSender, trace_channel};
+use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
+use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
+use crate::status::{self, StatusRegistry};
 use crate::uplink;
 
 /// The command line asks for nothing that can be done.
@@ -32,8 +32,8 @@ pub struct Usage(pub String);
 /// The uplink, running, with nothing before it yet.
 #[derive(Debug)]
 pub struct Agent {
-    outlet: Outlet,
-    board: Board,
+    opener: SessionOpener,
+    registry: StatusRegistry,
     uplink: JoinHandle<io::Result<()>>,
 }
 
@@ -42,14 +42,14 @@ impl Agent {
     #[must_use]
     pub fn start(
         settings: uplink::Settings,
-        room: Room,
+        queue_capacity: QueueCapacity,
         stop: &CancellationToken,
         stop_within: Duration,
     ) -> Self {
-        let (outlet, sessions) = outlet(room);
-        let board = Board::default();
+        let (opener, sessions) = session_channel(queue_capacity);
+        let registry = StatusRegistry::default();
         let give_up = CancellationToken::new();
-        let uplink = uplink::run(sessions, settings, board.clone(), give_up.clone());
+        let uplink = uplink::run(sessions, settings, registry.clone(), give_up.clone());
         let stop = stop.clone();
         tokio::spawn(async move {
             stop.cancelled().await;
@@ -57,8 +57,8 @@ impl Agent {
             give_up.cancel();
         });
         Self {
-            outlet,
-            board,
+            opener,
+            registry,
             uplink: tokio::spawn(uplink),
         }
     }
@@ -68,9 +68,9 @@ impl Agent {
     pub fn forward(
         &self,
         settings: forward::Settings,
-    ) -> (Forward, impl Future<Output = ()> + Send + use<>) {
-        let (forward, traces) = forwarding();
-        let forwarded = forward::run(traces, self.outlet.clone(), settings);
+    ) -> (TraceSender, impl Future<Output = ()> + Send + use<>) {
+        let (forward, traces) = trace_channel();
+        let forwarded = forward::run(traces, self.opener.clone(), settings);
         (forward, forwarded)
     }
 
@@ -79,7 +79,7 @@ impl Agent {
     /// # Errors
     /// If the uplink has failed.
     pub async fn finish(self) -> anyhow::Result<()> {
-        drop(self.outlet);
+        drop(self.opener);
         Ok(self.uplink.await??)
     }
 }
@@ -90,14 +90,19 @@ impl Agent {
 /// If it cannot start, a frontend fails, or something was lost.
 pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
     config.check()?;
-    let agent = Agent::start(config.uplink()?, config.room(), &stop, config.stop_within());
+    let agent = Agent::start(
+        config.uplink()?,
+        config.queue_capacity(),
+        &stop,
+        config.stop_within(),
+    );
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() {
         let usage = "nothing to serve: --tldrs, or [tldrs] in the configuration, is what there is";
         return Err(Usage(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
-    let status = status::listen(socket, agent.board.clone())
+    let status = status::listen(socket, agent.registry.clone())
         .with_context(|| format!("cannot listen on {}", socket.display()))?;
     info!("ready");
     let mut failed = None;
@@ -107,10 +112,10 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
             failed.get_or_insert(error);
         }
     }
-    let board = agent.board.clone();
+    let registry = agent.registry.clone();
     agent.finish().await?;
     drop(status);
-    let (_, ended) = board.sessions();
+    let (_, ended) = registry.sessions();
     match failed {
         Some(error) => Err(error),
         None if ended.lost > 0 => Err(anyhow::anyhow!("{} packets were lost", ended.lost)),
@@ -146,11 +151,11 @@ fn start_frontends(
 pub async fn replay(
     settings: replay::Settings,
     uplink: uplink::Settings,
-    room: Room,
+    queue_capacity: QueueCapacity,
     is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
-    let agent = Agent::start(uplink, room, &stop, STOP_WITHIN);
+    let agent = Agent::start(uplink, queue_capacity, &stop, DEFAULT_STOP_TIMEOUT);
     let progress = Arc::new(Progress::default());
     let drawn = stop.child_token();
     let bar = tokio::spawn(draw(Arc::clone(&progress), drawn.clone()));
@@ -159,7 +164,7 @@ pub async fn replay(
     if is_held {
         eprintln!("Enter sends the packets, and Enter once more ends the session.");
     }
-    let replayed = replay::run(settings, agent.outlet.clone(), progress, hold, stop).await;
+    let replayed = replay::run(settings, agent.opener.clone(), progress, hold, stop).await;
     drawn.cancel();
     bar.await?;
     agent.finish().await?;
@@ -226,7 +231,7 @@ async fn draw(progress: Arc<Progress>, until: CancellationToken) {
         bar.set_length(progress.packets.load(Ordering::Relaxed));
         bar.set_position(progress.sent.load(Ordering::Relaxed));
         tokio::select! {
-            () = tokio::time::sleep(PROGRESS_PERIOD) => {}
+            () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
             () = until.cancelled() => {}
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Config, ConfigError, Queue, Relay, host_name};
+use crate::config::{Config, ConfigError, QueueConfig, RelayConfig, host_name};
 use crate::frontend::replay::{self, Rate};
-use crate::limits::REPLAY_PATIENCE;
+use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
 use crate::logging;
 use crate::uplink;
 
@@ -119,8 +119,8 @@ pub struct Replay {
     #[arg(long)]
     pub hold: bool,
     /// Give up when there has been no relay for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = REPLAY_PATIENCE.as_secs())]
-    patience: u64,
+    #[arg(long = "patience", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
+    reconnect_timeout_s: u64,
     /// Have the relay begin another tracefile at so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     tracefile_size: u64,
@@ -156,8 +156,8 @@ impl Arguments {
 impl RelayUrls {
     /// As a configuration has it.
     #[must_use]
-    pub fn relay(&self) -> Relay {
-        Relay {
+    pub fn relay(&self) -> RelayConfig {
+        RelayConfig {
             url: self.set_url.clone(),
             control_url: self.ctrl_url.clone(),
             data_url: self.data_url.clone(),
@@ -210,7 +210,7 @@ impl Replay {
     pub fn settings(self) -> Result<(replay::Settings, uplink::Settings), ConfigError> {
         let uplink = uplink::Settings {
             target: self.relay.relay().target()?,
-            patience: Some(Duration::from_secs(self.patience)),
+            reconnect_timeout: Some(Duration::from_secs(self.reconnect_timeout_s)),
         };
         let settings = replay::Settings {
             directories: self.directories,
@@ -224,16 +224,16 @@ impl Replay {
     }
 }
 
-/// How much of a replay may wait for the relay.
+/// How many bytes of a replay may wait for the relay.
 #[must_use]
-pub fn replay_room() -> crate::queue::Room {
-    let Queue {
+pub fn replay_queue_capacity() -> crate::queue::QueueCapacity {
+    let QueueConfig {
         session_bytes,
         all_bytes,
-    } = Queue::default();
-    crate::queue::Room {
-        session: session_bytes,
-        all: all_bytes,
+    } = QueueConfig::default();
+    crate::queue::QueueCapacity {
+        session_bytes,
+        all_bytes,
     }
 }
 
@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn the_command_line_has_its_way_over_the_file() {
+    fn command_line_overrides_the_configuration_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, "[relay]\nurl='net://one'\n[session]\nhost='h'\n").unwrap();
         let path = file.path().to_str().unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_names_its_relay_and_its_rate() {
+    fn replay_arguments_name_relay_and_rate() {
         let arguments = [
             "replay",
             "-v",

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::frontend::tldrs::{self, forward};
-use crate::limits::{LEAST_PACKET_BYTES, MOST_PACKET_BYTES, QUEUE_BYTES, STOP_WITHIN};
-use crate::queue::Room;
+use crate::limits::{
+    DEFAULT_QUEUE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
+};
+use crate::queue::QueueCapacity;
 use crate::uplink::target::{Target, TargetError};
 use crate::{status, uplink};
 
@@ -19,13 +21,13 @@ use crate::{status, uplink};
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// Where everything goes.
-    pub relay: Relay,
+    pub relay: RelayConfig,
     /// What sessions are like.
-    pub session: Session,
+    pub session: SessionConfig,
     /// What may wait for the relay.
-    pub queue: Queue,
+    pub queue: QueueConfig,
     /// The process.
-    pub agent: Process,
+    pub agent: AgentConfig,
     /// A `tldrs` daemon in it. Without this section there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tldrs: Option<tldrs::Options>,
@@ -34,7 +36,7 @@ pub struct Config {
 /// Where everything goes: one URL, or two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Relay {
+pub struct RelayConfig {
     /// `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -49,7 +51,7 @@ pub struct Relay {
 /// What sessions are like, unless a frontend knows better.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Session {
+pub struct SessionConfig {
     /// The host that they are said to be of.
     pub host: String,
     /// How often what there is is sent, and viewers are told of quiet streams, in microseconds.
@@ -65,7 +67,7 @@ pub struct Session {
 /// What may wait for the relay, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Queue {
+pub struct QueueConfig {
     /// Of one session.
     pub session_bytes: u32,
     /// Of all together.
@@ -75,7 +77,7 @@ pub struct Queue {
 /// The process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Process {
+pub struct AgentConfig {
     /// Where `consumer status` asks.
     pub status_socket: PathBuf,
     /// When it is told to stop: seconds in which a relay may take what is left.
@@ -122,7 +124,7 @@ pub enum ConfigError {
     },
 }
 
-impl Default for Session {
+impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             host: host_name(),
@@ -134,7 +136,7 @@ impl Default for Session {
     }
 }
 
-impl Session {
+impl SessionConfig {
     /// How traces of the `tldrs` daemon are forwarded.
     #[must_use]
     pub fn forward(&self) -> forward::Settings {
@@ -147,20 +149,20 @@ impl Session {
     }
 }
 
-impl Default for Queue {
+impl Default for QueueConfig {
     fn default() -> Self {
         Self {
-            session_bytes: QUEUE_BYTES,
-            all_bytes: QUEUE_BYTES * 4,
+            session_bytes: DEFAULT_QUEUE_BYTES,
+            all_bytes: DEFAULT_QUEUE_BYTES * 4,
         }
     }
 }
 
-impl Default for Process {
+impl Default for AgentConfig {
     fn default() -> Self {
         Self {
             status_socket: status::default_socket(),
-            stop_within_s: u32::try_from(STOP_WITHIN.as_secs()).unwrap_or(u32::MAX),
+            stop_within_s: u32::try_from(DEFAULT_STOP_TIMEOUT.as_secs()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -191,8 +193,8 @@ impl Config {
             (
                 "session.packet-bytes",
                 u64::from(self.session.packet_bytes),
-                LEAST_PACKET_BYTES,
-                MOST_PACKET_BYTES,
+                MIN_PACKET_BYTES,
+                MAX_PACKET_BYTES,
             ),
             (
                 "session.live-timer-us",
@@ -203,13 +205,13 @@ impl Config {
             (
                 "queue.session-bytes",
                 u64::from(self.queue.session_bytes),
-                LEAST_PACKET_BYTES,
+                MIN_PACKET_BYTES,
                 u64::from(u32::MAX / 8),
             ),
             (
                 "queue.all-bytes",
                 u64::from(self.queue.all_bytes),
-                LEAST_PACKET_BYTES,
+                MIN_PACKET_BYTES,
                 u64::from(u32::MAX / 8),
             ),
         ];
@@ -236,16 +238,16 @@ impl Config {
     pub fn uplink(&self) -> Result<uplink::Settings, ConfigError> {
         Ok(uplink::Settings {
             target: self.relay.target()?,
-            patience: None,
+            reconnect_timeout: None,
         })
     }
 
-    /// How much may wait.
+    /// How many bytes may wait for the relay.
     #[must_use]
-    pub fn room(&self) -> Room {
-        Room {
-            session: self.queue.session_bytes,
-            all: self.queue.all_bytes,
+    pub fn queue_capacity(&self) -> QueueCapacity {
+        QueueCapacity {
+            session_bytes: self.queue.session_bytes,
+            all_bytes: self.queue.all_bytes,
         }
     }
 
@@ -256,7 +258,7 @@ impl Config {
     }
 }
 
-impl Relay {
+impl RelayConfig {
     /// The relay that is named.
     ///
     /// # Errors
@@ -295,17 +297,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_say_is_as_usual() {
+    fn settings_missing_in_the_file_have_their_defaults() {
         let config = read("[relay]\nurl = 'net://relay'\n[queue]\nall-bytes = 5000000\n").unwrap();
         config.check().unwrap();
-        assert_eq!(config.session, Session::default());
+        assert_eq!(config.session, SessionConfig::default());
         assert_eq!(config.queue.all_bytes, 5_000_000);
-        assert_eq!(config.queue.session_bytes, QUEUE_BYTES);
+        assert_eq!(config.queue.session_bytes, DEFAULT_QUEUE_BYTES);
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
     }
 
     #[test]
-    fn what_is_not_known_is_an_error_with_its_line() {
+    fn unknown_setting_is_an_error_with_its_line() {
         for (text, line) in [
             ("[relay]\nuri = 'net://relay'\n", "line 2"),
             ("\n\n[relays]\n", "line 3"),
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_named_whole() {
+    fn relay_configuration_needs_one_url_or_both() {
         let target = |text: &str| read(text).unwrap().check();
         assert!(matches!(target(""), Err(ConfigError::NoRelay)));
         let half = "[relay]\ncontrol-url = 'tcp://a'\n";

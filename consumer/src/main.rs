@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use consumer::agent::{self, Usage};
-use consumer::cli::{Arguments, Command, replay_room};
+use consumer::cli::{Arguments, Command, replay_queue_capacity};
 use consumer::config::{Config, ConfigError};
 use consumer::{logging, status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -38,7 +38,9 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
             raise_file_limit();
             let is_held = replay.hold;
             let (settings, uplink) = replay.settings()?;
-            until_stopped(|stop| agent::replay(settings, uplink, replay_room(), is_held, stop))
+            until_stopped(|stop| {
+                agent::replay(settings, uplink, replay_queue_capacity(), is_held, stop)
+            })
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);

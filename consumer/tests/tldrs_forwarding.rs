@@ -1,4 +1,4 @@
-//! What the tldrs daemon passes on of its traces.
+//! Forwarding by the tldrs daemon: what the receiver of its traces gets.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -7,31 +7,31 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use consumer::frontend::tldrs::arrival::{Arrival, ForwardedTrace, forwarding};
+use consumer::frontend::tldrs::forward_queue::{ForwardItem, ForwardedTrace, trace_channel};
 use consumer::frontend::tldrs::{Daemon, Settings, Stopped, Storage, WhenFull};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A daemon whose traces are forwarded to the test.
-struct Scene {
+struct TestDaemon {
     directory: TempDir,
     stop: CancellationToken,
     running: JoinHandle<Stopped>,
     traces: Receiver<ForwardedTrace>,
 }
 
-impl Scene {
+impl TestDaemon {
     fn new(when_full: WhenFull) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).unwrap();
         let mut settings = Settings::new(directory.path().join("socket"), Storage::Directory(data));
         settings.when_full = when_full;
-        let (forward, traces) = forwarding();
+        let (forward, traces) = trace_channel();
         let daemon = Daemon::start(settings, Some(forward)).unwrap();
         let stop = CancellationToken::new();
         let running = tokio::spawn(daemon.run(stop.clone()));
@@ -52,35 +52,35 @@ impl Scene {
     }
 
     async fn trace(&mut self) -> ForwardedTrace {
-        let trace = tokio::time::timeout(PATIENCE, self.traces.recv());
+        let trace = tokio::time::timeout(RECEIVE_TIMEOUT, self.traces.recv());
         trace.await.unwrap().unwrap()
     }
 }
 
-async fn next(trace: &mut ForwardedTrace) -> Option<Arrival> {
-    let next = tokio::time::timeout(PATIENCE, trace.arrivals.recv());
+async fn next(trace: &mut ForwardedTrace) -> Option<ForwardItem> {
+    let next = tokio::time::timeout(RECEIVE_TIMEOUT, trace.items.recv());
     next.await.unwrap()
 }
 
 /// All lines up to something else, or to the end.
-async fn lines(trace: &mut ForwardedTrace) -> (String, Option<Arrival>) {
+async fn lines(trace: &mut ForwardedTrace) -> (String, Option<ForwardItem>) {
     let mut lines = String::new();
     loop {
         match next(trace).await {
-            Some(Arrival::Lines { text, .. }) => lines += std::str::from_utf8(&text).unwrap(),
+            Some(ForwardItem::Lines { text, .. }) => lines += std::str::from_utf8(&text).unwrap(),
             other => return (lines, other),
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_is_told_from_its_first_client_to_its_last() {
-    let mut scene = Scene::new(WhenFull::Block);
-    let mut one = scene.connect();
+async fn trace_is_forwarded_from_its_first_client_to_its_last() {
+    let mut daemon = TestDaemon::new(WhenFull::Block);
+    let mut one = daemon.connect();
     write!(one, "OPEN a/b\n{{\"a\":nan}}\r\nHELLO\n{{\"b\":1}}\n").unwrap();
-    let mut trace = scene.trace().await;
+    let mut trace = daemon.trace().await;
     assert_eq!((trace.id.as_str(), trace.name.as_str()), ("a/b", "a%2Fb"));
-    let Some(Arrival::ClientOpened {
+    let Some(ForwardItem::ClientOpened {
         client: 0,
         pid,
         exe,
@@ -93,7 +93,7 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     assert_eq!(PathBuf::from(exe), std::env::current_exe().unwrap());
     let (text, then) = lines(&mut trace).await;
     assert_eq!(text, "{\"a\":\"nan\"}\n{\"b\":1}\n");
-    let Some(Arrival::Lost {
+    let Some(ForwardItem::Lost {
         client: 0,
         count: 1,
         reason,
@@ -103,17 +103,17 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     };
     assert_eq!(reason, "no object at byte 0");
 
-    let mut two = scene.connect();
+    let mut two = daemon.connect();
     write!(two, "OPEN a/b\n{{\"c\":1}}\n").unwrap();
     let opened = next(&mut trace).await;
     assert!(
-        matches!(opened, Some(Arrival::ClientOpened { client: 1, .. })),
+        matches!(opened, Some(ForwardItem::ClientOpened { client: 1, .. })),
         "{opened:?}"
     );
     drop(one);
     let (mut text, closed) = lines(&mut trace).await;
     assert!(
-        matches!(closed, Some(Arrival::ClientClosed { client: 0 })),
+        matches!(closed, Some(ForwardItem::ClientClosed { client: 0 })),
         "{closed:?}"
     );
     drop(two);
@@ -121,20 +121,20 @@ async fn a_trace_is_told_from_its_first_client_to_its_last() {
     text += &more;
     assert_eq!(text, "{\"c\":1}\n");
     assert!(
-        matches!(closed, Some(Arrival::ClientClosed { client: 1 })),
+        matches!(closed, Some(ForwardItem::ClientClosed { client: 1 })),
         "{closed:?}"
     );
     assert!(next(&mut trace).await.is_none(), "the trace has ended");
 
-    writeln!(scene.connect(), "OPEN a/b").unwrap();
-    let mut again = scene.trace().await;
+    writeln!(daemon.connect(), "OPEN a/b").unwrap();
+    let mut again = daemon.trace().await;
     let opened = next(&mut again).await;
     assert!(
-        matches!(opened, Some(Arrival::ClientOpened { .. })),
+        matches!(opened, Some(ForwardItem::ClientOpened { .. })),
         "{opened:?}"
     );
-    scene.stop.cancel();
-    assert_eq!(scene.running.await.unwrap(), Stopped::Told);
+    daemon.stop.cancel();
+    assert_eq!(daemon.running.await.unwrap(), Stopped::Told);
 }
 
 /// So many events that they do not all find room.
@@ -145,75 +145,77 @@ fn many() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_nobody_takes_events_their_client_waits_and_nothing_is_lost() {
-    let mut scene = Scene::new(WhenFull::Block);
-    let (mut client, mut other) = (scene.connect(), scene.connect());
+async fn full_forward_queue_blocks_the_client_and_loses_nothing() {
+    let mut daemon = TestDaemon::new(WhenFull::Block);
+    let (mut client, mut other) = (daemon.connect(), daemon.connect());
     let sending = tokio::task::spawn_blocking(move || {
         write!(client, "OPEN slow\n{}", many()).unwrap();
     });
-    let mut trace = scene.trace().await;
+    let mut trace = daemon.trace().await;
     assert!(matches!(
         next(&mut trace).await,
-        Some(Arrival::ClientOpened { .. })
+        Some(ForwardItem::ClientOpened { .. })
     ));
     // Others go on meanwhile.
     write!(other, "OPEN other\n{{}}\n").unwrap();
-    let mut quick = scene.trace().await;
+    let mut quick = daemon.trace().await;
     assert!(matches!(
         next(&mut quick).await,
-        Some(Arrival::ClientOpened { .. })
+        Some(ForwardItem::ClientOpened { .. })
     ));
     assert!(matches!(
         next(&mut quick).await,
-        Some(Arrival::Lines { .. })
+        Some(ForwardItem::Lines { .. })
     ));
     assert!(!sending.is_finished());
     let (text, closed) = lines(&mut trace).await;
     assert!(text == many());
     assert!(
-        matches!(closed, Some(Arrival::ClientClosed { .. })),
+        matches!(closed, Some(ForwardItem::ClientClosed { .. })),
         "{closed:?}"
     );
     sending.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_are_dropped_are_counted_and_that_is_said_before_the_next() {
-    let mut scene = Scene::new(WhenFull::DropNewest);
-    let mut client = scene.connect();
+async fn dropped_events_are_counted_and_reported_before_the_next_event() {
+    let mut daemon = TestDaemon::new(WhenFull::DropNewest);
+    let mut client = daemon.connect();
     let sending = tokio::task::spawn_blocking(move || {
         write!(client, "OPEN slow\n{}", many()).unwrap();
         client
     });
     // Although nobody takes anything.
     let mut client = sending.await.unwrap();
-    let mut trace = scene.trace().await;
-    let stored = scene.stored("slow");
+    let mut trace = daemon.trace().await;
+    let stored = daemon.stored("slow");
     let all = u64::try_from(many().len()).unwrap();
     while stored.metadata().unwrap().len() < all {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(matches!(
         next(&mut trace).await,
-        Some(Arrival::ClientOpened { .. })
+        Some(ForwardItem::ClientOpened { .. })
     ));
     let mut count = 0;
     let mut taken = 0;
     let mut taking = tokio::spawn(async move {
         loop {
             match next(&mut trace).await {
-                Some(Arrival::Lines { text, .. }) => {
+                Some(ForwardItem::Lines { text, .. }) => {
                     taken += text.iter().filter(|byte| **byte == b'\n').count()
                 }
-                Some(Arrival::Lost { count: lost, .. }) => count += usize::try_from(lost).unwrap(),
-                Some(Arrival::ClientClosed { .. }) => return (taken, count),
+                Some(ForwardItem::Lost { count: lost, .. }) => {
+                    count += usize::try_from(lost).unwrap()
+                }
+                Some(ForwardItem::ClientClosed { .. }) => return (taken, count),
                 other => panic!("{other:?}"),
             }
         }
     });
     writeln!(client, "{{\"last\":1}}").unwrap();
     drop(client);
-    let (taken, count) = tokio::time::timeout(PATIENCE, &mut taking)
+    let (taken, count) = tokio::time::timeout(RECEIVE_TIMEOUT, &mut taking)
         .await
         .unwrap()
         .unwrap();
@@ -222,12 +224,12 @@ async fn events_that_are_dropped_are_counted_and_that_is_said_before_the_next() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_daemon_goes_on_when_nobody_forwards_any_more() {
-    let scene = Scene::new(WhenFull::Block);
-    drop(scene.traces);
-    let mut client = UnixStream::connect(scene.directory.path().join("socket")).unwrap();
+async fn daemon_stores_events_when_the_forwarder_is_gone() {
+    let daemon = TestDaemon::new(WhenFull::Block);
+    drop(daemon.traces);
+    let mut client = UnixStream::connect(daemon.directory.path().join("socket")).unwrap();
     write!(client, "OPEN t\n{{}}\nDIE\n").unwrap();
-    assert_eq!(scene.running.await.unwrap(), Stopped::ByClient);
-    let stored = scene.directory.path().join("data/t.jsonl");
+    assert_eq!(daemon.running.await.unwrap(), Stopped::ByClient);
+    let stored = daemon.directory.path().join("data/t.jsonl");
     assert_eq!(std::fs::read_to_string(stored).unwrap(), "{}\n");
 }

@@ -22,7 +22,7 @@ use crate::json::scan_object;
 
 /// How deep objects and arrays may be within each other, the event itself counted: as deep as most
 /// readers go.
-pub const MOST_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 128;
 
 /// What a line is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Checked<'a> {
 pub struct Repairs {
     /// Values that are no finite numbers.
     pub not_finite: u64,
-    /// Halves of surrogate pairs.
+    /// Unpaired surrogates.
     pub surrogates: u64,
     /// Sequences of bytes that are not UTF-8.
     pub not_utf8: u64,
@@ -112,7 +112,7 @@ pub enum Fault {
     #[error("control character")]
     Control,
     /// Too many brackets within each other.
-    #[error("more than {MOST_DEPTH} levels")]
+    #[error("more than {MAX_DEPTH} levels")]
     Depth,
     /// Something comes after the object.
     #[error("more than one object")]
@@ -134,7 +134,7 @@ pub fn check_str(line: &str) -> Checked<'_> {
     match scan_object(line.as_bytes(), &mut ()) {
         Ok(false) => Checked::Valid(line),
         Ok(true) | Err(_) => match repair::repaired(line.as_bytes()) {
-            // Two halves that belong together.
+            // A surrogate pair.
             Checked::Repaired(_, repairs) if repairs.total() == 0 => Checked::Valid(line),
             other => other,
         },

@@ -17,7 +17,7 @@ use crate::phase::{Family, Field, family};
 pub use write::{write_microseconds, write_text};
 
 /// Of a line, members without a place of their own. A line with more of them is kept as a whole.
-pub const MOST_OTHERS: usize = 64;
+pub const MAX_OTHER_MEMBERS: usize = 64;
 
 /// What a line says.
 #[expect(clippy::large_enum_variant, reason = "nearly all are events")]

@@ -41,8 +41,8 @@
 //!
 //! | | at most | beyond it |
 //! |---|---|---|
-//! | objects and arrays within each other | 128 ([`check::MOST_DEPTH`]) | rejected |
-//! | members of an event that have no place of their own | 64 ([`event::MOST_OTHERS`]) | the line stays a whole |
+//! | objects and arrays within each other | 128 ([`check::MAX_DEPTH`]) | rejected |
+//! | members of an event that have no place of their own | 64 ([`event::MAX_OTHER_MEMBERS`]) | the line stays a whole |
 //! | the length of a line | what the caller takes | |
 
 pub mod check;

@@ -18,7 +18,7 @@ fn lines(tldrs: &Tldrs, trace: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn lines_of_64_clients_stay_whole_and_each_clients_in_order() {
+fn lines_of_64_clients_stay_whole_and_in_order_of_each_client() {
     const CLIENTS: usize = 64;
     const EVENTS: usize = 500;
     let lab = Lab::new();
@@ -61,7 +61,7 @@ fn lines_of_64_clients_stay_whole_and_each_clients_in_order() {
 }
 
 #[test]
-fn a_client_that_pauses_between_bursts_loses_nothing() {
+fn client_that_pauses_between_bursts_loses_no_events() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -78,7 +78,7 @@ fn a_client_that_pauses_between_bursts_loses_nothing() {
 }
 
 #[test]
-fn a_client_that_is_killed_in_the_middle_of_a_line_harms_nobody() {
+fn client_killed_in_the_middle_of_a_line_affects_no_other_client() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut other = tldrs.connect();
@@ -98,7 +98,7 @@ fn a_client_that_is_killed_in_the_middle_of_a_line_harms_nobody() {
 }
 
 #[test]
-fn a_client_that_has_gone_when_its_turn_comes_is_heard_all_the_same() {
+fn lines_of_a_client_that_disconnected_before_accept_are_stored() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.signal(rustix::process::Signal::STOP);
@@ -110,7 +110,7 @@ fn a_client_that_has_gone_when_its_turn_comes_is_heard_all_the_same() {
 }
 
 #[test]
-fn too_many_clients_and_traces_are_refused_and_that_is_said() {
+fn clients_and_traces_above_the_limits_are_refused_and_logged() {
     let lab = Lab::new();
     let mut tldrs = Tldrs::with(&lab, &["--max-clients", "2", "--max-traces", "1"]);
     let mut one = tldrs.connect();
@@ -125,7 +125,7 @@ fn too_many_clients_and_traces_are_refused_and_that_is_said() {
 }
 
 #[test]
-fn a_disk_that_is_full_makes_clients_wait_and_no_half_lines() {
+fn full_disk_blocks_clients_and_leaves_no_partial_lines() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: not tried");
         return;

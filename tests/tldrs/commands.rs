@@ -111,7 +111,7 @@ fn case_36_only_your_own_traces_are_removed() {
 }
 
 #[test]
-fn a_trace_that_is_being_written_is_removed_only_by_force() {
+fn trace_that_is_open_is_cleared_only_by_force() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let d = tldrs.data.to_str().unwrap();
@@ -133,7 +133,7 @@ fn a_trace_that_is_being_written_is_removed_only_by_force() {
 }
 
 #[test]
-fn the_long_list_tells_what_is_known_of_a_trace() {
+fn long_list_shows_the_record_of_a_trace() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -160,7 +160,7 @@ fn the_long_list_tells_what_is_known_of_a_trace() {
 }
 
 #[test]
-fn what_another_daemon_has_stored_is_exported_as_valid_json() {
+fn lines_stored_by_another_daemon_are_exported_as_valid_json() {
     let lab = Lab::new();
     let data = lab.directory("data");
     put(

@@ -50,7 +50,7 @@ impl Conversation {
 }
 
 #[test]
-fn case_01_events_are_stored_as_they_came() {
+fn case_01_events_are_stored_unchanged() {
     let lines = events(&["parse", "solve"]);
     Conversation::new(format!("OPEN run-1\n{lines}"))
         .stores("run-1", lines)
@@ -58,7 +58,7 @@ fn case_01_events_are_stored_as_they_came() {
 }
 
 #[test]
-fn case_02_blanks_around_a_line_go_and_those_inside_stay() {
+fn case_02_white_space_around_a_line_is_trimmed_and_inside_kept() {
     let (a, b, c) = (
         r#"{"ph": "i",  "name":"a b" ,"ts":1}"#,
         event("nbsp", 2),
@@ -72,7 +72,7 @@ fn case_02_blanks_around_a_line_go_and_those_inside_stay() {
 }
 
 #[test]
-fn case_03_the_last_line_needs_no_line_feed() {
+fn case_03_last_line_needs_no_line_feed() {
     let lines = events(&["a", "b"]);
     Conversation::new(format!("OPEN tail\n{}", lines.trim_end()))
         .stores("tail", lines)
@@ -80,7 +80,7 @@ fn case_03_the_last_line_needs_no_line_feed() {
 }
 
 #[test]
-fn case_06_what_is_no_command_is_passed_over() {
+fn case_06_unknown_commands_are_skipped() {
     Conversation::new(
         "HELLO\nopen lower\nOPEN\nOPEN \nOPEN\ttabbed\nOPEN ok\nEMIT_TEF\nDIE now\nCLOSE\n\
          [{\"ph\":\"i\"}]\n42\n\"str\"\n"
@@ -92,7 +92,7 @@ fn case_06_what_is_no_command_is_passed_over() {
 }
 
 #[test]
-fn case_07_a_second_open_changes_the_trace_and_a_third_changes_back() {
+fn case_07_second_open_changes_the_trace_and_a_third_changes_back() {
     let [one, two, three] = ["one", "two", "three"].map(|name| event(name, 1) + "\n");
     Conversation::new(format!(
         "OPEN first\n{one}OPEN second\n{two}OPEN first\n{three}"
@@ -118,7 +118,7 @@ fn case_08_two_clients_of_one_trace_write_in_order_of_arrival() {
 }
 
 #[test]
-fn case_09_a_trace_goes_on_after_a_restart() {
+fn case_09_trace_is_appended_to_after_a_restart() {
     let lab = Lab::new();
     for (name, lines) in [("first", &["first"][..]), ("second", &["first", "second"])] {
         let tldrs = Tldrs::start(&lab);
@@ -131,7 +131,7 @@ fn case_09_a_trace_goes_on_after_a_restart() {
 }
 
 #[test]
-fn case_12_an_object_whose_last_byte_is_no_brace_is_refused() {
+fn case_12_object_not_ending_in_a_brace_is_refused() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.say("OPEN u\n{\"ph\":\"i\",\"name\":\"cut\"\n{\"ph\":\"i\",\"name\":\"comma\"},\n{\"ph\":\"i\"}\n");
@@ -139,7 +139,7 @@ fn case_12_an_object_whose_last_byte_is_no_brace_is_refused() {
 }
 
 #[test]
-fn case_14_an_object_over_several_lines_is_none() {
+fn case_14_object_over_several_lines_is_refused() {
     Conversation::new(
         "OPEN pp\n{\n  \"ph\": \"i\",\n  \"name\": \"x\"\n}\n".to_owned() + &events(&["ok"]),
     )
@@ -148,7 +148,7 @@ fn case_14_an_object_over_several_lines_is_none() {
 }
 
 #[test]
-fn case_16_an_export_has_what_came_before_it() {
+fn case_16_export_contains_the_events_before_it() {
     let [a, b, c] = ["a", "b", "c"].map(|name| event(name, 1));
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
@@ -164,7 +164,7 @@ fn case_16_an_export_has_what_came_before_it() {
 }
 
 #[test]
-fn case_19_an_export_that_fails_harms_nothing() {
+fn case_19_failed_export_affects_neither_daemon_nor_trace() {
     Conversation::new(format!(
         "OPEN bp\n{}\nEMIT_TEF @OUT@/missing/t.json\n{}\n",
         event("a", 1),
@@ -175,7 +175,7 @@ fn case_19_an_export_that_fails_harms_nothing() {
 }
 
 #[test]
-fn case_22_an_export_at_exit_comes_when_the_last_client_has_gone() {
+fn case_22_export_at_exit_is_made_when_the_last_client_disconnects() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let [parent, child, later] = ["parent", "child", "child2"].map(|name| event(name, 1) + "\n");
@@ -197,7 +197,7 @@ fn case_22_an_export_at_exit_comes_when_the_last_client_has_gone() {
 }
 
 #[test]
-fn case_28_everything_goes_into_one_file_if_that_is_wished() {
+fn case_28_into_file_stores_all_traces_in_one_file() {
     let lab = Lab::new();
     let file = lab.directory("out").join("all.jsonl");
     let tldrs = Tldrs::with(&lab, &["--into-file", file.to_str().unwrap()]);
@@ -238,7 +238,7 @@ fn case_29_one_file_has_one_writer_whatever_trace_is_opened() {
 }
 
 #[test]
-fn case_30_an_event_is_in_the_file_at_once() {
+fn case_30_event_is_in_the_file_at_once() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -268,7 +268,7 @@ fn case_34_events_of_all_phases_stay_as_they_are() {
 }
 
 #[test]
-fn what_a_client_has_sent_is_stored_though_the_daemon_is_told_to_stop_then() {
+fn lines_sent_before_a_stop_are_stored() {
     let lab = Lab::new();
     for round in 0..5 {
         let tldrs = Tldrs::start(&lab);

@@ -18,7 +18,7 @@ fn is_closed(client: &UnixStream) -> bool {
 }
 
 #[test]
-fn case_04_events_before_any_open_are_kept_and_so_is_the_connection() {
+fn case_04_events_before_any_open_are_stored_and_the_connection_stays() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -31,7 +31,7 @@ fn case_04_events_before_any_open_are_kept_and_so_is_the_connection() {
 }
 
 #[test]
-fn case_05_an_export_before_any_open_is_refused_and_the_connection_stays() {
+fn case_05_export_before_any_open_is_refused_and_the_connection_stays() {
     let lab = Lab::new();
     let mut tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -43,7 +43,7 @@ fn case_05_an_export_before_any_open_is_refused_and_the_connection_stays() {
 }
 
 #[test]
-fn case_10_a_trace_is_no_hidden_file() {
+fn case_10_trace_file_is_never_hidden() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let ids = ["my long  run", "café-漢", ".hidden", "a.jsonl"];
@@ -61,7 +61,7 @@ fn case_10_a_trace_is_no_hidden_file() {
 }
 
 #[test]
-fn case_11_a_trace_never_leads_out_of_the_directory() {
+fn case_11_trace_file_is_never_outside_the_directory() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let absolute = tldrs.put("@OUT@/absolute");
@@ -79,7 +79,7 @@ fn case_11_a_trace_never_leads_out_of_the_directory() {
 }
 
 #[test]
-fn case_13_only_valid_events_are_stored_and_the_others_are_kept_aside() {
+fn case_13_valid_events_are_stored_and_other_lines_go_to_the_rejected_file() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let ok = event("ok", 1);
@@ -115,7 +115,7 @@ fn case_15_bytes_that_are_not_utf8_are_replaced_and_the_connection_stays() {
 }
 
 #[test]
-fn case_17_the_export_of_an_empty_trace_is_valid() {
+fn case_17_export_of_an_empty_trace_is_valid() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.say("OPEN none\nEMIT_TEF @OUT@/none.json\n");
@@ -128,7 +128,7 @@ fn case_17_the_export_of_an_empty_trace_is_valid() {
 }
 
 #[test]
-fn case_18_a_relative_path_is_taken_from_where_the_client_is() {
+fn case_18_relative_path_is_resolved_in_the_clients_working_directory() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.say(&format!(
@@ -148,7 +148,7 @@ fn case_18_a_relative_path_is_taken_from_where_the_client_is() {
 }
 
 #[test]
-fn case_20_an_export_replaces_nothing_but_exports() {
+fn case_20_export_replaces_only_exports() {
     let lab = Lab::new();
     let mut tldrs = Tldrs::start(&lab);
     let (precious, link) = (tldrs.out.join("precious.txt"), tldrs.out.join("link.json"));
@@ -166,7 +166,7 @@ fn case_20_an_export_replaces_nothing_but_exports() {
 }
 
 #[test]
-fn case_21_the_wish_for_an_export_at_exit_is_understood() {
+fn case_21_emit_tef_at_exit_is_accepted() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.say(&format!(
@@ -177,7 +177,7 @@ fn case_21_the_wish_for_an_export_at_exit_is_understood() {
 }
 
 #[test]
-fn case_23_a_wish_before_the_open_is_for_the_trace_that_is_opened_then() {
+fn case_23_export_at_exit_before_the_open_applies_to_the_trace_opened_next() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.say(&format!(
@@ -188,7 +188,7 @@ fn case_23_a_wish_before_the_open_is_for_the_trace_that_is_opened_then() {
 }
 
 #[test]
-fn case_24_a_wish_is_fulfilled_though_the_client_opens_another_trace() {
+fn case_24_export_at_exit_is_made_though_the_client_opens_another_trace() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     tldrs.say(&format!(

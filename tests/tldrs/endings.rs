@@ -10,7 +10,7 @@ use tests::tldrs::Tldrs;
 use crate::{array, event, events};
 
 #[test]
-fn case_25_die_stores_everything_and_ends_at_once_with_success() {
+fn case_25_die_stores_everything_and_exits_at_once_with_success() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut other = tldrs.connect();
@@ -57,7 +57,7 @@ fn case_27_die_when_idle_does_not_wait_for_clients_without_a_trace() {
 }
 
 #[test]
-fn case_31_a_daemon_that_is_killed_has_lost_nothing_that_it_had_read() {
+fn case_31_killed_daemon_has_lost_no_event_that_it_had_read() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -73,7 +73,7 @@ fn case_31_a_daemon_that_is_killed_has_lost_nothing_that_it_had_read() {
 }
 
 #[test]
-fn case_32_a_signal_ends_it_in_good_order() {
+fn case_32_daemon_shuts_down_cleanly_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let lab = Lab::new();
         let tldrs = Tldrs::start(&lab);
@@ -95,7 +95,7 @@ fn case_32_a_signal_ends_it_in_good_order() {
 }
 
 #[test]
-fn a_wish_outlives_the_daemon_that_heard_it() {
+fn pending_export_survives_a_killed_daemon() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -117,7 +117,7 @@ fn a_wish_outlives_the_daemon_that_heard_it() {
 }
 
 #[test]
-fn a_daemon_that_starts_leaves_the_wishes_of_another_alone() {
+fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -143,7 +143,7 @@ fn a_daemon_that_starts_leaves_the_wishes_of_another_alone() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_at_the_start() {
+fn unwritable_file_is_reported_at_startup() {
     let lab = Lab::new();
     let mut command = lab.command(tests::built::tldrs());
     command.args(["serve", "--socket", "s", "--into-file", "missing/all.jsonl"]);
@@ -153,7 +153,7 @@ fn a_file_that_cannot_be_written_is_told_at_the_start() {
 }
 
 #[test]
-fn a_line_that_a_crash_has_cut_off_is_not_glued_to_the_next() {
+fn line_cut_off_by_a_crash_is_not_joined_with_the_next() {
     let lab = Lab::new();
     let data = lab.directory("data");
     fs::write(
@@ -170,7 +170,7 @@ fn a_line_that_a_crash_has_cut_off_is_not_glued_to_the_next() {
 }
 
 #[test]
-fn a_daemon_in_the_background_answers_when_its_starter_returns() {
+fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
     let lab = Lab::new();
     let (socket, data) = (lab.directory("cwd").join("sock"), lab.directory("data"));
     let mut command = lab.command(tests::built::tldrs());

@@ -10,7 +10,7 @@ use tests::tldrs::Tldrs;
 use crate::{array, events};
 
 #[test]
-fn an_export_takes_the_place_of_an_older_one_and_keeps_its_mode() {
+fn export_replaces_an_older_one_and_keeps_its_mode() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let path = tldrs.out.join("t.json");
@@ -25,7 +25,7 @@ fn an_export_takes_the_place_of_an_older_one_and_keeps_its_mode() {
 }
 
 #[test]
-fn of_many_exports_to_one_path_the_last_one_stays() {
+fn last_of_many_exports_to_one_path_remains() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let names: Vec<_> = (0..500).map(|name| name.to_string()).collect();
@@ -41,7 +41,7 @@ fn of_many_exports_to_one_path_the_last_one_stays() {
 }
 
 #[test]
-fn several_wishes_are_all_fulfilled_and_each_once() {
+fn each_pending_export_is_made_once() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -62,7 +62,7 @@ fn several_wishes_are_all_fulfilled_and_each_once() {
 }
 
 #[test]
-fn what_is_stored_for_power_failures_is_the_same() {
+fn stored_lines_are_the_same_with_sync() {
     let lab = Lab::new();
     let tldrs = Tldrs::with(&lab, &["--sync"]);
     tldrs.say(&format!(

@@ -10,7 +10,7 @@ use tests::{Lab, wait_until};
 use crate::{event, events};
 
 /// What the daemon may keep in memory at most, in KiB, whatever clients do here.
-const MOST_MEMORY: u64 = 64 << 10;
+const MAX_MEMORY_KIB: u64 = 64 << 10;
 
 fn written(client: &mut UnixStream, bytes: &[u8], times: usize) {
     for _ in 0..times {
@@ -19,7 +19,7 @@ fn written(client: &mut UnixStream, bytes: &[u8], times: usize) {
 }
 
 #[test]
-fn a_gigabyte_without_a_line_feed_is_skipped_and_the_next_line_is_heard() {
+fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
@@ -30,11 +30,11 @@ fn a_gigabyte_without_a_line_feed_is_skipped_and_the_next_line_is_heard() {
     let rejected = fs::read_to_string(tldrs.data.join("t.rejected.jsonl")).unwrap();
     assert_eq!(rejected.lines().count(), 1);
     assert!(rejected.contains("too long") && rejected.len() < 8192);
-    assert!(tldrs.figure("VmHWM") < MOST_MEMORY);
+    assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
 }
 
 #[test]
-fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+fn line_of_the_maximum_length_is_stored_and_a_longer_one_refused() {
     let lab = Lab::new();
     let tldrs = Tldrs::with(&lab, &["--max-line", "1M"]);
     let line = |length: usize| format!("{{\"a\":\"{}\"}}\n", "x".repeat(length - 8));
@@ -47,7 +47,7 @@ fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[test]
-fn a_thousand_clients_take_little_memory() {
+fn thousand_clients_take_little_memory() {
     const CLIENTS: usize = 1000;
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
@@ -73,7 +73,7 @@ fn a_thousand_clients_take_little_memory() {
     };
     wait_until("all is stored", || size() == (CLIENTS * chunk.len()) as u64);
     assert!(
-        tldrs.figure("VmHWM") < MOST_MEMORY,
+        tldrs.figure("VmHWM") < MAX_MEMORY_KIB,
         "{} KiB",
         tldrs.figure("VmHWM")
     );
@@ -83,7 +83,7 @@ fn a_thousand_clients_take_little_memory() {
 }
 
 #[test]
-fn rubbish_of_all_kinds_is_survived() {
+fn daemon_survives_malformed_input_of_all_kinds() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut random = 1_u64;
@@ -108,7 +108,7 @@ fn rubbish_of_all_kinds_is_survived() {
     tldrs.say(&format!("OPEN {}\n{}", "x/".repeat(5000), events(&["a"])));
     tldrs.say(&format!("OPEN t\n{}", events(&["a"])));
     tldrs.stores("t", &events(&["a"]));
-    assert!(tldrs.figure("VmHWM") < MOST_MEMORY);
+    assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
     tldrs.stop();
 }
 

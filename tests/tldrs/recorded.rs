@@ -30,7 +30,7 @@ fn recordings() -> Option<PathBuf> {
 }
 
 #[test]
-fn recorded_conversations_end_as_they_should() {
+fn recorded_conversations_have_their_expected_results() {
     let Some(recordings) = recordings() else {
         eprintln!("no recordings: nothing replayed");
         return;

@@ -29,7 +29,7 @@ fn refusal(lab: &Lab) -> String {
 }
 
 #[test]
-fn a_second_daemon_leaves_the_first_one_alone() {
+fn second_daemon_leaves_the_socket_of_the_first_alone() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     assert!(refusal(&lab).contains("another daemon listens there"));
@@ -38,7 +38,7 @@ fn a_second_daemon_leaves_the_first_one_alone() {
 }
 
 #[test]
-fn a_socket_that_a_dead_daemon_has_left_is_taken_over() {
+fn stale_socket_of_a_dead_daemon_is_replaced() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let socket = tldrs.socket.clone();
@@ -48,7 +48,7 @@ fn a_socket_that_a_dead_daemon_has_left_is_taken_over() {
 }
 
 #[test]
-fn what_is_at_the_path_and_not_ours_stays_there() {
+fn foreign_file_or_socket_at_the_socket_path_is_not_removed() {
     let lab = Lab::new();
     let socket = lab.directory("cwd").join("sock");
     fs::write(&socket, "precious").unwrap();
@@ -60,7 +60,7 @@ fn what_is_at_the_path_and_not_ours_stays_there() {
 }
 
 #[test]
-fn a_directory_that_is_given_is_not_made() {
+fn directory_given_on_the_command_line_is_not_created() {
     let lab = Lab::new();
     let ended = Process::start(
         lab.command(built::tldrs())
@@ -72,7 +72,7 @@ fn a_directory_that_is_given_is_not_made() {
 }
 
 #[test]
-fn only_its_user_may_open_the_socket() {
+fn socket_can_be_opened_only_by_its_user() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mode = tldrs.socket.metadata().unwrap().permissions().mode();
@@ -80,7 +80,7 @@ fn only_its_user_may_open_the_socket() {
 }
 
 #[test]
-fn it_listens_where_programs_look_and_where_it_is_safe() {
+fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
     let lab = Lab::new();
     let mut command = lab.command(built::tldrs());
     let runtime = lab.directory("runtime");
@@ -115,7 +115,7 @@ fn it_listens_where_programs_look_and_where_it_is_safe() {
 }
 
 #[test]
-fn a_socket_that_is_passed_on_is_listened_to() {
+fn inherited_socket_accepts_clients() {
     let lab = Lab::new();
     let Places { socket, data, .. } = Places::in_lab(&lab);
     let Ok(activate) = Command::new("systemd-socket-activate")
@@ -190,7 +190,7 @@ impl Stranger {
 }
 
 #[test]
-fn another_user_is_let_in_only_if_that_is_allowed() {
+fn client_of_another_user_is_accepted_only_if_that_user_is_allowed() {
     if !Stranger::is_possible() {
         return;
     }
@@ -210,7 +210,7 @@ fn another_user_is_let_in_only_if_that_is_allowed() {
 }
 
 #[test]
-fn another_user_exports_below_the_emit_root_and_owns_it() {
+fn export_of_another_user_below_the_emit_root_belongs_to_that_user() {
     if !Stranger::is_possible() {
         return;
     }

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
 use consumer::frontend::tldrs::export::Form;
-use consumer::frontend::tldrs::limits::MOST_MAX_LINE;
+use consumer::frontend::tldrs::limits::MAX_LINE_BYTES;
 use consumer::frontend::tldrs::{Options, WhenFull};
 use consumer::logging;
 use tracing::level_filters::LevelFilter;
@@ -278,7 +278,7 @@ fn line_size(text: &str) -> Result<usize, String> {
     digits
         .and_then(|digits| digits.parse::<usize>().ok())
         .and_then(|number| number.checked_mul(unit))
-        .filter(|size| (2..=MOST_MAX_LINE).contains(size))
+        .filter(|size| (2..=MAX_LINE_BYTES).contains(size))
         .ok_or_else(|| "not a number of bytes from 2 to 1G, such as 4096, 16k or 32M".to_owned())
 }
 
@@ -310,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn verbosity_may_stand_anywhere() {
+    fn verbosity_is_accepted_before_and_after_the_command() {
         for words in [["-v", "dir"], ["dir", "-v"]] {
             assert_eq!(parse(&words).unwrap().log_level(), LevelFilter::INFO);
         }
     }
 
     #[test]
-    fn sizes_of_lines_have_suffixes_and_bounds() {
+    fn line_sizes_have_suffixes_and_bounds() {
         assert_eq!(line_size("16k"), Ok(16 << 10));
         assert_eq!(line_size("1G"), Ok(1 << 30));
         for text in ["", "k", "0", "1", "2G", "-1", "99999999999G"] {

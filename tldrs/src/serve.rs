@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use consumer::agent::Agent;
 use consumer::config::Config;
-use consumer::frontend::tldrs::arrival::Forward;
+use consumer::frontend::tldrs::forward_queue::TraceSender;
 use consumer::frontend::tldrs::{Daemon, Settings};
 use listenfd::ListenFd;
 use rustix::fs::Mode;
@@ -80,8 +80,13 @@ struct Uplink {
 
 impl Uplink {
     /// Starts it. After `stop` the relay may take what is left, but not for ever.
-    fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(Forward, Self)> {
-        let agent = Agent::start(config.uplink()?, config.room(), stop, config.stop_within());
+    fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(TraceSender, Self)> {
+        let agent = Agent::start(
+            config.uplink()?,
+            config.queue_capacity(),
+            stop,
+            config.stop_within(),
+        );
         let (forward, forwarded) = agent.forward(config.session.forward());
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use tracing::warn;
 
 use crate::cli::{Clear, Directory, GetTef, List};
-use consumer::frontend::tldrs::places;
+use consumer::frontend::tldrs::default_paths;
 
 /// The newest trace goes by this name.
 const LATEST: &str = "latest";
@@ -88,7 +88,7 @@ pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
     let written = match &options.output {
         Some(output) => {
             let shown = || output.display().to_string();
-            let mut to = open_output(&places::fixed(output)?).with_context(shown)?;
+            let mut to = open_output(&default_paths::fixed(output)?).with_context(shown)?;
             if is_same(&from, &to)? {
                 bail!("{}: would replace the trace itself", output.display());
             }
@@ -125,7 +125,7 @@ fn to_stdout(from: &mut File, form: Form) -> io::Result<Written> {
 fn directory(options: &Directory) -> anyhow::Result<PathBuf> {
     match &options.directory {
         Some(directory) => Ok(directory.clone()),
-        None => places::own_directory(),
+        None => default_paths::own_directory(),
     }
 }
 
@@ -133,7 +133,7 @@ fn directory(options: &Directory) -> anyhow::Result<PathBuf> {
 fn visible(options: &Directory) -> anyhow::Result<Vec<StoredTrace>> {
     let mut all = in_own_directory(options)?;
     if options.directory.is_none() {
-        for directory in places::other_directories() {
+        for directory in default_paths::other_directories() {
             all.extend(if_there(&directory)?);
         }
         all.sort_by(|a, b| a.files.events.as_os_str().cmp(b.files.events.as_os_str()));

@@ -24,7 +24,7 @@ fn installed(from: &Path, to: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn systemd_has_nothing_to_say_against_the_units() {
+fn systemd_verifies_the_units_without_warnings() {
     if Command::new("systemd-analyze")
         .arg("--version")
         .output()

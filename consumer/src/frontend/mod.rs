@@ -1,5 +1,5 @@
-//! Where events come from. Each frontend is one module: it opens sessions at an
-//! [`Outlet`](crate::queue::Outlet) and knows no relay.
+//! Where events come from. Each frontend is one module: it opens sessions at a
+//! [`SessionOpener`](crate::queue::SessionOpener) and knows no relay.
 
 pub mod replay;
 pub mod tldrs;

@@ -1,4 +1,4 @@
-//! Whether anything has happened anywhere in this process.
+//! Activity of all sessions of this process: whether any of them has cut packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Default)]
 pub struct Activity(Arc<AtomicU64>);
 
-/// What somebody has seen of it.
+/// The count that one packetizer has seen last.
 #[derive(Debug, Default)]
-pub(super) struct Seen(u64);
+pub(super) struct SeenActivity(u64);
 
 impl Activity {
-    /// A packet was cut.
-    pub(super) fn happened(&self) {
+    /// Records that a packet was cut.
+    pub(super) fn record_packet(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether anything has happened that had not been seen.
-    pub(super) fn since(&self, seen: &mut Seen) -> bool {
+    /// Whether packets were cut since `seen`, which is updated.
+    pub(super) fn has_changed_since(&self, seen: &mut SeenActivity) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         std::mem::replace(&mut seen.0, now) != now
     }

@@ -20,11 +20,11 @@ use ctf::write::{
 use thiserror::Error;
 use wire::Timestamp;
 
-use crate::queue::{Gone, SessionOutcome, SessionSender, Step, StreamKey, TraceKey};
+use crate::queue::{SessionClosed, SessionOutcome, SessionSender, Step, StreamKey, TraceKey};
 
 pub use activity::Activity;
 pub use clock::HostClock;
-use stream::Stream;
+use stream::PacketStream;
 
 /// Why an event is in no packet.
 #[derive(Debug, Error)]
@@ -34,7 +34,7 @@ pub enum PacketizeError {
     Event(#[from] PacketError),
     /// Nobody takes packets any more.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    SessionClosed(#[from] SessionClosed),
 }
 
 /// Writes one trace, alone in its session.
@@ -42,11 +42,11 @@ pub enum PacketizeError {
 pub struct Packetizer {
     uuid: Uuid,
     metadata: MetadataText,
-    streams: Vec<Stream>,
+    streams: Vec<PacketStream>,
     queue: SessionSender,
     activity: Activity,
     /// What had happened anywhere when beacons were sent last.
-    beacons: activity::Seen,
+    beacons: activity::SeenActivity,
 }
 
 /// The one trace of the session.
@@ -62,7 +62,7 @@ impl Packetizer {
         path: &str,
         queue: SessionSender,
         activity: Activity,
-    ) -> Result<Self, Gone> {
+    ) -> Result<Self, SessionClosed> {
         let path = path.to_owned();
         queue.send(Step::AddTrace { path }).await?;
         Ok(Self {
@@ -71,7 +71,7 @@ impl Packetizer {
             streams: Vec::new(),
             queue,
             activity,
-            beacons: activity::Seen::default(),
+            beacons: activity::SeenActivity::default(),
         })
     }
 
@@ -97,7 +97,7 @@ impl Packetizer {
         class: &StreamClass,
         channel: &str,
         size: PacketSize,
-    ) -> Result<StreamKey, Gone> {
+    ) -> Result<StreamKey, SessionClosed> {
         let number = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         let step = Step::AddStream {
             trace: TRACE,
@@ -105,7 +105,7 @@ impl Packetizer {
             class: wire::ClassId(class.id().into()),
         };
         self.queue.send(step).await?;
-        self.streams.push(Stream::new(class, number, size));
+        self.streams.push(PacketStream::new(class, number, size));
         Ok(StreamKey(number))
     }
 
@@ -150,21 +150,21 @@ impl Packetizer {
     ///
     /// # Errors
     /// If the session has been given up.
-    pub async fn flush(&mut self, now: Timestamp, even_if_idle: bool) -> Result<(), Gone> {
+    pub async fn flush(&mut self, now: Timestamp, even_if_idle: bool) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
-            if self.stream(place).has_news() {
+            if self.stream(place).has_changes() {
                 self.cut(place, now).await?;
             }
         }
-        let wanted = self.activity.since(&mut self.beacons) || even_if_idle;
+        let wanted = self.activity.has_changed_since(&mut self.beacons) || even_if_idle;
         if !wanted {
             return Ok(());
         }
         for place in 0..self.streams.len() {
-            let Some(until) = self.stream(place).promise(now) else {
+            let Some(until) = self.stream(place).advance_watermark(now) else {
                 continue;
             };
-            self.say_metadata().await?;
+            self.queue_metadata().await?;
             let stream = key(place);
             self.queue.send(Step::Beacon { stream, until }).await?;
         }
@@ -178,24 +178,24 @@ impl Packetizer {
         self.queue.finish().await
     }
 
-    async fn close(&mut self, now: Timestamp) -> Result<(), Gone> {
+    async fn close(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
-            if self.stream(place).has_news() {
+            if self.stream(place).has_changes() {
                 self.cut(place, now).await?;
             }
             let stream = key(place);
             self.queue.send(Step::CloseStream { stream }).await?;
         }
-        self.say_metadata().await
+        self.queue_metadata().await
     }
 
     /// Closes a stream's packet and queues it.
-    async fn cut(&mut self, place: usize, now: Timestamp) -> Result<(), Gone> {
+    async fn cut(&mut self, place: usize, now: Timestamp) -> Result<(), SessionClosed> {
         let Some((content, index)) = self.stream(place).close(now) else {
             return Ok(());
         };
-        self.say_metadata().await?;
-        self.activity.happened();
+        self.queue_metadata().await?;
+        self.activity.record_packet();
         let step = Step::Packet {
             stream: key(place),
             bytes: content.into(),
@@ -205,7 +205,7 @@ impl Packetizer {
     }
 
     /// Queues what is new of the metadata.
-    async fn say_metadata(&mut self) -> Result<(), Gone> {
+    async fn queue_metadata(&mut self) -> Result<(), SessionClosed> {
         let text = self.metadata.take_new();
         if text.is_empty() {
             return Ok(());
@@ -225,7 +225,7 @@ impl Packetizer {
         clippy::indexing_slicing,
         reason = "places are checked, or counted from the streams themselves"
     )]
-    fn stream(&mut self, place: usize) -> &mut Stream {
+    fn stream(&mut self, place: usize) -> &mut PacketStream {
         &mut self.streams[place]
     }
 }

@@ -1,18 +1,19 @@
-//! One stream: its open packet, and how far its time has come.
+//! One stream: its open packet and its watermark.
 
 use ctf::write::{Appended, Event, EventClass, PacketError, PacketSize, StreamClass, StreamWriter};
 use wire::{PacketIndex, Timestamp};
 
+/// A stream of the trace, with its open packet.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct PacketStream {
     writer: StreamWriter,
-    /// Nothing may be written that is earlier: of what was written last, or promised.
+    /// The watermark: the time of the last event or beacon, before which no event may be written.
     earliest: Timestamp,
     /// Whether events were lost that no packet tells of.
     has_loss: bool,
 }
 
-impl Stream {
+impl PacketStream {
     pub(super) fn new(class: &StreamClass, number: u32, size: PacketSize) -> Self {
         Self {
             writer: StreamWriter::new(class, number.into(), number, size),
@@ -22,7 +23,7 @@ impl Stream {
     }
 
     /// Whether there is something to cut a packet for.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_changes(&self) -> bool {
         self.writer.has_events() || self.has_loss
     }
 
@@ -58,8 +59,8 @@ impl Stream {
         Some(closed)
     }
 
-    /// Nothing will happen before that time. None, if the packet that was cut for `now` says it.
-    pub(super) fn promise(&mut self, now: Timestamp) -> Option<Timestamp> {
+    /// Advances the watermark to `now`. Returns the time for a beacon, or none if the last packet says it.
+    pub(super) fn advance_watermark(&mut self, now: Timestamp) -> Option<Timestamp> {
         if now <= self.earliest {
             return None;
         }

@@ -3,7 +3,9 @@ use relay_proto::session::TraceFormat;
 use wire::{Bits, PacketIndex, PacketSeqNum};
 
 use super::*;
-use crate::queue::{Outlet, Room, SessionDescription, SessionReceiver, outlet};
+use crate::queue::{
+    QueueCapacity, SessionDescription, SessionOpener, SessionReceiver, session_channel,
+};
 
 const SIZE: usize = 4096;
 
@@ -16,7 +18,7 @@ struct Made {
     stream_class: StreamClass,
 }
 
-fn session(outlet: &Outlet) -> SessionSender {
+fn session(opener: &SessionOpener) -> SessionSender {
     let description = SessionDescription {
         name: "session".into(),
         host: "host".into(),
@@ -26,13 +28,16 @@ fn session(outlet: &Outlet) -> SessionSender {
         tracefile_size: 0,
         tracefile_count: 0,
     };
-    outlet.open(description).unwrap()
+    opener.open_session(description).unwrap()
 }
 
 async fn made(streams: usize, activity: &Activity) -> Made {
     let all = 1 << 20;
-    let (outlet, mut sessions) = outlet(Room { session: all, all });
-    let queue = session(&outlet);
+    let (opener, mut sessions) = session_channel(QueueCapacity {
+        session_bytes: all,
+        all_bytes: all,
+    });
+    let queue = session(&opener);
     let steps = sessions.recv().await.unwrap().steps;
     let trace = Trace::new(Uuid([7; 16]), "test");
     let mut packetizer = Packetizer::new(&trace, "path", queue, activity.clone())
@@ -73,7 +78,7 @@ async fn made(streams: usize, activity: &Activity) -> Made {
 
 impl Made {
     fn taken(&mut self) -> Vec<Step> {
-        std::iter::from_fn(|| Some(self.steps.try_next()?.step)).collect()
+        std::iter::from_fn(|| Some(self.steps.try_next_step()?.step)).collect()
     }
 
     async fn append(&mut self, stream: usize, time: u64, text: &str) -> Result<(), PacketizeError> {
@@ -142,7 +147,7 @@ async fn metadata_is_queued_before_the_packet_that_needs_it() {
 }
 
 #[tokio::test]
-async fn a_full_packet_is_cut_and_the_event_is_in_the_next() {
+async fn event_that_does_not_fit_starts_the_next_packet() {
     let mut made = made(1, &Activity::default()).await;
     let text = "x".repeat(1000);
     for time in 1..=4 {
@@ -180,7 +185,7 @@ async fn streams_without_events_send_beacons_when_others_have_any() {
 }
 
 #[tokio::test]
-async fn an_event_is_never_before_what_was_promised() {
+async fn event_older_than_the_last_beacon_gets_the_time_of_the_beacon() {
     let mut made = made(1, &Activity::default()).await;
     made.flush(50, true).await;
     made.append(0, 40, "late").await.unwrap();
@@ -190,7 +195,7 @@ async fn an_event_is_never_before_what_was_promised() {
 }
 
 #[tokio::test]
-async fn losses_are_told_even_if_no_event_follows() {
+async fn lost_events_are_reported_even_if_no_event_follows() {
     let mut made = made(1, &Activity::default()).await;
     made.packetizer.discard(StreamKey(0), 3);
     let steps = made.flush(10, false).await;
@@ -200,7 +205,7 @@ async fn losses_are_told_even_if_no_event_follows() {
 }
 
 #[tokio::test]
-async fn an_event_that_no_packet_holds_harms_no_other() {
+async fn event_too_large_for_a_packet_affects_no_other() {
     let mut made = made(1, &Activity::default()).await;
     made.append(0, 1, "before").await.unwrap();
     let refused = made.append(0, 2, &"x".repeat(3 * SIZE)).await;
@@ -214,7 +219,7 @@ async fn an_event_that_no_packet_holds_harms_no_other() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_all_that_is_in_it() {
+async fn finish_flushes_open_packets_and_closes_all_streams() {
     let mut made = made(2, &Activity::default()).await;
     made.append(1, 1, "last").await.unwrap();
     let Made {
@@ -224,7 +229,7 @@ async fn a_session_ends_with_all_that_is_in_it() {
     } = made;
     let finishing = tokio::spawn(packetizer.finish(Timestamp(9)));
     let mut got = Vec::new();
-    while let Some(queued) = steps.next().await {
+    while let Some(queued) = steps.next_step().await {
         got.push(queued.step);
     }
     let close = |stream| Step::CloseStream {
@@ -234,6 +239,6 @@ async fn a_session_ends_with_all_that_is_in_it() {
     assert!(matches!(got[1], Step::Metadata { .. }));
     assert_eq!(index_of(&got[2]).end, Timestamp(9));
     assert_eq!(got[3], close(1));
-    steps.end(SessionOutcome::default());
+    steps.report_outcome(SessionOutcome::default());
     assert_eq!(finishing.await.unwrap(), SessionOutcome::default());
 }

@@ -5,31 +5,31 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
 
-use super::outlet::Room;
+use super::session_opener::QueueCapacity;
 use super::step::Step;
 
-/// The end of those who have something to trace. Dropped, it ends the session when all that was sent
-/// has gone.
+/// The frontend's end of a session's queue. Dropping it ends the session once all that was sent has
+/// been received.
 #[derive(Debug)]
 pub struct SessionSender {
-    steps: mpsc::UnboundedSender<Queued>,
-    rooms: [Bounded; 2],
+    steps: mpsc::UnboundedSender<QueuedStep>,
+    limits: [ByteLimit; 2],
     outcome: oneshot::Receiver<SessionOutcome>,
 }
 
-/// The uplink's end.
+/// The uplink's end of a session's queue.
 #[derive(Debug)]
 pub struct SessionReceiver {
-    steps: mpsc::UnboundedReceiver<Queued>,
+    steps: mpsc::UnboundedReceiver<QueuedStep>,
     outcome: Option<oneshot::Sender<SessionOutcome>>,
 }
 
-/// A step on its way. It takes room until it is dropped.
+/// A step in the queue. It counts against the queue's capacity until it is dropped.
 #[derive(Debug)]
-pub struct Queued {
+pub struct QueuedStep {
     /// What happens.
     pub step: Step,
-    _room: [OwnedSemaphorePermit; 2],
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 /// What became of a session.
@@ -55,56 +55,59 @@ pub enum SessionEnd {
     Abandoned,
 }
 
-/// Nobody takes steps to a relay any more: the session has been given up.
+/// The session has been given up: its steps are not taken to a relay any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the session has been given up")]
-pub struct Gone;
+pub struct SessionClosed;
 
 /// Why a step was not taken at once.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Trying {
-    /// There is no room: here is the step again.
+pub enum TrySendError {
+    /// The queue is full: the step is given back.
     #[error("no room in the queue")]
-    Full(Full),
-    /// Nobody takes it.
+    QueueFull(QueueFull),
+    /// The session has been given up.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    SessionClosed(#[from] SessionClosed),
 }
 
-/// A step for which there was no room.
+/// A step that the queue had no capacity for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Full(pub Step);
+pub struct QueueFull(pub Step);
 
-/// A room of so many bytes.
+/// A limit of bytes, with a permit for each.
 #[derive(Debug, Clone)]
-struct Bounded {
+struct ByteLimit {
     semaphore: Arc<Semaphore>,
     bytes: u32,
 }
 
-impl Bounded {
+impl ByteLimit {
     fn new(semaphore: Arc<Semaphore>, bytes: u32) -> Self {
         Self { semaphore, bytes }
     }
 
-    /// A step that is larger than the room takes all of it.
-    fn part(&self, weight: usize) -> u32 {
+    /// Permits for a step of that weight: all of them if it is larger than the limit.
+    fn permits_for(&self, weight: usize) -> u32 {
         u32::try_from(weight).map_or(self.bytes, |weight| weight.min(self.bytes))
     }
 }
 
-/// Makes a queue that takes room of its own and of what is shared by all.
-pub(super) fn channel(room: Room, shared: Arc<Semaphore>) -> (SessionSender, SessionReceiver) {
+/// Makes the queue of a session, which is limited on its own and together with all others.
+pub(super) fn step_channel(
+    capacity: QueueCapacity,
+    shared: Arc<Semaphore>,
+) -> (SessionSender, SessionReceiver) {
     let (steps, taken) = mpsc::unbounded_channel();
     let (ends, outcome) = oneshot::channel();
-    let own = Arc::new(Semaphore::new(room.session as usize));
-    let rooms = [
-        Bounded::new(own, room.session),
-        Bounded::new(shared, room.all),
+    let own = Arc::new(Semaphore::new(capacity.session_bytes as usize));
+    let limits = [
+        ByteLimit::new(own, capacity.session_bytes),
+        ByteLimit::new(shared, capacity.all_bytes),
     ];
     let sender = SessionSender {
         steps,
-        rooms,
+        limits,
         outcome,
     };
     let receiver = SessionReceiver {
@@ -115,46 +118,54 @@ pub(super) fn channel(room: Room, shared: Arc<Semaphore>) -> (SessionSender, Ses
 }
 
 impl SessionSender {
-    /// Queues a step, when there is room.
+    /// Queues a step, as soon as the capacity allows it.
     ///
     /// # Errors
     /// If the session has been given up.
-    pub async fn send(&self, step: Step) -> Result<(), Gone> {
+    pub async fn send(&self, step: Step) -> Result<(), SessionClosed> {
         let weight = step.weight();
-        let [own, shared] = &self.rooms;
-        // The own room first: who waits for a relay of its own does not keep others waiting.
-        let own = Arc::clone(&own.semaphore).acquire_many_owned(own.part(weight));
+        let [own, shared] = &self.limits;
+        // The own limit first: a session that waits for its own relay does not keep others waiting.
+        let own = Arc::clone(&own.semaphore).acquire_many_owned(own.permits_for(weight));
         let own = tokio::select! {
-            own = own => own.map_err(|_| Gone)?,
-            () = self.steps.closed() => return Err(Gone),
+            own = own => own.map_err(|_| SessionClosed)?,
+            () = self.steps.closed() => return Err(SessionClosed),
         };
-        let shared = Arc::clone(&shared.semaphore).acquire_many_owned(shared.part(weight));
+        let shared = Arc::clone(&shared.semaphore).acquire_many_owned(shared.permits_for(weight));
         let shared = tokio::select! {
-            shared = shared => shared.map_err(|_| Gone)?,
-            () = self.steps.closed() => return Err(Gone),
+            shared = shared => shared.map_err(|_| SessionClosed)?,
+            () = self.steps.closed() => return Err(SessionClosed),
         };
-        self.queue(step, [own, shared])
+        self.queue_step(step, [own, shared])
     }
 
-    /// Queues a step if there is room now.
+    /// Queues a step if the capacity allows it now.
     ///
     /// # Errors
-    /// If there is none, with the step, or the session has been given up.
-    pub fn try_send(&self, step: Step) -> Result<(), Trying> {
+    /// If it does not, with the step, or the session has been given up.
+    pub fn try_send(&self, step: Step) -> Result<(), TrySendError> {
         let weight = step.weight();
-        let [own, shared] = &self.rooms;
-        let of =
-            |room: &Bounded| Arc::clone(&room.semaphore).try_acquire_many_owned(room.part(weight));
+        let [own, shared] = &self.limits;
+        let of = |limit: &ByteLimit| {
+            Arc::clone(&limit.semaphore).try_acquire_many_owned(limit.permits_for(weight))
+        };
         match of(own).and_then(|own| Ok([own, of(shared)?])) {
-            Ok(rooms) => Ok(self.queue(step, rooms)?),
-            Err(TryAcquireError::NoPermits) => Err(Trying::Full(Full(step))),
-            Err(TryAcquireError::Closed) => Err(Gone.into()),
+            Ok(permits) => Ok(self.queue_step(step, permits)?),
+            Err(TryAcquireError::NoPermits) => Err(TrySendError::QueueFull(QueueFull(step))),
+            Err(TryAcquireError::Closed) => Err(SessionClosed.into()),
         }
     }
 
-    fn queue(&self, step: Step, rooms: [OwnedSemaphorePermit; 2]) -> Result<(), Gone> {
-        let queued = Queued { step, _room: rooms };
-        self.steps.send(queued).map_err(|_| Gone)
+    fn queue_step(
+        &self,
+        step: Step,
+        permits: [OwnedSemaphorePermit; 2],
+    ) -> Result<(), SessionClosed> {
+        let queued = QueuedStep {
+            step,
+            _permits: permits,
+        };
+        self.steps.send(queued).map_err(|_| SessionClosed)
     }
 
     /// Ends the session, and waits until all of it is with the relay, or given up.
@@ -167,17 +178,17 @@ impl SessionSender {
 
 impl SessionReceiver {
     /// The next step; None when the session is to end.
-    pub async fn next(&mut self) -> Option<Queued> {
+    pub async fn next_step(&mut self) -> Option<QueuedStep> {
         self.steps.recv().await
     }
 
     /// The next step, if one is there.
-    pub fn try_next(&mut self) -> Option<Queued> {
+    pub fn try_next_step(&mut self) -> Option<QueuedStep> {
         self.steps.try_recv().ok()
     }
 
     /// Says what became of the session. Steps that come later are refused.
-    pub fn end(mut self, outcome: SessionOutcome) {
+    pub fn report_outcome(mut self, outcome: SessionOutcome) {
         self.steps.close();
         if let Some(ends) = self.outcome.take() {
             // Nobody may wait for it.
@@ -191,16 +202,16 @@ mod tests {
     use bytes::Bytes;
     use tokio::task::yield_now;
 
-    use super::super::outlet::{Outlet, outlet};
+    use super::super::session_opener::{SessionOpener, session_channel};
     use super::super::step::{SessionDescription, TraceKey};
     use super::*;
 
-    const ROOM: Room = Room {
-        session: 1000,
-        all: 1500,
+    const CAPACITY: QueueCapacity = QueueCapacity {
+        session_bytes: 1000,
+        all_bytes: 1500,
     };
 
-    fn open(outlet: &Outlet) -> SessionSender {
+    fn open(opener: &SessionOpener) -> SessionSender {
         let description = SessionDescription {
             name: "session".into(),
             host: "host".into(),
@@ -210,7 +221,7 @@ mod tests {
             tracefile_size: 0,
             tracefile_count: 0,
         };
-        outlet.open(description).unwrap()
+        opener.open_session(description).unwrap()
     }
 
     fn metadata(length: usize) -> Step {
@@ -221,23 +232,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_takes_room_until_it_is_dropped() {
-        let (outlet, mut sessions) = outlet(ROOM);
-        let sender = open(&outlet);
+    async fn step_counts_against_the_capacity_until_it_is_dropped() {
+        let (opener, mut sessions) = session_channel(CAPACITY);
+        let sender = open(&opener);
         let mut steps = sessions.recv().await.unwrap().steps;
         sender.try_send(metadata(800)).unwrap();
         let refused = sender.try_send(metadata(800));
-        assert_eq!(refused, Err(Trying::Full(Full(metadata(800)))));
-        let taken = steps.next().await.unwrap();
+        assert_eq!(
+            refused,
+            Err(TrySendError::QueueFull(QueueFull(metadata(800))))
+        );
+        let taken = steps.next_step().await.unwrap();
         assert!(sender.try_send(metadata(800)).is_err());
         drop(taken);
         sender.try_send(metadata(800)).unwrap();
     }
 
     #[tokio::test]
-    async fn what_waits_for_room_is_queued_in_order_when_there_is_some() {
-        let (outlet, mut sessions) = outlet(ROOM);
-        let sender = open(&outlet);
+    async fn blocked_steps_are_queued_in_order() {
+        let (opener, mut sessions) = session_channel(CAPACITY);
+        let sender = open(&opener);
         let mut steps = sessions.recv().await.unwrap().steps;
         let sending = tokio::spawn(async move {
             for length in [700, 600, 500] {
@@ -245,38 +259,38 @@ mod tests {
             }
         });
         for length in [700, 600, 500] {
-            assert_eq!(steps.next().await.unwrap().step, metadata(length));
+            assert_eq!(steps.next_step().await.unwrap().step, metadata(length));
         }
         sending.await.unwrap();
-        assert!(steps.next().await.is_none());
+        assert!(steps.next_step().await.is_none());
     }
 
     #[tokio::test]
-    async fn sessions_share_the_room_of_all() {
-        let (outlet, mut sessions) = outlet(ROOM);
-        let (one, other) = (open(&outlet), open(&outlet));
+    async fn sessions_share_the_total_capacity() {
+        let (opener, mut sessions) = session_channel(CAPACITY);
+        let (one, other) = (open(&opener), open(&opener));
         let mut steps = sessions.recv().await.unwrap().steps;
         one.try_send(metadata(800)).unwrap();
         assert!(other.try_send(metadata(800)).is_err());
-        drop(steps.next().await);
+        drop(steps.next_step().await);
         other.try_send(metadata(800)).unwrap();
     }
 
     #[tokio::test]
-    async fn a_step_that_is_larger_than_the_room_passes_alone() {
-        let (outlet, mut sessions) = outlet(ROOM);
-        let sender = open(&outlet);
+    async fn step_larger_than_the_capacity_is_queued_alone() {
+        let (opener, mut sessions) = session_channel(CAPACITY);
+        let sender = open(&opener);
         let mut steps = sessions.recv().await.unwrap().steps;
         sender.send(metadata(5000)).await.unwrap();
         assert!(sender.try_send(metadata(1)).is_err());
-        drop(steps.next().await);
+        drop(steps.next_step().await);
         sender.try_send(metadata(1)).unwrap();
     }
 
     #[tokio::test]
-    async fn a_session_that_is_given_up_refuses_who_waits() {
-        let (outlet, mut sessions) = outlet(ROOM);
-        let sender = open(&outlet);
+    async fn session_that_is_given_up_wakes_blocked_senders_with_an_error() {
+        let (opener, mut sessions) = session_channel(CAPACITY);
+        let sender = open(&opener);
         let steps = sessions.recv().await.unwrap().steps;
         sender.send(metadata(1000)).await.unwrap();
         let waiting = tokio::spawn(async move {
@@ -285,10 +299,10 @@ mod tests {
         });
         yield_now().await;
         let end = SessionEnd::Failed("no relay".into());
-        steps.end(SessionOutcome {
+        steps.report_outcome(SessionOutcome {
             end: end.clone(),
             ..SessionOutcome::default()
         });
-        assert_eq!(waiting.await.unwrap(), (Err(Gone), end));
+        assert_eq!(waiting.await.unwrap(), (Err(SessionClosed), end));
     }
 }

@@ -1,20 +1,21 @@
-//! Between those who have packets and the uplink: what happens in a session, in order, bounded in
-//! bytes.
+//! The queue of each session between frontends and uplink, in order and bounded in bytes
+//! (backpressure).
 //!
-//! Whoever has something to trace opens a session ([`Outlet::open`]) and says what happens in it,
-//! [`Step`] by step. The other end takes the steps to a relay. A step's room is given back when the
-//! relay has acknowledged it, and not before: until then the packet is held here, and can be sent
-//! again. When there is no room, [`SessionSender::send`] waits and [`SessionSender::try_send`] says
-//! so: a relay that is slow, or away, is felt by the producer and never as memory.
+//! A frontend opens a session ([`SessionOpener::open_session`]) and sends what happens in it as
+//! [`Step`]s. The uplink takes the steps to a relay. A step counts against the queue's capacity until
+//! the relay has acknowledged it: until then the packet is retained here, and can be sent again. When the
+//! queue is full, [`SessionSender::send`] waits and [`SessionSender::try_send`] gives the step back: a
+//! relay that is slow, or away, slows the producer down and never takes memory.
 //!
-//! If this process dies, what is in the queue dies with it.
+//! If this process dies, what is in the queue is lost.
 
 mod channel;
-mod outlet;
+mod session_opener;
 mod step;
 
 pub use channel::{
-    Full, Gone, Queued, SessionEnd, SessionOutcome, SessionReceiver, SessionSender, Trying,
+    QueueFull, QueuedStep, SessionClosed, SessionEnd, SessionOutcome, SessionReceiver,
+    SessionSender, TrySendError,
 };
-pub use outlet::{OpenedSession, Outlet, Room, outlet};
+pub use session_opener::{OpenedSession, QueueCapacity, SessionOpener, session_channel};
 pub use step::{SessionDescription, Step, StreamKey, TraceKey};

@@ -1,24 +1,24 @@
-//! What is counted of each session, by the task that takes it to a relay.
+//! The counters and connection state of each session, updated by the task that takes it to a relay.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// All sessions of a process.
+/// The counters of all open sessions of a process, and the totals of those that have ended.
 #[derive(Debug, Clone, Default)]
-pub struct Board(Arc<Mutex<Sessions>>);
+pub struct StatusRegistry(Arc<Mutex<Sessions>>);
 
 #[derive(Debug, Default)]
 struct Sessions {
-    open: Vec<Arc<Counters>>,
-    ended: Ended,
+    open: Vec<Arc<SessionCounters>>,
+    ended: EndedSessions,
 }
 
-/// Sessions that have ended, together.
+/// Totals of the sessions that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// How many.
+pub struct EndedSessions {
+    /// Number of sessions.
     pub sessions: u64,
     /// Their packets that a relay has acknowledged.
     pub acknowledged: u64,
@@ -26,38 +26,38 @@ pub struct Ended {
     pub lost: u64,
 }
 
-/// One session.
+/// The counters of one session.
 #[derive(Debug)]
-pub struct Counters {
-    /// As viewers ask for it.
+pub struct SessionCounters {
+    /// Name of the session, by which viewers ask for it.
     pub name: String,
     /// The traced host.
     pub host: String,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     /// Packets that wait to be sent or acknowledged.
-    pub queued_packets: Count,
+    pub queued_packets: Counter,
     /// Their bytes.
-    pub queued_bytes: Count,
+    pub queued_bytes: Counter,
     /// Packets that were sent; one that was sent again counts again.
-    pub sent: Count,
+    pub sent: Counter,
     /// Packets that a relay has: data and index.
-    pub acknowledged: Count,
+    pub acknowledged: Counter,
     /// Their bytes, without padding.
-    pub acknowledged_bytes: Count,
+    pub acknowledged_bytes: Counter,
     /// Packets that were given up.
-    pub lost: Count,
-    /// How often a relay was found again.
-    pub reconnects: Count,
+    pub lost: Counter,
+    /// Number of reconnects to a relay.
+    pub reconnects: Counter,
 }
 
-/// A number that one task changes and others read.
+/// A counter or gauge that one task updates and others read.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct Counter(AtomicU64);
 
-/// How a session stands with its relay.
+/// State of a session's connection to its relay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
-pub enum State {
+pub enum ConnectionState {
     /// It is being connected.
     Connecting,
     /// The relay takes it.
@@ -72,68 +72,68 @@ pub enum State {
     },
 }
 
-impl Count {
-    /// As it stands.
+impl Counter {
+    /// Returns the present value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// So many more.
+    /// Adds to the value.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// So many fewer.
-    pub fn take(&self, fewer: u64) {
+    /// Subtracts from the value.
+    pub fn subtract(&self, fewer: u64) {
         self.0.fetch_sub(fewer, Ordering::Relaxed);
     }
 }
 
-impl Counters {
-    /// Of a session that is being connected.
+impl SessionCounters {
+    /// Makes the counters of a session that is being connected.
     #[must_use]
     pub fn new(name: &str, host: &str) -> Self {
         Self {
             name: name.to_owned(),
             host: host.to_owned(),
-            state: Mutex::new(State::Connecting),
-            queued_packets: Count::default(),
-            queued_bytes: Count::default(),
-            sent: Count::default(),
-            acknowledged: Count::default(),
-            acknowledged_bytes: Count::default(),
-            lost: Count::default(),
-            reconnects: Count::default(),
+            state: Mutex::new(ConnectionState::Connecting),
+            queued_packets: Counter::default(),
+            queued_bytes: Counter::default(),
+            sent: Counter::default(),
+            acknowledged: Counter::default(),
+            acknowledged_bytes: Counter::default(),
+            lost: Counter::default(),
+            reconnects: Counter::default(),
         }
     }
 
-    /// How it stands with its relay.
+    /// Returns the state of the connection to the relay.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn connection_state(&self) -> ConnectionState {
         self.state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// Notes how it stands with its relay.
-    pub fn set_state(&self, state: State) {
+    /// Sets the state of the connection to the relay.
+    pub fn set_connection_state(&self, state: ConnectionState) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
 
-impl Board {
-    /// A session has been opened.
+impl StatusRegistry {
+    /// Adds a session that has been opened.
     #[must_use]
-    pub fn open(&self, name: &str, host: &str) -> Arc<Counters> {
-        let counters = Arc::new(Counters::new(name, host));
+    pub fn add_session(&self, name: &str, host: &str) -> Arc<SessionCounters> {
+        let counters = Arc::new(SessionCounters::new(name, host));
         self.lock().open.push(Arc::clone(&counters));
         counters
     }
 
-    /// A session has ended.
-    pub fn close(&self, counters: &Arc<Counters>) {
+    /// Removes a session that has ended, and adds it to the totals.
+    pub fn end_session(&self, counters: &Arc<SessionCounters>) {
         let mut sessions = self.lock();
         sessions.open.retain(|open| !Arc::ptr_eq(open, counters));
         let ended = &mut sessions.ended;
@@ -142,9 +142,9 @@ impl Board {
         ended.lost += counters.lost.get();
     }
 
-    /// The sessions that are open, and what became of the others.
+    /// Returns the counters of the open sessions, and the totals of the others.
     #[must_use]
-    pub fn sessions(&self) -> (Vec<Arc<Counters>>, Ended) {
+    pub fn sessions(&self) -> (Vec<Arc<SessionCounters>>, EndedSessions) {
         let sessions = self.lock();
         (sessions.open.clone(), sessions.ended)
     }

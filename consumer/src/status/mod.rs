@@ -4,6 +4,6 @@ mod counters;
 mod report;
 mod socket;
 
-pub use counters::{Board, Count, Counters, Ended, State};
+pub use counters::{ConnectionState, Counter, EndedSessions, SessionCounters, StatusRegistry};
 pub use report::{Report, SessionReport};
-pub use socket::{AskError, Listening, ask, default_socket, listen};
+pub use socket::{AskError, StatusListener, ask, default_socket, listen};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::counters::{Board, Counters, Ended, State};
+use super::counters::{ConnectionState, EndedSessions, SessionCounters, StatusRegistry};
 
 /// All of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,17 +16,17 @@ pub struct Report {
     /// Sessions that are open.
     pub sessions: Vec<SessionReport>,
     /// Those that have ended, together.
-    pub ended: Ended,
+    pub ended: EndedSessions,
 }
 
 /// One session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "as in Counters, which it is a copy of")]
+#[expect(missing_docs, reason = "as in SessionCounters, which it is a copy of")]
 pub struct SessionReport {
     pub name: String,
     pub host: String,
     #[serde(flatten)]
-    pub state: State,
+    pub state: ConnectionState,
     pub queued_packets: u64,
     pub queued_bytes: u64,
     pub sent: u64,
@@ -39,8 +39,8 @@ pub struct SessionReport {
 impl Report {
     /// Of this process.
     #[must_use]
-    pub fn of(board: &Board) -> Self {
-        let (open, ended) = board.sessions();
+    pub fn of(registry: &StatusRegistry) -> Self {
+        let (open, ended) = registry.sessions();
         Self {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -54,11 +54,11 @@ impl Report {
 }
 
 impl SessionReport {
-    fn of(counters: &Counters) -> Self {
+    fn of(counters: &SessionCounters) -> Self {
         Self {
             name: counters.name.clone(),
             host: counters.host.clone(),
-            state: counters.state(),
+            state: counters.connection_state(),
             queued_packets: counters.queued_packets.get(),
             queued_bytes: counters.queued_bytes.get(),
             sent: counters.sent.get(),
@@ -71,9 +71,9 @@ impl SessionReport {
 
     fn row(&self) -> [String; 8] {
         let state = match &self.state {
-            State::Connecting => "connecting".to_owned(),
-            State::Connected { path } => format!("connected: {path}"),
-            State::Waiting { why } => format!("waiting: {why}"),
+            ConnectionState::Connecting => "connecting".to_owned(),
+            ConnectionState::Connected { path } => format!("connected: {path}"),
+            ConnectionState::Waiting { why } => format!("waiting: {why}"),
         };
         [
             format!("{}/{}", self.host, self.name),
@@ -119,7 +119,7 @@ impl fmt::Display for Report {
                 }
             }
         }
-        let Ended {
+        let EndedSessions {
             sessions,
             acknowledged,
             lost,
@@ -137,29 +137,29 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let board = Board::default();
-        let one = board.open("slow", "db7");
+        let registry = StatusRegistry::default();
+        let one = registry.add_session("slow", "db7");
         one.queued_packets.add(12);
-        one.set_state(State::Waiting {
+        one.set_connection_state(ConnectionState::Waiting {
             why: "connection refused".into(),
         });
-        let other = board.open("s", "h");
+        let other = registry.add_session("s", "h");
         other.acknowledged.add(3);
-        other.set_state(State::Connected {
+        other.set_connection_state(ConnectionState::Connected {
             path: "h/s-1".into(),
         });
-        let ended = board.open("gone", "h");
+        let ended = registry.add_session("gone", "h");
         ended.lost.add(5);
-        board.close(&ended);
+        registry.end_session(&ended);
         let process = 7;
         Report {
             process,
-            ..Report::of(&board)
+            ..Report::of(&registry)
         }
     }
 
     #[test]
-    fn a_table_has_its_columns_below_each_other() {
+    fn status_table_aligns_its_columns() {
         let text = report().to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_read_back() {
+    fn status_report_reads_back_as_it_was_written() {
         let told = serde_json::to_string(&report()).unwrap();
         assert!(told.contains(r#""state":"waiting""#), "{told}");
         assert_eq!(serde_json::from_str::<Report>(&told).unwrap(), report());

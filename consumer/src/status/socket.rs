@@ -17,16 +17,16 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::counters::Board;
+use super::counters::StatusRegistry;
 use super::report::Report;
-use crate::limits::{MOST_STATUS_BYTES, MOST_STATUS_CONNECTIONS, STATUS_TIMEOUT};
+use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
 
 /// Connections that the system keeps until they are answered.
-const BACKLOG: i32 = 16;
+const LISTEN_BACKLOG: i32 = 16;
 
 /// Listens as long as it lives, and takes its socket away then.
 #[derive(Debug)]
-pub struct Listening {
+pub struct StatusListener {
     task: JoinHandle<()>,
     path: PathBuf,
 }
@@ -76,12 +76,12 @@ pub fn default_socket() -> PathBuf {
 ///
 /// # Errors
 /// If another agent listens there, or something else lies there.
-pub fn listen(path: &Path, board: Board) -> io::Result<Listening> {
-    make_room(path)?;
+pub fn listen(path: &Path, registry: StatusRegistry) -> io::Result<StatusListener> {
+    remove_stale_socket(path)?;
     let listener = UnixListener::from_std(bind(path)?)?;
     // From here on it is ours to take away.
-    Ok(Listening {
-        task: tokio::spawn(answer_all(listener, board)),
+    Ok(StatusListener {
+        task: tokio::spawn(accept_clients(listener, registry)),
         path: path.to_owned(),
     })
 }
@@ -93,11 +93,11 @@ fn bind(path: &Path) -> io::Result<BlockingListener> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    rustix::net::listen(&socket, LISTEN_BACKLOG)?;
     Ok(socket.into())
 }
 
-impl Drop for Listening {
+impl Drop for StatusListener {
     fn drop(&mut self) {
         self.task.abort();
         if let Err(error) = fs::remove_file(&self.path) {
@@ -108,7 +108,7 @@ impl Drop for Listening {
 
 /// Takes away what an agent left behind that was killed: a socket that nobody listens on, and nothing
 /// else.
-fn make_room(path: &Path) -> io::Result<()> {
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -128,20 +128,22 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn answer_all(listener: UnixListener, board: Board) {
-    let places = Arc::new(Semaphore::new(MOST_STATUS_CONNECTIONS));
+async fn accept_clients(listener: UnixListener, registry: StatusRegistry) {
+    let permits = Arc::new(Semaphore::new(MAX_STATUS_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
             Ok((socket, _)) => {
-                let board = board.clone();
+                let registry = registry.clone();
                 tokio::spawn(async move {
-                    if let Ok(Err(error)) = timeout(STATUS_TIMEOUT, answer(socket, &board)).await {
+                    if let Ok(Err(error)) =
+                        timeout(STATUS_TIMEOUT, send_status(socket, &registry)).await
+                    {
                         debug!(%error, "status not told");
                     }
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -153,8 +155,8 @@ async fn answer_all(listener: UnixListener, board: Board) {
     }
 }
 
-async fn answer(mut socket: UnixStream, board: &Board) -> io::Result<()> {
-    let mut told = serde_json::to_vec(&Report::of(board))?;
+async fn send_status(mut socket: UnixStream, registry: &StatusRegistry) -> io::Result<()> {
+    let mut told = serde_json::to_vec(&Report::of(registry))?;
     told.push(b'\n');
     socket.write_all(&told).await?;
     socket.shutdown().await
@@ -177,7 +179,7 @@ pub fn ask(path: &Path) -> Result<Report, AskError> {
         .set_read_timeout(Some(STATUS_TIMEOUT))
         .map_err(failed)?;
     let mut told = Vec::new();
-    let mut limited = socket.take(MOST_STATUS_BYTES);
+    let mut limited = socket.take(MAX_STATUS_BYTES);
     limited.read_to_end(&mut told).map_err(failed)?;
     serde_json::from_slice(&told).map_err(|source| AskError::Answer {
         path: path.to_owned(),
@@ -191,18 +193,18 @@ mod tests {
 
     use super::*;
 
-    fn place() -> (tempfile::TempDir, PathBuf) {
+    fn temporary_socket_path() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("consumer.socket");
         (directory, path)
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn whoever_asks_is_told_and_no_other_user_may() {
-        let (_directory, path) = place();
-        let board = Board::default();
-        let _open = board.open("s", "h");
-        let listening = listen(&path, board).unwrap();
+    async fn status_socket_answers_its_user_and_no_other() {
+        let (_directory, path) = temporary_socket_path();
+        let registry = StatusRegistry::default();
+        let _open = registry.add_session("s", "h");
+        let listening = listen(&path, registry).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let asked = path.clone();
@@ -214,16 +216,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_killed_agent_left_is_taken_away_and_nothing_else() {
-        let (_directory, path) = place();
+    async fn stale_status_socket_is_removed_and_other_files_are_not() {
+        let (_directory, path) = temporary_socket_path();
         drop(BlockingListener::bind(&path).unwrap());
         assert!(path.exists());
-        let listening = listen(&path, Board::default()).unwrap();
-        let second = listen(&path, Board::default()).unwrap_err();
+        let listening = listen(&path, StatusRegistry::default()).unwrap();
+        let second = listen(&path, StatusRegistry::default()).unwrap_err();
         assert_eq!(second.kind(), ErrorKind::AddrInUse);
         drop(listening);
         fs::write(&path, "precious").unwrap();
-        assert!(listen(&path, Board::default()).is_err());
+        assert!(listen(&path, StatusRegistry::default()).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

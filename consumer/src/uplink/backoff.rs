@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{FIRST_PAUSE, LONGEST_PAUSE};
+use crate::limits::{MAX_RECONNECT_DELAY, MIN_RECONNECT_DELAY};
 
 /// Pauses that double with each failure, and differ between sessions: when a relay comes back, not
 /// all come at once.
@@ -15,9 +15,9 @@ impl Backoff {
     /// The next pause. `chance` is any number, and decides where between half of it and all of it.
     pub(super) fn pause(&mut self, chance: u32) -> Duration {
         let doubled =
-            FIRST_PAUSE.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
+            MIN_RECONNECT_DELAY.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         self.failures = (self.failures + 1).min(u32::BITS);
-        let half = doubled.min(LONGEST_PAUSE) / 2;
+        let half = doubled.min(MAX_RECONNECT_DELAY) / 2;
         half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX))
     }
 
@@ -32,13 +32,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest() {
+    fn backoff_doubles_up_to_the_maximum() {
         let mut backoff = Backoff::default();
         let pauses: Vec<_> = (0..40).map(|_| backoff.pause(u32::MAX)).collect();
-        assert_eq!(pauses[..3], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);
+        assert_eq!(
+            pauses[..3],
+            [
+                MIN_RECONNECT_DELAY,
+                MIN_RECONNECT_DELAY * 2,
+                MIN_RECONNECT_DELAY * 4
+            ]
+        );
         assert!(pauses.is_sorted());
-        assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
+        assert_eq!(pauses.last(), Some(&MAX_RECONNECT_DELAY));
         backoff.reset();
-        assert_eq!(backoff.pause(0), FIRST_PAUSE / 2);
+        assert_eq!(backoff.pause(0), MIN_RECONNECT_DELAY / 2);
     }
 }

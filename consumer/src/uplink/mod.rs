@@ -6,18 +6,18 @@
 //! they are known, then the packets that were not confirmed before. Nothing is lost by that, but a
 //! packet may be in both sessions: it had arrived, and the answer had not.
 //!
-//! Read `session` (the task), then `conversation` (what is said), `catalogue` (what is kept).
+//! Read `session` (the task), then `conversation` (what is sent), `session_state` (what a reconnect resumes).
 
 mod backoff;
-mod births;
-mod catalogue;
+mod closing;
+mod connection_pair;
 mod conversation;
-mod ending;
+mod creation_times;
 mod error;
-mod greeting;
+mod handshake;
 mod outgoing;
-mod pair;
 mod session;
+mod session_state;
 pub mod target;
 #[cfg(test)]
 mod tests;
@@ -31,11 +31,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::births::Births;
-use self::session::Session;
+use self::creation_times::CreationTimes;
+use self::session::SessionTask;
 use self::target::Target;
 use crate::queue::OpenedSession;
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
 /// How sessions are taken to a relay.
 #[derive(Debug, Clone)]
@@ -43,18 +43,18 @@ pub struct Settings {
     /// Where the relay is.
     pub target: Target,
     /// How long a session may be without a relay before it is given up. None: for ever.
-    pub patience: Option<Duration>,
+    pub reconnect_timeout: Option<Duration>,
 }
 
 /// What the tasks of all sessions share.
 #[derive(Debug)]
 struct Shared {
     target: Target,
-    patience: Option<Duration>,
+    reconnect_timeout: Option<Duration>,
     /// This run of this process.
     daemon: DaemonId,
-    births: Births,
-    board: Board,
+    creation_times: CreationTimes,
+    registry: StatusRegistry,
 }
 
 /// Takes all sessions to a relay, until no more can be opened and all have ended.
@@ -66,20 +66,20 @@ struct Shared {
 pub async fn run(
     mut sessions: mpsc::UnboundedReceiver<OpenedSession>,
     settings: Settings,
-    board: Board,
+    registry: StatusRegistry,
     give_up: CancellationToken,
 ) -> io::Result<()> {
     let shared = Arc::new(Shared {
         target: settings.target,
-        patience: settings.patience,
+        reconnect_timeout: settings.reconnect_timeout,
         daemon: new_daemon()?,
-        births: Births::default(),
-        board,
+        creation_times: CreationTimes::default(),
+        registry,
     });
     let tasks = TaskTracker::new();
     let mut opened = 0;
     while let Some(session) = sessions.recv().await {
-        let session = Session::new(session, opened, Arc::clone(&shared), give_up.clone());
+        let session = SessionTask::new(session, opened, Arc::clone(&shared), give_up.clone());
         tasks.spawn(session.run());
         opened += 1;
     }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_follow_their_headers_however_they_are_cut() {
+    fn partial_writes_keep_packets_after_their_headers() {
         let mut pieces = Pieces::default();
         let mut want = Vec::new();
         for (number, size) in [(0, 5u32), (1, 1), (2, 40)] {

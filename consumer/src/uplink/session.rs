@@ -1,4 +1,4 @@
-//! One session's task: finds a relay, keeps the conversation going, finds a relay again.
+//! One session's task: connects to a relay, runs the conversation, and reconnects with backoff.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,35 +11,39 @@ use wire::Text;
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::catalogue::Catalogue;
+use super::connection_pair::ConnectionPair;
 use super::conversation::Conversation;
 use super::error::{Consequence, UplinkError};
-use super::greeting::{Introduction, greet};
-use super::pair::Pair;
-use crate::limits::{GOOD_CONNECTION, MOST_HOST_BYTES, MOST_NAME_BYTES, MOST_PATH_BYTES, SILENCE};
-use crate::queue::{
-    OpenedSession, Queued, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver, Step,
+use super::handshake::{HandshakeParameters, open_relay_session};
+use super::session_state::SessionState;
+use crate::limits::{
+    MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
 };
-use crate::status::{Counters, State};
+use crate::queue::{
+    OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver,
+    Step,
+};
+use crate::status::{ConnectionState, SessionCounters};
 
 /// Steps that are taken from the queue in one turn, so that the connection has its turn too.
-const STEPS_IN_A_TURN: usize = 1024;
+const MAX_STEPS_PER_TURN: usize = 1024;
 
-pub(super) struct Session {
+/// The task of one session.
+pub(super) struct SessionTask {
     description: SessionDescription,
     /// Its number in this process.
     id: u64,
     shared: Arc<Shared>,
-    counters: Arc<Counters>,
+    counters: Arc<SessionCounters>,
     steps: SessionReceiver,
-    /// Steps that have been taken from the queue and not been taken on.
-    backlog: VecDeque<Queued>,
+    /// Steps that were received from the queue and are not handled yet.
+    backlog: VecDeque<QueuedStep>,
     /// No step will follow those in the backlog.
     is_last: bool,
-    book: Catalogue,
+    state: SessionState,
     /// Relay sessions that were opened for it.
     opened: u64,
-    /// A relay has everything; only the closing is left.
+    /// A relay has all packets; only the closing is left.
     is_with_relay: bool,
     give_up: CancellationToken,
 }
@@ -51,7 +55,7 @@ enum Stopped {
     Failed(UplinkError),
 }
 
-impl Session {
+impl SessionTask {
     pub(super) fn new(
         session: OpenedSession,
         id: u64,
@@ -59,9 +63,11 @@ impl Session {
         give_up: CancellationToken,
     ) -> Self {
         let OpenedSession { description, steps } = session;
-        let counters = shared.board.open(&description.name, &description.host);
+        let counters = shared
+            .registry
+            .add_session(&description.name, &description.host);
         Self {
-            book: Catalogue::new(Arc::clone(&counters)),
+            state: SessionState::new(Arc::clone(&counters)),
             description,
             id,
             shared,
@@ -76,7 +82,7 @@ impl Session {
     }
 
     pub(super) async fn run(mut self) {
-        let end = match self.keep_trying().await {
+        let end = match self.run_with_reconnects().await {
             Ok(()) => SessionEnd::Complete,
             Err(Stopped::GivenUp(why)) => SessionEnd::Failed(why),
             Err(Stopped::Failed(error)) => SessionEnd::Failed(error.to_string()),
@@ -84,7 +90,7 @@ impl Session {
         // What was not taken from the queue is lost as well.
         while self.take_step() {}
         let unsent = self.backlog.iter().filter(|queued| is_packet(queued));
-        let left = self.book.unconfirmed() + unsent.count() as u64;
+        let left = self.state.unconfirmed() + unsent.count() as u64;
         self.counters.lost.add(left);
         let outcome = SessionOutcome {
             acknowledged: self.counters.acknowledged.get(),
@@ -99,11 +105,11 @@ impl Session {
                 "session given up: {why}"
             );
         }
-        self.shared.board.close(&self.counters);
-        self.steps.end(outcome);
+        self.shared.registry.end_session(&self.counters);
+        self.steps.report_outcome(outcome);
     }
 
-    async fn keep_trying(&mut self) -> Result<(), Stopped> {
+    async fn run_with_reconnects(&mut self) -> Result<(), Stopped> {
         self.check_names().map_err(Stopped::Failed)?;
         let mut backoff = Backoff::default();
         let mut last_good = Instant::now();
@@ -112,7 +118,7 @@ impl Session {
             let before = self.counters.acknowledged.get();
             let give_up = self.give_up.clone();
             let error = tokio::select! {
-                done = self.attempt() => match done {
+                done = self.run_connection() => match done {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
@@ -121,13 +127,17 @@ impl Session {
             if error.consequence() == Consequence::GiveUp {
                 return Err(Stopped::Failed(error));
             }
-            let connected = matches!(self.counters.state(), State::Connected { .. });
+            let connected = matches!(
+                self.counters.connection_state(),
+                ConnectionState::Connected { .. }
+            );
             if self.is_with_relay {
                 warn!(session = %self.description.name, "connection lost at the session's end: {error}");
                 return Ok(());
             }
             if connected
-                && (began.elapsed() >= GOOD_CONNECTION || self.counters.acknowledged.get() > before)
+                && (began.elapsed() >= STABLE_CONNECTION_TIME
+                    || self.counters.acknowledged.get() > before)
             {
                 backoff.reset();
             }
@@ -135,12 +145,12 @@ impl Session {
                 last_good = Instant::now();
             }
             let pause = backoff.pause(chance());
-            if let Some(patience) = self.shared.patience
-                && last_good.elapsed() + pause > patience
+            if let Some(reconnect_timeout) = self.shared.reconnect_timeout
+                && last_good.elapsed() + pause > reconnect_timeout
             {
                 return Err(Stopped::GivenUp(error.to_string()));
             }
-            self.say_waiting(&error, pause);
+            self.report_waiting(&error, pause);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = give_up.cancelled() => return Err(stopped_early(Some(&error))),
@@ -148,10 +158,11 @@ impl Session {
         }
     }
 
-    fn say_waiting(&self, error: &UplinkError, pause: Duration) {
-        self.counters.set_state(State::Waiting {
-            why: error.to_string(),
-        });
+    fn report_waiting(&self, error: &UplinkError, pause: Duration) {
+        self.counters
+            .set_connection_state(ConnectionState::Waiting {
+                why: error.to_string(),
+            });
         warn!(
             session = %self.description.name,
             relay = %self.shared.target,
@@ -161,7 +172,7 @@ impl Session {
         );
     }
 
-    fn say_connected(&self, path: &Text) {
+    fn report_connected(&self, path: &Text) {
         let (session, relay) = (&self.description.name, &self.shared.target);
         if self.opened == 0 {
             info!(%session, %relay, %path, "connected");
@@ -172,35 +183,36 @@ impl Session {
         warn!(
             %session, %relay, %path,
             "connected again, in another directory; {} packets are sent again",
-            self.book.unconfirmed()
+            self.state.unconfirmed()
         );
     }
 
-    /// One connection, from its beginning to its end. The session may have to be told anew.
-    async fn attempt(&mut self) -> Result<(), UplinkError> {
+    /// Runs one connection from its handshake to its end, and resends what no relay has confirmed.
+    async fn run_connection(&mut self) -> Result<(), UplinkError> {
         let target = &self.shared.target;
-        let mut pair = Pair::connect(target).await?;
+        let mut pair = ConnectionPair::connect(target).await?;
         let base_path = self.base_path();
-        let introduction = Introduction {
+        let parameters = HandshakeParameters {
             description: &self.description,
             base_path: &base_path,
             daemon: self.shared.daemon,
             id: self.id,
             was_taken: self.opened > 0,
-            created: self.shared.births.next(
+            created: self.shared.creation_times.next_creation_time(
                 &self.description.host,
                 &self.description.name,
                 epoch_seconds(),
             ),
         };
-        let (opened, path) = greet(&mut pair, introduction).await?;
-        self.say_connected(&path);
+        let (opened, path) = open_relay_session(&mut pair, parameters).await?;
+        self.report_connected(&path);
         self.opened += 1;
-        self.counters.set_state(State::Connected {
-            path: path.to_string(),
-        });
-        let mut conversation = Conversation::begin(opened, &mut self.book)?;
-        self.converse(&mut pair, &mut conversation).await?;
+        self.counters
+            .set_connection_state(ConnectionState::Connected {
+                path: path.to_string(),
+            });
+        let mut conversation = Conversation::begin(opened, &mut self.state)?;
+        self.run_conversation(&mut pair, &mut conversation).await?;
         info!(
             session = %self.description.name,
             packets = self.counters.acknowledged.get(),
@@ -210,23 +222,23 @@ impl Session {
         Ok(())
     }
 
-    async fn converse(
+    async fn run_conversation(
         &mut self,
-        pair: &mut Pair,
+        pair: &mut ConnectionPair,
         conversation: &mut Conversation,
     ) -> Result<(), UplinkError> {
         let mut heard = Instant::now();
         loop {
             let now = Instant::now();
             let was_awaiting = conversation.is_awaiting();
-            for _ in 0..STEPS_IN_A_TURN {
+            for _ in 0..MAX_STEPS_PER_TURN {
                 if !self.take_step() {
                     break;
                 }
             }
-            conversation.advance(&mut self.book, &mut self.backlog, self.is_last, now)?;
-            self.is_with_relay = conversation.ending.has_begun();
-            if conversation.ending.is_done() {
+            conversation.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
+            self.is_with_relay = conversation.closing_progress.has_begun();
+            if conversation.closing_progress.is_done() {
                 return Ok(());
             }
             let has_written = pair.write(&mut conversation.out)?;
@@ -235,7 +247,7 @@ impl Session {
                 heard = now;
             }
             let mut input = &pair.answers[..];
-            let has_heard = conversation.receive(&mut input, &mut self.book, now)?;
+            let has_heard = conversation.receive_replies(&mut input, &mut self.state, now)?;
             let taken = pair.answers.len() - input.len();
             bytes::Buf::advance(&mut pair.answers, taken);
             if has_written || has_heard {
@@ -243,17 +255,17 @@ impl Session {
                 tokio::task::consume_budget().await;
                 continue;
             }
-            let silent_at = heard + SILENCE;
+            let silent_at = heard + REPLY_TIMEOUT;
             if let Some(command) = conversation.next_answered()
                 && now >= silent_at
             {
-                let within = SILENCE;
+                let within = REPLY_TIMEOUT;
                 return Err(UplinkError::Silent { command, within });
             }
             let silent_at = conversation.is_awaiting().then_some(silent_at);
             let wake = conversation.wake().into_iter().chain(silent_at).min();
             tokio::select! {
-                step = self.steps.next(), if !self.is_last => self.note(step),
+                step = self.steps.next_step(), if !self.is_last => self.add_to_backlog(step),
                 ready = pair.ready(&conversation.out) => ready?,
                 () = until(wake) => {}
             }
@@ -262,15 +274,15 @@ impl Session {
 
     /// Takes a step from the queue, if one is there.
     fn take_step(&mut self) -> bool {
-        let step = self.steps.try_next();
+        let step = self.steps.try_next_step();
         let some = step.is_some();
         if some {
-            self.note(step);
+            self.add_to_backlog(step);
         }
         some
     }
 
-    fn note(&mut self, step: Option<Queued>) {
+    fn add_to_backlog(&mut self, step: Option<QueuedStep>) {
         let Some(queued) = step else {
             self.is_last = true;
             return;
@@ -309,12 +321,12 @@ impl Session {
         };
         let path = self.base_path();
         for (what, name, is_good) in [
-            ("session", name, is_name(name, MOST_NAME_BYTES)),
-            ("host", host, is_name(host, MOST_HOST_BYTES)),
+            ("session", name, is_name(name, MAX_NAME_BYTES)),
+            ("host", host, is_name(host, MAX_HOST_BYTES)),
             (
                 "path",
                 &path,
-                host.len() + path.len() <= MOST_PATH_BYTES
+                host.len() + path.len() <= MAX_PATH_BYTES
                     && !path.starts_with('/')
                     && !path.contains('\0')
                     && path.split('/').all(|part| part != ".."),
@@ -329,7 +341,7 @@ impl Session {
     }
 }
 
-fn is_packet(queued: &Queued) -> bool {
+fn is_packet(queued: &QueuedStep) -> bool {
     matches!(queued.step, Step::Packet { .. })
 }
 

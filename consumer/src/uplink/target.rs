@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_names_a_host_its_ports_and_a_path() {
+    fn url_names_a_host_its_ports_and_a_path() {
         for (url, want) in [
             ("net://relay", "net://relay:5342:5343"),
             ("net://relay:1", "net://relay:1:5343"),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ports_may_be_of_different_hosts() {
+    fn control_and_data_urls_may_name_different_hosts() {
         let target = Target::of_ports("tcp://one", "tcp6://[::2]:9/x").unwrap();
         assert_eq!(target.control.to_string(), "tcp://one:5342");
         assert_eq!(target.data.to_string(), "tcp6://[::2]:9");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn malformed_url_error_names_the_fault() {
         let scheme = || Fault::Scheme("http".into());
         for (url, want) in [
             ("relay", Fault::NoScheme),

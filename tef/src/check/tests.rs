@@ -112,9 +112,9 @@ fn one_level_more_than_there_may_be_is_rejected() {
             let inner = if open.ends_with(':') { "1" } else { "" };
             format!(r#"{{"x":{open}{inner}{close}}}"#)
         };
-        let line = nested(MOST_DEPTH);
+        let line = nested(MAX_DEPTH);
         assert_eq!(check_str(&line), Checked::Valid(&line));
-        let line = nested(MOST_DEPTH + 1);
+        let line = nested(MAX_DEPTH + 1);
         assert!(rejected(line.as_bytes()).starts_with("more than 128 levels"));
     }
 }

@@ -11,7 +11,7 @@ use crate::event::{self, Event, Record};
 use crate::phase::{FAMILIES, Family, Field, Holds, OTHER, place};
 
 /// `client`, `present`, `ph`; the fields of [`OTHER`]; `args`, `rest`.
-const MOST_VALUES: usize = 18;
+const MAX_FIELD_VALUES: usize = 18;
 
 /// The event classes of one stream class, declared.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ pub struct Encoded<'e> {
     class: &'e EventClass,
     process: i32,
     thread: i32,
-    values: [Value<'e>; MOST_VALUES],
+    values: [Value<'e>; MAX_FIELD_VALUES],
     length: usize,
 }
 
@@ -69,7 +69,7 @@ impl<'e> Encoded<'e> {
             class,
             process: 0,
             thread: 0,
-            values: [Value::Boolean(false); MOST_VALUES],
+            values: [Value::Boolean(false); MAX_FIELD_VALUES],
             length: 0,
         }
     }

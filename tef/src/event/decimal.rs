@@ -22,9 +22,9 @@ pub(super) fn nanoseconds(number: &str) -> Option<i64> {
 
 /// One of so few digits that nothing can go beyond what fits, with no more than three decimals.
 fn plain_nanoseconds(number: &str) -> Option<i64> {
-    const MOST_BYTES: usize = 15;
+    const MAX_BYTES: usize = 15;
     let (is_negative, digits) = sign(number);
-    if digits.len() > MOST_BYTES {
+    if digits.len() > MAX_BYTES {
         return None;
     }
     let mut value = 0;

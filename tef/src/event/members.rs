@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::decimal::{integer, nanoseconds};
 use super::text::unescaped;
-use super::{Event, MOST_OTHERS, Record};
+use super::{Event, MAX_OTHER_MEMBERS, Record};
 use crate::check::Reason;
 use crate::json::{Listener, scan_object};
 use crate::phase::{Field, Holds};
@@ -102,7 +102,7 @@ impl<'a> Members<'a> {
         };
         if let Some(key) = Key::of(&name) {
             self.add(key, value);
-        } else if self.others.len() == MOST_OTHERS
+        } else if self.others.len() == MAX_OTHER_MEMBERS
             || self.others.iter().any(|other| other.name == name)
         {
             self.is_raw = true;

@@ -176,7 +176,9 @@ fn what_is_not_as_expected_stays_as_it_is_written() {
 
 #[test]
 fn a_line_that_is_no_event_or_has_two_meanings_stays_a_whole() {
-    let many: Vec<_> = (0..=MOST_OTHERS).map(|n| format!(r#""m{n}":1"#)).collect();
+    let many: Vec<_> = (0..=MAX_OTHER_MEMBERS)
+        .map(|n| format!(r#""m{n}":1"#))
+        .collect();
     for line in [
         "{}",
         r#"{"ph":7}"#,

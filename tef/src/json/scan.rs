@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::token::{name as name_of, number, peek, skip_blanks, string, unexpected, word};
-use crate::check::{Fault, MOST_DEPTH, Reason};
+use crate::check::{Fault, MAX_DEPTH, Reason};
 
 /// Who wants to know what is in the object.
 pub(crate) trait Listener {
@@ -32,7 +32,7 @@ struct Open {
     depth: usize,
 }
 
-const _: () = assert!(MOST_DEPTH <= 128, "a bit for each level");
+const _: () = assert!(MAX_DEPTH <= 128, "a bit for each level");
 
 /// Reads the one object that `bytes` are, blanks around it aside. Says whether a string in it has an
 /// escape of half a surrogate pair, be it alone or not. Whether the bytes are UTF-8 is not looked at.
@@ -74,7 +74,7 @@ pub(crate) fn scan_object(bytes: &[u8], listener: &mut impl Listener) -> Result<
                 b'"' => string(bytes, at + 1, &mut surrogates)?,
                 b'0'..=b'9' => number(bytes, at)?,
                 bracket @ (b'{' | b'[') => {
-                    if open.depth == MOST_DEPTH {
+                    if open.depth == MAX_DEPTH {
                         let fault = Fault::Depth;
                         return Err(Reason { fault, at });
                     }

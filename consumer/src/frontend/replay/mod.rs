@@ -4,9 +4,9 @@
 //! Reads in a thread of its own, so that a slow disk does not keep the uplink waiting. Knows of a packet
 //! only what its header says.
 
+mod idle_beacons;
 mod names;
 mod pace;
-mod quiet;
 mod source;
 
 use std::path::PathBuf;
@@ -22,11 +22,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use self::idle_beacons::IdleBeacons;
 use self::pace::Pace;
 pub use self::pace::{Rate, RateError};
-use self::quiet::Quiet;
 use self::source::{Packet, Source, stream_key};
-use crate::queue::{Gone, Outlet, SessionDescription, SessionOutcome, SessionSender, Step};
+use crate::queue::{
+    SessionClosed, SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step,
+};
 
 /// What is sent, and how.
 #[derive(Debug, Clone)]
@@ -81,7 +83,7 @@ pub enum ReplayError {
     Directory(#[from] DirectoryError),
     /// The uplink has stopped.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    SessionClosed(#[from] SessionClosed),
     /// The thread that reads has ended.
     #[error("reading has failed")]
     Reader,
@@ -94,14 +96,14 @@ pub enum ReplayError {
 /// If there is nothing to send.
 pub async fn run(
     settings: Settings,
-    outlet: Outlet,
+    opener: SessionOpener,
     progress: Arc<Progress>,
     hold: Option<Hold>,
     stop: CancellationToken,
 ) -> Result<Replayed, ReplayError> {
     let handle = Handle::current();
     let reading = move || {
-        let replay = Replay::open(&settings, &outlet, hold, handle, stop)?;
+        let replay = Replay::open(&settings, &opener, hold, handle, stop)?;
         Ok::<_, ReplayError>(replay.run(&progress))
     };
     let read = tokio::task::spawn_blocking(reading).await;
@@ -114,7 +116,7 @@ struct Replay {
     source: Source,
     announcement: Vec<Step>,
     pace: Pace,
-    quiet: Option<Quiet>,
+    idle_beacons: Option<IdleBeacons>,
     hold: Option<Hold>,
     session: SessionSender,
     handle: Handle,
@@ -127,7 +129,7 @@ struct Stopped;
 impl Replay {
     fn open(
         settings: &Settings,
-        outlet: &Outlet,
+        opener: &SessionOpener,
         hold: Option<Hold>,
         handle: Handle,
         stop: CancellationToken,
@@ -140,7 +142,7 @@ impl Replay {
             names::session(&roots)
         });
         let (tracefile_size, tracefile_count) = settings.tracefiles;
-        let session = outlet.open(SessionDescription {
+        let session = opener.open_session(SessionDescription {
             name,
             host: settings.host.clone(),
             base_path: String::new(),
@@ -155,9 +157,9 @@ impl Replay {
         })?;
         Ok(Self {
             pace: Pace::new(settings.rate),
-            quiet: settings
+            idle_beacons: settings
                 .live_timer
-                .map(|period| Quiet::new(period, &source)),
+                .map(|period| IdleBeacons::new(period, &source)),
             source,
             announcement,
             hold,
@@ -191,8 +193,8 @@ impl Replay {
             self.wait(&packet)?;
             let trace = self.source.streams.get(packet.stream);
             let trace = trace.map_or(0, |stream| stream.trace);
-            if let Some(quiet) = &mut self.quiet {
-                quiet.sent(&packet, trace);
+            if let Some(idle_beacons) = &mut self.idle_beacons {
+                idle_beacons.record_packet(&packet, trace);
             }
             replayed.bytes += packet.index.packet_size.to_bytes().unwrap_or_default().0;
             self.send(Step::Packet {
@@ -204,9 +206,9 @@ impl Replay {
             progress.sent.store(replayed.packets, Ordering::Relaxed);
         }
         let last = self
-            .quiet
+            .idle_beacons
             .as_ref()
-            .map(|quiet| quiet.say_last(&self.source));
+            .map(|idle_beacons| idle_beacons.make_last_beacons(&self.source));
         for step in last.into_iter().flatten() {
             self.send(step)?;
         }
@@ -228,7 +230,7 @@ impl Replay {
         if goes_on { Ok(()) } else { Err(Stopped) }
     }
 
-    /// Waits until a packet is due. Meanwhile, says which streams are quiet.
+    /// Waits until a packet is due. Meanwhile, says which streams are idle.
     fn wait(&mut self, packet: &Packet) -> Result<(), Stopped> {
         loop {
             let now = Instant::now();
@@ -237,11 +239,11 @@ impl Replay {
                 .begin
                 .map_or(now, |begin| self.pace.due(begin, now));
             let mut until = due;
-            if let Some(quiet) = &mut self.quiet {
-                let quiet_due = quiet.due(now);
+            if let Some(idle_beacons) = &mut self.idle_beacons {
+                let quiet_due = idle_beacons.next_due(now);
                 if quiet_due <= now {
                     let time = self.pace.time(now);
-                    for step in quiet.say(&self.source, packet, time, now) {
+                    for step in idle_beacons.make_due_beacons(&self.source, packet, time, now) {
                         self.send(step)?;
                     }
                     continue;

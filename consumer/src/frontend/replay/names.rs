@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use crate::limits::{MOST_CHANNEL_BYTES, MOST_NAME_BYTES, MOST_TRACE_PATH_BYTES};
+use crate::limits::{MAX_CHANNEL_BYTES, MAX_NAME_BYTES, MAX_TRACE_PATH_BYTES};
 
 /// A trace that lies directly in the directory that was named.
 const ROOT: &str = "trace";
@@ -39,7 +39,7 @@ impl TracePaths {
         if path.is_empty() {
             ROOT.clone_into(&mut path);
         }
-        cut(&mut path, MOST_TRACE_PATH_BYTES - 4);
+        cut(&mut path, MAX_TRACE_PATH_BYTES - 4);
         unique(path, &mut self.taken)
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn stream(file: &Path, taken: &mut BTreeSet<String>) -> String {
     if name.is_empty() {
         name.push_str("stream");
     }
-    cut(&mut name, MOST_CHANNEL_BYTES - 8);
+    cut(&mut name, MAX_CHANNEL_BYTES - 8);
     unique(name, taken)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn session(roots: &[PathBuf]) -> String {
     if name.is_empty() {
         name.push_str("replay");
     }
-    cut(&mut name, MOST_NAME_BYTES);
+    cut(&mut name, MAX_NAME_BYTES);
     name
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_are_called_as_they_lie_below_the_root() {
+    fn trace_path_is_the_path_below_the_root() {
         let mut paths = TracePaths::new(vec!["/data/rec".into()]);
         assert_eq!(paths.of(Path::new("/data/rec")), "trace");
         assert_eq!(
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_of_several_roots_are_called_by_their_root_too() {
+    fn trace_path_of_several_roots_begins_with_the_root_name() {
         let mut paths = TracePaths::new(vec!["/one/rec".into(), "/two/rec".into()]);
         assert_eq!(paths.of(Path::new("/one/rec/kernel")), "rec/kernel");
         assert_eq!(paths.of(Path::new("/two/rec/kernel")), "rec/kernel_2");
@@ -125,16 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_stay_different() {
+    fn long_names_are_truncated_and_stay_distinct() {
         let mut paths = TracePaths::new(vec!["/r".into()]);
         let long = PathBuf::from("/r").join("é".repeat(300));
         let (one, other) = (paths.of(&long), paths.of(&long));
-        assert!(one.len() <= MOST_TRACE_PATH_BYTES && other.len() <= MOST_TRACE_PATH_BYTES);
+        assert!(one.len() <= MAX_TRACE_PATH_BYTES && other.len() <= MAX_TRACE_PATH_BYTES);
         assert_ne!(one, other);
     }
 
     #[test]
-    fn no_stream_is_called_as_what_belongs_to_the_trace() {
+    fn stream_names_avoid_reserved_file_names() {
         let mut taken = BTreeSet::new();
         let mut name = |file: &str| stream(Path::new(file), &mut taken);
         assert_eq!(name("/a/chan_0"), "chan_0");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_called_as_the_directory() {
+    fn session_name_is_that_of_the_directory() {
         assert_eq!(session(&["/a/rec-1".into()]), "rec-1");
         assert_eq!(session(&["/a/.rec".into()]), "rec");
         assert_eq!(session(&["/".into()]), "replay");

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_words_or_percents() {
+    fn rates_parse_as_words_or_percentages() {
         assert_eq!("max".parse(), Ok(Rate::Max));
         assert_eq!("realtime".parse(), Ok(Rate::Times(1.0)));
         assert_eq!("250%".parse(), Ok(Rate::Times(2.5)));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_due_as_far_apart_as_they_happened_by_the_rate() {
+    fn packets_are_due_at_their_intervals_scaled_by_the_rate() {
         let start = Instant::now();
         let mut pace = Pace::new(Rate::Times(2.0));
         assert_eq!(pace.time(start), None);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_no_clock_can_have_do_no_harm() {
+    fn extreme_packet_times_do_not_overflow() {
         let start = Instant::now();
         let mut pace = Pace::new(Rate::Times(0.001));
         pace.due(i64::MIN, start);

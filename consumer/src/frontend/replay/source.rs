@@ -237,7 +237,7 @@ fn without_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
         Some(padding) if padding.iter().all(|byte| *byte == 0) => {}
         _ => return Bytes::from(bytes),
     }
-    // Room in the queue is counted without the padding: it must not be taken up all the same.
+    // Space in the queue is counted without the padding: it must not be taken up all the same.
     if content < bytes.len() / 2 {
         return Bytes::copy_from_slice(bytes.get(..content).unwrap_or_default());
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_padding_of_zeros_is_left_to_the_relay() {
+    fn only_zero_padding_is_left_to_the_relay() {
         let packet = |content, padding: &[u8]| [vec![7; content], padding.to_vec()].concat();
         for (content_bits, bytes, want) in [
             (80, packet(10, &[0; 6]), 10),

@@ -2,13 +2,13 @@
 
 mod directory;
 mod document;
+mod export_target;
 mod output;
-mod place;
 
 pub use document::{Form, Written, write_document};
+use export_target::ExportRefusal;
+pub(super) use export_target::{ExportOwner, ExportRules};
 pub use output::{OutputError, open_output};
-use place::Refusal;
-pub(super) use place::{Owner, Rules};
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,18 +23,18 @@ pub(super) struct Export {
     /// Where to: absolute.
     pub(super) path: PathBuf,
     /// Who wants it.
-    pub(super) owner: Owner,
+    pub(super) owner: ExportOwner,
     /// So many bytes of the events' file.
     pub(super) length: u64,
     /// Whether it was asked for before, to be done when the last client has gone.
-    pub(super) is_wish: bool,
+    pub(super) is_pending_export: bool,
 }
 
 /// Why an export was not done.
 #[derive(Debug, Error)]
 pub(super) enum ExportError {
     #[error("refused")]
-    Refused(#[from] Refusal),
+    Refused(#[from] ExportRefusal),
     #[error("cannot be written")]
     Write(#[from] io::Error),
 }
@@ -44,16 +44,16 @@ impl Export {
     pub(super) fn write(
         &self,
         events: &File,
-        rules: &Rules,
+        rules: &ExportRules,
         sync: bool,
     ) -> Result<Written, ExportError> {
-        let place = rules.place(&self.path, self.owner)?;
+        let target = rules.export_target(&self.path, self.owner)?;
         let mut from = Front {
             file: events,
             at: 0,
             end: self.length,
         };
-        let mut draft = place.draft()?;
+        let mut draft = target.create_draft()?;
         let written = write_document(&mut from, draft.file(), Form::Array)?;
         draft.publish(sync)?;
         Ok(written)

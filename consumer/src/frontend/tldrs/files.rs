@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_a_trace_stand_beside_each_other() {
+    fn files_of_a_trace_are_in_one_directory() {
         let files = TraceFiles::in_directory(Path::new("/d"), "run-1");
         assert_eq!(TraceFiles::of_events("/d/run-1.jsonl".into()), files);
         assert_eq!(TraceFiles::of_record(&files.record), Some(files));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_lists_its_traces_and_nothing_else() {
+    fn listing_a_directory_returns_only_traces() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for name in [

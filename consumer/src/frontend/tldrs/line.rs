@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_words_of_their_own() {
+    fn commands_are_parsed_as_whole_words() {
         let open = |id: &'static str| Line::Command(Command::Open(id.into()));
         for (line, says) in [
             (&b"OPEN run-1"[..], open("run-1")),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_a_command_is_none() {
+    fn malformed_commands_are_not_commands() {
         for line in [
             "OPEN",
             "OPEN ",

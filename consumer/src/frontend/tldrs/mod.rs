@@ -1,31 +1,31 @@
 //! The `tldrs` daemon: local programs send it lines of the Trace Event Format through a Unix socket;
 //! it keeps them, one file for each trace, and exports them.
 //!
-//! `doc/tldrs.md` has the protocol and what the daemon promises. Read in this order: [`Daemon`] here;
-//! `socket` (where it listens) and `client` (what a client says, and what is done about it); on the way
-//! of a client's bytes `inlet` (reading), `sieve` and `line` (what they are), `traces` and `trace` (where
-//! they go); beside it `export`, `record` and `files`. [`arrival`] is the seam to [`forward`], which
+//! `doc/tldrs.md` describes the protocol and the guarantees of the daemon. Read in this order: [`Daemon`] here;
+//! `socket` (where it listens) and `client` (the commands and events of one client). A client's bytes
+//! pass through `line_reader`, `line_validator` and `line`, then `traces` and `trace`, which store them.
+//! `export`, `record` and `files` handle stored traces. [`forward_queue`] is the seam to [`forward`], which
 //! takes traces to a relay. All numbers are in [`limits`].
 //!
 //! All but `forward` knows no relay, and nothing of an event but whether it is one.
 
-pub mod arrival;
-mod beat;
-mod bench;
 mod client;
+pub mod default_paths;
 pub mod export;
 pub mod files;
 pub mod forward;
-mod inlet;
+pub mod forward_queue;
 pub mod limits;
 mod line;
+mod line_reader;
+mod line_validator;
 mod name;
 mod open;
 mod options;
 mod peer;
-pub mod places;
+mod poll_timer;
+mod read_buffer;
 pub mod record;
-mod sieve;
 mod socket;
 mod trace;
 mod traces;
@@ -45,11 +45,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use arrival::Forward;
-use client::Clients;
-use export::Rules;
-use inlet::Reading;
-use limits::{LAST_EXPORTS, LAST_WORDS, MAX_LINE, MOST_CLIENTS, MOST_TRACES, REFUSED};
+use client::ClientContext;
+use export::ExportRules;
+use forward_queue::TraceSender;
+use limits::{
+    ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES,
+    DEFAULT_MAX_TRACES, EXPORT_SHUTDOWN_TIMEOUT,
+};
+use line_reader::ReaderContext;
 pub use name::safe_name;
 pub use options::Options;
 use peer::Peer;
@@ -71,11 +74,11 @@ pub struct Settings {
     /// Whether events are on the disk before the next ones are read.
     pub sync: bool,
     /// Longer lines are refused.
-    pub longest_line: usize,
+    pub max_line_bytes: usize,
     /// No more clients at a time.
-    pub most_clients: usize,
+    pub max_clients: usize,
     /// No more traces open at a time.
-    pub most_traces: usize,
+    pub max_traces: usize,
     /// Users that may connect, beside the daemon's own and root.
     pub allowed_users: BTreeSet<u32>,
     /// Other users may export below this directory, and only there.
@@ -146,18 +149,18 @@ pub struct Daemon {
     listeners: Vec<tokio::net::UnixListener>,
     guards: Vec<socket::Guard>,
     allowed_users: BTreeSet<u32>,
-    most_clients: usize,
-    clients: Clients,
+    max_clients: usize,
+    clients: ClientContext,
 }
 
 /// Runs a daemon until `stop`, or until a client wants it to end. What clients have sent is stored and
-/// exports that were wished for are done when this returns.
+/// pending exports are made when this returns.
 ///
 /// # Errors
 /// If it cannot start.
 pub async fn serve(
     settings: Settings,
-    forward: Option<Forward>,
+    forward: Option<TraceSender>,
     stop: CancellationToken,
 ) -> Result<Stopped, StartError> {
     Ok(Daemon::start(settings, forward)?.run(stop).await)
@@ -173,9 +176,9 @@ impl Settings {
             inherited: Vec::new(),
             storage,
             sync: false,
-            longest_line: MAX_LINE,
-            most_clients: MOST_CLIENTS,
-            most_traces: MOST_TRACES,
+            max_line_bytes: DEFAULT_MAX_LINE_BYTES,
+            max_clients: DEFAULT_MAX_CLIENTS,
+            max_traces: DEFAULT_MAX_TRACES,
             allowed_users: BTreeSet::new(),
             emit_root: None,
             when_full: WhenFull::default(),
@@ -210,7 +213,7 @@ impl Daemon {
     ///
     /// # Errors
     /// If a socket or the directory cannot be used. To be called on a runtime.
-    pub fn start(settings: Settings, forward: Option<Forward>) -> Result<Self, StartError> {
+    pub fn start(settings: Settings, forward: Option<TraceSender>) -> Result<Self, StartError> {
         settings.storage.check()?;
         let uid = rustix::process::geteuid().as_raw();
         let emit_root = settings.emit_root.as_deref().map(|path| {
@@ -219,7 +222,7 @@ impl Daemon {
                 source,
             })
         });
-        let rules = Rules::new(uid, emit_root.transpose()?);
+        let rules = ExportRules::new(uid, emit_root.transpose()?);
         let mode = settings.socket_mode();
         let mut sockets = Vec::new();
         for path in &settings.sockets {
@@ -252,9 +255,9 @@ impl Daemon {
                 .map_err(StartError::Listen)?,
             guards,
             allowed_users,
-            most_clients: settings.most_clients,
-            clients: Clients {
-                reading: Reading::new(settings.longest_line),
+            max_clients: settings.max_clients,
+            clients: ClientContext {
+                reader: ReaderContext::new(settings.max_line_bytes),
                 traces: Arc::new(traces),
                 storage: settings.storage,
                 when_full: settings.when_full,
@@ -269,17 +272,17 @@ impl Daemon {
             listeners,
             guards,
             allowed_users,
-            most_clients,
+            max_clients,
             clients,
         } = self;
         let clients = Arc::new(clients);
-        if let Err(error) = clients.traces.catch_up() {
+        if let Err(error) = clients.traces.resume_exports() {
             warn!(%error, "exports that are due are not done");
         }
-        let entrance = Arc::new(Entrance {
+        let acceptor = Arc::new(ClientAcceptor {
             allowed_users,
-            most_clients,
-            room: Arc::new(Semaphore::new(most_clients)),
+            max_clients,
+            client_permits: Arc::new(Semaphore::new(max_clients)),
             tasks: TaskTracker::new(),
             closed: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -287,15 +290,15 @@ impl Daemon {
         });
         let accepting = TaskTracker::new();
         for listener in listeners {
-            accepting.spawn(Arc::clone(&entrance).accept(listener));
+            accepting.spawn(Arc::clone(&acceptor).accept_clients(listener));
         }
-        let beating = Arc::clone(&entrance);
-        let beat = tokio::spawn(async move {
-            if let Err(error) = beating.clients.reading.run().await {
+        let polling = Arc::clone(&acceptor);
+        let poll_timer = tokio::spawn(async move {
+            if let Err(error) = polling.clients.reader.run_poll_timer().await {
                 warn!(%error, "no timer: busy clients may stall");
             }
         });
-        let end = &entrance.clients.stop;
+        let end = &acceptor.clients.stop;
         let why = tokio::select! {
             () = stop.cancelled() => Stopped::Told,
             () = end.cancelled() => Stopped::ByClient,
@@ -303,54 +306,54 @@ impl Daemon {
         end.cancel();
         // From now on nobody can connect; who has connected is still listened to for a moment.
         guards.iter().for_each(socket::Guard::remove);
-        entrance.closed.cancel();
+        acceptor.closed.cancel();
         accepting.close();
         accepting.wait().await;
-        entrance.leave().await;
+        acceptor.drain_clients().await;
         // Only now another daemon may take over.
         drop(guards);
-        beat.abort();
+        poll_timer.abort();
         why
     }
 }
 
-/// Where clients come in.
+/// Accepts clients on all sockets, and spawns a task for each.
 #[derive(Debug)]
-struct Entrance {
+struct ClientAcceptor {
     allowed_users: BTreeSet<u32>,
-    most_clients: usize,
-    room: Arc<Semaphore>,
+    max_clients: usize,
+    client_permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    /// Nobody can connect any more.
+    /// Cancelled when clients are not accepted any more.
     closed: CancellationToken,
-    /// Ends clients that do not come to an end.
+    /// Cancelled to end clients that exceed [`CLIENT_SHUTDOWN_TIMEOUT`].
     abort: CancellationToken,
-    clients: Arc<Clients>,
+    clients: Arc<ClientContext>,
 }
 
-impl Entrance {
+impl ClientAcceptor {
     /// Accepts until the daemon stops, and has each client served by a task of its own.
-    async fn accept(self: Arc<Self>, listener: tokio::net::UnixListener) {
+    async fn accept_clients(self: Arc<Self>, listener: tokio::net::UnixListener) {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = self.closed.cancelled() => break,
             };
             match accepted {
-                Ok((socket, _)) => self.admit(socket),
+                Ok((socket, _)) => self.admit_client(socket),
                 Err(error) => {
                     warn!(%error, "connection not accepted");
-                    tokio::time::sleep(REFUSED).await;
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             }
         }
         // Who was connected before has sent something, perhaps, and gone.
         while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
-            self.admit(socket);
+            self.admit_client(socket);
         }
     }
 
-    fn admit(self: &Arc<Self>, socket: tokio::net::UnixStream) {
+    fn admit_client(self: &Arc<Self>, socket: tokio::net::UnixStream) {
         let peer = match socket.peer_cred() {
             Ok(credentials) => Peer::new(credentials),
             Err(error) => return debug!(%error, "connection lost at once"),
@@ -358,27 +361,27 @@ impl Entrance {
         if !self.allowed_users.contains(&peer.uid) {
             return warn!(%peer, "refused: not an allowed user");
         }
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            return warn!(%peer, most = self.most_clients, "refused: too many clients");
+        let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {
+            return warn!(%peer, most = self.max_clients, "refused: too many clients");
         };
         let socket = match socket.into_std() {
             Ok(socket) => socket.into(),
             Err(error) => return debug!(%peer, %error, "connection lost at once"),
         };
-        let entrance = Arc::clone(self);
+        let acceptor = Arc::clone(self);
         self.tasks.spawn(async move {
             tokio::select! {
-                () = client::serve(socket, peer, Arc::clone(&entrance.clients)) => {}
-                () = entrance.abort.cancelled() => {}
+                () = client::serve(socket, peer, Arc::clone(&acceptor.clients)) => {}
+                () = acceptor.abort.cancelled() => {}
             }
-            drop(place);
+            drop(permit);
         });
     }
 
-    /// Waits for all clients, then for all exports, but not for ever.
-    async fn leave(&self) {
+    /// Waits for all clients, then for all exports, each with a timeout.
+    async fn drain_clients(&self) {
         self.tasks.close();
-        if tokio::time::timeout(LAST_WORDS, self.tasks.wait())
+        if tokio::time::timeout(CLIENT_SHUTDOWN_TIMEOUT, self.tasks.wait())
             .await
             .is_err()
         {
@@ -386,8 +389,11 @@ impl Entrance {
             self.abort.cancel();
             self.tasks.wait().await;
         }
-        let exports = self.clients.traces.exports_done();
-        if tokio::time::timeout(LAST_EXPORTS, exports).await.is_err() {
+        let exports = self.clients.traces.wait_for_exports();
+        if tokio::time::timeout(EXPORT_SHUTDOWN_TIMEOUT, exports)
+            .await
+            .is_err()
+        {
             warn!("some exports are left to the next start");
         }
         info!("stopped");

@@ -1,6 +1,6 @@
 //! The file name of a trace: any id that a client may think of becomes one name in one directory.
 
-use super::limits::NAME_BYTES;
+use super::limits::MAX_TRACE_NAME_BYTES;
 
 /// What the file of refused lines has between name and ending.
 const REJECTED: &str = ".rejected";
@@ -24,7 +24,7 @@ pub fn safe_name(id: &str) -> String {
             escape(letter, &mut name);
         }
     }
-    if name.len() > NAME_BYTES {
+    if name.len() > MAX_TRACE_NAME_BYTES {
         cut(&mut name, &format!("-{:032x}", fnv(id.as_bytes())));
     }
     name
@@ -42,7 +42,7 @@ fn escape(letter: char, name: &mut String) {
 
 /// Leaves no part of an escape behind.
 fn cut(name: &mut String, suffix: &str) {
-    let mut end = NAME_BYTES - suffix.len();
+    let mut end = MAX_TRACE_NAME_BYTES - suffix.len();
     while !name.is_char_boundary(end) {
         end -= 1;
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_harmless_stays() {
+    fn safe_characters_stay_in_the_name() {
         for id in [
             "tr-1739313372-00112233445566778899aabbccddeeff",
             "my long  run",
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_lead_elsewhere_is_escaped() {
+    fn characters_that_change_the_path_are_escaped() {
         for (id, name) in [
             ("../out/x", "%2E.%2Fout%2Fx"),
             ("/abs", "%2Fabs"),
@@ -99,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn long_ids_are_cut_and_stay_apart() {
+    fn long_ids_become_truncated_and_distinct_names() {
         for unit in ["x", "é", "漢", "/"] {
             let (one, two) = (unit.repeat(300), unit.repeat(301));
             let (name, other) = (safe_name(&one), safe_name(&two));
             assert!(
-                name.len() <= NAME_BYTES && name.len() > NAME_BYTES - 10,
+                name.len() <= MAX_TRACE_NAME_BYTES && name.len() > MAX_TRACE_NAME_BYTES - 10,
                 "{name}"
             );
             assert_ne!(name, other);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_long_id_never_changes() {
+    fn hash_of_a_long_id_never_changes() {
         assert_eq!(fnv(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(fnv(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::limits::{MAX_LINE, MOST_CLIENTS, MOST_TRACES};
-use super::{Settings, Storage, WhenFull, places};
+use super::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
+use super::{Settings, Storage, WhenFull, default_paths};
 
 /// What may be said; what is not has its usual value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +46,9 @@ impl Default for Options {
             directory: None,
             into_file: None,
             sync: false,
-            max_line: MAX_LINE,
-            max_clients: MOST_CLIENTS,
-            max_traces: MOST_TRACES,
+            max_line: DEFAULT_MAX_LINE_BYTES,
+            max_clients: DEFAULT_MAX_CLIENTS,
+            max_traces: DEFAULT_MAX_TRACES,
             allow_user: Vec::new(),
             emit_root: None,
             when_full: WhenFull::default(),
@@ -63,32 +63,32 @@ impl Options {
     /// If that cannot be told, or a user is not known.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let storage = match (&self.into_file, &self.directory) {
-            (Some(file), _) => Storage::File(places::fixed(file)?),
-            (None, Some(directory)) => Storage::Directory(places::fixed(directory)?),
+            (Some(file), _) => Storage::File(default_paths::fixed(file)?),
+            (None, Some(directory)) => Storage::Directory(default_paths::fixed(directory)?),
             (None, None) => {
-                let directory = places::own_directory()?;
+                let directory = default_paths::own_directory()?;
                 fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
                 Storage::Directory(directory)
             }
         };
-        let (usual, extra) = places::sockets();
+        let (usual, extra) = default_paths::sockets();
         let mut settings = Settings::new(usual, storage);
         if self.sockets.is_empty() {
             settings.extra_socket = extra;
         } else {
-            let sockets = self.sockets.iter().map(|path| places::fixed(path));
+            let sockets = self.sockets.iter().map(|path| default_paths::fixed(path));
             settings.sockets = sockets.collect::<Result<_, _>>()?;
         }
         settings.sync = self.sync;
-        settings.longest_line = self.max_line;
-        settings.most_clients = self.max_clients;
-        settings.most_traces = self.max_traces;
-        let users = self.allow_user.iter().map(|user| places::user(user));
+        settings.max_line_bytes = self.max_line;
+        settings.max_clients = self.max_clients;
+        settings.max_traces = self.max_traces;
+        let users = self.allow_user.iter().map(|user| default_paths::user(user));
         settings.allowed_users = users.collect::<Result<_, _>>()?;
         settings.emit_root = self
             .emit_root
             .as_ref()
-            .map(|path| places::fixed(path))
+            .map(|path| default_paths::fixed(path))
             .transpose()?;
         settings.when_full = self.when_full;
         Ok(settings)

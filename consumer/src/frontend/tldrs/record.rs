@@ -34,8 +34,9 @@ pub struct Record {
     pub refused: u64,
     /// Events that could not be stored or forwarded.
     pub lost: u64,
-    /// Exports that are due when the last client has gone.
-    pub wishes: Vec<Wish>,
+    /// Exports to be made when the last client disconnects.
+    #[serde(rename = "wishes")]
+    pub pending_exports: Vec<PendingExport>,
 }
 
 /// [`Repairs`], written down.
@@ -44,7 +45,7 @@ pub struct Record {
 pub struct Repaired {
     /// Values that are no finite numbers.
     pub not_finite: u64,
-    /// Halves of surrogate pairs.
+    /// Unpaired surrogates.
     pub surrogates: u64,
     /// Sequences of bytes that are not UTF-8.
     pub not_utf8: u64,
@@ -66,15 +67,15 @@ impl std::ops::AddAssign<Repairs> for Repaired {
     }
 }
 
-/// An export that is due when the last client has gone.
+/// An export to be made when the last client of its trace disconnects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
-    /// Where to: absolute.
+pub struct PendingExport {
+    /// The absolute path of the export.
     #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
     pub path: PathBuf,
-    /// Who wants it.
+    /// The user that asked for it.
     pub uid: u32,
-    /// And with which group.
+    /// The group of that user's process.
     pub gid: u32,
 }
 
@@ -158,10 +159,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_reads_back_as_it_was_written() {
+    fn record_reads_back_as_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
-        let wish = |path: &[u8]| Wish {
+        let pending = |path: &[u8]| PendingExport {
             path: OsStr::from_bytes(path).into(),
             uid: 1,
             gid: 2,
@@ -169,7 +170,7 @@ mod tests {
         let record = Record {
             id: "a/b\0".to_owned(),
             events: u64::MAX,
-            wishes: vec![wish(b"/out/t.json"), wish(b"/out/\xff")],
+            pending_exports: vec![pending(b"/out/t.json"), pending(b"/out/\xff")],
             ..Record::default()
         };
         record.save(&path, true).unwrap();
@@ -202,7 +203,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         let record = Record {
-            wishes: vec![Wish {
+            pending_exports: vec![PendingExport {
                 path: "/etc/stolen".into(),
                 uid: 0,
                 gid: 0,
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_makes_no_sense_is_an_empty_one() {
+    fn malformed_record_reads_as_an_empty_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
         assert_eq!(Record::load(&path), Record::default());

@@ -13,7 +13,7 @@ use rustix::net::{
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::limits::BACKLOG;
+use super::limits::LISTEN_BACKLOG;
 
 /// What the lock's name has behind the socket's.
 const LOCK: &str = ".lock";
@@ -187,7 +187,7 @@ fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
         Mode::from_raw_mode(mode),
         rustix::fs::AtFlags::empty(),
     )
-    .and_then(|()| listen(&socket, BACKLOG));
+    .and_then(|()| listen(&socket, LISTEN_BACKLOG));
     if let Err(error) = prepared {
         let _ = fs::remove_file(path);
         return Err(error.into());
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_goes_with_its_owner() {
+    fn socket_is_removed_when_its_owner_is_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let socket = Socket::listen(&path, 0o600).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_left_behind_is_replaced() {
+    fn stale_socket_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         drop(UnixListener::bind(&path).unwrap());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_stays() {
+    fn socket_or_file_of_others_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let other = UnixListener::bind(&path).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_took_our_place_is_not_removed() {
+    fn socket_of_another_listener_at_our_path_is_not_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let socket = Socket::listen(&path, 0o600).unwrap();

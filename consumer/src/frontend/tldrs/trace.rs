@@ -1,4 +1,4 @@
-//! One open trace: its file, which nobody else writes to, and what is known of it.
+//! One open trace: its file, to which nobody else writes, and its record.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,66 +14,68 @@ use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::arrival::Outlet;
-use super::export::{Export, Owner};
+use super::export::{Export, ExportOwner};
 use super::files::TraceFiles;
-use super::limits::{MOST_EXPORTS, MOST_REJECTED_BYTES, MOST_WISHES, RECORD_PAUSE};
+use super::forward_queue::TraceForwarder;
+use super::limits::{
+    MAX_PENDING_EXPORTS, MAX_QUEUED_EXPORTS, MAX_REJECTED_BYTES, RECORD_SAVE_DELAY,
+};
+use super::line_validator::Findings;
 use super::open::open_own;
-use super::record::{Record, Wish};
-use super::sieve::Findings;
+use super::record::{PendingExport, Record};
 
-/// Who removes traces holds their locks for a moment only.
+/// A program that removes traces holds their locks for a moment only.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// An open trace.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// As clients say it.
+    /// The trace's id, as clients give it.
     pub(super) id: String,
-    /// As its files are called.
+    /// The trace's name in its files' names.
     pub(super) name: String,
     files: TraceFiles,
     sync: bool,
-    state: Mutex<State>,
+    state: Mutex<TraceState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TraceState {
     file: Arc<File>,
     rejected: Option<File>,
     record: Record,
-    /// Whether the record has something that its file has not, and will be saved soon.
-    is_saving: bool,
+    /// Whether a save of the record is scheduled.
+    is_save_scheduled: bool,
     /// Number for the next client.
     next_client: u32,
-    outlet: Option<Outlet>,
-    /// Exports to be done, in order.
+    forwarder: Option<TraceForwarder>,
+    /// Queued exports, in order.
     exports: VecDeque<Export>,
-    /// Whether somebody is doing them.
+    /// Whether a thread is making them.
     is_exporting: bool,
-    /// Wishes whose time has come, until they are done: the record has them as long.
-    due: Vec<Wish>,
+    /// Pending exports that were queued, until they are done: the record has them as long.
+    due: Vec<PendingExport>,
 }
 
-/// Not everything could be stored.
+/// An append that has stored only a part, or nothing.
 #[derive(Debug, Error)]
 #[error("cannot append to the trace")]
 pub(super) struct AppendError {
-    /// So many bytes were: whole lines.
+    /// Number of bytes that were stored: whole lines.
     pub(super) stored: usize,
     #[source]
     pub(super) source: io::Error,
 }
 
-/// No more than so many.
+/// The trace has [`MAX_QUEUED_EXPORTS`] or [`MAX_PENDING_EXPORTS`] already.
 #[derive(Debug, Error)]
 #[error("too many exports wait for this trace already")]
-pub(super) struct TooMany;
+pub(super) struct TooManyExports;
 
-/// What a client gets that has opened a trace.
+/// What a client learns when it opens a trace.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TraceEntry {
     /// Its number in the trace.
     pub(super) client: u32,
     /// Whether nobody else has it open.
@@ -92,13 +94,13 @@ impl Trace {
         let mut record = Record::load_own(&files.record);
         record.clients = 0;
         record.id.clone_from(&id);
-        let state = State {
+        let state = TraceState {
             file: Arc::new(file),
             rejected: None,
             record,
-            is_saving: false,
+            is_save_scheduled: false,
             next_client: 0,
-            outlet: None,
+            forwarder: None,
             exports: VecDeque::new(),
             is_exporting: false,
             due: Vec::new(),
@@ -112,115 +114,123 @@ impl Trace {
         })
     }
 
-    /// One more client.
-    pub(super) fn enter(&self) -> Entry {
+    /// Adds a client.
+    pub(super) fn add_client(&self) -> TraceEntry {
         let mut state = self.state.lock();
         let client = state.next_client;
         state.next_client = state.next_client.wrapping_add(1);
         state.record.clients += 1;
         state.record.connections += 1;
-        Entry {
+        TraceEntry {
             client,
             is_first: state.record.clients == 1,
         }
     }
 
-    /// One client less. Gives whether it was the last: then all wishes are due.
-    pub(super) fn leave(&self) -> bool {
+    /// Removes a client. Returns whether it was the last: then all pending exports are queued.
+    pub(super) fn remove_client(&self) -> bool {
         let mut state = self.state.lock();
         state.record.clients = state.record.clients.saturating_sub(1);
         let is_last = state.record.clients == 0;
         if is_last {
-            state.outlet = None;
-            state.grant();
-            self.save(&mut state);
+            state.forwarder = None;
+            state.schedule_exports();
+            self.save_record(&mut state);
         }
         is_last
     }
 
-    /// All wishes are due, those of a daemon that was killed.
-    pub(super) fn grant(&self) {
+    /// Queues all pending exports, those of a daemon that was killed.
+    pub(super) fn schedule_exports(&self) {
         let mut state = self.state.lock();
-        state.grant();
-        self.save(&mut state);
+        state.schedule_exports();
+        self.save_record(&mut state);
     }
 
-    /// Whether somebody has it open.
+    /// Whether any client has the trace open.
     pub(super) fn has_clients(&self) -> bool {
         self.state.lock().record.clients > 0
     }
 
-    /// Where what happens here is passed on to.
-    pub(super) fn outlet(&self) -> Option<Outlet> {
-        self.state.lock().outlet.clone()
+    /// Returns the sending end of the forward queue, if the trace is forwarded.
+    pub(super) fn forwarder(&self) -> Option<TraceForwarder> {
+        self.state.lock().forwarder.clone()
     }
 
-    /// From now on what happens here is passed on there, or nowhere.
-    pub(super) fn set_outlet(&self, outlet: Option<Outlet>) {
-        self.state.lock().outlet = outlet;
+    /// Sets the sending end of the forward queue, or none.
+    pub(super) fn set_forwarder(&self, forwarder: Option<TraceForwarder>) {
+        self.state.lock().forwarder = forwarder;
     }
 
     /// Stores events. They are with the system when this returns.
-    pub(super) fn append(self: &Arc<Self>, text: &[u8], lines: u64) -> Result<(), AppendError> {
+    pub(super) fn append_events(
+        self: &Arc<Self>,
+        text: &[u8],
+        lines: u64,
+    ) -> Result<(), AppendError> {
         let mut state = self.state.lock();
-        let appended = append(&state.file, text);
+        let appended = append_text(&state.file, text);
         state.record.events += match &appended {
             Ok(()) => lines,
             Err(error) => count_lines(text.get(..error.stored).unwrap_or_default()),
         };
-        self.save_soon(&mut state);
+        self.save_record_soon(&mut state);
         appended
     }
 
     /// Whether what has been stored is to be on the disk before anything else is done.
-    pub(super) fn syncs(&self) -> bool {
+    pub(super) fn should_sync(&self) -> bool {
         self.sync
     }
 
     /// Brings what has been stored to the disk.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync_events(&self) -> io::Result<()> {
         let file = Arc::clone(&self.state.lock().file);
         file.sync_data()
     }
 
     /// Counts what was wrong, and keeps the lines that were refused.
-    pub(super) fn note(self: &Arc<Self>, found: &Findings) {
+    pub(super) fn count_findings(self: &Arc<Self>, found: &Findings) {
         let mut state = self.state.lock();
         state.record.repaired += found.repairs;
         state.record.refused += found.refused;
         if let Err(error) = state.keep_rejected(&self.files, &found.rejected) {
             warn!(trace = %self.id, %error, "refused lines cannot be kept");
         }
-        self.save_soon(&mut state);
+        self.save_record_soon(&mut state);
     }
 
     /// Counts events that are not in the trace.
-    pub(super) fn lose(self: &Arc<Self>, lines: u64) {
+    pub(super) fn count_lost(self: &Arc<Self>, lines: u64) {
         let mut state = self.state.lock();
         state.record.lost += lines;
-        self.save_soon(&mut state);
+        self.save_record_soon(&mut state);
     }
 
-    /// An export to be done when the last client has gone. It outlives the daemon.
-    pub(super) fn wish(&self, wish: Wish) -> Result<(), TooMany> {
+    /// Adds an export to be made when the last client disconnects. It outlives the daemon.
+    pub(super) fn add_pending_export(&self, pending: PendingExport) -> Result<(), TooManyExports> {
         let mut state = self.state.lock();
-        if state.record.wishes.contains(&wish) {
+        if state.record.pending_exports.contains(&pending) {
             return Ok(());
         }
-        if state.record.wishes.len() >= MOST_WISHES {
-            return Err(TooMany);
+        if state.record.pending_exports.len() >= MAX_PENDING_EXPORTS {
+            return Err(TooManyExports);
         }
-        state.record.wishes.push(wish);
-        self.save(&mut state);
+        state.record.pending_exports.push(pending);
+        self.save_record(&mut state);
         Ok(())
     }
 
-    /// An export of what is there now, to be done at once.
-    pub(super) fn export(&self, path: PathBuf, owner: Owner) -> Result<(), TooMany> {
-        self.state.lock().queue(path, owner, false)
+    /// Queues an export of the events that are stored now.
+    pub(super) fn queue_export(
+        &self,
+        path: PathBuf,
+        owner: ExportOwner,
+    ) -> Result<(), TooManyExports> {
+        self.state.lock().add_export(path, owner, false)
     }
 
-    /// Whether somebody should be sent to do exports: nobody does, and there are some.
+    /// Whether a thread must be started for exports: none is running, and some are queued.
     pub(super) fn begin_exports(&self) -> bool {
         let mut state = self.state.lock();
         let begin = !state.is_exporting && !state.exports.is_empty();
@@ -228,7 +238,7 @@ impl Trace {
         begin
     }
 
-    /// The next export, and the file that it is of. If there is none, nobody does exports any more.
+    /// Takes the next export from the queue, with the file of events. If there is none, the thread ends.
     pub(super) fn next_export(&self) -> Option<(Export, Arc<File>)> {
         let mut state = self.state.lock();
         let export = state.exports.pop_front();
@@ -238,73 +248,80 @@ impl Trace {
 
     /// An export has been done, or never can be.
     pub(super) fn export_done(&self, export: &Export) {
-        if export.is_wish {
+        if export.is_pending_export {
             let mut state = self.state.lock();
-            state.due.retain(|wish| wish.path != export.path);
-            self.save(&mut state);
+            state.due.retain(|pending| pending.path != export.path);
+            self.save_record(&mut state);
         }
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether the trace has neither clients nor exports.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.record.clients == 0 && !state.is_exporting && state.exports.is_empty()
     }
 
     /// The record is saved in a while, with all that is in it by then.
-    fn save_soon(self: &Arc<Self>, state: &mut State) {
-        if state.is_saving {
+    fn save_record_soon(self: &Arc<Self>, state: &mut TraceState) {
+        if state.is_save_scheduled {
             return;
         }
-        state.is_saving = true;
+        state.is_save_scheduled = true;
         // If the trace is closed before, it has been saved then.
         let trace = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(RECORD_PAUSE).await;
+            tokio::time::sleep(RECORD_SAVE_DELAY).await;
             if let Some(trace) = trace.upgrade() {
-                trace.save(&mut trace.state.lock());
+                trace.save_record(&mut trace.state.lock());
             }
         });
     }
 
-    fn save(&self, state: &mut State) {
-        state.is_saving = false;
+    fn save_record(&self, state: &mut TraceState) {
+        state.is_save_scheduled = false;
         let mut record = state.record.clone();
-        record.wishes.extend(state.due.iter().cloned());
+        record.pending_exports.extend(state.due.iter().cloned());
         if let Err(error) = record.save(&self.files.record, self.sync) {
             warn!(trace = %self.id, %error, "what is known of the trace cannot be written down");
         }
     }
 }
 
-impl State {
-    fn grant(&mut self) {
-        for wish in std::mem::take(&mut self.record.wishes) {
-            let owner = Owner {
-                uid: wish.uid,
-                gid: wish.gid,
+impl TraceState {
+    fn schedule_exports(&mut self) {
+        for pending in std::mem::take(&mut self.record.pending_exports) {
+            let owner = ExportOwner {
+                uid: pending.uid,
+                gid: pending.gid,
             };
-            match self.queue(wish.path.clone(), owner, true) {
-                Ok(()) => self.due.push(wish),
-                Err(error) => warn!(path = %wish.path.display(), %error, "not exported"),
+            match self.add_export(pending.path.clone(), owner, true) {
+                Ok(()) => self.due.push(pending),
+                Err(error) => warn!(path = %pending.path.display(), %error, "not exported"),
             }
         }
     }
 
-    fn queue(&mut self, path: PathBuf, owner: Owner, is_wish: bool) -> Result<(), TooMany> {
+    fn add_export(
+        &mut self,
+        path: PathBuf,
+        owner: ExportOwner,
+        is_pending_export: bool,
+    ) -> Result<(), TooManyExports> {
         let length = self.file.metadata().map_or(0, |metadata| metadata.len());
         let export = Export {
             path,
             owner,
             length,
-            is_wish,
+            is_pending_export,
         };
         // It has all that an earlier one to the same place would have had.
         self.exports.retain(|waiting| {
-            waiting.path != export.path || waiting.owner != owner || waiting.is_wish != is_wish
+            waiting.path != export.path
+                || waiting.owner != owner
+                || waiting.is_pending_export != is_pending_export
         });
-        if self.exports.len() >= MOST_EXPORTS + MOST_WISHES {
-            return Err(TooMany);
+        if self.exports.len() >= MAX_QUEUED_EXPORTS + MAX_PENDING_EXPORTS {
+            return Err(TooManyExports);
         }
         self.exports.push_back(export);
         Ok(())
@@ -320,7 +337,7 @@ impl State {
         let Some(file) = &mut self.rejected else {
             return Ok(());
         };
-        if file.metadata()?.len() < MOST_REJECTED_BYTES {
+        if file.metadata()?.len() < MAX_REJECTED_BYTES {
             file.write_all(lines)?;
         }
         Ok(())
@@ -362,21 +379,28 @@ fn complete_last_line(file: &File) -> io::Result<()> {
 }
 
 /// Writes all of the text, or if that cannot be, whole lines only.
-fn append(file: &File, text: &[u8]) -> Result<(), AppendError> {
+fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
     let mut written = 0;
     while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
         match (&mut &*file).write(rest) {
-            Ok(0) => return Err(torn(file, text, written, io::ErrorKind::WriteZero.into())),
+            Ok(0) => {
+                return Err(cut_partial_line(
+                    file,
+                    text,
+                    written,
+                    io::ErrorKind::WriteZero.into(),
+                ));
+            }
             Ok(more) => written += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(torn(file, text, written, error)),
+            Err(error) => return Err(cut_partial_line(file, text, written, error)),
         }
     }
     Ok(())
 }
 
 /// Takes back the beginning of a line of which the rest could not be written.
-fn torn(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
+fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
     let done = text.get(..written).unwrap_or_default();
     let stored = memrchr(b'\n', done).map_or(0, |end| end + 1);
     let cut = || file.set_len(file.metadata()?.len() - (written - stored) as u64);

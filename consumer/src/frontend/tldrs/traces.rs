@@ -1,4 +1,4 @@
-//! Which traces are open, who has them open, and what is due when nobody has any more.
+//! The open traces: which clients have them open, and their exports when the last client disconnects.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,13 +12,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::arrival::{Arrival, Forward, ForwardedTrace, Outlet, outlet};
-use super::export::{Export, Owner, Rules};
+use super::export::{Export, ExportOwner, ExportRules};
 use super::files::{TraceFiles, with_records};
+use super::forward_queue::{
+    ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
+};
 use super::name::safe_name;
 use super::peer::Peer;
-use super::record::{Record, Wish};
-use super::trace::{TooMany, Trace};
+use super::record::{PendingExport, Record};
+use super::trace::{TooManyExports, Trace};
 use super::{Settings, Storage, WhenFull};
 
 /// The trace of all clients when everything goes into one file, as the reference calls it.
@@ -29,13 +31,13 @@ const DEFAULT: &str = "default";
 pub(super) struct Traces {
     storage: Storage,
     sync: bool,
-    most: usize,
-    rules: Rules,
-    forward: Option<Forward>,
+    max_traces: usize,
+    rules: ExportRules,
+    forward: Option<TraceSender>,
     when_full: WhenFull,
-    /// By file name. Also those that nobody has open and that are still being exported.
+    /// By file name. Contains also traces without clients that are still being exported.
     open: Mutex<HashMap<String, Arc<Trace>>>,
-    /// To stop when nobody has any trace open.
+    /// Whether the daemon stops as soon as no client has a trace open.
     stop_when_idle: AtomicBool,
     stop: CancellationToken,
     exports: TaskTracker,
@@ -44,8 +46,8 @@ pub(super) struct Traces {
 /// Why a trace cannot be opened.
 #[derive(Debug, Error)]
 pub(super) enum OpenError {
-    #[error("{most} traces are open already")]
-    TooMany { most: usize },
+    #[error("{max_traces} traces are open already")]
+    TooMany { max_traces: usize },
     #[error("its file cannot be opened")]
     File(#[from] io::Error),
 }
@@ -57,21 +59,21 @@ pub(super) struct Membership {
     pub(super) trace: Arc<Trace>,
     /// The client's number in the trace.
     pub(super) client: u32,
-    /// Where what it sends is passed on to.
-    pub(super) outlet: Option<Outlet>,
+    /// The sending end of the trace's forward queue; absent if its events are not forwarded.
+    pub(super) forwarder: Option<TraceForwarder>,
 }
 
 impl Traces {
     pub(super) fn new(
         settings: &Settings,
-        rules: Rules,
-        forward: Option<Forward>,
+        rules: ExportRules,
+        forward: Option<TraceSender>,
         stop: CancellationToken,
     ) -> Self {
         Self {
             storage: settings.storage.clone(),
             sync: settings.sync,
-            most: settings.most_traces,
+            max_traces: settings.max_traces,
             rules,
             forward,
             when_full: settings.when_full,
@@ -88,34 +90,34 @@ impl Traces {
         id: &str,
         peer: &Peer,
     ) -> Result<Membership, OpenError> {
-        let (mut membership, forwarded) = self.enter(id)?;
+        let (mut membership, forwarded) = self.enter_trace(id)?;
         if let (Some(forward), Some(forwarded)) = (&self.forward, forwarded)
             && forward.send(forwarded).await.is_err()
         {
             warn!(trace = id, "nobody forwards traces any more");
-            membership.trace.set_outlet(None);
+            membership.trace.set_forwarder(None);
         }
-        membership.announce(peer).await;
+        membership.announce_open(peer).await;
         Ok(membership)
     }
 
-    fn enter(
+    fn enter_trace(
         self: &Arc<Self>,
         id: &str,
     ) -> Result<(Membership, Option<ForwardedTrace>), OpenError> {
         let mut open = self.open.lock();
-        let trace = self.get(&mut open, id)?;
-        let entry = trace.enter();
+        let trace = self.get_or_open(&mut open, id)?;
+        let entry = trace.add_client();
         let mut forwarded = None;
         if entry.is_first && self.forward.is_some() {
-            let (way, announced) = outlet(trace.id.clone(), trace.name.clone());
-            trace.set_outlet(Some(way));
+            let (forwarder, announced) = trace_forwarder(trace.id.clone(), trace.name.clone());
+            trace.set_forwarder(Some(forwarder));
             forwarded = Some(announced);
         }
         drop(open);
         let membership = Membership {
             traces: Arc::clone(self),
-            outlet: trace.outlet(),
+            forwarder: trace.forwarder(),
             trace,
             client: entry.client,
         };
@@ -123,7 +125,7 @@ impl Traces {
     }
 
     /// The trace of this id, opened if it was not.
-    fn get(
+    fn get_or_open(
         &self,
         open: &mut HashMap<String, Arc<Trace>>,
         id: &str,
@@ -143,8 +145,10 @@ impl Traces {
         if let Some(trace) = open.get(&name) {
             return Ok(Arc::clone(trace));
         }
-        if open.len() >= self.most {
-            return Err(OpenError::TooMany { most: self.most });
+        if open.len() >= self.max_traces {
+            return Err(OpenError::TooMany {
+                max_traces: self.max_traces,
+            });
         }
         info!(trace = id, file = %files.events.display(), "opened");
         let trace = Arc::new(Trace::open(id.to_owned(), name.clone(), files, self.sync)?);
@@ -155,32 +159,32 @@ impl Traces {
     /// From now on the daemon stops as soon as nobody has any trace open.
     pub(super) fn stop_when_idle(&self) {
         self.stop_when_idle.store(true, Ordering::Relaxed);
-        self.look_if_idle(&self.open.lock());
+        self.stop_if_idle(&self.open.lock());
     }
 
-    /// Does what a daemon that was killed has left to do.
-    pub(super) fn catch_up(self: &Arc<Self>) -> io::Result<()> {
+    /// Starts the pending exports that a killed daemon has left behind.
+    pub(super) fn resume_exports(self: &Arc<Self>) -> io::Result<()> {
         let all = match &self.storage {
             Storage::Directory(directory) => with_records(directory)?,
             Storage::File(file) => vec![TraceFiles::of_events(file.clone())],
         };
         for files in all {
             let record = Record::load_own(&files.record);
-            let is_settled = record.wishes.is_empty() && record.clients == 0;
+            let has_nothing_due = record.pending_exports.is_empty() && record.clients == 0;
             // Another daemon may be at it.
-            if is_settled || !files.events.exists() || files.is_open() {
+            if has_nothing_due || !files.events.exists() || files.is_open() {
                 continue;
             }
             let mut open = self.open.lock();
-            match self.get(&mut open, &record.id) {
+            match self.get_or_open(&mut open, &record.id) {
                 Ok(trace) => {
-                    let wishes = record.wishes.len();
+                    let wishes = record.pending_exports.len();
                     info!(
                         trace = record.id,
                         wishes, "left open by a daemon that was killed"
                     );
-                    trace.grant();
-                    self.see_to_exports(&trace);
+                    trace.schedule_exports();
+                    self.start_exports(&trace);
                     close_if_idle(&mut open, &trace);
                 }
                 Err(error) => warn!(trace = record.id, %error, "exports that are due are not done"),
@@ -190,21 +194,21 @@ impl Traces {
     }
 
     /// Waits until all exports are done.
-    pub(super) async fn exports_done(&self) {
+    pub(super) async fn wait_for_exports(&self) {
         self.exports.close();
         self.exports.wait().await;
     }
 
-    fn left(self: &Arc<Self>, open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
-        if !trace.leave() {
+    fn leave_trace(self: &Arc<Self>, open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
+        if !trace.remove_client() {
             return;
         }
-        self.see_to_exports(trace);
+        self.start_exports(trace);
         close_if_idle(open, trace);
-        self.look_if_idle(open);
+        self.stop_if_idle(open);
     }
 
-    fn look_if_idle(&self, open: &HashMap<String, Arc<Trace>>) {
+    fn stop_if_idle(&self, open: &HashMap<String, Arc<Trace>>) {
         let is_idle = || open.values().all(|trace| !trace.has_clients());
         if self.stop_when_idle.load(Ordering::Relaxed) && is_idle() {
             info!("no trace is open: stopping, as was wished");
@@ -212,23 +216,23 @@ impl Traces {
         }
     }
 
-    /// Sends somebody to do the exports that wait. One at a time for a trace, so that the later of two
-    /// to the same path is the one that stays.
-    pub(super) fn see_to_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
+    /// Starts a thread for the queued exports of a trace, if none is running. One at a time for a trace,
+    /// so that the later of two to the same path is the one that stays.
+    pub(super) fn start_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
         if !trace.begin_exports() {
             return;
         }
         let (traces, trace) = (Arc::clone(self), Arc::clone(trace));
         self.exports.spawn_blocking(move || {
             while let Some((export, events)) = trace.next_export() {
-                traces.export(&trace, &export, &events);
+                traces.run_export(&trace, &export, &events);
                 trace.export_done(&export);
             }
             close_if_idle(&mut traces.open.lock(), &trace);
         });
     }
 
-    fn export(&self, trace: &Trace, export: &Export, events: &std::fs::File) {
+    fn run_export(&self, trace: &Trace, export: &Export, events: &std::fs::File) {
         let path = export.path.display();
         match export.write(events, &self.rules, self.sync) {
             Ok(written) => {
@@ -258,41 +262,50 @@ fn close_if_idle(open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
 }
 
 impl Membership {
-    /// Has the trace exported as it is now.
-    pub(super) fn export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooMany> {
-        self.trace.export(path, owner(peer))?;
-        self.traces.see_to_exports(&self.trace);
+    /// Queues an export of the trace as it is now.
+    pub(super) fn queue_export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooManyExports> {
+        self.trace.queue_export(path, export_owner(peer))?;
+        self.traces.start_exports(&self.trace);
         Ok(())
     }
 
-    /// Has the trace exported when its last client has gone.
-    pub(super) fn wish(&self, path: PathBuf, peer: &Peer) -> Result<(), TooMany> {
-        let Owner { uid, gid } = owner(peer);
-        self.trace.wish(Wish { path, uid, gid })
+    /// Adds an export to be made when the trace's last client disconnects.
+    pub(super) fn add_pending_export(
+        &self,
+        path: PathBuf,
+        peer: &Peer,
+    ) -> Result<(), TooManyExports> {
+        let ExportOwner { uid, gid } = export_owner(peer);
+        self.trace
+            .add_pending_export(PendingExport { path, uid, gid })
     }
 
-    /// Says goodbye to whoever forwards the trace.
-    pub(super) async fn say_goodbye(&mut self) {
+    /// Forwards that the client has disconnected.
+    pub(super) async fn announce_close(&mut self) {
         let client = self.client;
-        if let Some(outlet) = self.outlet.take() {
-            let closed = Arrival::ClientClosed { client };
-            // If nobody is there, nobody misses it; and the trace's end says it too.
-            let _ = outlet.tell(closed, self.traces.when_full).await;
+        if let Some(forwarder) = self.forwarder.take() {
+            let closed = ForwardItem::ClientClosed { client };
+            // If the receiver is gone nobody misses it; and the trace's end says it too.
+            let _ = forwarder.send_item(closed, self.traces.when_full).await;
         }
     }
 
-    /// Says hello to whoever forwards the trace. Without that nothing of the client is forwarded.
-    async fn announce(&mut self, peer: &Peer) {
-        if let Some(outlet) = &self.outlet {
-            let opened = Arrival::ClientOpened {
+    /// Forwards that the client has connected. If that fails, none of its events are forwarded.
+    async fn announce_open(&mut self, peer: &Peer) {
+        if let Some(forwarder) = &self.forwarder {
+            let opened = ForwardItem::ClientOpened {
                 client: self.client,
                 pid: peer.pid.unwrap_or(0),
                 uid: peer.uid,
                 exe: peer.program(),
             };
-            if outlet.tell(opened, self.traces.when_full).await.is_err() {
+            if forwarder
+                .send_item(opened, self.traces.when_full)
+                .await
+                .is_err()
+            {
                 warn!(trace = self.trace.id, %peer, "its events are not forwarded");
-                self.outlet = None;
+                self.forwarder = None;
             }
         }
     }
@@ -300,14 +313,15 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // What it holds of the way must be gone before the trace says that it has ended.
-        self.outlet = None;
-        self.traces.left(&mut self.traces.open.lock(), &self.trace);
+        // Its sending end must be dropped before the trace's own: the last one ends the queue.
+        self.forwarder = None;
+        self.traces
+            .leave_trace(&mut self.traces.open.lock(), &self.trace);
     }
 }
 
-fn owner(peer: &Peer) -> Owner {
-    Owner {
+fn export_owner(peer: &Peer) -> ExportOwner {
+    ExportOwner {
         uid: peer.uid,
         gid: peer.gid,
     }

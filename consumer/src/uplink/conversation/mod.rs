@@ -17,12 +17,12 @@ use relay_proto::{Command, CommandCode, Reply};
 use tracing::warn;
 use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
 
-use super::catalogue::{Catalogue, Stream};
-use super::ending::Ending;
+use super::closing::SessionClosing;
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
-use crate::limits::{GATHERED_BYTES, MOST_IN_FLIGHT};
-use crate::queue::{Queued, Step, StreamKey, TraceKey};
+use super::session_state::{SessionState, StreamState};
+use crate::limits::{MAX_COMMANDS_IN_FLIGHT, MAX_WRITE_BYTES};
+use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
 
 /// The chunk that all of a session lies in: it is never rotated.
 pub(super) const CHUNK: ChunkId = ChunkId(0);
@@ -36,7 +36,7 @@ pub(super) struct Tracefiles {
 
 /// A session that a relay has opened.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct RelaySession {
     pub(super) machine: Producer,
     /// The relay's number for it.
     pub(super) session: SessionId,
@@ -49,40 +49,41 @@ pub(super) struct Opened {
 /// One session on one relay.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    opened: Opened,
+    opened: RelaySession,
     pub(super) out: Outgoing,
-    pub(super) awaited: VecDeque<Awaited>,
+    pub(super) awaited: VecDeque<AwaitedReply>,
     /// Streams whose number is awaited.
     adding: usize,
     /// Streams have been added since viewers were last told.
     is_unannounced: bool,
     /// Traces whose metadata stream is to be added with that.
     unannounced: BTreeSet<TraceKey>,
-    /// Traces with metadata to be sent, and the room that it takes in the queue.
-    undescribed: BTreeSet<TraceKey>,
-    rooms: Vec<Queued>,
+    /// Traces with metadata that was not sent.
+    traces_with_unsent_metadata: BTreeSet<TraceKey>,
+    /// The steps of that metadata, which hold its permits in the queue.
+    permits: Vec<QueuedStep>,
     /// Packets of an earlier connection that are to be sent again, by their streams.
-    again: VecDeque<StreamKey>,
+    resend_queue: VecDeque<StreamKey>,
     /// Streams with packets that the relay has not been asked about.
-    to_ask: BTreeSet<StreamKey>,
+    streams_to_ask: BTreeSet<StreamKey>,
     /// Streams that it is to be asked about again, from then on.
-    to_ask_again: BTreeSet<StreamKey>,
+    streams_to_ask_again: BTreeSet<StreamKey>,
     ask_again: Option<Instant>,
     /// Streams with a beacon to be sent, or to be closed, when all their packets are confirmed.
-    due: BTreeSet<StreamKey>,
-    pub(super) ending: Ending,
+    due_streams: BTreeSet<StreamKey>,
+    pub(super) closing_progress: SessionClosing,
     /// Where the trace lies, as the relay said at its end.
     pub(super) path: Option<Text>,
 }
 
 /// What an answer will be about.
 #[derive(Debug)]
-pub(super) enum Awaited {
+pub(super) enum AwaitedReply {
     StreamAdded(StreamKey),
     MetadataAdded(TraceKey),
-    /// Metadata has arrived: its room in the queue is free.
-    Described {
-        _rooms: Vec<Queued>,
+    /// The relay has received metadata: its permits in the queue are released.
+    MetadataReceived {
+        _permits: Vec<QueuedStep>,
     },
     /// Whether the packets before this one have arrived.
     Confirmed {
@@ -90,7 +91,7 @@ pub(super) enum Awaited {
         before: u64,
     },
     Closed(StreamKey),
-    /// In the round at the end: whether something is still under way.
+    /// In the closing: whether something is still pending.
     Pending,
     ChunkClosed,
     /// Nothing follows but that it was done.
@@ -99,7 +100,10 @@ pub(super) enum Awaited {
 
 impl Conversation {
     /// In a session that a relay has just opened. Adds all that is known of it already.
-    pub(super) fn begin(opened: Opened, book: &mut Catalogue) -> Result<Self, UplinkError> {
+    pub(super) fn begin(
+        opened: RelaySession,
+        state: &mut SessionState,
+    ) -> Result<Self, UplinkError> {
         let mut conversation = Self {
             opened,
             out: Outgoing::default(),
@@ -107,44 +111,44 @@ impl Conversation {
             adding: 0,
             is_unannounced: false,
             unannounced: BTreeSet::new(),
-            undescribed: BTreeSet::new(),
-            rooms: Vec::new(),
-            again: VecDeque::new(),
-            to_ask: BTreeSet::new(),
-            to_ask_again: BTreeSet::new(),
+            traces_with_unsent_metadata: BTreeSet::new(),
+            permits: Vec::new(),
+            resend_queue: VecDeque::new(),
+            streams_to_ask: BTreeSet::new(),
+            streams_to_ask_again: BTreeSet::new(),
             ask_again: None,
-            due: BTreeSet::new(),
-            ending: Ending::default(),
+            due_streams: BTreeSet::new(),
+            closing_progress: SessionClosing::default(),
             path: None,
         };
-        conversation.say_what_is_known(book)?;
+        conversation.resend_known_state(state)?;
         Ok(conversation)
     }
 
-    fn say_what_is_known(&mut self, book: &mut Catalogue) -> Result<(), UplinkError> {
-        book.forget_relay();
-        for (key, trace) in &book.traces {
+    fn resend_known_state(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
+        state.reset_relay_state();
+        for (key, trace) in &state.traces {
             if !trace.has_had_streams {
                 self.unannounced.insert(*key);
                 self.is_unannounced = true;
             }
         }
-        let streams: Vec<StreamKey> = book.streams.keys().copied().collect();
+        let streams: Vec<StreamKey> = state.streams.keys().copied().collect();
         let mut packets = Vec::new();
         for key in streams {
-            self.add_stream(key, book)?;
-            let Some(stream) = book.streams.get(&key) else {
+            self.add_stream(key, state)?;
+            let Some(stream) = state.streams.get(&key) else {
                 continue;
             };
             packets.extend(stream.unconfirmed.iter().map(|kept| (kept.order, key)));
-            if stream.here.beacon_due || stream.closing.is_some() {
-                self.due.insert(key);
+            if stream.relay_state.beacon_due || stream.closing.is_some() {
+                self.due_streams.insert(key);
             }
         }
         packets.sort_unstable();
-        self.again = packets.into_iter().map(|(_, key)| key).collect();
+        self.resend_queue = packets.into_iter().map(|(_, key)| key).collect();
         if self.is_unannounced {
-            self.announce(book)?;
+            self.announce_streams(state)?;
         }
         Ok(())
     }
@@ -153,45 +157,46 @@ impl Conversation {
     /// about what was sent. `is_last`: no step will follow.
     pub(super) fn advance(
         &mut self,
-        book: &mut Catalogue,
-        backlog: &mut VecDeque<Queued>,
+        state: &mut SessionState,
+        backlog: &mut VecDeque<QueuedStep>,
         is_last: bool,
         now: Instant,
     ) -> Result<(), UplinkError> {
-        if self.ending.has_begun() {
-            return self.end(book, now);
+        if self.closing_progress.has_begun() {
+            return self.advance_closing(state, now);
         }
-        while let Some(&key) = self.again.front() {
-            if !self.is_described(book)? || !self.has_room() {
+        while let Some(&key) = self.resend_queue.front() {
+            if !self.send_missing_metadata(state)? || !self.has_room() {
                 break;
             }
-            self.again.pop_front();
-            self.send_packet(key, book)?;
+            self.resend_queue.pop_front();
+            self.send_packet(key, state)?;
         }
-        while self.again.is_empty()
+        while self.resend_queue.is_empty()
             && let Some(next) = backlog.front()
-            && self.is_ready_for(&next.step, book)?
+            && self.is_ready_for(&next.step, state)?
             && let Some(next) = backlog.pop_front()
         {
-            self.take(next, book)?;
+            self.handle_step(next, state)?;
         }
-        let is_idle = backlog.is_empty() && self.again.is_empty();
+        let is_idle = backlog.is_empty() && self.resend_queue.is_empty();
         if is_idle && is_last {
             // So that even streams nobody has said anything of are there.
-            self.is_described(book)?;
+            self.send_missing_metadata(state)?;
         }
-        self.do_what_is_due(book)?;
-        self.ask(book, is_idle, now)?;
-        let is_done = is_idle && self.undescribed.is_empty() && self.awaited.is_empty();
-        if is_last && is_done && !self.is_unannounced && book.is_settled() {
-            return self.end(book, now);
+        self.send_due_beacons_and_closes(state)?;
+        self.ask_confirmations(state, is_idle, now)?;
+        let is_done =
+            is_idle && self.traces_with_unsent_metadata.is_empty() && self.awaited.is_empty();
+        if is_last && is_done && !self.is_unannounced && state.is_all_confirmed() {
+            return self.advance_closing(state, now);
         }
         Ok(())
     }
 
-    /// When [`advance`](Self::advance) may have something to do without any news.
+    /// When [`advance`](Self::advance) may have something to do without an event.
     pub(super) fn wake(&self) -> Option<Instant> {
-        self.ask_again.or(self.ending.wake())
+        self.ask_again.or(self.closing_progress.wake())
     }
 
     /// The relay's number for the session.
@@ -216,11 +221,11 @@ impl Conversation {
     }
 
     fn has_room(&self) -> bool {
-        self.awaited.len() < MOST_IN_FLIGHT && self.out.data.len() < GATHERED_BYTES
+        self.awaited.len() < MAX_COMMANDS_IN_FLIGHT && self.out.data.len() < MAX_WRITE_BYTES
     }
 
     /// Whether a step can be taken; whatever must come before it is sent.
-    fn is_ready_for(&mut self, step: &Step, book: &mut Catalogue) -> Result<bool, UplinkError> {
+    fn is_ready_for(&mut self, step: &Step, state: &mut SessionState) -> Result<bool, UplinkError> {
         if !self.has_room() {
             return Ok(false);
         }
@@ -228,39 +233,47 @@ impl Conversation {
             Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
             Step::Metadata { trace, .. } => {
                 // All of its streams may have been closed before the relay was found again.
-                if book.traces.get(trace).is_some_and(|of| !of.here.is_added) {
+                if state
+                    .traces
+                    .get(trace)
+                    .is_some_and(|of| !of.relay_state.is_added)
+                {
                     self.unannounced.insert(*trace);
                     self.is_unannounced = true;
                 }
             }
             Step::Packet { .. } | Step::Beacon { .. } | Step::CloseStream { .. } => {}
         }
-        self.is_described(book)
+        self.send_missing_metadata(state)
     }
 
     /// Whether the relay has numbered all streams and has been sent all metadata; if not, sends what
     /// can be sent of it.
-    fn is_described(&mut self, book: &mut Catalogue) -> Result<bool, UplinkError> {
+    fn send_missing_metadata(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
         if self.is_unannounced {
-            self.announce(book)?;
+            self.announce_streams(state)?;
         }
         if self.adding > 0 {
             return Ok(false);
         }
-        while let Some(&trace) = self.undescribed.first() {
-            if !self.describe(trace, book)? {
+        while let Some(&trace) = self.traces_with_unsent_metadata.first() {
+            if !self.send_metadata(trace, state)? {
                 return Ok(false);
             }
-            self.undescribed.remove(&trace);
+            self.traces_with_unsent_metadata.remove(&trace);
         }
         Ok(true)
     }
 
-    fn take(&mut self, queued: Queued, book: &mut Catalogue) -> Result<(), UplinkError> {
+    fn handle_step(
+        &mut self,
+        queued: QueuedStep,
+        state: &mut SessionState,
+    ) -> Result<(), UplinkError> {
         match &queued.step {
             Step::AddTrace { path } => {
-                book.add_trace(path)?;
-                if let Some((key, _)) = book.traces.last_key_value() {
+                state.add_trace(path)?;
+                if let Some((key, _)) = state.traces.last_key_value() {
                     self.unannounced.insert(*key);
                     self.is_unannounced = true;
                 }
@@ -270,53 +283,57 @@ impl Conversation {
                 channel,
                 class,
             } => {
-                let key = book.add_stream(*trace, channel, *class)?;
-                self.add_stream(key, book)?;
+                let key = state.add_stream(*trace, channel, *class)?;
+                self.add_stream(key, state)?;
             }
             Step::Metadata { bytes, .. } if bytes.is_empty() => {}
             Step::Metadata { trace, bytes } => {
                 let trace = *trace;
-                book.add_metadata(trace, bytes.clone())?;
-                self.rooms.push(queued);
-                self.undescribed.insert(trace);
-                self.is_described(book)?;
+                state.add_metadata(trace, bytes.clone())?;
+                self.permits.push(queued);
+                self.traces_with_unsent_metadata.insert(trace);
+                self.send_missing_metadata(state)?;
             }
             Step::Packet { stream, .. } => {
                 let stream = *stream;
-                match book.add_packet(stream, queued) {
-                    None => self.send_packet(stream, book)?,
-                    Some(refused) => drop_packet(&refused, book),
+                match state.add_packet(stream, queued) {
+                    None => self.send_packet(stream, state)?,
+                    Some(refused) => drop_packet(&refused, state),
                 }
             }
             Step::Beacon { stream, until } => {
-                if let Some(of) = book.streams.get_mut(stream) {
-                    of.quiet_until = of.quiet_until.max(Some(*until));
-                    of.here.beacon_due = true;
-                    self.due.insert(*stream);
+                if let Some(of) = state.streams.get_mut(stream) {
+                    of.idle_until = of.idle_until.max(Some(*until));
+                    of.relay_state.beacon_due = true;
+                    self.due_streams.insert(*stream);
                 }
             }
             Step::CloseStream { stream } => {
                 let stream = *stream;
-                if let Some(of) = book.streams.get_mut(&stream) {
+                if let Some(of) = state.streams.get_mut(&stream) {
                     of.closing = Some(queued);
-                    self.due.insert(stream);
+                    self.due_streams.insert(stream);
                 }
             }
         }
         Ok(())
     }
 
-    pub(super) fn send(&mut self, command: &Command, then: Awaited) -> Result<(), UplinkError> {
+    pub(super) fn send_command(
+        &mut self,
+        command: &Command,
+        then: AwaitedReply,
+    ) -> Result<(), UplinkError> {
         self.opened.machine.send(command, &mut self.out.control)?;
         self.awaited.push_back(then);
         Ok(())
     }
 
     /// Takes the answers off the front of `input`. Whether there were any.
-    pub(super) fn receive(
+    pub(super) fn receive_replies(
         &mut self,
         input: &mut &[u8],
-        book: &mut Catalogue,
+        state: &mut SessionState,
         now: Instant,
     ) -> Result<bool, UplinkError> {
         let mut some = false;
@@ -325,17 +342,17 @@ impl Conversation {
             let Some(awaited) = self.awaited.pop_front() else {
                 return Err(ProducerError::Unasked { bytes: 0 }.into());
             };
-            self.answered(awaited, command, &reply, book, now)?;
+            self.handle_reply(awaited, command, &reply, state, now)?;
         }
         Ok(some)
     }
 
-    fn answered(
+    fn handle_reply(
         &mut self,
-        awaited: Awaited,
+        awaited: AwaitedReply,
         command: CommandCode,
         reply: &Reply,
-        book: &mut Catalogue,
+        state: &mut SessionState,
         now: Instant,
     ) -> Result<(), UplinkError> {
         let refused = || UplinkError::refused(command, reply);
@@ -343,45 +360,49 @@ impl Conversation {
             return Err(refused());
         }
         match (awaited, reply) {
-            (Awaited::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+            (AwaitedReply::StreamAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
-                if let Some(of) = book.streams.get_mut(&key) {
-                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                if let Some(of) = state.streams.get_mut(&key) {
+                    of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
                 }
             }
-            (Awaited::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
+            (AwaitedReply::MetadataAdded(key), Reply::StreamAdded(StreamAdded { stream, .. })) => {
                 self.adding -= 1;
-                if let Some(of) = book.traces.get_mut(&key) {
-                    of.here.relay = Some(stream.ok_or_else(refused)?);
+                if let Some(of) = state.traces.get_mut(&key) {
+                    of.relay_state.stream_id = Some(stream.ok_or_else(refused)?);
                 }
             }
-            (Awaited::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
-                self.confirmed(stream, before, *is_pending, book, now);
+            (AwaitedReply::Confirmed { stream, before }, Reply::Pending(is_pending)) => {
+                self.handle_confirmation(stream, before, *is_pending, state, now);
             }
-            (Awaited::Closed(key), Reply::Ended(_)) => {
-                book.streams.remove(&key);
+            (AwaitedReply::Closed(key), Reply::Ended(_)) => {
+                state.streams.remove(&key);
             }
-            (Awaited::Pending, Reply::Pending(is_pending)) => self.ending.heard(*is_pending),
-            (Awaited::ChunkClosed, Reply::ChunkClosed { path, .. }) => self.path.clone_from(path),
-            (Awaited::Done | Awaited::Described { .. }, Reply::Ended(_)) => {}
+            (AwaitedReply::Pending, Reply::Pending(is_pending)) => {
+                self.closing_progress.record_pending(*is_pending)
+            }
+            (AwaitedReply::ChunkClosed, Reply::ChunkClosed { path, .. }) => {
+                self.path.clone_from(path)
+            }
+            (AwaitedReply::Done | AwaitedReply::MetadataReceived { .. }, Reply::Ended(_)) => {}
             _ => return Err(refused()),
         }
         Ok(())
     }
 
     /// The relay's numbers of all open streams, and of their last packets.
-    pub(super) fn open_streams(book: &Catalogue) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
-        let numbered = |stream: &Stream| {
-            let here = &stream.here;
-            let last = here.sent.checked_sub(1).map(SeqNum);
-            Some((here.relay?, (last, here.next_packet_seq)))
+    pub(super) fn open_streams(state: &SessionState) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
+        let numbered = |stream: &StreamState| {
+            let relay_state = &stream.relay_state;
+            let last = relay_state.sent.checked_sub(1).map(SeqNum);
+            Some((relay_state.stream_id?, (last, relay_state.next_packet_seq)))
         };
-        book.streams.values().filter_map(numbered).collect()
+        state.streams.values().filter_map(numbered).collect()
     }
 }
 
 /// A packet that no relay could take: whoever made it has made a mistake.
-fn drop_packet(refused: &Queued, book: &Catalogue) {
+fn drop_packet(refused: &QueuedStep, state: &SessionState) {
     if let Step::Packet {
         stream,
         bytes,
@@ -394,8 +415,8 @@ fn drop_packet(refused: &Queued, book: &Catalogue) {
             packet_size = index.packet_size.0,
             "packet dropped: its index does not fit it, or its stream is not open"
         );
-        book.counters.lost.add(1);
-        book.counters.queued_packets.take(1);
-        book.counters.queued_bytes.take(bytes.len() as u64);
+        state.counters.lost.add(1);
+        state.counters.queued_packets.subtract(1);
+        state.counters.queued_bytes.subtract(bytes.len() as u64);
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions that are taken to a relay which does what a test tells it.
+//! Sessions taken to a scripted relay.
 
 mod reconnect;
 mod relay;
@@ -16,50 +16,50 @@ use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, Timestamp};
 
 use self::relay::{Script, Scripted};
 use super::{Settings, run};
-use crate::limits::MOST_TRACEFILES;
+use crate::limits::MAX_TRACEFILES;
 use crate::queue::{
-    Outlet, Room, SessionDescription, SessionEnd, SessionOutcome, SessionSender, Step, StreamKey,
-    TraceKey, outlet,
+    QueueCapacity, SessionDescription, SessionEnd, SessionOpener, SessionOutcome, SessionSender,
+    Step, StreamKey, TraceKey, session_channel,
 };
-use crate::status::Board;
+use crate::status::StatusRegistry;
 
-const ROOM: Room = Room {
-    session: 1 << 20,
-    all: 1 << 20,
+const CAPACITY: QueueCapacity = QueueCapacity {
+    session_bytes: 1 << 20,
+    all_bytes: 1 << 20,
 };
 
-/// An uplink, running.
+/// A running uplink.
 struct Uplink {
-    outlet: Outlet,
-    board: Board,
+    opener: SessionOpener,
+    registry: StatusRegistry,
     give_up: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Uplink {
-    fn to(url: &str, patience: Option<Duration>) -> Self {
-        let (outlet, sessions) = outlet(ROOM);
+    fn connect_to(url: &str, reconnect_timeout: Option<Duration>) -> Self {
+        let (opener, sessions) = session_channel(CAPACITY);
         let settings = Settings {
             target: url.parse().unwrap(),
-            patience,
+            reconnect_timeout,
         };
-        let (board, give_up) = (Board::default(), CancellationToken::new());
-        let running = run(sessions, settings, board.clone(), give_up.clone());
+        let (registry, give_up) = (StatusRegistry::default(), CancellationToken::new());
+        let running = run(sessions, settings, registry.clone(), give_up.clone());
         Self {
-            outlet,
-            board,
+            opener,
+            registry,
             give_up,
             task: tokio::spawn(async { running.await.unwrap() }),
         }
     }
 
     fn open(&self, name: &str) -> SessionSender {
-        self.outlet.open(description(name)).unwrap()
+        self.opener.open_session(description(name)).unwrap()
     }
 
-    /// No session follows; all have ended.
+    /// Stops opening sessions, and waits until all have ended.
     async fn finish(self) {
-        drop(self.outlet);
+        drop(self.opener);
         self.task.await.unwrap();
     }
 }
@@ -126,7 +126,7 @@ fn close(stream: u32) -> Step {
     }
 }
 
-async fn say(session: &SessionSender, steps: impl IntoIterator<Item = Step>) {
+async fn send_steps(session: &SessionSender, steps: impl IntoIterator<Item = Step>) {
     for step in steps {
         session.send(step).await.unwrap();
     }
@@ -141,20 +141,20 @@ fn complete(acknowledged: u64) -> SessionOutcome {
 }
 
 #[tokio::test]
-async fn a_session_is_said_in_the_order_that_relays_know() {
+async fn session_sends_its_commands_in_the_order_of_lttng() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(&session, [trace("ust/a"), stream("one"), stream("two")]).await;
-    say(
+    send_steps(&session, [trace("ust/a"), stream("one"), stream("two")]).await;
+    send_steps(
         &session,
         [metadata("/* CTF 1.8 */"), packet(0, 0), packet(0, 1)],
     )
     .await;
     assert_eq!(session.finish().await, complete(2));
     uplink.finish().await;
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
     let want = [
         "create session",
         "create chunk",
@@ -174,36 +174,42 @@ async fn a_session_is_said_in_the_order_that_relays_know() {
         "close two -1",
         "close metadata -1",
     ];
-    assert_eq!(heard.log, want);
+    assert_eq!(received.log, want);
     assert_eq!(
-        heard.packets_of("one"),
+        received.packets_of("one"),
         [(vec![0; 10], 6), (vec![1; 10], 6)]
     );
-    assert_eq!(heard.metadata.values().next().unwrap(), b"/* CTF 1.8 */");
-    let recording = heard.session.as_ref().unwrap().recording.as_ref().unwrap();
+    assert_eq!(received.metadata.values().next().unwrap(), b"/* CTF 1.8 */");
+    let recording = received
+        .session
+        .as_ref()
+        .unwrap()
+        .recording
+        .as_ref()
+        .unwrap();
     assert!(!recording.daemon.is_nil());
 }
 
 #[tokio::test]
-async fn what_is_added_later_is_announced_before_what_follows() {
+async fn streams_added_later_are_announced_before_their_packets() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )
     .await;
-    say(
+    send_steps(
         &session,
         [stream("two"), packet(1, 0), close(0), packet(1, 1)],
     )
     .await;
     assert_eq!(session.finish().await, complete(3));
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
-    let place = |what: &str| heard.log.iter().position(|said| said == what).unwrap();
-    let again = heard.log.iter().rposition(|said| said == "streams sent");
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
+    let place = |what: &str| received.log.iter().position(|said| said == what).unwrap();
+    let again = received.log.iter().rposition(|said| said == "streams sent");
     assert!(place("add a/two") < again.unwrap());
     assert!(again.unwrap() < place("index two 0"));
     assert!(place("index one 0") < place("close one 0"));
@@ -212,67 +218,67 @@ async fn what_is_added_later_is_announced_before_what_follows() {
 }
 
 #[tokio::test]
-async fn a_beacon_waits_until_the_relay_has_all_packets_of_its_stream() {
+async fn beacon_is_sent_after_all_packets_of_its_stream_are_confirmed() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("busy"), stream("idle"), metadata("m")],
     )
     .await;
-    say(
+    send_steps(
         &session,
         [beacon(1, 7), packet(0, 0), beacon(0, 20), beacon(0, 30)],
     )
     .await;
     assert_eq!(session.finish().await, complete(1));
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
     // One that has never had a packet has nothing to wait for; and the last word counts.
-    assert!(heard.log.contains(&"beacon idle 7".into()));
-    assert!(heard.log.contains(&"beacon busy 30".into()));
+    assert!(received.log.contains(&"beacon idle 7".into()));
+    assert!(received.log.contains(&"beacon busy 30".into()));
 }
 
 #[tokio::test]
-async fn commands_do_not_wait_for_each_other() {
+async fn commands_are_pipelined() {
     let silent_until = 100;
     let script = Script {
         silent_until,
         ..Script::default()
     };
     let relay = Scripted::start(&[script]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
-    say(&session, (0..100).map(|number| packet(0, number))).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    send_steps(&session, (0..100).map(|number| packet(0, number))).await;
     assert_eq!(session.finish().await, complete(100));
 }
 
-/// Waits until the first connection has heard something.
+/// Waits until the first connection has received something.
 async fn relay_when(
     relay: &Scripted,
-    is_so: impl Fn(&relay::Heard) -> bool,
-) -> std::sync::Arc<std::sync::Mutex<relay::Heard>> {
+    is_so: impl Fn(&relay::ReceivedSession) -> bool,
+) -> std::sync::Arc<std::sync::Mutex<relay::ReceivedSession>> {
     loop {
-        let heard = relay.connections.lock().unwrap().first().cloned();
-        if let Some(heard) = heard
-            && is_so(&heard.lock().unwrap())
+        let received = relay.connections.lock().unwrap().first().cloned();
+        if let Some(received) = received
+            && is_so(&received.lock().unwrap())
         {
-            return heard;
+            return received;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test]
-async fn a_session_that_is_refused_has_failed() {
+async fn session_that_is_refused_fails() {
     let refusing = Script {
         refuse_session: true,
         ..Script::default()
     };
     let relay = Scripted::start(&[refusing]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
     let outcome = session.finish().await;
     let SessionEnd::Failed(why) = outcome.end else {
@@ -282,7 +288,7 @@ async fn a_session_that_is_refused_has_failed() {
 }
 
 #[tokio::test]
-async fn a_relay_before_2_11_is_not_spoken_to() {
+async fn relay_with_a_protocol_before_2_11_is_not_used() {
     let control = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = control.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -293,7 +299,7 @@ async fn a_relay_before_2_11_is_not_spoken_to() {
             let _ = socket.read_to_end(&mut Vec::new()).await;
         }
     });
-    let uplink = Uplink::to(&format!("net://127.0.0.1:{port}:{port}"), None);
+    let uplink = Uplink::connect_to(&format!("net://127.0.0.1:{port}:{port}"), None);
     let SessionEnd::Failed(why) = uplink.open("s").finish().await.end else {
         panic!("it has not failed");
     };
@@ -301,11 +307,11 @@ async fn a_relay_before_2_11_is_not_spoken_to() {
 }
 
 #[tokio::test]
-async fn names_that_relays_die_of_never_reach_them() {
+async fn names_that_crash_relays_are_never_sent() {
     let relay = Scripted::start(&[Script::default(); 8]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let failed = async |description, steps: Vec<Step>| {
-        let session = uplink.outlet.open(description).unwrap();
+        let session = uplink.opener.open_session(description).unwrap();
         for step in steps {
             let _ = session.send(step).await;
         }
@@ -332,11 +338,11 @@ async fn names_that_relays_die_of_never_reach_them() {
 }
 
 #[tokio::test]
-async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
+async fn packet_with_an_inconsistent_index_is_dropped_and_counted() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )
@@ -352,7 +358,7 @@ async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
         };
         index.packet_size = Bits(packet_size);
         index.content_size = Bits(content_size);
-        say(
+        send_steps(
             &session,
             [Step::Packet {
                 stream,
@@ -362,52 +368,52 @@ async fn a_packet_that_its_index_does_not_fit_is_dropped_and_counted() {
         )
         .await;
     }
-    say(&session, [packet(7, 0)]).await;
+    send_steps(&session, [packet(7, 0)]).await;
     let outcome = session.finish().await;
     assert_eq!((outcome.acknowledged, outcome.lost), (1, 6));
 }
 
 #[tokio::test]
-async fn no_relay_is_told_of_any_number_of_tracefiles() {
+async fn tracefile_count_sent_to_a_relay_is_limited() {
     let relay = Scripted::start(&[Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
-    let session = uplink.outlet.open(SessionDescription {
+    let uplink = Uplink::connect_to(&relay.url, None);
+    let session = uplink.opener.open_session(SessionDescription {
         tracefile_size: 4096,
         ..description("s")
     });
     let session = session.unwrap();
-    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
     assert_eq!(session.finish().await, complete(0));
-    let heard = relay.heard(0);
-    let heard = heard.lock().unwrap();
-    let limits = heard
+    let received = relay.received(0);
+    let received = received.lock().unwrap();
+    let limits = received
         .added
         .iter()
         .map(|stream| (stream.tracefile_size.0, stream.tracefile_count));
-    assert!(limits.eq([(4096, MOST_TRACEFILES), (0, 0)]));
+    assert!(limits.eq([(4096, MAX_TRACEFILES), (0, 0)]));
 }
 
 #[tokio::test]
-async fn a_relay_that_has_not_said_that_it_has_a_packet_is_felt_by_who_sends() {
+async fn unconfirmed_packets_fill_the_queue_and_block_the_sender() {
     let slow = Script {
         always_pending: true,
         ..Script::default()
     };
     let relay = Scripted::start(&[slow]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(&session, [trace("a"), stream("one"), metadata("m")]).await;
+    send_steps(&session, [trace("a"), stream("one"), metadata("m")]).await;
     let mut number = 0;
     // Twice, because what is no packet has given its room back by then.
     for _ in 0..2 {
         while session.try_send(packet(0, number)).is_ok() {
             number += 1;
         }
-        relay_when(&relay, |heard| heard.packets.len() as u64 == number).await;
+        relay_when(&relay, |received| received.packets.len() as u64 == number).await;
     }
     // All of it has arrived, and none of it is known to have.
     assert!(session.try_send(packet(0, number)).is_err());
-    let (open, _) = uplink.board.sessions();
+    let (open, _) = uplink.registry.sessions();
     assert_eq!(open[0].queued_packets.get(), number);
     assert_eq!(open[0].acknowledged.get(), 0);
     // Told to stop, it gives up.

@@ -1,33 +1,35 @@
-//! Relays that go away, and come back or do not.
+//! Reconnecting to relays that close their connections or never come back.
 
 use std::time::Duration;
 
 use super::relay::{self, Script, Scripted};
-use super::{Uplink, beacon, close, complete, metadata, packet, relay_when, say, stream, trace};
+use super::{
+    Uplink, beacon, close, complete, metadata, packet, relay_when, send_steps, stream, trace,
+};
 use crate::queue::SessionEnd;
 
 #[tokio::test]
-async fn a_relay_that_comes_back_is_told_everything_that_it_may_not_have() {
+async fn reconnect_resends_everything_that_was_not_confirmed() {
     let dying = Script {
         hang_up_after: Some(3),
         ..Script::default()
     };
     let relay = Scripted::start(&[dying, Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), stream("two"), metadata("m")],
     )
     .await;
-    say(
+    send_steps(
         &session,
         (0..10).flat_map(|number| [packet(0, number), packet(1, number)]),
     )
     .await;
-    say(&session, [beacon(0, 1000)]).await;
+    send_steps(&session, [beacon(0, 1000)]).await;
     assert_eq!(session.finish().await, complete(20));
-    let (first, second) = (relay.heard(0), relay.heard(1));
+    let (first, second) = (relay.received(0), relay.received(1));
     let (first, second) = (first.lock().unwrap(), second.lock().unwrap());
     assert!(first.indexes.len() >= 3);
     for channel in ["one", "two"] {
@@ -37,35 +39,38 @@ async fn a_relay_that_comes_back_is_told_everything_that_it_may_not_have() {
     }
     assert_eq!(second.metadata.values().next().unwrap(), b"m");
     assert!(second.log.contains(&"beacon one 1000".into()));
-    let created = |heard: &relay::Heard| {
-        let session = heard.session.as_ref().unwrap();
+    let created = |received: &relay::ReceivedSession| {
+        let session = received.session.as_ref().unwrap();
         session.recording.as_ref().unwrap().created
     };
     assert!(created(&first) < created(&second));
-    let (_, ended) = uplink.board.sessions();
+    let (_, ended) = uplink.registry.sessions();
     assert_eq!((ended.acknowledged, ended.lost), (20, 0));
 }
 
 #[tokio::test]
-async fn what_a_relay_has_confirmed_is_not_said_again() {
+async fn confirmed_packets_are_not_resent() {
     let dying = Script {
         hang_up_after: Some(4),
         ..Script::default()
     };
     let relay = Scripted::start(&[dying, Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("gone"), stream("stays"), metadata("m")],
     )
     .await;
-    say(&session, [packet(0, 0), packet(1, 0), close(0)]).await;
-    let heard = relay_when(&relay, |heard| heard.log.contains(&"close gone 0".into())).await;
-    say(&session, [packet(1, 1), packet(1, 2)]).await;
+    send_steps(&session, [packet(0, 0), packet(1, 0), close(0)]).await;
+    let received = relay_when(&relay, |received| {
+        received.log.contains(&"close gone 0".into())
+    })
+    .await;
+    send_steps(&session, [packet(1, 1), packet(1, 2)]).await;
     assert_eq!(session.finish().await, complete(4));
-    assert_eq!(heard.lock().unwrap().packets_of("stays")[0].0, [0; 10]);
-    let second = relay.heard(1);
+    assert_eq!(received.lock().unwrap().packets_of("stays")[0].0, [0; 10]);
+    let second = relay.received(1);
     let second = second.lock().unwrap();
     assert!(!second.log.iter().any(|said| said.contains("gone")));
     let packets = second.packets_of("stays");
@@ -74,15 +79,15 @@ async fn what_a_relay_has_confirmed_is_not_said_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_may_be_taken_the_next_time() {
+async fn stream_that_is_refused_is_retried_after_a_reconnect() {
     let full = Script {
         refuse_streams: 1,
         ..Script::default()
     };
     let relay = Scripted::start(&[full, Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )
@@ -91,13 +96,13 @@ async fn a_stream_that_is_refused_may_be_taken_the_next_time() {
 }
 
 #[tokio::test]
-async fn without_a_relay_a_session_waits_as_long_as_it_may() {
+async fn session_without_a_relay_waits_until_the_reconnect_timeout() {
     // Nobody listens where somebody has.
     let gone = Scripted::start(&[]).await;
     tokio::task::yield_now().await;
-    let uplink = Uplink::to(&gone.url, Some(Duration::from_millis(600)));
+    let uplink = Uplink::connect_to(&gone.url, Some(Duration::from_millis(600)));
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )
@@ -108,20 +113,20 @@ async fn without_a_relay_a_session_waits_as_long_as_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_never_answers_is_left() {
+async fn relay_that_never_replies_is_disconnected() {
     let mute = Script {
         is_mute: true,
         ..Script::default()
     };
     let relay = Scripted::start(&[mute, Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
     assert_eq!(session.finish().await, complete(0));
     assert_eq!(relay.connections.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_relay_that_refuses_what_it_took_before_is_tried_again() {
+async fn session_refused_after_it_was_accepted_before_is_retried() {
     let dying = Script {
         hang_up_after: Some(1),
         ..Script::default()
@@ -131,9 +136,9 @@ async fn a_relay_that_refuses_what_it_took_before_is_tried_again() {
         ..Script::default()
     };
     let relay = Scripted::start(&[dying, full, Script::default()]).await;
-    let uplink = Uplink::to(&relay.url, None);
+    let uplink = Uplink::connect_to(&relay.url, None);
     let session = uplink.open("s");
-    say(
+    send_steps(
         &session,
         [trace("a"), stream("one"), metadata("m"), packet(0, 0)],
     )

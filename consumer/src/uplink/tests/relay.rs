@@ -1,4 +1,4 @@
-//! A relay on `relay-proto`'s own machine that does what a test tells it, and remembers what it heard.
+//! A scripted relay on the state machine of `relay-proto`, which records what it received.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -17,25 +17,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use wire::{SeqNum, SessionId, StreamId, Text};
 
-/// What it does on one pair of connections.
+/// The behaviour of the relay on one pair of connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Script {
-    /// Hangs up both when so many indexes have come, before it has said anything of packets.
+    /// Closes both connections after so many indexes, before it confirms any packet.
     pub(super) hang_up_after: Option<usize>,
-    /// From the first index on, says nothing until so many have come.
+    /// Holds replies back from the first index on, until so many indexes were received.
     pub(super) silent_until: usize,
     pub(super) refuse_session: bool,
-    /// So many streams are refused.
+    /// Number of streams that are refused.
     pub(super) refuse_streams: usize,
-    /// Never says that it has everything.
+    /// Never confirms packets.
     pub(super) always_pending: bool,
-    /// Never answers.
+    /// Never replies.
     pub(super) is_mute: bool,
 }
 
-/// What it heard on one pair of connections.
+/// What the relay received on one pair of connections.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct ReceivedSession {
     script: Script,
     /// Commands, in order.
     pub(super) log: Vec<String>,
@@ -48,9 +48,9 @@ pub(super) struct Heard {
     describing: StreamId,
 }
 
-pub(super) type Connections = Arc<Mutex<Vec<Arc<Mutex<Heard>>>>>;
+pub(super) type Connections = Arc<Mutex<Vec<Arc<Mutex<ReceivedSession>>>>>;
 
-/// A running one. One pair of connections for each script; then it is gone.
+/// A running relay: it serves one pair of connections for each script, then stops listening.
 pub(super) struct Scripted {
     pub(super) url: String,
     pub(super) connections: Connections,
@@ -63,52 +63,52 @@ impl Scripted {
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
         let url = format!("net://127.0.0.1:{}:{}", port(&control), port(&data));
         let connections = Connections::default();
-        let heard = Arc::clone(&connections);
+        let received = Arc::clone(&connections);
         let mut scripts: VecDeque<Script> = scripts.iter().copied().collect();
         tokio::spawn(async move {
             while let Some(script) = scripts.pop_front() {
                 let (control, _) = control.accept().await.unwrap();
                 let (data, _) = data.accept().await.unwrap();
-                let state = Heard {
+                let state = ReceivedSession {
                     script,
-                    ..Heard::default()
+                    ..ReceivedSession::default()
                 };
                 let state = Arc::new(Mutex::new(state));
-                heard.lock().unwrap().push(Arc::clone(&state));
+                received.lock().unwrap().push(Arc::clone(&state));
                 tokio::spawn(serve(control, data, state));
             }
         });
         Self { url, connections }
     }
 
-    /// What was heard on a pair of connections.
-    pub(super) fn heard(&self, place: usize) -> Arc<Mutex<Heard>> {
+    /// Returns what was received on a pair of connections.
+    pub(super) fn received(&self, place: usize) -> Arc<Mutex<ReceivedSession>> {
         Arc::clone(&self.connections.lock().unwrap()[place])
     }
 }
 
-async fn serve(mut control: TcpStream, mut data: TcpStream, state: Arc<Mutex<Heard>>) {
-    let mut ears = Ears::default();
+async fn serve(mut control: TcpStream, mut data: TcpStream, state: Arc<Mutex<ReceivedSession>>) {
+    let mut connection = RelayConnection::default();
     loop {
         tokio::select! {
-            read = control.read_buf(&mut ears.commands) => if !matches!(read, Ok(1..)) { return },
-            read = data.read_buf(&mut ears.packets) => if !matches!(read, Ok(1..)) { return },
+            read = control.read_buf(&mut connection.commands) => if !matches!(read, Ok(1..)) { return },
+            read = data.read_buf(&mut connection.packets) => if !matches!(read, Ok(1..)) { return },
         }
-        match ears.hear(&mut state.lock().unwrap()) {
-            Then::Listen => continue,
-            Then::HangUp => return,
-            Then::Answer => {}
+        match connection.handle_input(&mut state.lock().unwrap()) {
+            NextAction::ReadMore => continue,
+            NextAction::Close => return,
+            NextAction::SendReplies => {}
         }
-        if control.write_all(&ears.replies).await.is_err() {
+        if control.write_all(&connection.replies).await.is_err() {
             return;
         }
-        ears.replies.clear();
+        connection.replies.clear();
     }
 }
 
-/// What has come on a pair of connections and is not understood yet.
+/// A pair of connections: bytes that are not decoded yet, and replies that are not written yet.
 #[derive(Default)]
-struct Ears {
+struct RelayConnection {
     connection: Connection,
     decoder: DataDecoder,
     commands: BytesMut,
@@ -117,18 +117,18 @@ struct Ears {
     replies: BytesMut,
 }
 
-/// What it does about it.
-enum Then {
-    Listen,
-    Answer,
-    HangUp,
+/// What the relay does after it has handled input.
+enum NextAction {
+    ReadMore,
+    SendReplies,
+    Close,
 }
 
-impl Ears {
-    fn hear(&mut self, heard: &mut Heard) -> Then {
+impl RelayConnection {
+    fn handle_input(&mut self, received: &mut ReceivedSession) -> NextAction {
         let mut input = &self.commands[..];
         let (connection, replies) = (&mut self.connection, &mut self.replies);
-        while let Ok(progress) = connection.advance(&mut input, heard, replies) {
+        while let Ok(progress) = connection.advance(&mut input, received, replies) {
             if matches!(progress, Progress::NeedsMore) {
                 break;
             }
@@ -144,26 +144,28 @@ impl Ears {
                     payload.extend_from_slice(bytes);
                     if last {
                         let packet = (std::mem::take(payload), header.padding_size);
-                        heard.packets.insert((header.stream, header.seq.0), packet);
+                        received
+                            .packets
+                            .insert((header.stream, header.seq.0), packet);
                     }
                 }
             }
         }
         let left = input.len();
         self.packets.advance(self.packets.len() - left);
-        let (script, indexes) = (heard.script, heard.indexes.len());
+        let (script, indexes) = (received.script, received.indexes.len());
         if script.hang_up_after.is_some_and(|most| indexes >= most) {
-            Then::HangUp
+            NextAction::Close
         } else if script.is_mute || (1..script.silent_until).contains(&indexes) {
-            Then::Listen
+            NextAction::ReadMore
         } else {
-            Then::Answer
+            NextAction::SendReplies
         }
     }
 }
 
-impl Heard {
-    fn say(&mut self, what: impl Into<String>) {
+impl ReceivedSession {
+    fn send_steps(&mut self, what: impl Into<String>) {
         self.log.push(what.into());
     }
 
@@ -183,7 +185,7 @@ impl Heard {
     }
 }
 
-impl Relay for Heard {
+impl Relay for ReceivedSession {
     fn clear_allowed(&self) -> bool {
         true
     }
@@ -193,7 +195,7 @@ impl Relay for Heard {
         _: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        self.say("create session");
+        self.send_steps("create session");
         if self.script.refuse_session {
             return Err(Refusal::new(ReturnCode::FATAL, "as told"));
         }
@@ -205,7 +207,7 @@ impl Relay for Heard {
     }
 
     fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
-        self.say(format!("add {}/{}", stream.path, stream.channel));
+        self.send_steps(format!("add {}/{}", stream.path, stream.channel));
         if self.script.refuse_streams > 0 {
             self.script.refuse_streams -= 1;
             return Err(Refusal::new(ReturnCode::UNKNOWN, "as told"));
@@ -215,12 +217,12 @@ impl Relay for Heard {
     }
 
     fn streams_sent(&mut self) -> Result<(), Refusal> {
-        self.say("streams sent");
+        self.send_steps("streams sent");
         Ok(())
     }
 
     fn begin_metadata(&mut self, metadata: SendMetadata, _: u64) -> Result<(), Refusal> {
-        self.say("metadata");
+        self.send_steps("metadata");
         self.describing = metadata.stream;
         Ok(())
     }
@@ -242,11 +244,11 @@ impl Relay for Heard {
     fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
         let channel = self.channel(index.stream);
         if index.packet.is_beacon() {
-            self.say(format!("beacon {channel} {}", index.packet.end.0));
+            self.send_steps(format!("beacon {channel} {}", index.packet.end.0));
             return Ok(());
         }
         let SeqNum(seq) = index.seq.unwrap();
-        self.say(format!("index {channel} {seq}"));
+        self.send_steps(format!("index {channel} {seq}"));
         let known = self.indexes.insert((index.stream, seq), index);
         assert_eq!(known, None);
         Ok(())
@@ -255,12 +257,12 @@ impl Relay for Heard {
     fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {
         let channel = self.channel(close.stream);
         let last = close.last.map_or(-1, |SeqNum(last)| last.cast_signed());
-        self.say(format!("close {channel} {last}"));
+        self.send_steps(format!("close {channel} {last}"));
         Ok(())
     }
 
     fn begin_data_pending(&mut self) {
-        self.say("begin round");
+        self.send_steps("begin round");
     }
 
     fn data_pending(&mut self, ask: DataPending) -> Option<bool> {
@@ -275,23 +277,23 @@ impl Relay for Heard {
     fn quiescent(&mut self, _: StreamId) {}
 
     fn end_data_pending(&mut self) -> bool {
-        self.say("end round");
+        self.send_steps("end round");
         false
     }
 
     fn create_chunk(&mut self, _: CreateTraceChunk) -> Result<(), Refusal> {
-        self.say("create chunk");
+        self.send_steps("create chunk");
         Ok(())
     }
 
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
         assert_eq!(rotation.target, None);
-        self.say(format!("leave chunk: {}", rotation.positions.len()));
+        self.send_steps(format!("leave chunk: {}", rotation.positions.len()));
         Ok(())
     }
 
     fn close_chunk(&mut self, _: CloseTraceChunk) -> Result<Text, Refusal> {
-        self.say("close chunk");
+        self.send_steps("close chunk");
         Ok(Text::from("host/session"))
     }
 

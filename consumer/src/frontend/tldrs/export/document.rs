@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 
 use memchr::{memchr_iter, memrchr};
 
-use crate::frontend::tldrs::limits::{MOST_MAX_LINE, READ_BYTES};
-use crate::frontend::tldrs::sieve::{Lines, Part, Sieve};
+use crate::frontend::tldrs::limits::{MAX_LINE_BYTES, READ_BYTES};
+use crate::frontend::tldrs::line_validator::{LinePart, LineValidator, Lines};
 
 /// What a document looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +39,7 @@ pub fn write_document(
     let mut document = Document {
         to,
         text: Vec::with_capacity(READ_BYTES * 2),
-        sieve: Sieve::new(MOST_MAX_LINE),
+        validator: LineValidator::new(MAX_LINE_BYTES),
         written: Written::default(),
     };
     document.text.extend_from_slice(match form {
@@ -64,17 +64,17 @@ pub fn write_document(
         };
         let (whole, rest) = new.split_at(end + 1);
         if lines.is_empty() {
-            document.take(whole)?;
+            document.add_lines(whole)?;
         } else {
             lines.extend_from_slice(whole);
-            document.take(&lines)?;
+            document.add_lines(&lines)?;
             lines.clear();
         }
         lines.extend_from_slice(rest);
     }
     if !lines.is_empty() {
         lines.push(b'\n');
-        document.take(&lines)?;
+        document.add_lines(&lines)?;
     }
     document.text.extend_from_slice(match form {
         Form::Array => b"]\n",
@@ -88,19 +88,19 @@ struct Document<'a, W> {
     to: &'a mut W,
     /// To be written.
     text: Vec<u8>,
-    sieve: Sieve,
+    validator: LineValidator,
     written: Written,
 }
 
 impl<W: Write> Document<'_, W> {
-    fn take(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn add_lines(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut lines = Lines::new(lines);
-        while let Some(part) = self.sieve.next(&mut lines) {
+        while let Some(part) = self.validator.next_part(&mut lines) {
             match part {
                 // A daemon that stores such a line is none of ours.
-                Part::Command(_) => self.written.dropped += 1,
-                Part::Refused => {}
-                Part::Events { text, .. } => {
+                LinePart::Command(_) => self.written.dropped += 1,
+                LinePart::Refused => {}
+                LinePart::Events { text, .. } => {
                     let mut begin = 0;
                     for end in memchr_iter(b'\n', text) {
                         let separator: &[u8] = match self.written.events {
@@ -125,7 +125,7 @@ impl<W: Write> Document<'_, W> {
     }
 
     fn count_refused(&mut self) {
-        let found = self.sieve.findings();
+        let found = self.validator.take_findings();
         self.written.dropped += found.map_or(0, |found| found.refused);
     }
 
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_trace_is_a_valid_document() {
+    fn empty_trace_is_a_valid_document() {
         assert_eq!(document("", Form::Array).0, "[]\n");
         assert_eq!(document("\n", Form::Object).0, "{\"traceEvents\":[]}\n");
     }
 
     #[test]
-    fn what_other_daemons_store_does_not_spoil_the_document() {
+    fn lines_of_other_daemons_leave_the_document_valid() {
         let lines = "{not json}\n{\"a\":1}{}\nDIE\n{\"v\":nan}\n{\"cut\":\n";
         let (text, written) = document(lines, Form::Array);
         assert_eq!(text, "[{\"v\":\"nan\"}]\n");

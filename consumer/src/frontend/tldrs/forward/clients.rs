@@ -1,4 +1,4 @@
-//! Who is connected to a trace, and how far their clocks are from the trace's.
+//! The clients of a trace, and the offset between their clocks and the trace's clock.
 
 use std::collections::HashMap;
 
@@ -6,42 +6,49 @@ use tef::ctf::Client;
 use tef::{Event, Record};
 use wire::Timestamp;
 
-/// The clients of a session. Their numbers begin anew whenever the trace is opened again.
+/// The clients that are connected, by their number in the session. The numbers in the trace begin at 0
+/// again whenever the trace is opened again; those in the session are never reused.
 #[derive(Debug, Default)]
-pub(super) struct Clients {
-    connected: HashMap<u32, Connected>,
-    /// Added to numbers, so that none comes twice in a session.
+pub(super) struct ConnectedClients {
+    connected: HashMap<u32, ConnectedClient>,
+    /// Added to the numbers in the trace, so that none is used twice in a session.
     base: u32,
-    /// The next number that has not come yet.
+    /// The lowest number that has not been used yet.
     next: u32,
 }
 
 /// A client that is connected.
 #[derive(Debug)]
-pub(super) struct Connected {
+pub(super) struct ConnectedClient {
     pid: u32,
     uid: u32,
     exe: String,
     offset: Option<i64>,
 }
 
-impl Clients {
-    /// The number that a client has in the session.
-    pub(super) fn number(&mut self, client: u32) -> u32 {
+impl ConnectedClients {
+    /// Returns the number in the session of a client of the trace.
+    pub(super) fn session_number(&mut self, client: u32) -> u32 {
         let number = self.base.wrapping_add(client);
         self.next = self.next.max(number.wrapping_add(1));
         number
     }
 
-    /// The trace has been opened again: its clients are other ones.
-    pub(super) fn begin_again(&mut self) {
+    /// Forgets all clients, when the trace is opened again: its clients are other ones.
+    pub(super) fn start_over(&mut self) {
         self.connected.clear();
         self.base = self.next;
     }
 
-    /// What is said of a client that has connected.
-    pub(super) fn opened(&mut self, number: u32, pid: u32, uid: u32, exe: String) -> Client<'_> {
-        let connected = Connected {
+    /// Adds a client that has connected. Returns the event that says so.
+    pub(super) fn add_client(
+        &mut self,
+        number: u32,
+        pid: u32,
+        uid: u32,
+        exe: String,
+    ) -> Client<'_> {
+        let connected = ConnectedClient {
             pid,
             uid,
             exe,
@@ -51,14 +58,15 @@ impl Clients {
         connected.into_mut().describe(number, true)
     }
 
-    /// A client has gone.
-    pub(super) fn closed(&mut self, number: u32) -> Option<Connected> {
+    /// Removes a client that has disconnected.
+    pub(super) fn remove_client(&mut self, number: u32) -> Option<ConnectedClient> {
         self.connected.remove(&number)
     }
 
-    /// A client's event has arrived. The client's clock is at least so far behind the trace's as its
-    /// event is when it ends: an event is sent after that.
-    pub(super) fn arrived(&mut self, number: u32, record: &Record<'_>, at: Timestamp) {
+    /// Updates the offset of a client's clock from one of its events, received at `at`. The client's
+    /// clock is behind the trace's by at most the time from the end of the event to `at`: an event is
+    /// sent after its end.
+    pub(super) fn update_clock_offset(&mut self, number: u32, record: &Record<'_>, at: Timestamp) {
         let Record::Event(Event {
             ts: Some(begin),
             dur,
@@ -73,12 +81,12 @@ impl Clients {
         let end = begin.saturating_add(dur.unwrap_or(0));
         let at = i64::try_from(at.0).unwrap_or(i64::MAX);
         let behind = at.saturating_sub(end);
-        connected.offset = Some(connected.offset.map_or(behind, |least| least.min(behind)));
+        connected.offset = Some(connected.offset.map_or(behind, |offset| offset.min(behind)));
     }
 }
 
-impl Connected {
-    /// What is said of it when it begins or ends.
+impl ConnectedClient {
+    /// Returns the event that says that the client has connected or disconnected.
     pub(super) fn describe(&self, number: u32, opened: bool) -> Client<'_> {
         Client {
             client: number,

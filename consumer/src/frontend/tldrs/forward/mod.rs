@@ -1,8 +1,8 @@
 //! Forwards traces to a relay, live, as CTF: a session for each trace, as long as somebody has it
 //! open.
 //!
-//! `session` turns what arrives into events and hands them to the packetizer; `clients` knows who
-//! is connected. Here: which trace goes to which session. A trace that is opened again soon after its
+//! `session` turns items of the queue into events and hands them to the packetizer; `clients` knows
+//! which clients are connected. Here: which trace goes to which session. A trace that is opened again soon after its
 //! last client has gone goes on in the same session: a build starts its programs one after the
 //! other.
 //!
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::arrival::ForwardedTrace;
+use super::forward_queue::ForwardedTrace;
 use crate::packetize::{Activity, HostClock};
-use crate::queue::Outlet;
-use session::Session;
+use crate::queue::SessionOpener;
+use session::ForwardedSession;
 
 /// What sessions of forwarded traces are like.
 #[derive(Debug, Clone)]
@@ -38,7 +38,11 @@ pub struct Settings {
 
 /// Forwards traces until there will be no more, and the last has been taken by the relay or given
 /// up.
-pub async fn run(mut traces: mpsc::Receiver<ForwardedTrace>, outlet: Outlet, settings: Settings) {
+pub async fn run(
+    mut traces: mpsc::Receiver<ForwardedTrace>,
+    opener: SessionOpener,
+    settings: Settings,
+) {
     let activity = Activity::default();
     let clock = HostClock::measure().trace_clock();
     let mut open: HashMap<String, mpsc::UnboundedSender<ForwardedTrace>> = HashMap::new();
@@ -47,24 +51,25 @@ pub async fn run(mut traces: mpsc::Receiver<ForwardedTrace>, outlet: Outlet, set
         let trace = tokio::select! {
             trace = traces.recv() => trace,
             Some(_) = sessions.join_next() => {
-                open.retain(|_, way| !way.is_closed());
+                open.retain(|_, reopen| !reopen.is_closed());
                 continue;
             }
         };
         let Some(trace) = trace else { break };
         let trace = match open.get(&trace.name) {
             None => trace,
-            Some(way) => match way.send(trace) {
+            Some(reopen) => match reopen.send(trace) {
                 Ok(()) => continue,
-                Err(over) => over.0,
+                Err(unsent) => unsent.0,
             },
         };
-        let (way, again) = mpsc::unbounded_channel();
-        open.insert(trace.name.clone(), way);
-        let session = Session::new(&trace, outlet.clone(), &settings, clock, activity.clone());
+        let (reopen, again) = mpsc::unbounded_channel();
+        open.insert(trace.name.clone(), reopen);
+        let session =
+            ForwardedSession::new(&trace, opener.clone(), &settings, clock, activity.clone());
         sessions.spawn(session.run(trace, again));
     }
-    // Sessions wait for no other trace now.
+    // No trace can be opened again now: the sessions end.
     open.clear();
     while sessions.join_next().await.is_some() {}
 }

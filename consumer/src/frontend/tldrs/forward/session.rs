@@ -1,4 +1,4 @@
-//! One session: what happens in a trace becomes events, and these go into packets.
+//! One session: turns the items of a trace into events, and these into packets.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
-use super::super::arrival::{Arrival, ForwardedTrace};
+use super::super::forward_queue::{ForwardItem, ForwardedTrace};
 use super::Settings;
-use super::clients::Clients;
-use crate::limits::{LONGEST_PACKET_BYTES, QUIET_PERIOD, REOPEN_WITHIN};
+use super::clients::ConnectedClients;
+use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
-use crate::queue::{Gone, Outlet, SessionDescription, SessionEnd, StreamKey};
+use crate::queue::{SessionClosed, SessionDescription, SessionEnd, SessionOpener, StreamKey};
 
 /// Directory of the trace in its session, and the name of its one tracefile: order in it is order of
 /// arrival.
@@ -27,10 +27,10 @@ const CHANNEL: &str = "events_0";
 /// The one class of streams.
 const STREAM_CLASS: u32 = 0;
 
-/// A session to be, and what it needs.
+/// A session that is not opened yet, with all that opening it needs.
 #[derive(Debug)]
-pub(super) struct Session {
-    outlet: Outlet,
+pub(super) struct ForwardedSession {
+    opener: SessionOpener,
     description: SessionDescription,
     trace: Trace,
     size: PacketSize,
@@ -38,10 +38,10 @@ pub(super) struct Session {
     activity: Activity,
 }
 
-impl Session {
+impl ForwardedSession {
     pub(super) fn new(
         trace: &ForwardedTrace,
-        outlet: Outlet,
+        opener: SessionOpener,
         settings: &Settings,
         clock: TraceClock,
         activity: Activity,
@@ -59,7 +59,7 @@ impl Session {
             .into();
         let (tracefile_size, tracefile_count) = settings.tracefiles;
         Self {
-            outlet,
+            opener,
             description: SessionDescription {
                 name: trace.name.clone(),
                 host: settings.host.clone(),
@@ -70,13 +70,14 @@ impl Session {
                 tracefile_count,
             },
             trace: described,
-            size: PacketSize::new(settings.packet_bytes, LONGEST_PACKET_BYTES),
+            size: PacketSize::new(settings.packet_bytes, MAX_EVENT_PACKET_BYTES),
             live_timer: settings.live_timer,
             activity,
         }
     }
 
-    /// Forwards the trace, and goes on with it if it comes by `again` soon enough.
+    /// Forwards the trace, and continues the session if the trace is opened again, received from `again`,
+    /// within the grace period.
     pub(super) async fn run(
         self,
         trace: ForwardedTrace,
@@ -84,36 +85,38 @@ impl Session {
     ) {
         let name = self.description.name.clone();
         info!(trace = name, "forwarded");
-        let mut events = match self.open().await {
+        let mut events = match self.open_session().await {
             Ok(events) => events,
-            Err(Gone) => return warn!(trace = name, "not forwarded: the uplink has stopped"),
+            Err(SessionClosed) => {
+                return warn!(trace = name, "not forwarded: the uplink has stopped");
+            }
         };
-        let mut arrivals = trace.arrivals;
+        let mut items = trace.items;
         let given_up = loop {
-            if let Err(Gone) = events.forward(&mut arrivals).await {
+            if let Err(SessionClosed) = events.forward_items(&mut items).await {
                 break true;
             }
-            match events.linger(&mut again).await {
+            match events.wait_for_reopen(&mut again).await {
                 Ok(Some(trace)) => {
                     debug!(trace = name, "opened again");
-                    events.clients.begin_again();
-                    arrivals = trace.arrivals;
+                    events.clients.start_over();
+                    items = trace.items;
                 }
                 Ok(None) => break false,
-                Err(Gone) => break true,
+                Err(SessionClosed) => break true,
             }
         };
         // What comes now by the same name is another session's.
         again.close();
         if given_up {
-            let lost = discard(&mut arrivals).await;
+            let lost = discard_items(&mut items).await;
             warn!(
                 trace = name,
                 lost, "events are not forwarded: the session has been given up"
             );
         }
         while let Some(mut late) = again.recv().await {
-            let lost = discard(&mut late.arrivals).await;
+            let lost = discard_items(&mut late.items).await;
             warn!(
                 trace = name,
                 lost, "events are not forwarded: the session was about to end"
@@ -140,123 +143,132 @@ impl Session {
         }
     }
 
-    async fn open(self) -> Result<Events, Gone> {
-        let queue = self.outlet.open(self.description)?;
+    async fn open_session(self) -> Result<OpenForwardedSession, SessionClosed> {
+        let queue = self.opener.open_session(self.description)?;
         let mut packets = Packetizer::new(&self.trace, PATH, queue, self.activity).await?;
         let class = packets.declare(STREAM_CLASS);
         let class = class.expect("the first class of streams");
         let classes = Classes::declare(packets.metadata(), &class);
         let classes = classes.expect("the first classes of events");
         let stream = packets.add_stream(&class, CHANNEL, self.size).await?;
-        Ok(Events {
+        Ok(OpenForwardedSession {
             packets,
             classes,
             stream,
-            clients: Clients::default(),
+            clients: ConnectedClients::default(),
             live_timer: self.live_timer,
-            quiet_since: Instant::now(),
+            last_idle_flush: Instant::now(),
         })
     }
 }
 
-/// A session that is open.
-struct Events {
+/// A session that is open, to which the items of the trace are appended as events.
+struct OpenForwardedSession {
     packets: Packetizer,
     classes: Classes,
     stream: StreamKey,
-    clients: Clients,
+    clients: ConnectedClients,
     live_timer: Duration,
-    /// When viewers were told last that nothing happens, whether or not anything happened elsewhere.
-    quiet_since: Instant,
+    /// When the stream was last flushed even if all streams were idle.
+    last_idle_flush: Instant,
 }
 
-impl Events {
-    /// Takes what arrives until the last client has gone, and sends it on every tick of the live timer.
-    async fn forward(&mut self, arrivals: &mut mpsc::Receiver<Arrival>) -> Result<(), Gone> {
+impl OpenForwardedSession {
+    /// Appends the trace's items until its last client disconnects, and flushes on every tick of the live
+    /// timer.
+    async fn forward_items(
+        &mut self,
+        items: &mut mpsc::Receiver<ForwardItem>,
+    ) -> Result<(), SessionClosed> {
         let mut tick = interval(self.live_timer);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
-                _ = tick.tick() => self.flush().await?,
-                arrival = arrivals.recv() => match arrival {
-                    Some(arrival) => self.take(arrival).await?,
+                _ = tick.tick() => self.flush_packets().await?,
+                item = items.recv() => match item {
+                    Some(item) => self.handle_item(item).await?,
                     None => break,
                 },
             }
         }
-        self.flush().await
+        self.flush_packets().await
     }
 
-    /// Waits whether the trace is opened again; viewers are told meanwhile that nothing happens.
-    async fn linger(
+    /// Waits [`REOPEN_GRACE_PERIOD`] for the trace to be opened again, and sends beacons meanwhile.
+    async fn wait_for_reopen(
         &mut self,
         again: &mut mpsc::UnboundedReceiver<ForwardedTrace>,
-    ) -> Result<Option<ForwardedTrace>, Gone> {
-        let over = sleep(REOPEN_WITHIN);
+    ) -> Result<Option<ForwardedTrace>, SessionClosed> {
+        let over = sleep(REOPEN_GRACE_PERIOD);
         tokio::pin!(over);
         let mut tick = interval(self.live_timer);
         loop {
             tokio::select! {
                 trace = again.recv() => return Ok(trace),
                 () = &mut over => return Ok(None),
-                _ = tick.tick() => self.flush().await?,
+                _ = tick.tick() => self.flush_packets().await?,
             }
         }
     }
 
-    async fn flush(&mut self) -> Result<(), Gone> {
-        let even_if_idle = self.quiet_since.elapsed() >= QUIET_PERIOD;
+    async fn flush_packets(&mut self) -> Result<(), SessionClosed> {
+        let even_if_idle = self.last_idle_flush.elapsed() >= IDLE_BEACON_INTERVAL;
         if even_if_idle {
-            self.quiet_since = Instant::now();
+            self.last_idle_flush = Instant::now();
         }
         self.packets.flush(HostClock::now(), even_if_idle).await
     }
 
-    async fn take(&mut self, arrival: Arrival) -> Result<(), Gone> {
-        match arrival {
-            Arrival::ClientOpened {
+    async fn handle_item(&mut self, item: ForwardItem) -> Result<(), SessionClosed> {
+        match item {
+            ForwardItem::ClientOpened {
                 client,
                 pid,
                 uid,
                 exe,
             } => {
-                let number = self.clients.number(client);
-                let client = self.clients.opened(number, pid, uid, exe);
+                let number = self.clients.session_number(client);
+                let client = self.clients.add_client(number, pid, uid, exe);
                 let encoded = self.classes.client(&client);
                 let now = HostClock::now();
-                append(&mut self.packets, self.stream, &encoded, now)
+                append_event(&mut self.packets, self.stream, &encoded, now)
                     .await
                     .map(drop)
             }
-            Arrival::Lines { client, at, text } => self.lines(client, at, &text).await,
-            Arrival::Lost {
+            ForwardItem::Lines { client, at, text } => self.append_lines(client, at, &text).await,
+            ForwardItem::Lost {
                 client,
                 count,
                 reason,
             } => {
-                let number = self.clients.number(client);
-                self.lost(number, count, &reason).await
+                let number = self.clients.session_number(client);
+                self.append_lost(number, count, &reason).await
             }
-            Arrival::ClientClosed { client } => {
-                let number = self.clients.number(client);
-                let Some(connected) = self.clients.closed(number) else {
+            ForwardItem::ClientClosed { client } => {
+                let number = self.clients.session_number(client);
+                let Some(connected) = self.clients.remove_client(number) else {
                     return Ok(());
                 };
                 let client = connected.describe(number, false);
                 let encoded = self.classes.client(&client);
                 let now = HostClock::now();
-                append(&mut self.packets, self.stream, &encoded, now)
+                append_event(&mut self.packets, self.stream, &encoded, now)
                     .await
                     .map(drop)
             }
         }
     }
 
-    async fn lines(&mut self, client: u32, at: Timestamp, text: &[u8]) -> Result<(), Gone> {
-        let number = self.clients.number(client);
+    async fn append_lines(
+        &mut self,
+        client: u32,
+        at: Timestamp,
+        text: &[u8],
+    ) -> Result<(), SessionClosed> {
+        let number = self.clients.session_number(client);
         let Ok(text) = std::str::from_utf8(text) else {
-            return self.lost(number, 1, "not UTF-8").await;
+            return self.append_lost(number, 1, "not UTF-8").await;
         };
         let (mut unread, mut too_long) = (0, 0);
         for line in text.lines() {
@@ -264,22 +276,27 @@ impl Events {
                 unread += 1;
                 continue;
             };
-            self.clients.arrived(number, &record, at);
+            self.clients.update_clock_offset(number, &record, at);
             let encoded = self.classes.record(number, &record);
-            if !append(&mut self.packets, self.stream, &encoded, at).await? {
+            if !append_event(&mut self.packets, self.stream, &encoded, at).await? {
                 too_long += 1;
             }
         }
         for (count, reason) in [(unread, "no event"), (too_long, "too long for a packet")] {
             if count > 0 {
-                self.lost(number, count, reason).await?;
+                self.append_lost(number, count, reason).await?;
             }
         }
         Ok(())
     }
 
-    /// Events are missing from here on: said as an event, and counted as every reader of CTF knows it.
-    async fn lost(&mut self, client: u32, count: u64, reason: &str) -> Result<(), Gone> {
+    /// Appends an event that says that events are missing, and counts them as discarded events.
+    async fn append_lost(
+        &mut self,
+        client: u32,
+        count: u64,
+        reason: &str,
+    ) -> Result<(), SessionClosed> {
         warn!(client, count, reason, "events are not forwarded");
         self.packets.discard(self.stream, count);
         let encoded = self.classes.lost(&Lost {
@@ -288,37 +305,37 @@ impl Events {
             reason,
         });
         let now = HostClock::now();
-        append(&mut self.packets, self.stream, &encoded, now)
+        append_event(&mut self.packets, self.stream, &encoded, now)
             .await
             .map(drop)
     }
 }
 
-/// Whether the event found a packet that holds it.
-async fn append(
+/// Appends an event. Returns whether it fits into a packet.
+async fn append_event(
     packets: &mut Packetizer,
     stream: StreamKey,
     event: &Encoded<'_>,
     at: Timestamp,
-) -> Result<bool, Gone> {
+) -> Result<bool, SessionClosed> {
     match packets.append(stream, event.class(), event.at(at)).await {
         Ok(()) => Ok(true),
         Err(PacketizeError::Event(_)) => Ok(false),
-        Err(PacketizeError::Gone(gone)) => Err(gone),
+        Err(PacketizeError::SessionClosed(gone)) => Err(gone),
     }
 }
 
-/// Takes everything until the last client has gone, so that none of them waits for nothing, and gives
-/// how many events it was.
-async fn discard(arrivals: &mut mpsc::Receiver<Arrival>) -> u64 {
+/// Receives and drops all items until the last client disconnects, so that no client waits for queue
+/// capacity. Returns the number of events.
+async fn discard_items(items: &mut mpsc::Receiver<ForwardItem>) -> u64 {
     let mut lost = 0;
-    while let Some(arrival) = arrivals.recv().await {
-        lost += match arrival {
-            Arrival::Lines { text, .. } => {
+    while let Some(item) = items.recv().await {
+        lost += match item {
+            ForwardItem::Lines { text, .. } => {
                 text.iter().filter(|byte| **byte == b'\n').count() as u64
             }
-            Arrival::Lost { count, .. } => count,
-            Arrival::ClientOpened { .. } | Arrival::ClientClosed { .. } => 0,
+            ForwardItem::Lost { count, .. } => count,
+            ForwardItem::ClientOpened { .. } | ForwardItem::ClientClosed { .. } => 0,
         };
     }
     lost

@@ -1,4 +1,4 @@
-//! Where things are unless the command line says so.
+//! Default paths of the socket and the traces (XDG base directories).
 
 use std::env;
 use std::fs;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_go_by_number_or_name() {
+    fn users_are_parsed_as_number_or_name() {
         assert_eq!(user("1000").unwrap(), 1000);
         assert_eq!(user("root").unwrap(), 0);
         assert!(user("no such user").is_err());

@@ -1,4 +1,4 @@
-//! The beginning of a conversation: which version, which session, its only chunk. Each command waits
+//! The handshake with a relay: protocol version, session, and its only chunk. Each command waits
 //! for its answer, because the next one depends on it.
 
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use tokio::time::timeout;
 use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
-use super::conversation::{CHUNK, Opened, Tracefiles};
+use super::connection_pair::ConnectionPair;
+use super::conversation::{CHUNK, RelaySession, Tracefiles};
 use super::error::UplinkError;
 use super::outgoing::Outgoing;
-use super::pair::Pair;
-use crate::limits::{MOST_TRACEFILES, SILENCE};
+use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 
 /// The oldest relays that are spoken to: since then traces lie in chunks.
-const LEAST_MINOR: u32 = 11;
+const MIN_MINOR: u32 = 11;
 
-/// What a session is called towards a relay.
+/// The parameters of the session that is opened on the relay.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Introduction<'a> {
+pub(super) struct HandshakeParameters<'a> {
     pub(super) description: &'a SessionDescription,
     pub(super) base_path: &'a str,
     pub(super) daemon: DaemonId,
@@ -36,24 +36,29 @@ pub(super) struct Introduction<'a> {
 }
 
 /// Opens a session on a relay. Also gives where its trace will lie there.
-pub(super) async fn greet(
-    pair: &mut Pair,
-    introduction: Introduction<'_>,
-) -> Result<(Opened, Text), UplinkError> {
-    let Introduction {
+pub(super) async fn open_relay_session(
+    pair: &mut ConnectionPair,
+    parameters: HandshakeParameters<'_>,
+) -> Result<(RelaySession, Text), UplinkError> {
+    let HandshakeParameters {
         description,
         created,
         ..
-    } = introduction;
+    } = parameters;
     let mut machine = Producer::default();
     ask(pair, &mut machine, &Command::Version(Version::OURS)).await?;
     let minor = machine.minor().unwrap_or(relay_proto::Minor(0));
-    if minor.0 < LEAST_MINOR {
+    if minor.0 < MIN_MINOR {
         return Err(UplinkError::TooOld { minor: minor.0 });
     }
     if minor.has_configuration() {
-        let ask_all = GetConfiguration { query: 0 };
-        ask(pair, &mut machine, &Command::GetConfiguration(ask_all)).await?;
+        let ask_all_pending = GetConfiguration { query: 0 };
+        ask(
+            pair,
+            &mut machine,
+            &Command::GetConfiguration(ask_all_pending),
+        )
+        .await?;
     }
     if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
         warn!(
@@ -61,14 +66,14 @@ pub(super) async fn greet(
             "the relay is older than 2.15 and does not know CTF 2; it gets it all the same"
         );
     }
-    let (session, path) = create(pair, &mut machine, introduction).await?;
+    let (session, path) = create(pair, &mut machine, parameters).await?;
     let chunk = CreateTraceChunk {
         chunk: CHUNK,
         created,
         name: None,
     };
     ask(pair, &mut machine, &Command::CreateTraceChunk(chunk)).await?;
-    let opened = Opened {
+    let opened = RelaySession {
         machine,
         session,
         tracefiles: tracefiles(description),
@@ -79,22 +84,22 @@ pub(super) async fn greet(
 }
 
 async fn create(
-    pair: &mut Pair,
+    pair: &mut ConnectionPair,
     machine: &mut Producer,
-    introduction: Introduction<'_>,
+    parameters: HandshakeParameters<'_>,
 ) -> Result<(SessionId, Text), UplinkError> {
-    let description = introduction.description;
+    let description = parameters.description;
     let recording = Recording {
-        daemon: introduction.daemon,
-        id: introduction.id,
-        created: introduction.created,
+        daemon: parameters.daemon,
+        id: parameters.id,
+        created: parameters.created,
         name_has_date: false,
         current_chunk: None,
     };
     let create = CreateSession {
         name: Text::from(description.name.as_str()),
         host: Text::from(description.host.as_str()),
-        base_path: Text::from(introduction.base_path),
+        base_path: Text::from(parameters.base_path),
         live_timer: description.live_timer.map_or(Micros(0), micros),
         snapshot: false,
         recording: Some(recording),
@@ -104,7 +109,7 @@ async fn create(
     match created {
         Ok(Reply::SessionCreated { session, path, .. }) => Ok((session, path.unwrap_or_default())),
         Ok(other) => Err(UplinkError::refused(CommandCode::CreateSession, &other)),
-        Err(UplinkError::Refused { why, .. }) if !introduction.was_taken => {
+        Err(UplinkError::Refused { why, .. }) if !parameters.was_taken => {
             let name = description.name.clone();
             Err(UplinkError::SessionRefused { name, why })
         }
@@ -114,7 +119,7 @@ async fn create(
 
 /// Sends a command and waits for the answer, which must be that it was done.
 async fn ask(
-    pair: &mut Pair,
+    pair: &mut ConnectionPair,
     machine: &mut Producer,
     command: &Command,
 ) -> Result<Reply, UplinkError> {
@@ -136,7 +141,7 @@ async fn ask(
             pair.ready(&out).await?;
         }
     };
-    let within = SILENCE;
+    let within = REPLY_TIMEOUT;
     let silent = |_| UplinkError::Silent { command, within };
     let reply = timeout(within, answered).await.map_err(silent)??;
     if reply.is_ok() {
@@ -151,12 +156,12 @@ fn micros(period: Duration) -> Micros {
     Micros(u32::try_from(period.as_micros()).unwrap_or(u32::MAX).max(1))
 }
 
-/// What a relay of LTTng survives: see [`MOST_TRACEFILES`].
+/// What a relay of LTTng survives: see [`MAX_TRACEFILES`].
 fn tracefiles(description: &SessionDescription) -> Tracefiles {
     let count = match (description.tracefile_size, description.tracefile_count) {
         (0, _) => 0,
-        (_, 0) => MOST_TRACEFILES,
-        (_, count) => count.min(MOST_TRACEFILES),
+        (_, 0) => MAX_TRACEFILES,
+        (_, count) => count.min(MAX_TRACEFILES),
     };
     Tracefiles {
         size: Bytes(description.tracefile_size),
@@ -169,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_relay_is_asked_for_any_number_of_tracefiles() {
+    fn tracefile_count_is_limited() {
         let count = |tracefile_size, tracefile_count| {
             let description = SessionDescription {
                 name: "s".into(),
@@ -184,12 +189,12 @@ mod tests {
         };
         assert_eq!(count(0, 7), 0);
         assert_eq!(count(4096, 7), 7);
-        assert_eq!(count(4096, 0), MOST_TRACEFILES);
-        assert_eq!(count(4096, u64::MAX), MOST_TRACEFILES);
+        assert_eq!(count(4096, 0), MAX_TRACEFILES);
+        assert_eq!(count(4096, u64::MAX), MAX_TRACEFILES);
     }
 
     #[test]
-    fn a_live_session_never_has_a_period_of_nothing() {
+    fn live_timer_of_a_live_session_is_never_zero() {
         assert_eq!(micros(Duration::ZERO), Micros(1));
         assert_eq!(micros(Duration::from_secs(1)), Micros(1_000_000));
         assert_eq!(micros(Duration::MAX), Micros(u32::MAX));

@@ -1,5 +1,5 @@
-//! What has been said of a session so far, as far as a relay has to be told that knows nothing of it:
-//! its traces with their metadata, its open streams, and the packets that no relay has confirmed.
+//! The state of a session that a new connection needs to resume it: its traces with their metadata, its
+//! open streams, and the packets that no relay has confirmed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,86 +9,89 @@ use wire::{Bits, ClassId, FileName, NameError, PacketIndex, StreamId, Text, Time
 
 use super::error::UplinkError;
 use crate::limits::{
-    MOST_CHANNEL_BYTES, MOST_METADATA_BYTES, MOST_PACKET_BYTES, MOST_TRACE_PATH_BYTES,
+    MAX_CHANNEL_BYTES, MAX_METADATA_BYTES, MAX_PACKET_BYTES, MAX_TRACE_PATH_BYTES,
 };
-use crate::queue::{Queued, Step, StreamKey, TraceKey};
-use crate::status::Counters;
+use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
+use crate::status::SessionCounters;
 
-/// What has been said of a session so far.
+/// The state of a session that outlives a connection to a relay.
 #[derive(Debug)]
-pub(super) struct Catalogue {
-    pub(super) traces: BTreeMap<TraceKey, Trace>,
-    /// Those that are not closed.
-    pub(super) streams: BTreeMap<StreamKey, Stream>,
-    pub(super) counters: Arc<Counters>,
+pub(super) struct SessionState {
+    pub(super) traces: BTreeMap<TraceKey, TraceState>,
+    /// The streams that are not closed.
+    pub(super) streams: BTreeMap<StreamKey, StreamState>,
+    pub(super) counters: Arc<SessionCounters>,
     next_stream: u32,
     metadata_bytes: usize,
     packets: u64,
 }
 
+/// A trace of the session.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(super) struct TraceState {
     pub(super) path: Text,
     pub(super) metadata: Vec<Bytes>,
     pub(super) has_had_streams: bool,
-    pub(super) here: TraceHere,
+    pub(super) relay_state: TraceRelayState,
 }
 
-/// How far a trace is known to the relay of this connection.
+/// What the relay of the present connection has been sent of a trace.
 #[derive(Debug, Default)]
-pub(super) struct TraceHere {
+pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
-    /// The relay's number of its metadata stream.
-    pub(super) relay: Option<StreamId>,
+    /// The relay's id of the trace's metadata stream, once it has replied.
+    pub(super) stream_id: Option<StreamId>,
     /// Pieces of metadata, and bytes of the next, that have been sent.
     pub(super) sent: (usize, usize),
 }
 
+/// An open stream of the session.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct StreamState {
     pub(super) trace: TraceKey,
     pub(super) channel: Text,
     pub(super) class: ClassId,
-    /// Packets that have been taken on and not confirmed. Those before
-    /// [`Here::sent`]` - `[`Here::confirmed`] are under way, the others still to be sent.
-    pub(super) unconfirmed: VecDeque<Kept>,
-    /// Its last beacon, if no packet has come after it.
-    pub(super) quiet_until: Option<Timestamp>,
-    /// It is to be closed when everything is confirmed.
-    pub(super) closing: Option<Queued>,
-    pub(super) here: Here,
+    /// Packets that are not confirmed, in order. The first [`StreamRelayState::sent`]` -
+    /// `[`StreamRelayState::confirmed`] are in flight, the others still to be sent.
+    pub(super) unconfirmed: VecDeque<UnconfirmedPacket>,
+    /// The time of the last beacon, if no packet has come after it.
+    pub(super) idle_until: Option<Timestamp>,
+    /// The step that closes the stream when all its packets are confirmed.
+    pub(super) closing: Option<QueuedStep>,
+    pub(super) relay_state: StreamRelayState,
 }
 
-/// How far a stream is known to the relay of this connection.
+/// What the relay of the present connection has been sent of a stream.
 #[derive(Debug, Default)]
-pub(super) struct Here {
+pub(super) struct StreamRelayState {
     pub(super) is_added: bool,
-    /// The relay's number for it.
-    pub(super) relay: Option<StreamId>,
-    /// Packets that were sent, and so many of them confirmed.
+    /// The relay's id of the stream, once it has replied.
+    pub(super) stream_id: Option<StreamId>,
+    /// Number of packets that were sent.
     pub(super) sent: u64,
+    /// Number of packets that were confirmed.
     pub(super) confirmed: u64,
     /// The relay has been asked whether it has the packets before this one.
     pub(super) asked: Option<u64>,
     /// Bytes that were sent since.
     pub(super) unasked_bytes: u64,
-    /// Its beacon is to be sent when everything is confirmed: a relay heeds none while it waits for
-    /// one half of a packet.
+    /// The beacon is to be sent when all packets are confirmed: a relay ignores beacons while it waits
+    /// for a packet or its index.
     pub(super) beacon_due: bool,
     pub(super) close_sent: bool,
     /// First packet, by the tracer's count, that has not been sent.
     pub(super) next_packet_seq: u64,
 }
 
-/// A packet that is kept until a relay has confirmed it.
+/// A packet that is retained until a relay has confirmed it.
 #[derive(Debug)]
-pub(super) struct Kept {
-    /// Its place among all packets of the session.
+pub(super) struct UnconfirmedPacket {
+    /// The packet's number among all packets of the session, from 0.
     pub(super) order: u64,
-    pub(super) queued: Queued,
+    pub(super) queued: QueuedStep,
 }
 
-impl Kept {
+impl UnconfirmedPacket {
     /// The packet.
     pub(super) fn packet(&self) -> Option<(&Bytes, &PacketIndex)> {
         match &self.queued.step {
@@ -98,19 +101,19 @@ impl Kept {
     }
 }
 
-impl Stream {
-    /// Packets that are under way.
-    pub(super) fn under_way(&self) -> usize {
-        usize::try_from(self.here.sent - self.here.confirmed).unwrap_or(usize::MAX)
+impl StreamState {
+    /// Number of packets that are in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        usize::try_from(self.relay_state.sent - self.relay_state.confirmed).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_all_confirmed(&self) -> bool {
         self.unconfirmed.is_empty()
     }
 }
 
-impl Catalogue {
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
+impl SessionState {
+    pub(super) fn new(counters: Arc<SessionCounters>) -> Self {
         Self {
             traces: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -121,15 +124,15 @@ impl Catalogue {
         }
     }
 
-    /// There is another relay, or another session on it: nothing of this is known there.
-    pub(super) fn forget_relay(&mut self) {
+    /// Resets what the relay knows, for a new connection: its session begins empty.
+    pub(super) fn reset_relay_state(&mut self) {
         for trace in self.traces.values_mut() {
-            trace.here = TraceHere::default();
+            trace.relay_state = TraceRelayState::default();
         }
         for stream in self.streams.values_mut() {
-            stream.here = Here {
-                beacon_due: stream.quiet_until.is_some(),
-                ..Here::default()
+            stream.relay_state = StreamRelayState {
+                beacon_due: stream.idle_until.is_some(),
+                ..StreamRelayState::default()
             };
         }
     }
@@ -137,15 +140,15 @@ impl Catalogue {
     pub(super) fn add_trace(&mut self, path: &str) -> Result<(), UplinkError> {
         let text = Text::from(path);
         let is_whole = text.as_bytes().len() == path.len();
-        if !is_whole || path.len() > MOST_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
-            return Err(unfit("trace", path));
+        if !is_whole || path.len() > MAX_TRACE_PATH_BYTES || TracePath::parse(&text).is_err() {
+            return Err(name_error("trace", path));
         }
         let key = TraceKey(u32::try_from(self.traces.len()).unwrap_or(u32::MAX));
-        let trace = Trace {
+        let trace = TraceState {
             path: text,
             metadata: Vec::new(),
             has_had_streams: false,
-            here: TraceHere::default(),
+            relay_state: TraceRelayState::default(),
         };
         self.traces.insert(key, trace);
         Ok(())
@@ -162,8 +165,8 @@ impl Catalogue {
         let name: Result<FileName, NameError> = FileName::parse(&text);
         // That name would make it a metadata stream.
         let is_taken = channel == relay_proto::stream::METADATA_CHANNEL;
-        if !is_whole || channel.len() > MOST_CHANNEL_BYTES || name.is_err() || is_taken {
-            return Err(unfit("stream", channel));
+        if !is_whole || channel.len() > MAX_CHANNEL_BYTES || name.is_err() || is_taken {
+            return Err(name_error("stream", channel));
         }
         let Some(of) = self.traces.get_mut(&trace) else {
             let what = format!("trace {}", trace.0);
@@ -172,14 +175,14 @@ impl Catalogue {
         of.has_had_streams = true;
         let key = StreamKey(self.next_stream);
         self.next_stream = self.next_stream.saturating_add(1);
-        let stream = Stream {
+        let stream = StreamState {
             trace,
             channel: text,
             class,
             unconfirmed: VecDeque::new(),
-            quiet_until: None,
+            idle_until: None,
             closing: None,
-            here: Here::default(),
+            relay_state: StreamRelayState::default(),
         };
         self.streams.insert(key, stream);
         Ok(key)
@@ -191,8 +194,8 @@ impl Catalogue {
         bytes: Bytes,
     ) -> Result<(), UplinkError> {
         self.metadata_bytes = self.metadata_bytes.saturating_add(bytes.len());
-        if self.metadata_bytes > MOST_METADATA_BYTES {
-            let most = MOST_METADATA_BYTES;
+        if self.metadata_bytes > MAX_METADATA_BYTES {
+            let most = MAX_METADATA_BYTES;
             return Err(UplinkError::TooMuchMetadata { most });
         }
         let Some(of) = self.traces.get_mut(&trace) else {
@@ -203,30 +206,34 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Takes a packet on. One that no relay could take is given back.
-    pub(super) fn add_packet(&mut self, stream: StreamKey, queued: Queued) -> Option<Queued> {
+    /// Adds a packet. One that no relay could take is given back.
+    pub(super) fn add_packet(
+        &mut self,
+        stream: StreamKey,
+        queued: QueuedStep,
+    ) -> Option<QueuedStep> {
         let Some(of) = self.streams.get_mut(&stream) else {
             return Some(queued);
         };
         let order = self.packets;
-        let kept = Kept { order, queued };
+        let kept = UnconfirmedPacket { order, queued };
         if !kept
             .packet()
-            .is_some_and(|(bytes, index)| is_sound(bytes, index))
+            .is_some_and(|(bytes, index)| has_valid_index(bytes, index))
         {
             return Some(kept.queued);
         }
         self.packets += 1;
-        of.quiet_until = None;
-        of.here.beacon_due = false;
+        of.idle_until = None;
+        of.relay_state.beacon_due = false;
         of.unconfirmed.push_back(kept);
         None
     }
 
-    /// Whether every packet has been confirmed and nothing else is owed.
-    pub(super) fn is_settled(&self) -> bool {
-        let settled = |stream: &Stream| {
-            stream.is_settled() && !stream.here.beacon_due && stream.closing.is_none()
+    /// Whether every packet has been confirmed and no beacon or close is due.
+    pub(super) fn is_all_confirmed(&self) -> bool {
+        let settled = |stream: &StreamState| {
+            stream.is_all_confirmed() && !stream.relay_state.beacon_due && stream.closing.is_none()
         };
         self.streams.values().all(settled)
     }
@@ -240,18 +247,18 @@ impl Catalogue {
 
 /// Whether a packet's index fits it: with another one relays would wait for bytes, or take it for a
 /// beacon.
-fn is_sound(bytes: &Bytes, index: &PacketIndex) -> bool {
+fn has_valid_index(bytes: &Bytes, index: &PacketIndex) -> bool {
     let Bits(content) = index.content_size;
     let Some(wire::Bytes(size)) = index.packet_size.to_bytes() else {
         return false;
     };
     let length = bytes.len() as u64;
-    (1..=MOST_PACKET_BYTES).contains(&size)
+    (1..=MAX_PACKET_BYTES).contains(&size)
         && (1..=size).contains(&length)
         && content <= index.packet_size.0
 }
 
-fn unfit(what: &'static str, name: &str) -> UplinkError {
+fn name_error(what: &'static str, name: &str) -> UplinkError {
     let name = name.to_owned();
     UplinkError::Name { what, name }
 }

@@ -1,4 +1,4 @@
-//! Where an export may go, and how it gets there whole.
+//! The file that an export is written to: access checks, and atomic replacement by rename.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 
 use super::directory::{DirectoryError, open_directory};
-use crate::frontend::tldrs::limits::LOOK_BYTES;
+use crate::frontend::tldrs::limits::REPLACED_FILE_CHECK_BYTES;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
 /// rare accident, and nobody can take them all beforehand.
@@ -41,7 +41,7 @@ const SEARCH: u32 = 0o1;
 
 /// Whose an export will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::frontend::tldrs) struct Owner {
+pub(in crate::frontend::tldrs) struct ExportOwner {
     pub(in crate::frontend::tldrs) uid: u32,
     pub(in crate::frontend::tldrs) gid: u32,
 }
@@ -51,14 +51,14 @@ pub(in crate::frontend::tldrs) struct Owner {
 /// Who runs as the same user as the daemon may have them anywhere: he could write them himself.
 /// Others only below the emit root, where they could write themselves.
 #[derive(Debug, Clone)]
-pub(in crate::frontend::tldrs) struct Rules {
+pub(in crate::frontend::tldrs) struct ExportRules {
     uid: u32,
     emit_root: Option<PathBuf>,
 }
 
 /// Why an export may not go there.
 #[derive(Debug, Error)]
-pub(in crate::frontend::tldrs) enum Refusal {
+pub(in crate::frontend::tldrs) enum ExportRefusal {
     #[error("the path is not absolute")]
     Relative,
     #[error("the path has no file name")]
@@ -89,52 +89,52 @@ pub(in crate::frontend::tldrs) enum Refusal {
 
 /// A name in a directory that an export may have.
 #[derive(Debug)]
-pub(in crate::frontend::tldrs) struct Place {
+pub(in crate::frontend::tldrs) struct ExportTarget {
     parent: OwnedFd,
     name: OsString,
     /// Whom to give it to, if not to ourselves.
-    give_to: Option<Owner>,
+    give_to: Option<ExportOwner>,
     /// The file that the export replaces.
-    replaced: Option<Replaced>,
+    replaced: Option<ReplacedFile>,
 }
 
 /// A file of the requester's that an export replaces.
 #[derive(Debug, Clone, Copy)]
-struct Replaced {
+struct ReplacedFile {
     /// Permissions that the export takes over.
     mode: Mode,
     gid: u32,
 }
 
-/// An export that is not at its place yet. Dropping it removes it.
+/// An export that is being written under a temporary name. Dropping it removes the file.
 #[derive(Debug)]
-pub(in crate::frontend::tldrs) struct Draft<'a> {
-    place: &'a Place,
+pub(in crate::frontend::tldrs) struct ExportDraft<'a> {
+    target: &'a ExportTarget,
     file: File,
     name: OsString,
     is_published: bool,
 }
 
-impl Rules {
+impl ExportRules {
     /// For a daemon that runs as this user.
     pub(in crate::frontend::tldrs) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
         Self { uid, emit_root }
     }
 
-    /// The place at this path, if the owner may have it.
-    pub(in crate::frontend::tldrs) fn place(
+    /// Returns the target at this path, if the owner may export to it.
+    pub(in crate::frontend::tldrs) fn export_target(
         &self,
         path: &Path,
-        owner: Owner,
-    ) -> Result<Place, Refusal> {
+        owner: ExportOwner,
+    ) -> Result<ExportTarget, ExportRefusal> {
         if !path.is_absolute() {
-            return Err(Refusal::Relative);
+            return Err(ExportRefusal::Relative);
         }
         // `Path` takes no notice of a slash at the end.
         let is_directory = path.as_os_str().as_bytes().ends_with(b"/");
         let (Some(name), Some(parent), false) = (path.file_name(), path.parent(), is_directory)
         else {
-            return Err(Refusal::NoName);
+            return Err(ExportRefusal::NoName);
         };
         // What is rightly root's own to decide may still be fenced in.
         let is_free = owner.uid == self.uid && (self.uid != 0 || self.emit_root.is_none());
@@ -143,28 +143,28 @@ impl Rules {
         } else {
             self.below_emit_root(parent, owner)?
         };
-        let place = Place {
-            replaced: look(&parent, name, owner.uid)?,
+        let target = ExportTarget {
+            replaced: check_replaced_file(&parent, name, owner.uid)?,
             parent,
             name: name.to_owned(),
             give_to: (owner.uid != self.uid).then_some(owner),
         };
-        Ok(place)
+        Ok(target)
     }
 
-    fn below_emit_root(&self, parent: &Path, owner: Owner) -> Result<OwnedFd, Refusal> {
+    fn below_emit_root(&self, parent: &Path, owner: ExportOwner) -> Result<OwnedFd, ExportRefusal> {
         let uid = owner.uid;
         let root = self
             .emit_root
             .as_deref()
-            .ok_or(Refusal::NoEmitRoot { uid })?;
+            .ok_or(ExportRefusal::NoEmitRoot { uid })?;
         let below = parent
             .strip_prefix(root)
-            .map_err(|_| Refusal::OutsideEmitRoot {
+            .map_err(|_| ExportRefusal::OutsideEmitRoot {
                 uid,
                 root: root.to_owned(),
             })?;
-        let failed = |error: Errno| Refusal::Directory(error.into());
+        let failed = |error: Errno| ExportRefusal::Directory(error.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         // Whoever gave the root has given it by this path, and nobody else may move it.
@@ -172,29 +172,29 @@ impl Rules {
             open_directory(root, self.uid).map_err(|error| directory(error, self.uid))?;
         let mut stat = fstat(&directory).map_err(failed)?;
         for name in below.components() {
-            if !allows(&stat, SEARCH, owner) {
-                return Err(Refusal::NoSearch { uid });
+            if !allows_access(&stat, SEARCH, owner) {
+                return Err(ExportRefusal::NoSearch { uid });
             }
             let name = name.as_os_str();
             directory = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(failed)?;
             stat = fstat(&directory).map_err(failed)?;
         }
-        if !allows(&stat, WRITE, owner) || !allows(&stat, SEARCH, owner) {
-            return Err(Refusal::DirectoryOfOther { uid });
+        if !allows_access(&stat, WRITE, owner) || !allows_access(&stat, SEARCH, owner) {
+            return Err(ExportRefusal::DirectoryOfOther { uid });
         }
         Ok(directory)
     }
 }
 
-fn directory(error: DirectoryError, uid: u32) -> Refusal {
+fn directory(error: DirectoryError, uid: u32) -> ExportRefusal {
     match error {
-        DirectoryError::LinkOfOther { owner } => Refusal::LinkOfOther { uid, owner },
-        DirectoryError::Open(error) => Refusal::Directory(error.into()),
+        DirectoryError::LinkOfOther { owner } => ExportRefusal::LinkOfOther { uid, owner },
+        DirectoryError::Open(error) => ExportRefusal::Directory(error.into()),
     }
 }
 
 /// By owner, group and mode; the groups that a process has beside its own are not seen.
-fn allows(directory: &Stat, access: u32, owner: Owner) -> bool {
+fn allows_access(directory: &Stat, access: u32, owner: ExportOwner) -> bool {
     let shift = if directory.st_uid == owner.uid {
         6
     } else if directory.st_gid == owner.gid {
@@ -205,13 +205,17 @@ fn allows(directory: &Stat, access: u32, owner: Owner) -> bool {
     owner.uid == 0 || directory.st_mode >> shift & access == access
 }
 
-/// Whether what is at the place, if there is something, may be replaced for this user.
-fn look(parent: &OwnedFd, name: &OsStr, uid: u32) -> Result<Option<Replaced>, Refusal> {
-    let failed = |error: Errno| Refusal::Look(error.into());
+/// Checks that the file at the target, if there is one, may be replaced for this user.
+fn check_replaced_file(
+    parent: &OwnedFd,
+    name: &OsStr,
+    uid: u32,
+) -> Result<Option<ReplacedFile>, ExportRefusal> {
+    let failed = |error: Errno| ExportRefusal::Look(error.into());
     let check = |stat: &Stat| match (FileType::from_raw_mode(stat.st_mode), stat.st_uid) {
         (FileType::RegularFile, owner) if owner == uid => Ok(()),
-        (FileType::RegularFile, owner) => Err(Refusal::FileOfOther { uid, owner }),
-        _ => Err(Refusal::NoRegularFile),
+        (FileType::RegularFile, owner) => Err(ExportRefusal::FileOfOther { uid, owner }),
+        _ => Err(ExportRefusal::NoRegularFile),
     };
     // Opening what is no file may have effects of its own.
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -224,18 +228,18 @@ fn look(parent: &OwnedFd, name: &OsStr, uid: u32) -> Result<Option<Replaced>, Re
     // Something else may have taken the name since.
     let stat = fstat(&file).map_err(failed)?;
     check(&stat)?;
-    let mut buffer = [0; LOOK_BYTES];
+    let mut buffer = [0; REPLACED_FILE_CHECK_BYTES];
     let read = rustix::io::read(&file, &mut buffer).map_err(failed)?;
     let begin = buffer.get(..read).unwrap_or_default().trim_ascii_start();
-    let is_blank = begin.is_empty() && read < LOOK_BYTES;
+    let is_blank = begin.is_empty() && read < REPLACED_FILE_CHECK_BYTES;
     if is_blank || matches!(begin.first(), Some(b'[' | b'{')) {
-        Ok(Some(Replaced::new(&stat)))
+        Ok(Some(ReplacedFile::new(&stat)))
     } else {
-        Err(Refusal::NoTrace)
+        Err(ExportRefusal::NoTrace)
     }
 }
 
-impl Replaced {
+impl ReplacedFile {
     fn new(stat: &Stat) -> Self {
         let mode = Mode::from_raw_mode(stat.st_mode) & KEPT_MODE;
         // A file with several names may have been put there by somebody else, to be read by him.
@@ -247,9 +251,9 @@ impl Replaced {
     }
 }
 
-impl Place {
+impl ExportTarget {
     /// Something to write to.
-    pub(in crate::frontend::tldrs) fn draft(&self) -> io::Result<Draft<'_>> {
+    pub(in crate::frontend::tldrs) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Who opens a file keeps it open, whatever its mode is later.
@@ -267,13 +271,13 @@ impl Place {
                 Err(error) => return Err(error.into()),
             }
         };
-        let draft = Draft {
-            place: self,
+        let draft = ExportDraft {
+            target: self,
             file: file.into(),
             name,
             is_published: false,
         };
-        draft.settle_owner_and_mode()?;
+        draft.set_owner_and_mode()?;
         Ok(draft)
     }
 
@@ -288,30 +292,30 @@ impl Place {
     }
 }
 
-impl Draft<'_> {
+impl ExportDraft<'_> {
     /// What to write to.
     pub(in crate::frontend::tldrs) fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Puts it at its place.
+    /// Renames it to its target.
     pub(in crate::frontend::tldrs) fn publish(mut self, sync: bool) -> io::Result<()> {
         if sync {
             self.file.sync_data()?;
         }
-        let parent = &self.place.parent;
-        renameat(parent, &self.name, parent, &self.place.name)?;
+        let parent = &self.target.parent;
+        renameat(parent, &self.name, parent, &self.target.name)?;
         self.is_published = true;
         Ok(())
     }
 
-    fn settle_owner_and_mode(&self) -> io::Result<()> {
-        if let Some(owner) = self.place.give_to {
+    fn set_owner_and_mode(&self) -> io::Result<()> {
+        if let Some(owner) = self.target.give_to {
             let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
             fchown(&self.file, Some(uid), Some(gid))?;
         }
-        let mode = match (self.place.replaced, self.place.give_to) {
-            (Some(Replaced { mode, gid }), _) => {
+        let mode = match (self.target.replaced, self.target.give_to) {
+            (Some(ReplacedFile { mode, gid }), _) => {
                 // What one group was allowed is not for another.
                 let is_same_group = fstat(&self.file)?.st_gid == gid;
                 let lost = if is_same_group {
@@ -329,11 +333,11 @@ impl Draft<'_> {
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for ExportDraft<'_> {
     fn drop(&mut self) {
         if !self.is_published {
             // There is nobody to tell, and nothing else to be done.
-            let _ = unlinkat(&self.place.parent, &self.name, AtFlags::empty());
+            let _ = unlinkat(&self.target.parent, &self.name, AtFlags::empty());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a live session says of streams on which nothing happens, so that viewers need not wait for
+//! Beacons for the idle streams of a live session, so that viewers need not wait for
 //! them.
 
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::source::{Packet, Source, Times, stream_key};
 use crate::queue::Step;
 
 /// Beacons for the streams of a session.
-pub(super) struct Quiet {
+pub(super) struct IdleBeacons {
     period: Duration,
     next: Option<Instant>,
-    streams: Vec<Stream>,
+    streams: Vec<StreamProgress>,
     /// The last begin of a packet, of each trace.
     begins: Vec<Option<(i64, u64)>>,
     /// The last end of a packet, of each trace, and of all in nanoseconds.
@@ -21,27 +21,27 @@ pub(super) struct Quiet {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Stream {
+struct StreamProgress {
     had_packet: bool,
     /// Until when it is known to be over: by its last beacon, or the end of its last packet.
     known: u64,
 }
 
-impl Quiet {
-    /// Beacons so often.
+impl IdleBeacons {
+    /// Beacons are due once in a period.
     pub(super) fn new(period: Duration, source: &Source) -> Self {
         Self {
             period,
             next: None,
-            streams: vec![Stream::default(); source.streams.len()],
+            streams: vec![StreamProgress::default(); source.streams.len()],
             begins: vec![None; source.traces.len()],
             ends: vec![None; source.traces.len()],
             end: None,
         }
     }
 
-    /// A packet has been sent.
-    pub(super) fn sent(&mut self, packet: &Packet, trace: usize) {
+    /// Records that a packet was sent.
+    pub(super) fn record_packet(&mut self, packet: &Packet, trace: usize) {
         if let Some(stream) = self.streams.get_mut(packet.stream) {
             stream.had_packet = true;
             stream.known = stream.known.max(packet.times.end_cycles.unwrap_or(0));
@@ -52,24 +52,24 @@ impl Quiet {
             begin_cycles,
             end_cycles,
         } = packet.times;
-        let note = |known: Option<&mut Option<(i64, u64)>>, time: Option<(i64, u64)>| {
+        let set_max = |known: Option<&mut Option<(i64, u64)>>, time: Option<(i64, u64)>| {
             if let Some(known) = known {
                 *known = (*known).max(time);
             }
         };
-        note(self.begins.get_mut(trace), begin.zip(begin_cycles));
-        note(self.ends.get_mut(trace), end.zip(end_cycles));
+        set_max(self.begins.get_mut(trace), begin.zip(begin_cycles));
+        set_max(self.ends.get_mut(trace), end.zip(end_cycles));
         self.end = self.end.max(end);
     }
 
-    /// When beacons are to be said next.
-    pub(super) fn due(&mut self, now: Instant) -> Instant {
+    /// Returns when beacons are due next.
+    pub(super) fn next_due(&mut self, now: Instant) -> Instant {
         *self.next.get_or_insert(now + self.period)
     }
 
-    /// Beacons of all streams without a packet since the last ones. It is `time` in the traces, in
+    /// Makes beacons for all streams without a packet since the last ones. It is `time` in the traces, in
     /// nanoseconds, and `waiting` will be sent next.
-    pub(super) fn say(
+    pub(super) fn make_due_beacons(
         &mut self,
         source: &Source,
         waiting: &Packet,
@@ -106,8 +106,8 @@ impl Quiet {
         steps
     }
 
-    /// Nothing follows on any stream: all have been quiet since the last packet of all ended.
-    pub(super) fn say_last(&self, source: &Source) -> Vec<Step> {
+    /// Makes the last beacons: all streams are idle since the last packet of all ended.
+    pub(super) fn make_last_beacons(&self, source: &Source) -> Vec<Step> {
         let mut steps = Vec::new();
         for (place, stream) in source.streams.iter().enumerate() {
             let ended = self.ends.get(stream.trace).copied().flatten();

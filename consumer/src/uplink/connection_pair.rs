@@ -14,22 +14,22 @@ use super::error::UplinkError;
 use super::outgoing::Outgoing;
 use super::target::{Endpoint, Family, Target};
 use crate::limits::{
-    CONNECT, GATHERED_PIECES, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL,
+    CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,
 };
 
-/// Room for answers: most of them are 4 bytes.
+/// Bytes of one read of answers: most of them are 4 bytes.
 const READ_BYTES: usize = 4096;
 
 /// The two connections to a relay.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct ConnectionPair {
     control: TcpStream,
     data: TcpStream,
     /// Answers that have not been understood yet.
     pub(super) answers: BytesMut,
 }
 
-impl Pair {
+impl ConnectionPair {
     /// Connects both.
     pub(super) async fn connect(target: &Target) -> Result<Self, UplinkError> {
         Ok(Self {
@@ -44,7 +44,7 @@ impl Pair {
         let mut some = false;
         // Packets first: the index of a packet says nothing without it.
         while !out.data.is_empty() {
-            let mut slices = [IoSlice::new(&[]); GATHERED_PIECES];
+            let mut slices = [IoSlice::new(&[]); MAX_WRITE_SLICES];
             let filled = out.data.front(&mut slices);
             let gathered = slices.get(..filled).unwrap_or_default();
             match self.data.try_write_vectored(gathered) {
@@ -128,7 +128,7 @@ async fn connect(to: &Endpoint) -> Result<TcpStream, UplinkError> {
         to: to.clone(),
         source,
     };
-    let within = CONNECT;
+    let within = CONNECT_TIMEOUT;
     let socket = timeout(within, connect_any(to)).await;
     let timeout = |_| UplinkError::ConnectTimeout {
         to: to.clone(),

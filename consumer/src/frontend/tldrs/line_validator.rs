@@ -1,13 +1,13 @@
-//! What a client has sent -> commands, and events as they are stored.
+//! Validates and repairs lines: what a client has sent -> commands, and events as they are stored.
 
 use memchr::{memchr, memchr_iter};
 use serde::Serialize;
 use tef::{Checked, Repairs};
 
-use super::limits::{REJECTED_BYTES_AT_ONCE, REJECTED_LINE_BYTES};
+use super::limits::{MAX_REJECTED_BYTES_PER_READ, MAX_REJECTED_LINE_BYTES};
 use super::line::{Command, Line};
 
-/// Complete lines that have not been looked at yet.
+/// Complete lines that have not been validated yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lines<'a> {
     rest: &'a [u8],
@@ -15,9 +15,9 @@ pub(super) struct Lines<'a> {
     text: Option<&'a str>,
 }
 
-/// What comes next.
+/// The next part of the lines: a command, or all events before one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(super) enum LinePart<'a> {
     /// Something to be done.
     Command(Command<'a>),
     /// Events in the form that is stored: one to a line, each with its line feed.
@@ -31,7 +31,7 @@ pub(super) enum Part<'a> {
     Refused,
 }
 
-/// What was wrong with lines.
+/// The repairs that lines needed, and the lines that were refused, since findings were last taken.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// What was put right.
@@ -47,12 +47,12 @@ pub(super) struct Findings {
     pub(super) rejected: Vec<u8>,
 }
 
-/// Checks lines, and repairs those that need it.
+/// Validates lines, and repairs those that need it.
 ///
-/// Text that is stored as it came, and that is nearly all, is never copied.
+/// Text that is stored as it came, which is nearly all, is never copied.
 #[derive(Debug)]
-pub(super) struct Sieve {
-    longest: usize,
+pub(super) struct LineValidator {
+    max_line_bytes: usize,
     repaired: Vec<u8>,
     findings: Findings,
 }
@@ -73,7 +73,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Without its line feed.
-    fn first(&self) -> Option<&'a [u8]> {
+    fn first_line(&self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;
         }
@@ -81,19 +81,19 @@ impl<'a> Lines<'a> {
         self.rest.get(..end)
     }
 
-    fn skip(&mut self, bytes: usize) {
+    fn skip_bytes(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
         self.text = self.text.and_then(|text| text.get(bytes..));
     }
 
-    /// Passes over the lines at the front that are stored as they are. Gives their bytes and number.
-    fn skip_plain(&mut self, longest: usize) -> (usize, u64) {
+    /// Skips the lines at the front that are stored as they are. Returns their bytes and number.
+    fn skip_valid(&mut self, max_line_bytes: usize) -> (usize, u64) {
         let (mut bytes, mut lines) = (0, 0);
         if let Some(text) = self.text {
             for end in memchr_iter(b'\n', self.rest) {
                 if !text
                     .get(bytes..end)
-                    .is_some_and(|line| is_plain(line, longest))
+                    .is_some_and(|line| is_valid_as_is(line, max_line_bytes))
                 {
                     break;
                 }
@@ -101,28 +101,28 @@ impl<'a> Lines<'a> {
                 lines += 1;
             }
         }
-        self.skip(bytes);
+        self.skip_bytes(bytes);
         (bytes, lines)
     }
 }
 
-fn is_plain(line: &str, longest: usize) -> bool {
+fn is_valid_as_is(line: &str, max_line_bytes: usize) -> bool {
     line.starts_with('{')
         && line.ends_with('}')
-        && line.len() <= longest
+        && line.len() <= max_line_bytes
         && matches!(tef::check_str(line), Checked::Valid(_))
 }
 
 impl Findings {
-    fn refuse(&mut self, line: &[u8], reason: &str) {
+    fn add_refused(&mut self, line: &[u8], reason: &str) {
         self.refused += 1;
-        let cut = line.get(..REJECTED_LINE_BYTES).unwrap_or(line);
+        let cut = line.get(..MAX_REJECTED_LINE_BYTES).unwrap_or(line);
         let line = &String::from_utf8_lossy(cut);
         if self.reason.is_empty() {
             reason.clone_into(&mut self.reason);
             self.begin = line.chars().take(80).collect();
         }
-        if self.rejected.len() < REJECTED_BYTES_AT_ONCE
+        if self.rejected.len() < MAX_REJECTED_BYTES_PER_READ
             && serde_json::to_writer(&mut self.rejected, &Rejected { reason, line }).is_ok()
         {
             self.rejected.push(b'\n');
@@ -134,44 +134,49 @@ impl Findings {
     }
 }
 
-impl Sieve {
-    /// Lines longer than `longest` are refused.
-    pub(super) fn new(longest: usize) -> Self {
+impl LineValidator {
+    /// Lines longer than `max_line_bytes` are refused.
+    pub(super) fn new(max_line_bytes: usize) -> Self {
         Self {
-            longest,
+            max_line_bytes,
             repaired: Vec::new(),
             findings: Findings::default(),
         }
     }
 
-    /// Takes events, or one command, off the front. What was found must be asked for each time: it
-    /// concerns what stands before the next command.
-    pub(super) fn next<'a, 'b: 'a>(&'a mut self, lines: &mut Lines<'b>) -> Option<Part<'a>> {
+    /// Takes events, or one command, off the front. The findings must be taken after each part: they
+    /// concern the lines before the next command.
+    pub(super) fn next_part<'a, 'b: 'a>(
+        &'a mut self,
+        lines: &mut Lines<'b>,
+    ) -> Option<LinePart<'a>> {
         self.repaired.clear();
         let mut taken = 0;
         let mut begin = lines.rest;
         let mut run = 0;
         loop {
-            let (bytes, plain) = lines.skip_plain(self.longest);
+            let (bytes, plain) = lines.skip_valid(self.max_line_bytes);
             run += bytes;
             taken += plain;
-            let Some(line) = lines.first() else { break };
+            let Some(line) = lines.first_line() else {
+                break;
+            };
             let with_end = (line.len() + 1).min(lines.rest.len());
             match Line::read(line) {
                 Line::Command(_) if taken == 0 && !self.findings.is_empty() => {
-                    return Some(Part::Refused);
+                    return Some(LinePart::Refused);
                 }
                 Line::Command(command) if taken == 0 => {
-                    lines.skip(with_end);
-                    return Some(Part::Command(command));
+                    lines.skip_bytes(with_end);
+                    return Some(LinePart::Command(command));
                 }
                 Line::Command(_) => break,
                 other => {
-                    lines.skip(with_end);
+                    lines.skip_bytes(with_end);
                     self.repaired
                         .extend_from_slice(begin.get(..run).unwrap_or_default());
                     if let Line::Other(line) = other {
-                        taken += u64::from(self.take(line));
+                        taken += u64::from(self.add_line(line));
                     }
                     begin = lines.rest;
                     run = 0;
@@ -185,36 +190,36 @@ impl Sieve {
             self.repaired.extend_from_slice(run);
             &self.repaired
         };
-        (taken > 0).then_some(Part::Events { text, lines: taken })
+        (taken > 0).then_some(LinePart::Events { text, lines: taken })
     }
 
     /// Refuses a line of which only the beginning has been kept.
     pub(super) fn refuse_too_long(&mut self, beginning: &[u8]) {
-        self.findings.refuse(beginning, "too long");
+        self.findings.add_refused(beginning, "too long");
     }
 
-    /// What was wrong since this was last asked.
-    pub(super) fn findings(&mut self) -> Option<Findings> {
+    /// Takes the findings since the last call, if there are any.
+    pub(super) fn take_findings(&mut self) -> Option<Findings> {
         (!self.findings.is_empty()).then(|| std::mem::take(&mut self.findings))
     }
 
-    /// Keeps no more memory than so much.
-    pub(super) fn shrink(&mut self, bytes: usize) {
+    /// Releases memory above so many bytes.
+    pub(super) fn shrink_memory(&mut self, bytes: usize) {
         self.repaired.clear();
         self.repaired.shrink_to(bytes);
     }
 
-    /// Takes a line that is not plain. Gives whether it is an event after all.
-    fn take(&mut self, line: &[u8]) -> bool {
-        if line.len() > self.longest {
-            self.findings.refuse(line, "too long");
+    /// Adds a line that needs repair, or refuses it. Returns whether it was added.
+    fn add_line(&mut self, line: &[u8]) -> bool {
+        if line.len() > self.max_line_bytes {
+            self.findings.add_refused(line, "too long");
             return false;
         }
         match tef::check(line) {
             Checked::Valid(event) => self.repaired.extend_from_slice(event.as_bytes()),
             // It could be put right, but what ends so has never been an event here.
             Checked::Repaired(..) if !line.ends_with(b"}") => {
-                self.findings.refuse(line, "a comma after the object");
+                self.findings.add_refused(line, "a comma after the object");
                 return false;
             }
             Checked::Repaired(event, repairs) => {
@@ -222,7 +227,7 @@ impl Sieve {
                 self.repaired.extend_from_slice(event.as_bytes());
             }
             Checked::Rejected(reason) => {
-                self.findings.refuse(line, &reason.to_string());
+                self.findings.add_refused(line, &reason.to_string());
                 return false;
             }
         }
@@ -236,40 +241,41 @@ mod tests {
     use super::*;
 
     /// Everything that comes out, and what was found.
-    fn sift(bytes: &[u8]) -> (Vec<String>, Findings) {
-        let mut sieve = Sieve::new(64);
+    fn validate(bytes: &[u8]) -> (Vec<String>, Findings) {
+        let mut validator = LineValidator::new(64);
         let mut lines = Lines::new(bytes);
         let mut parts = Vec::new();
         let mut found = Findings::default();
-        while let Some(part) = sieve.next(&mut lines) {
+        while let Some(part) = validator.next_part(&mut lines) {
             parts.push(match part {
-                Part::Refused => "refused".to_owned(),
-                Part::Command(command) => format!("{command:?}"),
-                Part::Events { text, lines } => {
+                LinePart::Refused => "refused".to_owned(),
+                LinePart::Command(command) => format!("{command:?}"),
+                LinePart::Events { text, lines } => {
                     let text = std::str::from_utf8(text).unwrap();
                     assert_eq!(text.matches('\n').count() as u64, lines);
                     text.to_owned()
                 }
             });
-            found.add(sieve.findings().unwrap_or_default());
+            found.add(validator.take_findings().unwrap_or_default());
         }
-        found.add(sieve.findings().unwrap_or_default());
+        found.add(validator.take_findings().unwrap_or_default());
         (parts, found)
     }
 
     #[test]
-    fn plain_events_are_not_copied() {
+    fn valid_events_are_not_copied() {
         let bytes = b"\n{\"a\":1}\n{}\n";
-        let mut sieve = Sieve::new(64);
-        let Some(Part::Events { text, lines: 2 }) = sieve.next(&mut Lines::new(bytes)) else {
+        let mut validator = LineValidator::new(64);
+        let Some(LinePart::Events { text, lines: 2 }) = validator.next_part(&mut Lines::new(bytes))
+        else {
             panic!("two events")
         };
         assert!(std::ptr::eq(text, bytes.get(1..).unwrap()));
     }
 
     #[test]
-    fn commands_stand_between_events_in_their_order() {
-        let (parts, found) = sift(b"{}\nOPEN a\n\n{\"b\":2}\r\n{}\nDIE\n{}\n");
+    fn commands_split_events_in_order() {
+        let (parts, found) = validate(b"{}\nOPEN a\n\n{\"b\":2}\r\n{}\nDIE\n{}\n");
         assert_eq!(
             parts,
             ["{}\n", "Open(\"a\")", "{\"b\":2}\n{}\n", "Die", "{}\n"]
@@ -286,15 +292,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_before_a_command_is_told_before_it() {
-        let (parts, found) = sift(b"OPEN a\nHELLO\nOPEN b\n{}\n");
+    fn lines_refused_before_a_command_are_reported_before_it() {
+        let (parts, found) = validate(b"OPEN a\nHELLO\nOPEN b\n{}\n");
         assert_eq!(parts, ["Open(\"a\")", "refused", "Open(\"b\")", "{}\n"]);
         assert_eq!(found.refused, 1);
     }
 
     #[test]
-    fn what_cannot_be_repaired_is_kept_with_the_reason() {
-        let (parts, found) = sift(b"{}\nHELLO\n{\"a\":nan}\n{\"a\":1}{}\n{\"x\":\"\xff\"}\n{},\n");
+    fn refused_lines_are_kept_with_the_reason() {
+        let (parts, found) =
+            validate(b"{}\nHELLO\n{\"a\":nan}\n{\"a\":1}{}\n{\"x\":\"\xff\"}\n{},\n");
         assert_eq!(parts, ["{}\n{\"a\":\"nan\"}\n{\"x\":\"\u{fffd}\"}\n"]);
         assert_eq!((found.refused, found.repairs.total()), (3, 2));
         assert_eq!(
@@ -306,9 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_harms_no_other() {
+    fn line_that_is_too_long_affects_no_other_line() {
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(64));
-        let (parts, found) = sift(format!("{{}}\n{long}\n{{}}\n").as_bytes());
+        let (parts, found) = validate(format!("{{}}\n{long}\n{{}}\n").as_bytes());
         assert_eq!(parts, ["{}\n{}\n"]);
         assert_eq!(found.refused, 1);
     }

@@ -8,12 +8,12 @@ const OTHER: u32 = 65_534;
 
 struct Scene {
     directory: tempfile::TempDir,
-    me: Owner,
+    me: ExportOwner,
 }
 
 impl Scene {
     fn new() -> Self {
-        let me = Owner {
+        let me = ExportOwner {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
@@ -25,8 +25,8 @@ impl Scene {
         self.directory.path().join(name)
     }
 
-    fn other(&self) -> Owner {
-        Owner {
+    fn other(&self) -> ExportOwner {
+        ExportOwner {
             uid: self.me.uid + 1,
             gid: self.me.gid,
         }
@@ -34,7 +34,7 @@ impl Scene {
 
     /// Makes it a file of somebody else's than the user whom this gives. Only root can give a file
     /// away; otherwise it is the requester who is somebody else.
-    fn not_the_owner_of(&self, path: &Path) -> Owner {
+    fn not_the_owner_of(&self, path: &Path) -> ExportOwner {
         if self.me.uid != 0 {
             return self.other();
         }
@@ -47,9 +47,14 @@ impl Scene {
         self.me
     }
 
-    fn export(&self, rules: &Rules, path: &Path, owner: Owner) -> Result<(), Refusal> {
-        let place = rules.place(path, owner)?;
-        let mut draft = place.draft().unwrap();
+    fn export(
+        &self,
+        rules: &ExportRules,
+        path: &Path,
+        owner: ExportOwner,
+    ) -> Result<(), ExportRefusal> {
+        let target = rules.export_target(path, owner)?;
+        let mut draft = target.create_draft().unwrap();
         draft.file().write_all(b"[]\n").unwrap();
         draft.publish(true).unwrap();
         Ok(())
@@ -67,9 +72,9 @@ impl Scene {
 }
 
 #[test]
-fn an_export_replaces_a_trace_and_keeps_its_mode() {
+fn export_replaces_a_trace_and_keeps_its_mode() {
     let scene = Scene::new();
-    let rules = Rules::new(scene.me.uid, None);
+    let rules = ExportRules::new(scene.me.uid, None);
     let path = scene.path("t.json");
     fs::write(&path, " \n{\"traceEvents\":[").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -82,41 +87,44 @@ fn an_export_replaces_a_trace_and_keeps_its_mode() {
 }
 
 #[test]
-fn what_does_not_look_like_a_trace_is_not_replaced() {
+fn file_that_does_not_look_like_a_trace_is_not_replaced() {
     let scene = Scene::new();
-    let rules = Rules::new(scene.me.uid, None);
+    let rules = ExportRules::new(scene.me.uid, None);
     let path = scene.path("precious.txt");
     fs::write(&path, "do not lose me\n").unwrap();
     let refusal = scene.export(&rules, &path, scene.me).unwrap_err();
-    assert!(matches!(refusal, Refusal::NoTrace), "{refusal}");
+    assert!(matches!(refusal, ExportRefusal::NoTrace), "{refusal}");
     let link = scene.path("link.json");
     symlink(scene.path("target"), &link).unwrap();
     for path in [&link, &scene.directory.path().to_owned()] {
         let refusal = scene.export(&rules, path, scene.me).unwrap_err();
-        assert!(matches!(refusal, Refusal::NoRegularFile), "{refusal}");
+        assert!(matches!(refusal, ExportRefusal::NoRegularFile), "{refusal}");
     }
     assert_eq!(scene.names(), ["link.json", "precious.txt"]);
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_refused() {
+fn export_path_that_is_relative_or_lacks_directory_or_name_is_refused() {
     let scene = Scene::new();
-    let rules = Rules::new(scene.me.uid, None);
+    let rules = ExportRules::new(scene.me.uid, None);
     let refused = |path: &Path| scene.export(&rules, path, scene.me).unwrap_err();
     assert!(matches!(
         refused(&scene.path("missing/t.json")),
-        Refusal::Directory(_)
+        ExportRefusal::Directory(_)
     ));
-    assert!(matches!(refused(Path::new("t.json")), Refusal::Relative));
-    assert!(matches!(refused(Path::new("/")), Refusal::NoName));
-    assert!(matches!(refused(&scene.path("t/")), Refusal::NoName));
-    assert!(matches!(refused(&scene.path("..")), Refusal::NoName));
+    assert!(matches!(
+        refused(Path::new("t.json")),
+        ExportRefusal::Relative
+    ));
+    assert!(matches!(refused(Path::new("/")), ExportRefusal::NoName));
+    assert!(matches!(refused(&scene.path("t/")), ExportRefusal::NoName));
+    assert!(matches!(refused(&scene.path("..")), ExportRefusal::NoName));
 }
 
 #[test]
 fn export_takes_over_no_set_user_id_bit_and_only_its_owner_may_write_it() {
     let scene = Scene::new();
-    let rules = Rules::new(scene.me.uid, None);
+    let rules = ExportRules::new(scene.me.uid, None);
     let path = scene.path("t.json");
     for (mode, want) in [(0o6777, 0o755), (0o6755, 0o755), (0o666, 0o644)] {
         fs::write(&path, "[").unwrap();
@@ -135,7 +143,7 @@ fn export_of_another_group_gives_it_no_permissions_of_the_group_before() {
     if scene.me.uid != 0 {
         return eprintln!("not root: cannot make a file of a group that this user is not in");
     }
-    let rules = Rules::new(scene.me.uid, None);
+    let rules = ExportRules::new(scene.me.uid, None);
     let path = scene.path("t.json");
     fs::write(&path, "[").unwrap();
     chown(&path, None, Some(OTHER)).unwrap();
@@ -151,12 +159,15 @@ fn file_of_another_user_is_not_replaced_in_any_directory() {
     fs::write(&planted, "[").unwrap();
     fs::set_permissions(&planted, fs::Permissions::from_mode(0o6777)).unwrap();
     let requester = scene.not_the_owner_of(&planted);
-    let rules = Rules::new(requester.uid, None);
+    let rules = ExportRules::new(requester.uid, None);
     for mode in [0o1777, 0o777, 0o755] {
         let permissions = fs::Permissions::from_mode(mode);
         fs::set_permissions(scene.directory.path(), permissions).unwrap();
         let refusal = scene.export(&rules, &planted, requester).unwrap_err();
-        assert!(matches!(refusal, Refusal::FileOfOther { .. }), "{refusal}");
+        assert!(
+            matches!(refusal, ExportRefusal::FileOfOther { .. }),
+            "{refusal}"
+        );
     }
     assert_eq!(fs::read(&planted).unwrap(), b"[");
 }
@@ -168,29 +179,35 @@ fn symlink_of_another_user_leads_no_export_elsewhere() {
     let link = scene.path("link");
     symlink("target", &link).unwrap();
     let requester = scene.not_the_owner_of(&link);
-    let rules = Rules::new(requester.uid, None);
+    let rules = ExportRules::new(requester.uid, None);
     let path = link.join("t.json");
     let refusal = scene.export(&rules, &path, requester).unwrap_err();
-    assert!(matches!(refusal, Refusal::LinkOfOther { .. }), "{refusal}");
+    assert!(
+        matches!(refusal, ExportRefusal::LinkOfOther { .. }),
+        "{refusal}"
+    );
 
     let root = scene.path("root");
     fs::create_dir(&root).unwrap();
-    let rules = Rules::new(requester.uid, Some(root.clone()));
+    let rules = ExportRules::new(requester.uid, Some(root.clone()));
     fs::remove_dir(&root).unwrap();
     fs::rename(&link, &root).unwrap();
-    let other = Owner {
+    let other = ExportOwner {
         uid: requester.uid + 1,
         gid: requester.gid,
     };
     let path = root.join("t.json");
     let refusal = scene.export(&rules, &path, other).unwrap_err();
-    assert!(matches!(refusal, Refusal::LinkOfOther { .. }), "{refusal}");
+    assert!(
+        matches!(refusal, ExportRefusal::LinkOfOther { .. }),
+        "{refusal}"
+    );
 }
 
 #[test]
-fn names_of_drafts_cannot_all_be_taken_beforehand() {
+fn draft_names_cannot_be_occupied_in_advance() {
     let scene = Scene::new();
-    let rules = Rules::new(scene.me.uid, None);
+    let rules = ExportRules::new(scene.me.uid, None);
     for number in 0..=64 {
         fs::write(scene.path(&format!("t.json.tmp.{number}")), "").unwrap();
     }
@@ -200,7 +217,7 @@ fn names_of_drafts_cannot_all_be_taken_beforehand() {
 }
 
 #[test]
-fn other_users_reach_no_directory_that_they_cannot_search() {
+fn export_of_another_user_reaches_no_directory_that_user_cannot_search() {
     let scene = Scene::new();
     let root = scene.path("root");
     let inner = root.join("private/open");
@@ -208,47 +225,53 @@ fn other_users_reach_no_directory_that_they_cannot_search() {
     fs::set_permissions(&inner, fs::Permissions::from_mode(0o777)).unwrap();
     let private = root.join("private");
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
-    let rules = Rules::new(scene.me.uid, Some(root));
+    let rules = ExportRules::new(scene.me.uid, Some(root));
     let path = inner.join("t.json");
     let refusal = scene.export(&rules, &path, scene.other()).unwrap_err();
-    assert!(matches!(refusal, Refusal::NoSearch { .. }), "{refusal}");
+    assert!(
+        matches!(refusal, ExportRefusal::NoSearch { .. }),
+        "{refusal}"
+    );
     fs::set_permissions(&private, fs::Permissions::from_mode(0o711)).unwrap();
-    rules.place(&path, scene.other()).unwrap();
+    rules.export_target(&path, scene.other()).unwrap();
 }
 
 #[test]
-fn other_users_stay_below_the_emit_root() {
+fn export_of_another_user_stays_below_the_emit_root() {
     let scene = Scene::new();
     let (me, other) = (scene.me, scene.other());
     let path = scene.path("t.json");
-    let none = Rules::new(me.uid, None);
+    let none = ExportRules::new(me.uid, None);
     let refusal = scene.export(&none, &path, other).unwrap_err();
-    assert!(matches!(refusal, Refusal::NoEmitRoot { .. }));
+    assert!(matches!(refusal, ExportRefusal::NoEmitRoot { .. }));
 
     let root = scene.path("root");
     fs::create_dir_all(root.join("deep")).unwrap();
     symlink(scene.directory.path(), root.join("out")).unwrap();
-    let rules = Rules::new(me.uid, Some(root.clone()));
+    let rules = ExportRules::new(me.uid, Some(root.clone()));
     let refused = |path: PathBuf| scene.export(&rules, &path, other).unwrap_err();
-    assert!(matches!(refused(path), Refusal::OutsideEmitRoot { .. }));
+    assert!(matches!(
+        refused(path),
+        ExportRefusal::OutsideEmitRoot { .. }
+    ));
     assert!(matches!(
         refused(root.join("../t.json")),
-        Refusal::Directory(_)
+        ExportRefusal::Directory(_)
     ));
     assert!(matches!(
         refused(root.join("out/t.json")),
-        Refusal::Directory(_)
+        ExportRefusal::Directory(_)
     ));
     fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(
         refused(root.join("deep/t.json")),
-        Refusal::DirectoryOfOther { .. }
+        ExportRefusal::DirectoryOfOther { .. }
     ));
     fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::write(root.join("deep/mine.json"), "[]").unwrap();
     assert!(matches!(
         refused(root.join("deep/mine.json")),
-        Refusal::FileOfOther { .. }
+        ExportRefusal::FileOfOther { .. }
     ));
     if me.uid == 0 {
         let path = root.join("deep/t.json");

@@ -1,0 +1,65 @@
+//! The opening of sessions: a channel of opened sessions from the frontends to the uplink.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::channel::{SessionClosed, SessionReceiver, SessionSender, step_channel};
+use super::step::SessionDescription;
+
+/// How many bytes of steps may be queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueCapacity {
+    /// Bytes of one session.
+    pub session_bytes: u32,
+    /// Bytes of all sessions together.
+    pub all_bytes: u32,
+}
+
+/// Opens sessions; the uplink takes each of them to a relay.
+#[derive(Debug, Clone)]
+pub struct SessionOpener {
+    opened: mpsc::UnboundedSender<OpenedSession>,
+    capacity: QueueCapacity,
+    shared: Arc<Semaphore>,
+}
+
+/// A session that a frontend has opened, as the uplink receives it.
+#[derive(Debug)]
+pub struct OpenedSession {
+    /// What the relay is told of the session.
+    pub description: SessionDescription,
+    /// The receiving end of the session's queue.
+    pub steps: SessionReceiver,
+}
+
+/// Makes the channel of opened sessions: the opener for frontends, and the receiver for the uplink.
+#[must_use]
+pub fn session_channel(
+    capacity: QueueCapacity,
+) -> (SessionOpener, mpsc::UnboundedReceiver<OpenedSession>) {
+    let (opened, sessions) = mpsc::unbounded_channel();
+    let shared = Arc::new(Semaphore::new(capacity.all_bytes as usize));
+    let opener = SessionOpener {
+        opened,
+        capacity,
+        shared,
+    };
+    (opener, sessions)
+}
+
+impl SessionOpener {
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// If the uplink has stopped.
+    pub fn open_session(
+        &self,
+        description: SessionDescription,
+    ) -> Result<SessionSender, SessionClosed> {
+        let (sender, steps) = step_channel(self.capacity, Arc::clone(&self.shared));
+        let session = OpenedSession { description, steps };
+        self.opened.send(session).map_err(|_| SessionClosed)?;
+        Ok(sender)
+    }
+}
