@@ -123,7 +123,7 @@
 //! [`index::read`] takes a whole one, [`index::Follower`] one that is being written.
 //!
 //! ```
-//! use ctf::index::{Beacon, Entry, Follower, IndexFormat, MOST_ENTRY_BYTES, News, Tail};
+//! use ctf::index::{Beacon, Entry, Follower, IndexFormat, MAX_ENTRY_BYTES, News, Tail};
 //! # use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 //! use wire::{Bytes, Timestamp};
 //!
@@ -139,7 +139,7 @@
 //! let mut follower = Follower::open(&path)?;
 //! assert_eq!(follower.poll()?, News::None);
 //!
-//! file.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MOST_ENTRY_BYTES]));
+//! file.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MAX_ENTRY_BYTES]));
 //! file.extend(Beacon::new(Timestamp(2500)).to_bytes());
 //! std::fs::write(&path, &file)?;
 //! assert_eq!(follower.poll()?, News::Entries(vec![entry]));

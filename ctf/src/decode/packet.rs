@@ -8,8 +8,8 @@ use crate::model::{Role, Uuid};
 /// First word of each packet that has one.
 const MAGIC: u64 = 0xC1FC_1FC1;
 
-/// No packet is longer, so that the next position to be aligned is a number too.
-const MOST_BITS: u64 = 1 << 62;
+/// Longest packet in bits, bounded so that the next position to be aligned is a number too.
+const MAX_PACKET_BITS: u64 = 1 << 62;
 
 /// What a packet says of itself in its header and context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl PacketHead {
         available: u64,
         state: &mut State,
     ) -> Result<(Self, &'t StreamClass), DecodeError> {
-        let available = available.saturating_mul(8).min(MOST_BITS);
+        let available = available.saturating_mul(8).min(MAX_PACKET_BITS);
         let mut cursor = Cursor {
             bytes,
             position: 0,

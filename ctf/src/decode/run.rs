@@ -11,9 +11,9 @@ use crate::bits::{aligned, load, sign_extended};
 use crate::clock;
 use crate::model::{ByteOrder, Length, Role, Slot};
 
-/// Most elements that take no bits, in a packet of few bits: each bit allows for one more. Those that
-/// take bits are bounded by the packet.
-const MOST_EMPTY_ELEMENTS: u64 = 1 << 16;
+/// Largest number of elements that take no bits, in a packet of few bits: each bit allows for one
+/// more. Elements that take bits are bounded by the packet.
+const MAX_EMPTY_ELEMENTS: u64 = 1 << 16;
 
 /// What decoding one packet leaves behind for what follows in it.
 #[derive(Debug, Default)]
@@ -181,7 +181,7 @@ impl<'a> Cursor<'a> {
     /// Whether `count` elements of at least `bits` each may follow.
     pub(crate) fn has_room(&self, count: u64, bits: u64) -> Result<(), FieldError> {
         let room = match bits {
-            0 => count <= MOST_EMPTY_ELEMENTS,
+            0 => count <= MAX_EMPTY_ELEMENTS,
             _ => count
                 .checked_mul(bits)
                 .is_some_and(|bits| bits <= self.end.saturating_sub(self.position)),
@@ -236,7 +236,7 @@ impl State {
     /// Counts elements that took no bits. Who shows them takes time for each.
     fn pass_empty(&mut self, count: u64, cursor: &Cursor<'_>) -> Result<(), FieldError> {
         self.empty_elements = self.empty_elements.saturating_add(count);
-        if self.empty_elements > MOST_EMPTY_ELEMENTS.saturating_add(cursor.position) {
+        if self.empty_elements > MAX_EMPTY_ELEMENTS.saturating_add(cursor.position) {
             let end = cursor.end;
             return Err(FieldError::TooMany { count, end });
         }

@@ -271,7 +271,7 @@ mod tests {
     use std::io::Write;
 
     use super::super::format::tests::{entry, file};
-    use super::super::format::{IndexFormat, MOST_ENTRY_BYTES};
+    use super::super::format::{IndexFormat, MAX_ENTRY_BYTES};
     use super::*;
 
     struct Growing {
@@ -291,7 +291,7 @@ mod tests {
         }
 
         fn entry(&mut self, number: u64) {
-            let mut bytes = [0; MOST_ENTRY_BYTES];
+            let mut bytes = [0; MAX_ENTRY_BYTES];
             let bytes = IndexFormat::V1_1.encode(&entry(number), &mut bytes);
             let at = IndexFormat::V1_1.position(number);
             self.file.write_all_at(bytes, at).unwrap();

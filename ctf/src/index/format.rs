@@ -81,7 +81,7 @@ pub enum IndexFormat {
 }
 
 /// Bytes of the longest entry that is written.
-pub const MOST_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
+pub const MAX_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
 
 impl IndexFormat {
     /// Bytes of an entry.
@@ -126,7 +126,7 @@ impl IndexFormat {
     }
 
     /// Writes an entry to the front of `bytes` and gives that part.
-    pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MOST_ENTRY_BYTES]) -> &'a [u8] {
+    pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MAX_ENTRY_BYTES]) -> &'a [u8] {
         let (place, _) = bytes.split_at_mut(self.entry_len());
         let mut to = &mut *place;
         entry.offset.write(&mut to);
@@ -186,7 +186,7 @@ pub(super) mod tests {
     pub(crate) fn file(format: IndexFormat, entries: &[Entry]) -> Vec<u8> {
         let mut bytes = format.header_bytes();
         for entry in entries {
-            bytes.extend(format.encode(entry, &mut [0; MOST_ENTRY_BYTES]));
+            bytes.extend(format.encode(entry, &mut [0; MAX_ENTRY_BYTES]));
         }
         bytes
     }
@@ -224,9 +224,9 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes: [u8; MOST_ENTRY_BYTES]) {
+        fn what_is_written_is_read_back(bytes: [u8; MAX_ENTRY_BYTES]) {
             let entry = IndexFormat::V1_1.decode(&bytes).unwrap();
-            let mut written = [0; MOST_ENTRY_BYTES];
+            let mut written = [0; MAX_ENTRY_BYTES];
             prop_assert_eq!(IndexFormat::V1_1.encode(&entry, &mut written), &bytes);
         }
     }

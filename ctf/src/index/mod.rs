@@ -16,5 +16,5 @@ mod read;
 
 pub use check::IndexError;
 pub use follow::{FollowError, Follower, News, is_being_written};
-pub use format::{Beacon, Entry, IndexFormat, IndexHeader, MOST_ENTRY_BYTES};
+pub use format::{Beacon, Entry, IndexFormat, IndexHeader, MAX_ENTRY_BYTES};
 pub use read::{Entries, Tail, read};

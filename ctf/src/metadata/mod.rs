@@ -32,8 +32,8 @@ use crate::model::{Declaration, EventDraft, Position};
 
 /// What JSON text sequences begin with, and only they.
 const RECORD_SEPARATOR: u8 = 0x1E;
-/// Most event classes that wait for their stream class.
-const MOST_WAITING: usize = 1 << 16;
+/// Largest number of event classes whose stream class has not been declared yet.
+const MAX_PENDING_EVENT_CLASSES: usize = 1 << 16;
 
 /// The metadata of one trace, as far as it has been read.
 ///
@@ -213,8 +213,8 @@ impl Metadata {
     }
 
     fn wait(&mut self, event: EventDraft) -> Result<(), MetadataError> {
-        if self.waiting_count >= MOST_WAITING {
-            let what = format!("more than {MOST_WAITING} events without their stream");
+        if self.waiting_count >= MAX_PENDING_EVENT_CLASSES {
+            let what = format!("more than {MAX_PENDING_EVENT_CLASSES} events without their stream");
             return Err(MetadataError::text(event.at, what));
         }
         self.waiting_count += 1;

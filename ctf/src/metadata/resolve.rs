@@ -13,13 +13,13 @@ use crate::model::{
 
 /// Deepest nesting of structures, arrays and choices: deeper than anything that is traced, and no
 /// danger to the stack.
-const MOST_DEPTH: u32 = 96;
-/// Most fields of all classes together. A type may be used many times, and each use is a field.
-const MOST_FIELDS: u32 = 1 << 20;
-/// Most names that are compared in all to find what references mean: some seconds.
-const MOST_COMPARISONS: u64 = 1 << 27;
-/// Most fields of one event class that others refer to.
-const MOST_EVENT_SLOTS: u32 = 1 << 16;
+const MAX_DEPTH: u32 = 96;
+/// Largest number of fields of all classes together. A type may be used many times, and each use is a field.
+const MAX_FIELDS: u32 = 1 << 20;
+/// Largest number of names that are compared in all to find what references mean: some seconds.
+const MAX_COMPARISONS: u64 = 1 << 27;
+/// Largest number of fields of one event class that others refer to.
+const MAX_EVENT_SLOTS: u32 = 1 << 16;
 /// Most fields of packet headers that others refer to: their slots come first.
 const HEADER_SLOTS: u32 = 16;
 /// Those of a stream class' packet context, event header and event context come next.
@@ -52,7 +52,7 @@ impl Slots {
     pub(crate) const fn of_event() -> Self {
         Self {
             next: STREAM_SLOTS_END,
-            end: STREAM_SLOTS_END + MOST_EVENT_SLOTS,
+            end: STREAM_SLOTS_END + MAX_EVENT_SLOTS,
         }
     }
 
@@ -93,8 +93,8 @@ pub(crate) struct FieldsLeft {
 impl Default for FieldsLeft {
     fn default() -> Self {
         Self {
-            fields: MOST_FIELDS,
-            comparisons: MOST_COMPARISONS,
+            fields: MAX_FIELDS,
+            comparisons: MAX_COMPARISONS,
         }
     }
 }
@@ -190,12 +190,12 @@ impl Resolver<'_, '_> {
 
     fn class(&mut self, draft: &FieldClass<Reference>) -> Result<FieldClass, MetadataError> {
         let Some(left) = self.roots.fields_left.fields.checked_sub(1) else {
-            return Err(too_large(format!("more than {MOST_FIELDS} fields")));
+            return Err(too_large(format!("more than {MAX_FIELDS} fields")));
         };
         self.roots.fields_left.fields = left;
         self.depth += 1;
-        if self.depth > MOST_DEPTH {
-            return Err(too_large(format!("fields nested deeper than {MOST_DEPTH}")));
+        if self.depth > MAX_DEPTH {
+            return Err(too_large(format!("fields nested deeper than {MAX_DEPTH}")));
         }
         let class = self.class_at_depth(draft);
         self.depth -= 1;

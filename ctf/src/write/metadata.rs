@@ -7,8 +7,8 @@ use super::field_text::{field_lines, hexadecimal, signed, unsigned};
 use super::text::{identifier, quoted};
 use crate::model::{EnvironmentValue, Uuid};
 
-/// Event classes of a stream class. Every viewer reads all of them.
-const MOST_EVENT_CLASSES: usize = 4096;
+/// Largest number of event classes of a stream class. Every viewer reads all of them.
+const MAX_EVENT_CLASSES: usize = 4096;
 
 /// What is the same for all streams of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,8 +163,8 @@ impl MetadataText {
             let stream = stream.id;
             return Err(DeclareError::EventTwice { stream, id });
         }
-        if events.len() >= MOST_EVENT_CLASSES {
-            return Err(DeclareError::TooMany(MOST_EVENT_CLASSES));
+        if events.len() >= MAX_EVENT_CLASSES {
+            return Err(DeclareError::TooMany(MAX_EVENT_CLASSES));
         }
         if let Some(level) = event.log_level.filter(|level| level.name().is_none()) {
             return Err(DeclareError::LogLevel(level.0));

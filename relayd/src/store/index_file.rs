@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::BufMut;
-use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
+use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use wire::{Field, Timestamp};
 
 use super::pool::{Claim, PooledFile};
@@ -96,7 +96,7 @@ impl IndexFile {
     pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
         let len = entries.len() * self.format.entry_len() + Beacon::SIZE;
         // Most come one by one.
-        let (mut one, mut many) = ([0; MOST_ENTRY_BYTES + Beacon::SIZE], Vec::new());
+        let (mut one, mut many) = ([0; MAX_ENTRY_BYTES + Beacon::SIZE], Vec::new());
         let all = match one.get_mut(..len) {
             Some(one) => one,
             None => {
@@ -106,7 +106,7 @@ impl IndexFile {
         };
         let mut rest = &mut *all;
         for entry in entries {
-            let mut bytes = [0; MOST_ENTRY_BYTES];
+            let mut bytes = [0; MAX_ENTRY_BYTES];
             rest.put_slice(self.format.encode(entry, &mut bytes));
         }
         Beacon::new(NO_PROMISE).write(&mut rest);
@@ -194,7 +194,7 @@ pub fn read_entries(
     count: u64,
 ) -> io::Result<Vec<Entry>> {
     let count = usize::try_from(count).map_or(ENTRIES_READ, |count| count.min(ENTRIES_READ));
-    let mut bytes = [0; ENTRIES_READ * MOST_ENTRY_BYTES];
+    let mut bytes = [0; ENTRIES_READ * MAX_ENTRY_BYTES];
     let (entries, _) = bytes.split_at_mut(count * format.entry_len());
     read(entries, format.position(first))?;
     entries

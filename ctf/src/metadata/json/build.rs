@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::class::{ClassOrAlias, Location, Ranges, RawClass};
-use super::limits::{MOST_CLASSES, MOST_DEPTH, MOST_MEMBERS};
+use super::limits::{MAX_CLASSES, MAX_DEPTH, MAX_MEMBERS};
 use super::scalar::{
     alignment, encoding, fixed_length, integer, media_type, needed, static_length, unsupported,
     uuid_role, variable_integer,
@@ -95,9 +95,9 @@ impl Builder {
 
     fn class(&mut self, class: &ClassOrAlias, mut place: Place<'_>) -> Built {
         place.depth += 1;
-        if place.depth > MOST_DEPTH {
+        if place.depth > MAX_DEPTH {
             return Err(Problem::new(format!(
-                "field classes within field classes, more than {MOST_DEPTH} deep"
+                "field classes within field classes, more than {MAX_DEPTH} deep"
             )));
         }
         self.spend(1)?;
@@ -112,9 +112,9 @@ impl Builder {
 
     fn spend(&mut self, count: usize) -> Result<(), Problem> {
         self.spent = self.spent.saturating_add(count);
-        if self.spent > MOST_CLASSES {
+        if self.spent > MAX_CLASSES {
             return Err(Problem::new(format!(
-                "more than {MOST_CLASSES} field classes"
+                "more than {MAX_CLASSES} field classes"
             )));
         }
         Ok(())
@@ -297,8 +297,8 @@ impl Builder {
 }
 
 fn at_most(count: usize) -> Result<(), Problem> {
-    if count > MOST_MEMBERS {
-        return Err(Problem::new(format!("more than {MOST_MEMBERS} members")));
+    if count > MAX_MEMBERS {
+        return Err(Problem::new(format!("more than {MAX_MEMBERS} members")));
     }
     Ok(())
 }

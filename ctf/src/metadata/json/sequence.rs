@@ -1,6 +1,6 @@
 //! Where fragments begin and end. (RFC 7464: JSON text sequences)
 
-use super::limits::{MOST_BYTES, MOST_FRAGMENT_BYTES};
+use super::limits::{MAX_METADATA_BYTES, MAX_FRAGMENT_BYTES};
 use crate::error::MetadataError;
 use crate::model::Position;
 
@@ -142,16 +142,16 @@ impl Sequence {
     fn advance(&mut self, byte: u8) -> Result<Position, MetadataError> {
         let at = self.at;
         self.total += 1;
-        if self.total > MOST_BYTES {
+        if self.total > MAX_METADATA_BYTES {
             return Err(MetadataError::text(
                 at,
-                format!("metadata of more than {MOST_BYTES} bytes"),
+                format!("metadata of more than {MAX_METADATA_BYTES} bytes"),
             ));
         }
-        if self.text.len() >= MOST_FRAGMENT_BYTES {
+        if self.text.len() >= MAX_FRAGMENT_BYTES {
             return Err(MetadataError::text(
                 self.begin,
-                format!("a fragment of more than {MOST_FRAGMENT_BYTES} bytes"),
+                format!("a fragment of more than {MAX_FRAGMENT_BYTES} bytes"),
             ));
         }
         self.at = behind(at, byte);
@@ -242,7 +242,7 @@ mod tests {
     fn a_fragment_that_does_not_end_is_given_up() {
         let mut sequence = Sequence::default();
         assert!(sequence.next(&mut &b"\x1e{\""[..]).unwrap().is_none());
-        let error = sequence.next(&mut &vec![b'x'; MOST_FRAGMENT_BYTES][..]);
+        let error = sequence.next(&mut &vec![b'x'; MAX_FRAGMENT_BYTES][..]);
         let at = Position { line: 1, column: 1 };
         let what = "a fragment of more than 4194304 bytes";
         assert_eq!(error.unwrap_err(), MetadataError::text(at, what));
