@@ -14,7 +14,7 @@ use viewer_proto::session::Seek;
 
 use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
-use crate::attach::{MemoryBudget, News, TraceKey, list, relay};
+use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::Filter;
 use crate::mux::{Mux, Progress, Stage};
@@ -29,8 +29,8 @@ use crate::sink::tef::Tef;
 use crate::sink::text::{TextSink, Times};
 use crate::sink::{Sink, SinkError};
 
-/// News that a source may be ahead of the mux. Packets are bounded by the source itself.
-const NEWS_AHEAD: usize = 256;
+/// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
+const EVENT_CAPACITY: usize = 256;
 
 /// The command line asks for what cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -53,7 +53,7 @@ pub struct Stop(Arc<Stopping>);
 #[derive(Debug, Default)]
 struct Stopping {
     said: AtomicBool,
-    waker: OnceLock<WeakSender<News>>,
+    waker: OnceLock<WeakSender<SourceEvent>>,
 }
 
 impl Stop {
@@ -61,8 +61,8 @@ impl Stop {
     pub fn say(&self) {
         self.0.said.store(true, Ordering::Relaxed);
         if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
-            // If there is no room there is news, and nobody waits for it.
-            let _ = sender.try_send(News::Done);
+            // A full channel means that the main thread does not wait.
+            let _ = sender.try_send(SourceEvent::Done);
         }
     }
 
@@ -72,7 +72,7 @@ impl Stop {
         self.0.said.load(Ordering::Relaxed)
     }
 
-    fn wakes(&self, sender: WeakSender<News>) {
+    fn wakes(&self, sender: WeakSender<SourceEvent>) {
         // One run is joined with one stop.
         let _ = self.0.waker.set(sender);
     }
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     if !complete.is_empty() {
         add_directories(&complete, arguments, &mut mux, &mut select)?;
     }
-    let (sender, news) = mpsc::channel(NEWS_AHEAD);
+    let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
     let mut sources = Vec::new();
     for target in relays {
@@ -130,11 +130,14 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             sender.clone(),
         )?));
     }
-    // Wakes the main thread when it waits for news and shall stop; does not keep it waiting.
+    // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
     stop.wakes(sender.downgrade());
     drop(sender);
-    let queue = Queue { news, held_back };
-    let shown = show(&mut mux, &mut select, queue, stop, arguments.quiet);
+    let channels = SourceChannels {
+        source_events,
+        held_back,
+    };
+    let shown = show(&mut mux, &mut select, channels, stop, arguments.quiet);
     select.end_report();
     for source in &sources {
         source.stop();
@@ -203,21 +206,21 @@ fn add_directories(
     Ok(())
 }
 
-/// What the sources say, and are told.
-struct Queue {
-    news: Receiver<News>,
+/// The channels between the main thread and the sources.
+struct SourceChannels {
+    source_events: Receiver<SourceEvent>,
     /// Whether events are held back until the sources promise that no earlier ones come.
     held_back: watch::Sender<bool>,
 }
 
-/// Takes news and shows events until all sources have ended.
+/// Handles what the sources report and shows events until all sources have ended.
 fn show(
     mux: &mut Mux,
     select: &mut Select,
-    Queue {
-        mut news,
+    SourceChannels {
+        mut source_events,
         held_back,
-    }: Queue,
+    }: SourceChannels,
     stop: &Stop,
     quiet: bool,
 ) -> Result<(), SinkError> {
@@ -225,8 +228,8 @@ fn show(
         return Ok(());
     }
     loop {
-        while let Ok(said) = news.try_recv() {
-            take(mux, select, said, quiet)?;
+        while let Ok(event) = source_events.try_recv() {
+            handle_event(mux, select, event, quiet)?;
         }
         match mux.run(select, &|| stop.is_said())? {
             Progress::Enough => return Ok(()),
@@ -238,8 +241,8 @@ fn show(
             return Ok(());
         }
         // Ends when all sources have.
-        match news.blocking_recv() {
-            Some(said) => take(mux, select, said, quiet)?,
+        match source_events.blocking_recv() {
+            Some(event) => handle_event(mux, select, event, quiet)?,
             None => {
                 mux.run(select, &|| stop.is_said())?;
                 return Ok(());
@@ -248,26 +251,31 @@ fn show(
     }
 }
 
-fn take(mux: &mut Mux, select: &mut Select, said: News, quiet: bool) -> Result<(), SinkError> {
-    match said {
-        News::Trace { trace, name } => mux.add_trace(trace, name),
-        News::Metadata { trace, bytes } => mux.extend_metadata(trace, &bytes, select)?,
-        News::Stream {
+fn handle_event(
+    mux: &mut Mux,
+    select: &mut Select,
+    event: SourceEvent,
+    quiet: bool,
+) -> Result<(), SinkError> {
+    match event {
+        SourceEvent::Trace { trace, name } => mux.add_trace(trace, name),
+        SourceEvent::Metadata { trace, bytes } => mux.extend_metadata(trace, &bytes, select)?,
+        SourceEvent::Stream {
             stream,
             trace,
             name,
             backlog,
         } => mux.add_stream(stream, trace, name, backlog),
-        News::Packet { stream, packet } => mux.push(stream, packet, select),
-        News::Quiet { stream, until } => mux.promise(stream, until),
-        News::StreamEnd { stream } => mux.end(stream),
-        News::TraceEnd { trace } => mux.end_trace(trace),
-        News::Notice(notice) if quiet => tracing::info!("{notice}"),
-        News::Notice(notice) => {
+        SourceEvent::Packet { stream, packet } => mux.push(stream, packet, select),
+        SourceEvent::Quiet { stream, until } => mux.promise(stream, until),
+        SourceEvent::StreamEnd { stream } => mux.end(stream),
+        SourceEvent::TraceEnd { trace } => mux.end_trace(trace),
+        SourceEvent::Notice(notice) if quiet => tracing::info!("{notice}"),
+        SourceEvent::Notice(notice) => {
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
-        News::Failed(what) => select.failed(&what),
-        News::Done => {}
+        SourceEvent::Failed(what) => select.failed(&what),
+        SourceEvent::Done => {}
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Gives the entries of a growing index file as they come. Does not wait: somebody calls
 /// [`poll`](Self::poll) when it is worth looking.
 #[derive(Debug)]
-pub struct Follower {
+pub struct IndexFollower {
     path: PathBuf,
     file: File,
     /// Known once the header is there.
@@ -32,9 +32,9 @@ pub struct Follower {
     buffer: Vec<u8>,
 }
 
-/// What has come since the last look.
+/// What one look at a followed index file has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum FollowEvent {
     /// Nothing yet.
     None,
     /// The next entries. There may be more.
@@ -74,7 +74,7 @@ pub enum FollowError {
     },
 }
 
-impl Follower {
+impl IndexFollower {
     /// Begins before the first entry.
     ///
     /// # Errors
@@ -91,21 +91,21 @@ impl Follower {
         })
     }
 
-    /// Looks once. Entries come before a beacon, and all of them before [`News::Gone`]; a beacon is
+    /// Looks once. Entries come before a beacon, and all of them before [`FollowEvent::Gone`]; a beacon is
     /// given once.
     ///
     /// # Errors
     /// If the file cannot be read or is no good index. It is the same the next time.
-    pub fn poll(&mut self) -> Result<News, FollowError> {
+    pub fn poll(&mut self) -> Result<FollowEvent, FollowError> {
         // Before reading: what is written to the file until it goes is not missed.
         let gone = self.is_gone()?;
         let Some(have) = self.read_locked()? else {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         };
-        let news = self.take(have)?;
-        Ok(match news {
-            News::None if gone => News::Gone,
-            news => news,
+        let event = self.parse_read_bytes(have)?;
+        Ok(match event {
+            FollowEvent::None if gone => FollowEvent::Gone,
+            event => event,
         })
     }
 
@@ -158,7 +158,7 @@ impl Follower {
     }
 
     /// What the first `have` bytes of the buffer say.
-    fn take(&mut self, have: usize) -> Result<News, FollowError> {
+    fn parse_read_bytes(&mut self, have: usize) -> Result<FollowEvent, FollowError> {
         let error = |source| FollowError::Index {
             path: self.path.clone(),
             source,
@@ -167,14 +167,14 @@ impl Follower {
         let is_first = self.checker.is_none();
         if is_first {
             if rest.len() < IndexHeader::SIZE {
-                return Ok(News::None);
+                return Ok(FollowEvent::None);
             }
             let layout = Layout::of(rest).map_err(error)?;
             self.checker = Some((layout, Checker::new(layout)));
             rest = rest.get(IndexHeader::SIZE..).unwrap_or_default();
         }
         let Some((layout, checker)) = &mut self.checker else {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         };
         let mut entries = Vec::new();
         // After a bad entry nothing has been taken, so that it is found again the next time.
@@ -188,13 +188,13 @@ impl Follower {
         self.ends_in_beacon = until.is_some();
         if !entries.is_empty() {
             self.beacon = None;
-            return Ok(News::Entries(entries));
+            return Ok(FollowEvent::Entries(entries));
         }
         if until.is_none() || until == self.beacon {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         }
         self.beacon = until;
-        Ok(until.map_or(News::None, News::Beacon))
+        Ok(until.map_or(FollowEvent::None, FollowEvent::Beacon))
     }
 
     /// Whether the path no longer leads to the file.
@@ -301,27 +301,30 @@ mod tests {
     #[test]
     fn entries_and_beacons_are_given_once_as_they_come() {
         let mut growing = Growing::new();
-        let mut follower = Follower::open(&growing.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         assert!(follower.ends_in_beacon());
         let header = IndexFormat::V1_1.header_bytes();
         growing.file.write_all(&header[..9]).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.file.write_all(&header[9..]).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.entry(0);
         growing.entry(1);
         let beacon = |until| Beacon::new(Timestamp(until)).to_bytes();
         let end = IndexFormat::V1_1.position(2);
         growing.file.write_all_at(&beacon(5), end).unwrap();
-        let both = News::Entries(vec![entry(0), entry(1)]);
+        let both = FollowEvent::Entries(vec![entry(0), entry(1)]);
         assert_eq!(follower.poll().unwrap(), both);
-        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(5)));
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(5)));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.file.write_all_at(&beacon(6), end).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(6)));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(6)));
         growing.entry(2);
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(2)]));
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(2)])
+        );
     }
 
     #[test]
@@ -329,9 +332,9 @@ mod tests {
         let growing = Growing::new();
         let entries: Vec<Entry> = (0..2000).map(entry).collect();
         std::fs::write(growing.path(), file(IndexFormat::V1_1, &entries)).unwrap();
-        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
         let mut got = Vec::new();
-        while let News::Entries(some) = follower.poll().unwrap() {
+        while let FollowEvent::Entries(some) = follower.poll().unwrap() {
             got.extend(some);
         }
         assert_eq!(got, entries);
@@ -344,13 +347,16 @@ mod tests {
             .file
             .write_all(&IndexFormat::V1_1.header_bytes())
             .unwrap();
-        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
         growing.entry(0);
         std::fs::remove_file(growing.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
-        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(0)])
+        );
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
         std::fs::write(growing.path(), b"another").unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
     }
 
     #[test]
@@ -361,11 +367,14 @@ mod tests {
             .write_all(&IndexFormat::V1_1.header_bytes())
             .unwrap();
         growing.entry(0);
-        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
         growing.file.lock().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.file.unlock().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(0)])
+        );
         growing.file.try_lock().unwrap();
     }
 
@@ -374,8 +383,8 @@ mod tests {
         let mut growing = Growing::new();
         let bytes = file(IndexFormat::V1_1, &[entry(0)]);
         growing.file.write_all(&bytes).unwrap();
-        let mut follower = Follower::open(&growing.path()).unwrap();
-        assert!(matches!(follower.poll().unwrap(), News::Entries(_)));
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
+        assert!(matches!(follower.poll().unwrap(), FollowEvent::Entries(_)));
         growing.file.set_len(20).unwrap();
         assert!(matches!(follower.poll(), Err(FollowError::Shorter { .. })));
         let bytes = file(IndexFormat::V1_1, &[entry(0), entry(0)]);

@@ -205,7 +205,7 @@ pub fn read_entries(
 
 #[cfg(test)]
 mod tests {
-    use ctf::index::{Follower, News};
+    use ctf::index::{FollowEvent, IndexFollower};
     use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 
     use super::super::pool::Pool;
@@ -335,34 +335,46 @@ mod tests {
         index.append(&[entry(0)]).unwrap();
         index.put_aside().unwrap();
         assert!(index.append(&[entry(1)]).is_err());
-        let mut follower = Follower::open(named.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
-        assert_eq!(follower.poll().unwrap(), News::Beacon(NO_PROMISE));
+        let mut follower = IndexFollower::open(named.path()).unwrap();
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(0)])
+        );
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(NO_PROMISE));
         assert!(index.resume(pooled(tempfile::tempfile)).is_err());
         index.resume(open()).unwrap();
         index.append(&[entry(1)]).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(1)])
+        );
         // A true one is left as it is.
         index.beacon(Timestamp(7)).unwrap();
         index.put_aside().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(7)));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(7)));
     }
 
     #[test]
     fn a_follower_is_given_what_is_written_in_order() {
         let named = tempfile::NamedTempFile::new().unwrap();
-        let mut follower = Follower::open(named.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        let mut follower = IndexFollower::open(named.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
-            assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
+            assert_eq!(
+                follower.poll().unwrap(),
+                FollowEvent::Beacon(Timestamp(number))
+            );
             index.append(&[entry(number)]).unwrap();
-            assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
+            assert_eq!(
+                follower.poll().unwrap(),
+                FollowEvent::Entries(vec![entry(number)])
+            );
         }
         index.end().unwrap();
         named.close().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
         assert!(!index.is_held_up);
     }
 

@@ -13,7 +13,7 @@ use super::error::AttachError;
 use super::resume::Memory;
 use super::target::RelayTarget;
 use super::visit::Visit;
-use super::{MemoryBudget, News};
+use super::{MemoryBudget, SourceEvent};
 use crate::with_sources;
 
 /// How a relay is followed.
@@ -78,7 +78,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Tells it to leave, which it does at once, whether or not anybody takes its news.
+    /// Tells it to leave, which it does at once, whether or not anybody receives its events.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -96,17 +96,17 @@ impl Handle {
     }
 }
 
-/// Follows a relay. Its news ends with [`News::Failed`] or [`News::Done`], or when it is stopped.
+/// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it is stopped.
 ///
 /// `is_held_back` says whether events are held back until it is certain that no earlier ones come,
-/// of this relay or any other source: if not, [`News::Quiet`] may come late.
+/// of this relay or any other source: if not, [`SourceEvent::Quiet`] may come late.
 ///
 /// # Errors
 /// If the system does not allow another thread.
 pub fn spawn(
     target: RelayTarget,
     options: Options,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
 ) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -116,7 +116,7 @@ pub fn spawn(
     let mut follower = Follower {
         target,
         options,
-        news,
+        events,
         is_held_back,
         memory: Memory::default(),
         visit: None,
@@ -134,7 +134,7 @@ pub fn spawn(
 struct Follower {
     target: RelayTarget,
     options: Options,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
     memory: Memory,
     visit: Option<Visit>,
@@ -159,7 +159,7 @@ impl Follower {
         let last = loop {
             let ended = self.visit(&mut pause, &mut is_away).await;
             let error = match ended {
-                Ok(()) => break News::Done,
+                Ok(()) => break SourceEvent::Done,
                 Err(AttachError::Unheard) => return,
                 Err(error) if self.options.retry && error.may_pass() => error,
                 Err(error) => {
@@ -169,7 +169,11 @@ impl Follower {
                     {
                         return;
                     }
-                    break News::Failed(format!("{}: {}", self.target, with_sources(&error)));
+                    break SourceEvent::Failed(format!(
+                        "{}: {}",
+                        self.target,
+                        with_sources(&error)
+                    ));
                 }
             };
             if self.part(&error, &mut is_away).await.is_err() {
@@ -178,18 +182,18 @@ impl Follower {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_MOST);
         };
-        let _ = self.news.send(last).await;
+        let _ = self.events.send(last).await;
     }
 
     /// Follows the relay for as long as one connection lasts.
     async fn visit(&mut self, pause: &mut Duration, is_away: &mut bool) -> Result<(), AttachError> {
-        let news = self.news.clone();
-        let begun = Visit::begin(&self.target, &self.options, news, &self.is_held_back).await?;
+        let events = self.events.clone();
+        let begun = Visit::begin(&self.target, &self.options, events, &self.is_held_back).await?;
         let visit = self.visit.insert(begun);
         *pause = RETRY_FIRST;
         if std::mem::take(is_away) {
             let notice = format!("{}: the relay is back", self.target);
-            visit.say(News::Notice(notice)).await?;
+            visit.say(SourceEvent::Notice(notice)).await?;
         }
         visit.run(&mut self.memory).await
     }
@@ -205,7 +209,7 @@ impl Follower {
         }
         if !std::mem::replace(is_away, true) {
             let notice = format!("{}: {}; trying again", self.target, with_sources(error));
-            let said = self.news.send(News::Notice(notice)).await;
+            let said = self.events.send(SourceEvent::Notice(notice)).await;
             return said.map_err(|_| AttachError::Unheard);
         }
         Ok(())

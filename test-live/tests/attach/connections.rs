@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_live::attach::News;
+use test_live::attach::SourceEvent;
 use test_live::attach::relay::{Options, spawn};
 use tokio::sync::mpsc::{self};
 use tokio::sync::watch;
@@ -80,22 +80,25 @@ fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
     let fake = one_stream();
     let mut nowhere = target(&fake, "");
     nowhere.port = 1;
-    let (sender, mut news) = mpsc::channel(4);
+    let (sender, mut events) = mpsc::channel(4);
     let (_held_back, is_held_back) = watch::channel(true);
     let handle = spawn(nowhere.clone(), options(), sender, is_held_back.clone()).unwrap();
-    let Some(News::Failed(text)) = news.blocking_recv() else {
+    let Some(SourceEvent::Failed(text)) = events.blocking_recv() else {
         panic!("it should fail")
     };
     assert!(text.contains("cannot connect to 127.0.0.1:1: "), "{text}");
     handle.join();
 
-    let (sender, mut news) = mpsc::channel(4);
+    let (sender, mut events) = mpsc::channel(4);
     let retrying = Options {
         retry: true,
         ..options()
     };
     let handle = spawn(nowhere, retrying, sender, is_held_back).unwrap();
-    assert!(matches!(news.blocking_recv(), Some(News::Notice(_))));
+    assert!(matches!(
+        events.blocking_recv(),
+        Some(SourceEvent::Notice(_))
+    ));
     handle.stop();
     handle.join();
 }

@@ -48,7 +48,7 @@ fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
         .unwrap();
     watch.hear_until("packet a/c 20");
 
-    // What comes behind news of streams waits for them.
+    // What comes after a notification of new streams waits for them.
     let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
     fake.world().sessions[0].batches.push_back(late);
     fake.put_metadata(3, &["m3"]);

@@ -1,6 +1,6 @@
 //! Where fragments begin and end. (RFC 7464: JSON text sequences)
 
-use super::limits::{MAX_METADATA_BYTES, MAX_FRAGMENT_BYTES};
+use super::limits::{MAX_FRAGMENT_BYTES, MAX_METADATA_BYTES};
 use crate::error::MetadataError;
 use crate::model::Position;
 

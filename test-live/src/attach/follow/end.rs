@@ -7,7 +7,7 @@ use super::metadata::GrowingFile;
 use super::piece::Piece;
 use super::run::{Follow, MISSED, Place, Stopped};
 use super::stream::Stream;
-use crate::attach::{News, TraceKey};
+use crate::attach::{SourceEvent, TraceKey};
 
 impl Follow {
     /// Whether a piece of which all entries are known may get more. `has_next`: a later piece of its
@@ -53,7 +53,7 @@ impl Follow {
         for stream in ended {
             self.streams.remove(&stream);
             self.watch.forget(stream);
-            self.send(News::StreamEnd { stream })?;
+            self.send_event(SourceEvent::StreamEnd { stream })?;
         }
         // A single look may miss the next chunk while it is being moved.
         let is_drained = |stream: &Stream| stream.drained.is_some();
@@ -82,7 +82,7 @@ impl Follow {
                     place.finish();
                 }
             }
-            self.send(News::TraceEnd { trace: key })?;
+            self.send_event(SourceEvent::TraceEnd { trace: key })?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! [`ctf::directory`] does it. A file without packets is a stream of its own until it has one,
 //! unless it has the name of a piece of a stream: after a rotation, or in a ring of tracefiles.
 
-use ctf::index::{Entry, News as IndexNews};
+use ctf::index::{Entry, FollowEvent};
 
 use super::end::is_silent;
 use super::metadata::{GrowingFile, Told};
@@ -10,7 +10,7 @@ use super::piece::{Piece, PieceError};
 use super::run::{Follow, Group, MISSED, Place, Stopped};
 use super::scan::FileId;
 use super::stream::Stream;
-use crate::attach::{Backlog, News, StreamKey, TraceKey};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
 impl Follow {
     /// Finds out which traces the directories are of that are new.
@@ -53,7 +53,7 @@ impl Follow {
                     "cannot read {}/metadata: {broken}",
                     place.directory.display()
                 );
-                self.send(News::Notice(what))?;
+                self.send_event(SourceEvent::Notice(what))?;
                 place.finish();
             } else if is_waiting {
                 self.is_soon = true;
@@ -90,7 +90,7 @@ impl Follow {
         let (trace, name) = (group.key, place.name());
         place.group = Some(trace);
         self.groups.insert(trace, group);
-        self.send(News::Trace { trace, name })?;
+        self.send_event(SourceEvent::Trace { trace, name })?;
         self.tell_metadata(trace, bytes)
     }
 
@@ -120,7 +120,7 @@ impl Follow {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.send(News::Metadata { trace, bytes })
+        self.send_event(SourceEvent::Metadata { trace, bytes })
     }
 
     /// Finds out which streams the files are of that are new.
@@ -165,15 +165,15 @@ impl Follow {
 
     /// Gives the piece back if it cannot be told yet.
     fn join_file(&mut self, mut piece: Piece, group: TraceKey) -> Result<Option<Piece>, Stopped> {
-        let mut news = piece.poll();
-        if !matches!(news, Ok(IndexNews::Entries(_)) | Err(_)) {
+        let mut event = piece.poll();
+        if !matches!(event, Ok(FollowEvent::Entries(_)) | Err(_)) {
             if self.may_grow(&mut piece, group, false) {
                 return self.join_empty(piece, group);
             }
-            news = piece.poll();
+            event = piece.poll();
         }
-        match news {
-            Ok(IndexNews::Entries(entries)) => {
+        match event {
+            Ok(FollowEvent::Entries(entries)) => {
                 if let Some(first) = entries.first() {
                     self.grow_metadata(piece.place)?;
                     let identity = self.identity(&mut piece, first);
@@ -188,7 +188,7 @@ impl Follow {
             }
             Err(PieceError::Bad(what)) => {
                 self.read_all_of(piece.id);
-                self.send(News::Notice(what))?;
+                self.send_event(SourceEvent::Notice(what))?;
                 Ok(None)
             }
             Err(PieceError::Away) if self.scans > piece.seen + MISSED => {
@@ -256,7 +256,7 @@ impl Follow {
         let key = stream.key;
         self.streams.insert(key, stream);
         self.dirty.insert(key);
-        self.send(News::Stream {
+        self.send_event(SourceEvent::Stream {
             stream: key,
             trace,
             name,
@@ -275,6 +275,6 @@ impl Follow {
             self.dirty.insert(whole);
         }
         self.watch.forget(part.key);
-        self.send(News::StreamEnd { stream: part.key })
+        self.send_event(SourceEvent::StreamEnd { stream: part.key })
     }
 }

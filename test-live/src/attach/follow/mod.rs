@@ -41,7 +41,7 @@ use tokio::sync::mpsc::Sender;
 
 use self::run::Follow;
 use self::watch::{Waker, Watch};
-use super::{MemoryBudget, News};
+use super::{MemoryBudget, SourceEvent};
 
 /// How a directory is followed.
 #[derive(Debug, Clone)]
@@ -79,16 +79,20 @@ pub struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Begins to follow all traces at or below `directory`. Ends when it has said [`News::Done`] or
-/// [`News::Failed`], or when nobody listens.
+/// Begins to follow all traces at or below `directory`. Ends when it has said [`SourceEvent::Done`] or
+/// [`SourceEvent::Failed`], or when nobody listens.
 ///
 /// # Errors
 /// If there are no file descriptors or threads left.
-pub fn spawn(directory: PathBuf, options: FollowOptions, news: Sender<News>) -> io::Result<Handle> {
+pub fn spawn(
+    directory: PathBuf,
+    options: FollowOptions,
+    events: Sender<SourceEvent>,
+) -> io::Result<Handle> {
     let watch = Watch::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = watch.waker();
-    let mut follow = Follow::new(directory, options, news, watch, Arc::clone(&stop));
+    let mut follow = Follow::new(directory, options, events, watch, Arc::clone(&stop));
     let thread = std::thread::Builder::new()
         .name("follow".to_owned())
         .spawn(move || follow.run())?;

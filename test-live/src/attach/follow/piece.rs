@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ctf::decode::PacketHead;
-use ctf::index::{Entry, FollowError, Follower, News};
+use ctf::index::{Entry, FollowError, FollowEvent, IndexFollower};
 use ctf::metadata::Trace;
 
 use super::scan::{FileId, FoundFile};
@@ -44,7 +44,7 @@ pub(super) struct Piece {
 struct Open {
     data: Arc<File>,
     /// Also what its path led to before it was opened.
-    index: Option<(Follower, Option<FileId>)>,
+    index: Option<(IndexFollower, Option<FileId>)>,
 }
 
 /// Why there is nothing to be had of a piece.
@@ -123,27 +123,27 @@ impl Piece {
     }
 
     /// Looks into the index once.
-    pub(super) fn poll(&mut self) -> Result<News, PieceError> {
+    pub(super) fn poll(&mut self) -> Result<FollowEvent, PieceError> {
         if self.open()?.index.is_none() {
             let index = self.open_index()?;
             self.open()?.index = index;
         }
         let open = self.open()?;
         let Some((index, _)) = &mut open.index else {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         };
-        let news = index.poll();
-        let news = news.map_err(|error| PieceError::Bad(crate::with_sources(&error)))?;
-        if let (None, News::Entries(entries)) = (self.begin, &news)
+        let event = index.poll();
+        let event = event.map_err(|error| PieceError::Bad(crate::with_sources(&error)))?;
+        if let (None, FollowEvent::Entries(entries)) = (self.begin, &event)
             && let Some(first) = entries.first()
         {
             if !self.is_ours(first)? {
                 self.open()?.index = None;
-                return Ok(News::None);
+                return Ok(FollowEvent::None);
             }
             self.begin = Some(first.packet.begin.0);
         }
-        Ok(news)
+        Ok(event)
     }
 
     /// Whether the index file is this one's, and not of a tracefile that it has just replaced: the relay
@@ -227,10 +227,10 @@ impl Piece {
     }
 
     /// None: there is no index file yet.
-    fn open_index(&mut self) -> Result<Option<(Follower, Option<FileId>)>, PieceError> {
+    fn open_index(&mut self) -> Result<Option<(IndexFollower, Option<FileId>)>, PieceError> {
         let path = self.index_path();
         let id = FileId::at(&path);
-        match Follower::open(&path) {
+        match IndexFollower::open(&path) {
             // A tracefile is replaced before its index file is: this one is not of the next.
             Ok(index) if FileId::at(&self.path) == Some(self.id) => Ok(Some((index, id))),
             Ok(_) => {

@@ -16,7 +16,7 @@ use super::piece::Piece;
 use super::scan::{FileId, FoundTrace, scan};
 use super::stream::{Next, Stream};
 use super::watch::{Watch, Woken};
-use crate::attach::{News, StreamKey, TraceKey};
+use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 /// How often everything is looked at that inotify may not tell of: that a lock is gone, beacons of
 /// a remote file system.
@@ -44,7 +44,7 @@ pub(super) struct Stopped;
 pub(super) struct Follow {
     root: PathBuf,
     pub(super) options: FollowOptions,
-    news: Sender<News>,
+    events: Sender<SourceEvent>,
     pub(super) watch: Watch,
     stop: Arc<AtomicBool>,
     pub(super) places: HashMap<FileId, Place>,
@@ -128,14 +128,14 @@ impl Follow {
     pub(super) fn new(
         root: PathBuf,
         options: FollowOptions,
-        news: Sender<News>,
+        events: Sender<SourceEvent>,
         watch: Watch,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
             root,
             options,
-            news,
+            events,
             watch,
             stop,
             places: HashMap::new(),
@@ -172,7 +172,7 @@ impl Follow {
             && let Err(error) = self.rescan()
         {
             let what = format!("cannot read {}: {error}", self.root.display());
-            self.send(News::Failed(what))?;
+            self.send_event(SourceEvent::Failed(what))?;
             return Ok(None);
         }
         self.join_traces()?;
@@ -182,9 +182,9 @@ impl Follow {
         self.end_traces()?;
         if self.is_done() {
             let nothing = format!("no trace at or below {}", self.root.display());
-            self.send(match self.places.is_empty() {
-                true => News::Failed(nothing),
-                false => News::Done,
+            self.send_event(match self.places.is_empty() {
+                true => SourceEvent::Failed(nothing),
+                false => SourceEvent::Done,
             })?;
             return Ok(None);
         }
@@ -354,17 +354,17 @@ impl Follow {
     }
 
     /// Waits for room, and no longer than somebody listens.
-    pub(super) fn send(&mut self, news: News) -> Result<(), Stopped> {
+    pub(super) fn send_event(&mut self, event: SourceEvent) -> Result<(), Stopped> {
         if self.is_stopped() {
             return Err(Stopped);
         }
         let begun = Instant::now();
-        let sent = self.news.blocking_send(news).map_err(|_| Stopped);
+        let sent = self.events.blocking_send(event).map_err(|_| Stopped);
         self.sending += begun.elapsed();
         sent
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire) || self.news.is_closed()
+        self.stop.load(Ordering::Acquire) || self.events.is_closed()
     }
 }

@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use ctf::index::{Entry, News as IndexNews};
+use ctf::index::{Entry, FollowEvent};
 
 use super::piece::{Piece, PieceError, packet_bytes};
 use super::run::{Follow, MISSED, Stopped};
 use super::scan::FileId;
-use crate::attach::{Backlog, News, StreamKey, TraceKey};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
 /// A stream that has been announced.
 #[derive(Debug)]
@@ -171,12 +171,12 @@ impl Follow {
         match piece.packet(entry, &self.options.memory) {
             Ok(packet) => {
                 stream.backlog.add();
-                self.send(News::Packet {
+                self.send_event(SourceEvent::Packet {
                     stream: stream.key,
                     packet,
                 })
             }
-            Err(PieceError::Bad(what)) => self.send(News::Notice(what)),
+            Err(PieceError::Bad(what)) => self.send_event(SourceEvent::Notice(what)),
             Err(PieceError::Away) => Ok(()),
         }
     }
@@ -193,9 +193,9 @@ impl Follow {
             // An index file that is not there yet has no directory, perhaps.
             stream.is_watched = piece.index_path().exists();
         }
-        let news = match piece.poll() {
+        let event = match piece.poll() {
             // What came between the look and the question is found by a second look.
-            Ok(IndexNews::None | IndexNews::Gone) => {
+            Ok(FollowEvent::None | FollowEvent::Gone) => {
                 let has_next = stream
                     .pieces
                     .get(1)
@@ -207,17 +207,17 @@ impl Follow {
                     return Ok(stream.reorder());
                 }
                 match piece.poll() {
-                    Ok(IndexNews::None | IndexNews::Gone) => {
+                    Ok(FollowEvent::None | FollowEvent::Gone) => {
                         return Ok(self.next_piece(stream));
                     }
-                    news => news,
+                    event => event,
                 }
             }
-            news => news,
+            event => event,
         };
-        match news {
-            Ok(IndexNews::Entries(entries)) => self.entries(stream, entries),
-            Ok(IndexNews::Beacon(until)) => {
+        match event {
+            Ok(FollowEvent::Entries(entries)) => self.entries(stream, entries),
+            Ok(FollowEvent::Beacon(until)) => {
                 // Only a relay that locks what it writes has any.
                 if let Some(group) = self.groups.get_mut(&stream.group) {
                     group.has_locks = true;
@@ -225,9 +225,9 @@ impl Follow {
                 self.promise(stream, until.0)?;
                 Ok(Next::Again)
             }
-            Ok(IndexNews::None | IndexNews::Gone) => Ok(Next::Wait),
+            Ok(FollowEvent::None | FollowEvent::Gone) => Ok(Next::Wait),
             Err(PieceError::Bad(what)) => {
-                self.send(News::Notice(what))?;
+                self.send_event(SourceEvent::Notice(what))?;
                 Ok(self.next_piece(stream))
             }
             Err(PieceError::Away) => Ok(self.away(stream)),
@@ -272,7 +272,7 @@ impl Follow {
             return Ok(());
         }
         stream.promised = until;
-        self.send(News::Quiet {
+        self.send_event(SourceEvent::Quiet {
             stream: stream.key,
             until,
         })

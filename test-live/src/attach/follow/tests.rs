@@ -9,10 +9,13 @@ fn where_no_trace_is_there_is_nothing_to_follow() {
         directory.path().to_owned(),
         directory.path().join("missing"),
     ] {
-        let (sender, mut news) = channel(1);
+        let (sender, mut events) = channel(1);
         let handle = spawn(path, FollowOptions::default(), sender).unwrap();
-        assert!(matches!(news.blocking_recv(), Some(News::Failed(_))));
-        assert!(news.blocking_recv().is_none());
+        assert!(matches!(
+            events.blocking_recv(),
+            Some(SourceEvent::Failed(_))
+        ));
+        assert!(events.blocking_recv().is_none());
         handle.join();
     }
 }
@@ -24,10 +27,10 @@ fn who_waits_is_stopped_at_once() {
         wait: true,
         ..FollowOptions::default()
     };
-    let (sender, mut news) = channel(1);
+    let (sender, mut events) = channel(1);
     let handle = spawn(directory.path().to_owned(), options, sender).unwrap();
     handle.stop();
-    assert!(news.blocking_recv().is_none());
+    assert!(events.blocking_recv().is_none());
     handle.join();
 }
 
@@ -39,10 +42,13 @@ fn a_reader_that_leaves_ends_the_source() {
         std::fs::create_dir(directory.path().join(name)).unwrap();
         std::fs::write(directory.path().join(name).join("metadata"), text).unwrap();
     }
-    let (sender, mut news) = channel(1);
+    let (sender, mut events) = channel(1);
     let path = directory.path().to_owned();
     let handle = spawn(path, FollowOptions::default(), sender).unwrap();
-    assert!(matches!(news.blocking_recv(), Some(News::Trace { .. })));
-    drop(news);
+    assert!(matches!(
+        events.blocking_recv(),
+        Some(SourceEvent::Trace { .. })
+    ));
+    drop(events);
     handle.join();
 }

@@ -3,7 +3,7 @@
 use viewer_proto::metadata::MetadataStatus;
 
 use super::{TraceOf, Visit};
-use crate::attach::News;
+use crate::attach::SourceEvent;
 use crate::attach::error::AttachError;
 use crate::attach::resume::Memory;
 
@@ -95,6 +95,6 @@ impl Visit {
             }
         }
         let trace = trace.key;
-        self.say(News::Metadata { trace, bytes }).await
+        self.say(SourceEvent::Metadata { trace, bytes }).await
     }
 }

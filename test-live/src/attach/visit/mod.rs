@@ -25,7 +25,7 @@ use super::push;
 use super::relay::{Missing, Options};
 use super::resume::Memory;
 use super::target::RelayTarget;
-use super::{News, StreamKey, TraceKey};
+use super::{SourceEvent, StreamKey, TraceKey};
 use packets::Answer;
 use wait::Pace;
 
@@ -42,7 +42,7 @@ const SMALL_PACKETS: usize = 128;
 pub(super) struct Visit {
     target: RelayTarget,
     options: Options,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<SourceEvent>,
     connection: Connection,
     /// What the relay pushes, or may yet.
     push: Option<mpsc::Receiver<Notification>>,
@@ -120,7 +120,7 @@ impl Visit {
     pub(super) async fn begin(
         target: &RelayTarget,
         options: &Options,
-        news: mpsc::Sender<News>,
+        events: mpsc::Sender<SourceEvent>,
         is_held_back: &watch::Receiver<bool>,
     ) -> Result<Self, AttachError> {
         let connection = Connection::open(target, options.connect_patience).await?;
@@ -134,7 +134,7 @@ impl Visit {
         Ok(Self {
             target: target.clone(),
             options: options.clone(),
-            news,
+            events,
             connection,
             push,
             pace: Pace::new(Instant::now()),
@@ -169,7 +169,7 @@ impl Visit {
                 return Ok(());
             }
             self.pace.note(is_polling, is_progress, Instant::now());
-            self.wait_for_news(memory).await?;
+            self.wait_for_changes(memory).await?;
         }
     }
 
@@ -185,23 +185,24 @@ impl Visit {
     /// Everything that was announced has ended.
     pub(super) async fn end_everything(&mut self) -> Result<(), AttachError> {
         while let Some((_, stream)) = self.streams.pop_first() {
-            self.say(News::StreamEnd { stream: stream.key }).await?;
+            self.say(SourceEvent::StreamEnd { stream: stream.key })
+                .await?;
         }
         while let Some((_, trace)) = self.traces.pop_first() {
-            self.say(News::TraceEnd { trace: trace.key }).await?;
+            self.say(SourceEvent::TraceEnd { trace: trace.key }).await?;
         }
         Ok(())
     }
 
     /// Passes on what has happened, once there is room for it.
-    pub(super) async fn say(&self, news: News) -> Result<(), AttachError> {
-        let said = self.news.send(news).await;
+    pub(super) async fn say(&self, event: SourceEvent) -> Result<(), AttachError> {
+        let said = self.events.send(event).await;
         said.map_err(|_| AttachError::Unheard)
     }
 
     async fn notice(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
         let text = format!("{}: {text}", self.target);
-        self.say(News::Notice(text)).await
+        self.say(SourceEvent::Notice(text)).await
     }
 
     /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded, or

@@ -13,7 +13,7 @@ use super::{Stream, Visit, is_enough};
 use crate::attach::error::AttachError;
 use crate::attach::packet::IncomingPacket;
 use crate::attach::resume::Memory;
-use crate::attach::{News, Packet, Reservation};
+use crate::attach::{Packet, Reservation, SourceEvent};
 
 /// Largest packet that is taken.
 const MOST_PACKET: u64 = 1 << 30;
@@ -327,7 +327,7 @@ impl Visit {
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
         stream.backlog.add_sized(bytes);
         let stream = stream.key;
-        self.say(News::Packet { stream, packet }).await
+        self.say(SourceEvent::Packet { stream, packet }).await
     }
 
     /// Passes on that nothing comes before a time, if that is more than was known.
@@ -346,7 +346,7 @@ impl Visit {
         stream.quiet = Some(until);
         memory.quiet(id, until);
         let stream = stream.key;
-        self.say(News::Quiet { stream, until }).await?;
+        self.say(SourceEvent::Quiet { stream, until }).await?;
         Ok(true)
     }
 
@@ -383,7 +383,7 @@ impl Visit {
         let key = stream.key;
         let text = format!("{} {fault}: it is left out", stream.name);
         self.notice(text).await?;
-        self.say(News::StreamEnd { stream: key }).await
+        self.say(SourceEvent::StreamEnd { stream: key }).await
     }
 
     async fn end_stream(&mut self, id: StreamId) -> Result<(), AttachError> {
@@ -401,7 +401,8 @@ impl Visit {
         if stream.is_broken {
             return Ok(());
         }
-        self.say(News::StreamEnd { stream: stream.key }).await
+        self.say(SourceEvent::StreamEnd { stream: stream.key })
+            .await
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Session, Stream, Trace, TraceOf, Visit};
 use crate::attach::error::AttachError;
 use crate::attach::relay::Missing;
 use crate::attach::resume::Memory;
-use crate::attach::{News, StreamKey, TraceKey};
+use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 /// How often it is asked for new sessions, and for new streams whether or not the relay says that
 /// there are any: some say it only while others have packets.
@@ -196,14 +196,14 @@ impl Visit {
             quiet: None,
             is_broken: false,
         };
-        let news = News::Stream {
+        let event = SourceEvent::Stream {
             stream: stream.key,
             trace: trace.key,
             name: stream.name.clone(),
             backlog: stream.backlog.clone(),
         };
         self.streams.insert(record.stream, stream);
-        self.say(news).await
+        self.say(event).await
     }
 
     async fn new_trace(
@@ -224,11 +224,11 @@ impl Visit {
             streams: 0,
         };
         let name = joined(name.unwrap_or_default(), &record.path.0.to_string());
-        let news = News::Trace {
+        let event = SourceEvent::Trace {
             trace: trace.key,
             name,
         };
-        self.say(news).await?;
+        self.say(event).await?;
         Ok(trace)
     }
 
@@ -247,7 +247,7 @@ impl Visit {
         for id in over {
             if let Some(trace) = self.traces.remove(&id) {
                 memory.trace_ended(id);
-                self.say(News::TraceEnd { trace: trace.key }).await?;
+                self.say(SourceEvent::TraceEnd { trace: trace.key }).await?;
             }
         }
         let has_traces = |id: SessionId| self.traces.keys().any(|trace| trace.0 == id);

@@ -110,7 +110,10 @@ impl Visit {
     }
 
     /// Waits until there may be something to ask for. Promises are passed on meanwhile.
-    pub(super) async fn wait_for_news(&mut self, memory: &mut Memory) -> Result<(), AttachError> {
+    pub(super) async fn wait_for_changes(
+        &mut self,
+        memory: &mut Memory,
+    ) -> Result<(), AttachError> {
         loop {
             while let Some(pushed) = self.pushed_already() {
                 self.hear(pushed, memory).await?;
@@ -129,7 +132,7 @@ impl Visit {
             let woken = tokio::select! {
                 pushed = next_pushed(push) => Woken::Pushed(pushed),
                 () = self.room.taken(), if is_full => Woken::Due,
-                () = self.news.closed() => return Err(AttachError::Unheard),
+                () = self.events.closed() => return Err(AttachError::Unheard),
                 () = sleep_until(due) => Woken::Due,
             };
             match woken {
