@@ -386,14 +386,14 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::Options 
 }
 
 fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let patience = relay::Options::default().connect_patience;
+    let connect_timeout = relay::Options::default().connect_timeout;
     let mut out = io::stdout().lock();
     for target in &arguments.targets {
         let Target::Relay(target) = target else {
             let what = format!("{target} is a directory: only relays have sessions to list");
             bail!(Usage(what));
         };
-        let listing = list::list(target, patience)?;
+        let listing = list::list(target, connect_timeout)?;
         if arguments.json {
             serde_json::to_writer_pretty(&mut out, &listing)?;
             writeln!(out)?;

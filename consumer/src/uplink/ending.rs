@@ -93,17 +93,17 @@ impl Conversation {
     fn ask_all(&mut self, book: &Catalogue) -> Result<(), UplinkError> {
         let session = self.session();
         let begin = Command::BeginDataPending(BeginDataPending { session });
-        self.send_event(&begin, Awaited::Done)?;
+        self.send(&begin, Awaited::Done)?;
         for (stream, (last, _)) in Self::open_streams(book) {
             let ask = Command::DataPending(DataPending { stream, last });
-            self.send_event(&ask, Awaited::Pending)?;
+            self.send(&ask, Awaited::Pending)?;
         }
         for stream in metadata_streams(book) {
             let ask = Command::QuiescentControl(QuiescentControl { stream });
-            self.send_event(&ask, Awaited::Done)?;
+            self.send(&ask, Awaited::Done)?;
         }
         let end = Command::EndDataPending(EndDataPending { session });
-        self.send_event(&end, Awaited::Pending)
+        self.send(&end, Awaited::Pending)
     }
 
     fn leave_chunk(&mut self, book: &Catalogue, now: Instant) -> Result<(), UplinkError> {
@@ -119,31 +119,31 @@ impl Conversation {
             })
             .collect();
         if !positions.is_empty() {
-            self.send_event(&leave(positions), Awaited::Done)?;
+            self.send(&leave(positions), Awaited::Done)?;
         }
         // Metadata goes on its own, as from LTTng.
         for stream in metadata_streams(book) {
             let at = PacketSeqNum(0);
             let position = RotationPosition { stream, at };
-            self.send_event(&leave(vec![position]), Awaited::Done)?;
+            self.send(&leave(vec![position]), Awaited::Done)?;
         }
         let close = CloseTraceChunk {
             chunk: CHUNK,
             closed: self.wall_clock(now),
             command: Flagged(None),
         };
-        self.send_event(&Command::CloseTraceChunk(close), Awaited::ChunkClosed)
+        self.send(&Command::CloseTraceChunk(close), Awaited::ChunkClosed)
     }
 
     fn close_streams(&mut self, book: &Catalogue) -> Result<(), UplinkError> {
         for (stream, (last, _)) in Self::open_streams(book) {
             let close = Command::CloseStream(CloseStream { stream, last });
-            self.send_event(&close, Awaited::Done)?;
+            self.send(&close, Awaited::Done)?;
         }
         for stream in metadata_streams(book) {
             let last = None;
             let close = Command::CloseStream(CloseStream { stream, last });
-            self.send_event(&close, Awaited::Done)?;
+            self.send(&close, Awaited::Done)?;
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ pub enum AttachError {
     NoSession(String),
     /// The receiver of the events has been dropped.
     #[error("nobody listens")]
-    Unheard,
+    ReceiverGone,
 }
 
 impl AttachError {

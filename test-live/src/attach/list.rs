@@ -114,8 +114,8 @@ impl fmt::Display for Listed {
 /// Asks a relay for its sessions.
 ///
 /// # Errors
-/// If it cannot be reached within `patience`, or does not keep to the protocol.
-pub fn list(target: &RelayTarget, patience: Duration) -> Result<Listing, AttachError> {
+/// If it cannot be reached within `connect_timeout`, or does not keep to the protocol.
+pub fn list(target: &RelayTarget, connect_timeout: Duration) -> Result<Listing, AttachError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -124,7 +124,7 @@ pub fn list(target: &RelayTarget, patience: Duration) -> Result<Listing, AttachE
             source,
         })?;
     let sessions = runtime.block_on(async {
-        let mut connection = Connection::open(target, patience).await?;
+        let mut connection = Connection::open(target, connect_timeout).await?;
         connection.sessions().await
     })?;
     Ok(Listing::new(target, &sessions))

@@ -13,10 +13,10 @@ pub mod list;
 mod packet;
 mod push;
 pub mod relay;
-mod resume;
+mod relay_session;
+mod resume_state;
 mod spill;
 pub mod target;
-mod visit;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -111,7 +111,7 @@ impl Input {
                 backlog,
                 ended,
             } => {
-                packets.drain(..).for_each(|_| backlog.take());
+                packets.drain(..).for_each(|_| backlog.remove_packet());
                 *ended
             }
         }
@@ -351,7 +351,7 @@ impl Feed {
                 ended,
             } => match packets.pop_front() {
                 Some(next) => {
-                    backlog.take();
+                    backlog.remove_packet();
                     *packet = next;
                     Next::Packet
                 }

@@ -88,7 +88,7 @@ impl Bench {
     fn push(&mut self, (stream, backlog): &(StreamKey, Backlog), of: Tracefile) {
         let bytes = of.read(0, of.packet_size());
         let reservation = self.memory.reserve(bytes.len()).unwrap();
-        backlog.add_sized(bytes.len());
+        backlog.add_sized_packet(bytes.len());
         let packet = Packet::in_memory(bytes, reservation);
         self.mux.push(*stream, packet, &mut self.shown);
     }

@@ -149,6 +149,6 @@ fn a_stream_whose_packets_are_not_decoded_is_fetched_no_further() {
     assert!(!watch.hear(Instant::now() + Duration::from_millis(300)));
     watch.decodes = true;
     let (_, _, backlog) = watch.streams[0].clone();
-    (0..128).for_each(|_| backlog.take());
+    (0..128).for_each(|_| backlog.remove_packet());
     watch.hear_until("packet a/c 199");
 }

@@ -126,7 +126,7 @@ impl Watch {
             SourceEvent::Packet { stream, packet } => {
                 let (name, backlog) = stream_of(self, stream);
                 if self.decodes {
-                    backlog.take();
+                    backlog.remove_packet();
                 }
                 let mut bytes = Vec::new();
                 let read = packet.each_piece(|piece| {

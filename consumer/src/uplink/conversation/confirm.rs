@@ -53,7 +53,7 @@ impl Conversation {
                 last,
             };
             let stream = key;
-            self.send_event(
+            self.send(
                 &Command::DataPending(ask),
                 Awaited::Confirmed { stream, before },
             )?;
@@ -119,7 +119,7 @@ impl Conversation {
                 && let Some(until) = stream.quiet_until
             {
                 let beacon = beacon(relay, last, stream, until);
-                self.send_event(&Command::SendIndex(beacon), Awaited::Done)?;
+                self.send(&Command::SendIndex(beacon), Awaited::Done)?;
             }
             if is_closing {
                 stream.here.close_sent = true;
@@ -127,7 +127,7 @@ impl Conversation {
                     stream: relay,
                     last,
                 };
-                self.send_event(&Command::CloseStream(close), Awaited::Closed(key))?;
+                self.send(&Command::CloseStream(close), Awaited::Closed(key))?;
             }
         }
         Ok(())

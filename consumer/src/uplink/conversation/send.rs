@@ -37,7 +37,7 @@ impl Conversation {
         if !trace.here.is_added {
             self.unannounced.insert(stream.trace);
         }
-        self.send_event(&Command::AddStream(add), Awaited::StreamAdded(key))
+        self.send(&Command::AddStream(add), Awaited::StreamAdded(key))
     }
 
     /// Adds the metadata streams that are missing, and tells viewers of all that were added.
@@ -61,9 +61,9 @@ impl Conversation {
                 chunk: Some(CHUNK),
             };
             self.adding += 1;
-            self.send_event(&Command::AddStream(add), Awaited::MetadataAdded(key))?;
+            self.send(&Command::AddStream(add), Awaited::MetadataAdded(key))?;
         }
-        self.send_event(&Command::StreamsSent, Awaited::Done)
+        self.send(&Command::StreamsSent, Awaited::Done)
     }
 
     /// Sends what a relay does not have of a trace's metadata. Whether that is all of it.
@@ -99,7 +99,7 @@ impl Conversation {
         // Metadata has no answer; that of this command says that all before it has been taken.
         let _rooms = std::mem::take(&mut self.rooms);
         let quiescent = Command::QuiescentControl(QuiescentControl { stream });
-        self.send_event(&quiescent, Awaited::Described { _rooms })?;
+        self.send(&quiescent, Awaited::Described { _rooms })?;
         Ok(true)
     }
 
@@ -147,6 +147,6 @@ impl Conversation {
             packet: *index,
         };
         book.counters.sent.add(1);
-        self.send_event(&Command::SendIndex(index), Awaited::Done)
+        self.send(&Command::SendIndex(index), Awaited::Done)
     }
 }

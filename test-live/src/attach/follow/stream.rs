@@ -170,7 +170,7 @@ impl Follow {
         };
         match piece.packet(entry, &self.options.memory) {
             Ok(packet) => {
-                stream.backlog.add();
+                stream.backlog.add_packet();
                 self.send_event(SourceEvent::Packet {
                     stream: stream.key,
                     packet,

@@ -1,4 +1,4 @@
-//! When to ask again: after a pause that grows while nothing comes, or when the relay says so.
+//! When to ask again: after an interval that grows while nothing comes, or when the relay says so.
 
 use std::time::Duration;
 
@@ -6,67 +6,72 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use viewer_proto::push::Notification;
 
-use super::{Session, Visit};
+use super::{AttachedSession, RelaySession};
 use crate::attach::error::AttachError;
-use crate::attach::resume::Memory;
+use crate::attach::resume_state::ResumeState;
 
-/// First pause.
-const FIRST: Duration = Duration::from_millis(10);
+/// First pause between two polls.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Longest pause, where the live timer is not shorter.
-const MOST: Duration = Duration::from_millis(100);
+/// Longest pause between two polls, if no live timer is shorter.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Shortest live timer that is kept up with.
-const LEAST: Duration = Duration::from_millis(1);
+/// Shortest live timer to which polling is adapted.
+const MIN_LIVE_TIMER: Duration = Duration::from_millis(1);
 
-/// Pause when the relay pushes: should it have forgotten to.
-const PUSHED: Duration = Duration::from_secs(1);
+/// Pause between two polls while the relay pushes, in case a notification is missing.
+const PUSHED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When everything is asked again.
+/// The timer that says when everything is requested again: the interval doubles while nothing comes.
 #[derive(Debug)]
-pub(super) struct Pace {
-    pause: Duration,
-    most: Duration,
+pub(super) struct PollTimer {
+    interval: Duration,
+    max_interval: Duration,
     due: Instant,
     /// The relay says when there is more.
     is_pushed: bool,
 }
 
-impl Pace {
+impl PollTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            pause: FIRST,
-            most: MOST,
+            interval: MIN_POLL_INTERVAL,
+            max_interval: MAX_POLL_INTERVAL,
             due: now,
             is_pushed: false,
         }
     }
 
-    /// Nothing more often than the shortest live timer brings it.
-    pub(super) fn set_live_timers<'a>(&mut self, sessions: impl Iterator<Item = &'a Session>) {
+    /// Limits the interval to the shortest live timer: nothing new comes more often.
+    pub(super) fn set_live_timers<'a>(
+        &mut self,
+        sessions: impl Iterator<Item = &'a AttachedSession>,
+    ) {
         let shortest = sessions.filter_map(|session| session.live_timer).min();
-        self.most = shortest.unwrap_or(MOST).clamp(LEAST, MOST);
-        self.pause = self.pause.min(self.most);
+        self.max_interval = shortest
+            .unwrap_or(MAX_POLL_INTERVAL)
+            .clamp(MIN_LIVE_TIMER, MAX_POLL_INTERVAL);
+        self.interval = self.interval.min(self.max_interval);
     }
 
-    /// A round has ended, in which everything was asked or not, and something came or not.
-    pub(super) fn note(&mut self, was_polling: bool, is_progress: bool, now: Instant) {
+    /// Sets the next poll after a round in which everything was polled or not, and something came or not.
+    pub(super) fn end_round(&mut self, was_polling: bool, is_progress: bool, now: Instant) {
         if self.is_pushed {
             if was_polling {
-                self.due = now + PUSHED;
+                self.due = now + PUSHED_POLL_INTERVAL;
             }
             return;
         }
         if is_progress {
-            self.pause = FIRST.min(self.most);
+            self.interval = MIN_POLL_INTERVAL.min(self.max_interval);
         }
         if was_polling {
-            self.due = now + self.pause;
+            self.due = now + self.interval;
             if !is_progress {
-                self.pause = (self.pause * 2).min(self.most);
+                self.interval = (self.interval * 2).min(self.max_interval);
             }
         } else if is_progress {
-            self.due = self.due.min(now + self.pause);
+            self.due = self.due.min(now + self.interval);
         }
     }
 
@@ -80,16 +85,16 @@ impl Pace {
     }
 }
 
-/// What there was to wait for.
-enum Woken {
+/// Why the wait has ended.
+enum WakeReason {
     Pushed(Option<Notification>),
     Due,
 }
 
-impl Visit {
-    /// If everything is due to be asked again, sees to it that this round does.
-    pub(super) fn poll_if_due(&mut self) -> bool {
-        if !self.pace.is_due(Instant::now()) {
+impl RelaySession {
+    /// If a poll is due, marks everything so that this round requests it.
+    pub(super) fn mark_all_if_poll_due(&mut self) -> bool {
+        if !self.poll_timer.is_due(Instant::now()) {
             return false;
         }
         for stream in self.streams.values_mut() {
@@ -109,73 +114,79 @@ impl Visit {
         true
     }
 
-    /// Waits until there may be something to ask for. Promises are passed on meanwhile.
+    /// Waits until there may be something to ask for. Watermarks are passed on meanwhile.
     pub(super) async fn wait_for_changes(
         &mut self,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         loop {
-            while let Some(pushed) = self.pushed_already() {
-                self.hear(pushed, memory).await?;
+            while let Some(pushed) = self.take_notification() {
+                self.handle_notification(pushed, resume).await?;
             }
             if !self.ready_streams().is_empty() {
                 // The push connection has a task of its own, which must have its turn.
                 tokio::task::yield_now().await;
                 return Ok(());
             }
-            let due = self.pace.due.min(self.list_due);
+            let due = self.poll_timer.due.min(self.list_due);
             if self.is_metadata_pushed || self.awaits_streams() {
                 return Ok(());
             }
             let is_full = self.streams.values().any(|stream| stream.may_have_packets);
             let push = self.push.as_mut();
-            let woken = tokio::select! {
-                pushed = next_pushed(push) => Woken::Pushed(pushed),
-                () = self.room.taken(), if is_full => Woken::Due,
-                () = self.events.closed() => return Err(AttachError::Unheard),
-                () = sleep_until(due) => Woken::Due,
+            let reason = tokio::select! {
+                pushed = next_notification(push) => WakeReason::Pushed(pushed),
+                () = self.backlogs.wait_for_removal(), if is_full => WakeReason::Due,
+                () = self.events.closed() => return Err(AttachError::ReceiverGone),
+                () = sleep_until(due) => WakeReason::Due,
             };
-            match woken {
-                Woken::Pushed(Some(pushed)) => self.hear(pushed, memory).await?,
-                Woken::Pushed(None) => {
+            match reason {
+                WakeReason::Pushed(Some(pushed)) => {
+                    self.handle_notification(pushed, resume).await?
+                }
+                WakeReason::Pushed(None) => {
                     self.push = None;
                     for stream in self.streams.values_mut() {
                         stream.unread = 0;
                     }
-                    self.pace.set_pushed(false, Instant::now());
+                    self.poll_timer.set_pushed(false, Instant::now());
                     return Ok(());
                 }
-                Woken::Due => return Ok(()),
+                WakeReason::Due => return Ok(()),
             }
         }
     }
 
-    fn pushed_already(&mut self) -> Option<Notification> {
+    fn take_notification(&mut self) -> Option<Notification> {
         self.push.as_mut()?.try_recv().ok()
     }
 
-    /// The relay says that there is more, or that there is nothing.
-    async fn hear(&mut self, pushed: Notification, memory: &mut Memory) -> Result<(), AttachError> {
+    /// Marks what a notification says is new, or passes on its watermark.
+    async fn handle_notification(
+        &mut self,
+        pushed: Notification,
+        resume: &mut ResumeState,
+    ) -> Result<(), AttachError> {
         match pushed {
             // From now on everything that there is is pushed; what was asked before may not be.
-            Notification::Hello(_) => self.pace.set_pushed(true, Instant::now()),
+            Notification::Hello(_) => self.poll_timer.set_pushed(true, Instant::now()),
             Notification::Packets(packets) => {
-                self.ask_stream(packets.stream);
+                self.mark_stream(packets.stream);
                 if let Some(stream) = self.streams.get_mut(&packets.stream) {
                     stream.unread = packets.unread;
                 }
             }
-            Notification::StreamOver(stream) => self.ask_stream(stream),
+            Notification::StreamOver(stream) => self.mark_stream(stream),
             // Not past streams that have not been announced, nor past a packet that is still being
             // fetched: it is asked after that.
             Notification::Quiet(quiet)
-                if self.awaits_streams() || self.is_fetching(quiet.stream) =>
+                if self.awaits_streams() || self.has_pending_replies(quiet.stream) =>
             {
-                self.ask_stream(quiet.stream);
+                self.mark_stream(quiet.stream);
             }
             Notification::Quiet(quiet) => {
                 let until = quiet.until.0;
-                self.pass_on_quiet(quiet.stream, until, memory).await?;
+                self.send_watermark(quiet.stream, until, resume).await?;
             }
             Notification::Metadata(metadata) => {
                 let mut traces = self.traces.values_mut();
@@ -194,25 +205,27 @@ impl Visit {
         Ok(())
     }
 
-    fn ask_stream(&mut self, stream: wire::StreamId) {
+    fn mark_stream(&mut self, stream: wire::StreamId) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.may_have_packets = true;
         }
     }
 
-    fn is_fetching(&self, stream: wire::StreamId) -> bool {
+    fn has_pending_replies(&self, stream: wire::StreamId) -> bool {
         let stream = self.streams.get(&stream);
-        stream.is_some_and(|stream| !stream.answers.is_empty())
+        stream.is_some_and(|stream| !stream.replies.is_empty())
     }
 
     fn awaits_streams(&self) -> bool {
-        let awaits = |session: &Session| session.may_have_streams && !session.is_over;
+        let awaits = |session: &AttachedSession| session.may_have_streams && !session.is_over;
         self.sessions.values().any(awaits)
     }
 }
 
-/// What is pushed next; never, if nothing is.
-async fn next_pushed(push: Option<&mut mpsc::Receiver<Notification>>) -> Option<Notification> {
+/// Waits for the next notification; for ever, if there is no push connection.
+async fn next_notification(
+    push: Option<&mut mpsc::Receiver<Notification>>,
+) -> Option<Notification> {
     match push {
         Some(push) => push.recv().await,
         None => std::future::pending().await,
