@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::{Instant, SystemTime};
 
-use super::metadata::GrowingFile;
+use super::metadata::GrowingMetadataFile;
 use super::run::{ChunkDirectory, DirectoryFollower, MAX_MISSED_SCANS, Stopped};
 use super::stream::FollowedStream;
 use super::tracefile_reader::TracefileReader;
@@ -16,7 +16,7 @@ impl DirectoryFollower {
     pub(super) fn may_grow(
         &mut self,
         tracefile: &mut TracefileReader,
-        group: TraceKey,
+        trace: TraceKey,
         has_next: bool,
     ) -> bool {
         // One that has a packet had its lock before.
@@ -26,21 +26,21 @@ impl DirectoryFollower {
         }
         let is_put_aside = !has_next && self.is_described(tracefile) && tracefile.is_put_aside();
         let is_locked = is_put_aside || tracefile.is_locked().unwrap_or(false);
-        let Some(group) = self.groups.get_mut(&group) else {
+        let Some(trace) = self.traces.get_mut(&trace) else {
             return is_locked;
         };
-        group.has_locks |= is_locked;
-        if is_locked || group.has_locks {
+        trace.has_locks |= is_locked;
+        if is_locked || trace.has_locks {
             return is_locked;
         }
-        !has_next && !is_silent(group.grown, self.options.silence)
+        !has_next && !is_silent(trace.grown, self.options.silence)
     }
 
     /// Whether the relay holds its lock on the metadata beside a tracefile.
     fn is_described(&self, tracefile: &TracefileReader) -> bool {
         let chunk = self.directories.get(&tracefile.directory);
         let metadata = chunk.and_then(|chunk| chunk.metadata.as_ref());
-        metadata.is_some_and(GrowingFile::is_locked)
+        metadata.is_some_and(GrowingMetadataFile::is_locked)
     }
 
     /// Ends the streams whose tracefiles have all been read and that no new file can continue.
@@ -74,22 +74,22 @@ impl DirectoryFollower {
 
     /// Ends the traces that have no streams any more and whose metadata no longer grows.
     pub(super) fn end_traces(&mut self) -> Result<(), Stopped> {
-        let keys: Vec<_> = self.groups.keys().copied().collect();
+        let keys: Vec<_> = self.traces.keys().copied().collect();
         for key in keys {
-            if self.streams.values().any(|stream| stream.group == key) || self.is_open(key) {
+            if self.streams.values().any(|stream| stream.trace == key) || self.is_open(key) {
                 continue;
             }
             let scans = self.scans;
-            let Some(group) = self.groups.get_mut(&key) else {
+            let Some(trace) = self.traces.get_mut(&key) else {
                 continue;
             };
-            if *group.drained.get_or_insert(scans) + MAX_MISSED_SCANS >= scans {
+            if *trace.drained.get_or_insert(scans) + MAX_MISSED_SCANS >= scans {
                 self.scan_wanted = true;
                 continue;
             }
-            self.groups.remove(&key);
+            self.traces.remove(&key);
             for chunk in self.directories.values_mut() {
-                if chunk.group == Some(key) {
+                if chunk.trace == Some(key) {
                     chunk.finish();
                 }
             }
@@ -101,9 +101,9 @@ impl DirectoryFollower {
     /// Lets go of chunks of which all has been read.
     pub(super) fn finish_chunks(&mut self) {
         let first: Vec<_> = self
-            .groups
+            .traces
             .values()
-            .map(|group| group.first_directory)
+            .map(|trace| trace.first_directory)
             .collect();
         let tracefiles = self.streams.values().flat_map(|stream| &stream.tracefiles);
         let in_use: HashSet<_> = tracefiles
@@ -112,14 +112,14 @@ impl DirectoryFollower {
             .collect();
         for chunk in self.directories.values_mut() {
             let has_locks =
-                |key: &TraceKey| self.groups.get(key).is_some_and(|group| group.has_locks);
-            if chunk.group.as_ref().is_some_and(has_locks)
+                |key: &TraceKey| self.traces.get(key).is_some_and(|trace| trace.has_locks);
+            if chunk.trace.as_ref().is_some_and(has_locks)
                 && !in_use.contains(&chunk.id)
                 && chunk.unassigned.is_empty()
                 && !chunk
                     .metadata
                     .as_ref()
-                    .is_some_and(GrowingFile::is_being_written)
+                    .is_some_and(GrowingMetadataFile::is_being_written)
             {
                 chunk.finish();
             }
@@ -128,30 +128,30 @@ impl DirectoryFollower {
 
     /// Whether more may come of a trace although it has no streams.
     fn is_open(&mut self, key: TraceKey) -> bool {
-        let Some(group) = self.groups.get_mut(&key) else {
+        let Some(trace) = self.traces.get_mut(&key) else {
             return false;
         };
         let mut is_open = false;
         for chunk in self
             .directories
             .values()
-            .filter(|chunk| chunk.group == Some(key))
+            .filter(|chunk| chunk.trace == Some(key))
         {
             if let Some(metadata) = &chunk.metadata {
-                group.has_locks |= metadata.is_locked();
+                trace.has_locks |= metadata.is_locked();
                 is_open |= metadata.is_being_written();
             }
             is_open |= !chunk.unassigned.is_empty();
         }
-        is_open |= !group.has_locks && !is_silent(group.grown, self.options.silence);
+        is_open |= !trace.has_locks && !is_silent(trace.grown, self.options.silence);
         // The next chunk has no metadata yet.
         is_open |= self.directories.values().any(|chunk| {
-            chunk.group.is_none()
+            chunk.trace.is_none()
                 && !chunk.is_finished
-                && group.trace_paths.contains(&chunk.trace_path)
+                && trace.trace_paths.contains(&chunk.trace_path)
         });
         if is_open {
-            group.drained = None;
+            trace.drained = None;
         }
         is_open
     }
@@ -160,7 +160,7 @@ impl DirectoryFollower {
     pub(super) fn is_done(&self) -> bool {
         !self.options.wait
             && !self.scan_wanted
-            && self.groups.is_empty()
+            && self.traces.is_empty()
             && self.directories.values().all(|chunk| chunk.is_finished)
     }
 
@@ -182,9 +182,9 @@ impl DirectoryFollower {
         for stream in self.streams.values() {
             if stream.grown.elapsed() >= idle
                 && stream.is_idle()
-                && let Some(group) = self.groups.get(&stream.group)
-                && !group.has_locks
-                && let Some(scale) = self.timescale(stream.group)
+                && let Some(trace) = self.traces.get(&stream.trace)
+                && !trace.has_locks
+                && let Some(scale) = self.timescale(stream.trace)
             {
                 quiet.push((
                     stream.key,
@@ -202,14 +202,14 @@ impl DirectoryFollower {
     }
 
     /// Packets up to this time have come, which were written then.
-    pub(super) fn grown(&mut self, group: TraceKey, end: u64, written: SystemTime) {
+    pub(super) fn record_growth(&mut self, trace: TraceKey, end: u64, written: SystemTime) {
         let time = self
-            .timescale(group)
+            .timescale(trace)
             .and_then(|scale| scale.nanoseconds(end));
-        if let Some(group) = self.groups.get_mut(&group) {
-            group.grown = group.grown.max(written);
+        if let Some(trace) = self.traces.get_mut(&trace) {
+            trace.grown = trace.grown.max(written);
             // Relays with beacons need no help.
-            if group.has_locks {
+            if trace.has_locks {
                 return;
             }
         }
@@ -222,8 +222,8 @@ impl DirectoryFollower {
 
 /// Whether a file in `chunk` may turn out to be a further tracefile of the stream.
 fn may_continue_in(stream: &FollowedStream, chunk: &ChunkDirectory) -> bool {
-    let is_near = match chunk.group {
-        Some(group) => group == stream.group,
+    let is_near = match chunk.trace {
+        Some(trace) => trace == stream.trace,
         None => !chunk.is_finished,
     };
     let mut unassigned = chunk.unassigned.iter();

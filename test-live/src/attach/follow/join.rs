@@ -5,7 +5,7 @@
 use ctf::index::{Entry, FollowEvent};
 
 use super::end::is_silent;
-use super::metadata::{AnnouncedMetadata, GrowingFile};
+use super::metadata::{AnnouncedMetadata, GrowingMetadataFile};
 use super::run::{ChunkDirectory, DirectoryFollower, FollowedTrace, MAX_MISSED_SCANS, Stopped};
 use super::scan::FileId;
 use super::stream::FollowedStream;
@@ -15,7 +15,7 @@ use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 impl DirectoryFollower {
     /// Finds out which traces the directories are of that are new.
     pub(super) fn join_traces(&mut self) -> Result<(), Stopped> {
-        let new = |chunk: &&ChunkDirectory| chunk.group.is_none() && !chunk.is_finished;
+        let new = |chunk: &&ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
         let ids: Vec<_> = self
             .directories
             .values()
@@ -34,7 +34,7 @@ impl DirectoryFollower {
 
     fn join_trace(&mut self, chunk: &mut ChunkDirectory) -> Result<(), Stopped> {
         if chunk.metadata.is_none() {
-            chunk.metadata = GrowingFile::open(&chunk.path.join("metadata")).ok();
+            chunk.metadata = GrowingMetadataFile::open(&chunk.path.join("metadata")).ok();
         }
         let Some(metadata) = &mut chunk.metadata else {
             // It has moved meanwhile, or is gone.
@@ -61,19 +61,22 @@ impl DirectoryFollower {
         }
         let has_locks = metadata.is_locked();
         let uuid = metadata.metadata.trace().uuid();
-        let same = self.groups.values_mut().find(|group| {
-            uuid.is_some() && group.uuid == uuid && group.announced.agrees_with(metadata)
+        let same = self.traces.values_mut().find(|trace| {
+            uuid.is_some() && trace.uuid == uuid && trace.announced.agrees_with(metadata)
         });
-        if let Some(group) = same {
-            chunk.group = Some(group.key);
-            group.grown = group.grown.max(chunk.modified);
-            group.trace_paths.insert(chunk.trace_path.clone());
-            let (trace, bytes) = (group.key, group.announced.new_in_later_chunk(metadata));
+        if let Some(followed) = same {
+            chunk.trace = Some(followed.key);
+            followed.grown = followed.grown.max(chunk.modified);
+            followed.trace_paths.insert(chunk.trace_path.clone());
+            let (trace, bytes) = (
+                followed.key,
+                followed.announced.new_in_later_chunk(metadata),
+            );
             return self.announce_metadata(trace, bytes);
         }
         let mut announced = AnnouncedMetadata::default();
         let bytes = announced.new_in_first_chunk(metadata);
-        let group = FollowedTrace {
+        let followed = FollowedTrace {
             key: TraceKey::fresh(),
             uuid,
             announced,
@@ -83,9 +86,9 @@ impl DirectoryFollower {
             grown: chunk.modified,
             drained: None,
         };
-        let (trace, name) = (group.key, chunk.name());
-        chunk.group = Some(trace);
-        self.groups.insert(trace, group);
+        let (trace, name) = (followed.key, chunk.name());
+        chunk.trace = Some(trace);
+        self.traces.insert(trace, followed);
         self.send_event(SourceEvent::Trace { trace, name })?;
         self.announce_metadata(trace, bytes)
     }
@@ -95,19 +98,19 @@ impl DirectoryFollower {
         let Some(chunk) = self.directories.get_mut(&chunk) else {
             return Ok(());
         };
-        let Some((metadata, key)) = chunk.metadata.as_mut().zip(chunk.group) else {
+        let Some((metadata, key)) = chunk.metadata.as_mut().zip(chunk.trace) else {
             return Ok(());
         };
         if !metadata.grow() {
             return Ok(());
         }
-        let Some(group) = self.groups.get_mut(&key) else {
+        let Some(trace) = self.traces.get_mut(&key) else {
             return Ok(());
         };
-        let bytes = if group.first_directory == chunk.id {
-            group.announced.new_in_first_chunk(metadata)
+        let bytes = if trace.first_directory == chunk.id {
+            trace.announced.new_in_first_chunk(metadata)
         } else {
-            group.announced.new_in_later_chunk(metadata)
+            trace.announced.new_in_later_chunk(metadata)
         };
         self.announce_metadata(key, bytes)
     }
@@ -131,7 +134,7 @@ impl DirectoryFollower {
     fn join_files_once(&mut self) -> Result<bool, Stopped> {
         let (mut is_any_joined, mut is_any_left) = (false, false);
         let has_new =
-            |chunk: &&ChunkDirectory| chunk.group.is_some() && !chunk.unassigned.is_empty();
+            |chunk: &&ChunkDirectory| chunk.trace.is_some() && !chunk.unassigned.is_empty();
         let ids: Vec<_> = self
             .directories
             .values()
@@ -142,12 +145,12 @@ impl DirectoryFollower {
             let Some(chunk) = self.directories.get_mut(&id) else {
                 continue;
             };
-            let Some(group) = chunk.group else {
+            let Some(trace) = chunk.trace else {
                 continue;
             };
             for tracefile in std::mem::take(&mut chunk.unassigned) {
                 let file = tracefile.id;
-                let left = self.join_file(tracefile, group)?;
+                let left = self.join_file(tracefile, trace)?;
                 is_any_joined |= left.is_none() && !self.is_read(file);
                 if let Some(tracefile) = left
                     && let Some(chunk) = self.directories.get_mut(&id)
@@ -164,12 +167,12 @@ impl DirectoryFollower {
     fn join_file(
         &mut self,
         mut tracefile: TracefileReader,
-        group: TraceKey,
+        trace: TraceKey,
     ) -> Result<Option<TracefileReader>, Stopped> {
         let mut event = tracefile.poll();
         if !matches!(event, Ok(FollowEvent::Entries(_)) | Err(_)) {
-            if self.may_grow(&mut tracefile, group, false) {
-                return self.join_empty(tracefile, group);
+            if self.may_grow(&mut tracefile, trace, false) {
+                return self.join_empty(tracefile, trace);
             }
             event = tracefile.poll();
         }
@@ -178,7 +181,7 @@ impl DirectoryFollower {
                 if let Some(first) = entries.first() {
                     self.grow_metadata(tracefile.directory)?;
                     let identity = self.identity(&mut tracefile, first);
-                    self.join_identified(tracefile, group, identity)?;
+                    self.join_identified(tracefile, trace, identity)?;
                 }
                 Ok(None)
             }
@@ -221,18 +224,18 @@ impl DirectoryFollower {
     fn join_identified(
         &mut self,
         tracefile: TracefileReader,
-        group: TraceKey,
+        trace: TraceKey,
         identity: Option<(u64, u64)>,
     ) -> Result<(), Stopped> {
         let is_it = |stream: &&mut FollowedStream| {
-            identity.is_some() && (stream.group, stream.identity) == (group, identity)
+            identity.is_some() && (stream.trace, stream.identity) == (trace, identity)
         };
         if let Some(stream) = self.streams.values_mut().find(is_it) {
             stream.insert(tracefile);
             self.changed_streams.insert(stream.key);
             return Ok(());
         }
-        let key = self.announce(tracefile, group)?;
+        let key = self.announce_stream(tracefile, trace)?;
         if let Some(stream) = self.streams.get_mut(&key) {
             (stream.identity, stream.is_identified) = (identity, true);
         }
@@ -242,11 +245,11 @@ impl DirectoryFollower {
     fn join_empty(
         &mut self,
         tracefile: TracefileReader,
-        group: TraceKey,
+        trace: TraceKey,
     ) -> Result<Option<TracefileReader>, Stopped> {
         let name = (tracefile.trace_path.clone(), tracefile.name());
         let had_it =
-            |stream: &&mut FollowedStream| stream.group == group && stream.names.contains(&name);
+            |stream: &&mut FollowedStream| stream.trace == trace && stream.names.contains(&name);
         if let Some(stream) = self.streams.values_mut().find(had_it) {
             stream.insert(tracefile);
             self.changed_streams.insert(stream.key);
@@ -254,17 +257,17 @@ impl DirectoryFollower {
         }
         let stem = (tracefile.trace_path.clone(), tracefile.stem());
         let is_near = |stream: &FollowedStream| {
-            (stream.group, &stream.stem, stream.is_identified) == (group, &stem, true)
+            (stream.trace, &stream.stem, stream.is_identified) == (trace, &stem, true)
         };
         // The next of a ring is made for a packet, which says soon what it is.
         if tracefile.is_within_lock_grace_period() && self.streams.values().any(is_near) {
             return Ok(Some(tracefile));
         }
-        self.announce(tracefile, group)?;
+        self.announce_stream(tracefile, trace)?;
         Ok(None)
     }
 
-    fn announce(
+    fn announce_stream(
         &mut self,
         tracefile: TracefileReader,
         trace: TraceKey,

@@ -17,7 +17,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// A metadata file that grows.
 #[derive(Debug)]
-pub(super) struct GrowingFile {
+pub(super) struct GrowingMetadataFile {
     file: File,
     read: u64,
     found: Instant,
@@ -30,7 +30,7 @@ pub(super) struct GrowingFile {
     pub(super) broken: Option<String>,
 }
 
-impl GrowingFile {
+impl GrowingMetadataFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: File::open(path)?,
@@ -99,7 +99,7 @@ pub(super) struct AnnouncedMetadata {
 
 impl AnnouncedMetadata {
     /// Gives what is new in the metadata file of the first chunk.
-    pub(super) fn new_in_first_chunk(&mut self, file: &GrowingFile) -> Vec<u8> {
+    pub(super) fn new_in_first_chunk(&mut self, file: &GrowingMetadataFile) -> Vec<u8> {
         let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();
         self.bytes = file.bytes.len();
         self.text.clone_from(&file.text);
@@ -107,7 +107,7 @@ impl AnnouncedMetadata {
     }
 
     /// Gives what the metadata file of a later chunk has more than all before.
-    pub(super) fn new_in_later_chunk(&mut self, file: &GrowingFile) -> Vec<u8> {
+    pub(super) fn new_in_later_chunk(&mut self, file: &GrowingMetadataFile) -> Vec<u8> {
         let Some(new) = file.text.strip_prefix(&*self.text) else {
             return Vec::new();
         };
@@ -123,7 +123,7 @@ impl AnnouncedMetadata {
     }
 
     /// Whether the file can be of another chunk of the same trace.
-    pub(super) fn agrees_with(&self, file: &GrowingFile) -> bool {
+    pub(super) fn agrees_with(&self, file: &GrowingMetadataFile) -> bool {
         self.text.starts_with(&file.text) || file.text.starts_with(&self.text)
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         let path = |name| directory.path().join(name);
         let mut first = File::create(path("first")).unwrap();
         first.write_all(&event(&mut text, 0, "a")).unwrap();
-        let mut growing = GrowingFile::open(&path("first")).unwrap();
+        let mut growing = GrowingMetadataFile::open(&path("first")).unwrap();
         let (mut announced, mut packet_ends) = (AnnouncedMetadata::default(), Metadata::new());
         assert!(growing.grow() && growing.is_usable());
         packet_ends
@@ -170,7 +170,7 @@ mod tests {
         assert!(!growing.grow());
         event(&mut text, 2, "c");
         std::fs::write(path("second"), metadata_packets(UUID, text.as_str())).unwrap();
-        let mut other = GrowingFile::open(&path("second")).unwrap();
+        let mut other = GrowingMetadataFile::open(&path("second")).unwrap();
         other.grow();
         assert!(announced.agrees_with(&other));
         packet_ends
@@ -197,7 +197,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metadata");
         std::fs::write(&path, "trace { major = 1; minor = ; };").unwrap();
-        let mut file = GrowingFile::open(&path).unwrap();
+        let mut file = GrowingMetadataFile::open(&path).unwrap();
         file.grow();
         assert!(file.broken.is_some() && !file.is_usable());
     }

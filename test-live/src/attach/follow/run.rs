@@ -11,7 +11,7 @@ use ctf::model::{EnvironmentValue, Uuid};
 use tokio::sync::mpsc::Sender;
 
 use super::FollowOptions;
-use super::metadata::{AnnouncedMetadata, GrowingFile};
+use super::metadata::{AnnouncedMetadata, GrowingMetadataFile};
 use super::scan::{FileId, FoundTrace, scan};
 use super::stream::{FollowedStream, Next};
 use super::tracefile_reader::TracefileReader;
@@ -49,7 +49,7 @@ pub(super) struct DirectoryFollower {
     pub(super) watch: DirectoryWatch,
     stop: Arc<AtomicBool>,
     pub(super) directories: HashMap<FileId, ChunkDirectory>,
-    pub(super) groups: BTreeMap<TraceKey, FollowedTrace>,
+    pub(super) traces: BTreeMap<TraceKey, FollowedTrace>,
     pub(super) streams: BTreeMap<StreamKey, FollowedStream>,
     /// Tracefiles that have been found, when last, and whether they have been read to their end.
     files: HashMap<FileId, (Instant, bool)>,
@@ -79,8 +79,8 @@ pub(super) struct ChunkDirectory {
     pub(super) modified: SystemTime,
     /// The last scan that has found it.
     pub(super) seen: u64,
-    pub(super) metadata: Option<GrowingFile>,
-    pub(super) group: Option<TraceKey>,
+    pub(super) metadata: Option<GrowingMetadataFile>,
+    pub(super) trace: Option<TraceKey>,
     /// Tracefiles whose stream is not known yet.
     pub(super) unassigned: Vec<TracefileReader>,
     /// Nothing further is expected of it.
@@ -106,7 +106,7 @@ pub(super) struct FollowedTrace {
 impl ChunkDirectory {
     /// Nothing further is expected of it.
     pub(super) fn finish(&mut self) {
-        (self.group, self.metadata, self.is_finished) = (None, None, true);
+        (self.trace, self.metadata, self.is_finished) = (None, None, true);
         self.unassigned.clear();
     }
 
@@ -140,7 +140,7 @@ impl DirectoryFollower {
             watch,
             stop,
             directories: HashMap::new(),
-            groups: BTreeMap::new(),
+            traces: BTreeMap::new(),
             streams: BTreeMap::new(),
             files: HashMap::new(),
             changed_streams: BTreeSet::new(),
@@ -325,7 +325,7 @@ impl DirectoryFollower {
                 modified: trace.modified,
                 seen: 0,
                 metadata: None,
-                group: None,
+                trace: None,
                 unassigned: Vec::new(),
                 is_finished: false,
             });
@@ -363,10 +363,10 @@ impl DirectoryFollower {
     }
 
     /// How the clock of a trace runs. All its streams have one, in every tracer there is.
-    pub(super) fn timescale(&self, group: TraceKey) -> Option<Timescale> {
+    pub(super) fn timescale(&self, trace: TraceKey) -> Option<Timescale> {
         let chunk = self
             .directories
-            .get(&self.groups.get(&group)?.first_directory)?;
+            .get(&self.traces.get(&trace)?.first_directory)?;
         let trace = chunk.metadata.as_ref()?.metadata.trace();
         trace.streams().find_map(|stream| stream.timescale())
     }

@@ -16,7 +16,7 @@ use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 #[derive(Debug)]
 pub(super) struct FollowedStream {
     pub(super) key: StreamKey,
-    pub(super) group: TraceKey,
+    pub(super) trace: TraceKey,
     /// Its class and number, from its first packet.
     pub(super) identity: Option<(u64, u64)>,
     /// Whether its first packet has been looked at.
@@ -57,10 +57,10 @@ pub(super) enum Next {
 }
 
 impl FollowedStream {
-    pub(super) fn new(group: TraceKey, tracefile: TracefileReader, backlog: Backlog) -> Self {
+    pub(super) fn new(trace: TraceKey, tracefile: TracefileReader, backlog: Backlog) -> Self {
         let mut stream = Self {
             key: StreamKey::fresh(),
-            group,
+            trace,
             identity: None,
             is_identified: false,
             tracefiles: VecDeque::new(),
@@ -150,7 +150,7 @@ impl DirectoryFollower {
                 return Ok(Next::Full);
             }
             if let Some(entry) = stream.queue.pop_front() {
-                self.packet(stream, &entry)?;
+                self.send_packet(stream, &entry)?;
                 continue;
             }
             match self.read_index(stream)? {
@@ -169,7 +169,7 @@ impl DirectoryFollower {
         is_enough || !backlog.is_empty() && !self.options.memory.has_room(size)
     }
 
-    fn packet(&mut self, stream: &mut FollowedStream, entry: &Entry) -> Result<(), Stopped> {
+    fn send_packet(&mut self, stream: &mut FollowedStream, entry: &Entry) -> Result<(), Stopped> {
         let Some(tracefile) = stream.tracefiles.front_mut() else {
             return Ok(());
         };
@@ -208,7 +208,7 @@ impl DirectoryFollower {
                 let Some(tracefile) = stream.tracefiles.front_mut() else {
                     return Ok(Next::Wait);
                 };
-                if self.may_grow(tracefile, stream.group, has_next) {
+                if self.may_grow(tracefile, stream.trace, has_next) {
                     return Ok(stream.reorder());
                 }
                 match tracefile.poll() {
@@ -221,11 +221,11 @@ impl DirectoryFollower {
             event => event,
         };
         match event {
-            Ok(FollowEvent::Entries(entries)) => self.entries(stream, entries),
+            Ok(FollowEvent::Entries(entries)) => self.queue_entries(stream, entries),
             Ok(FollowEvent::Beacon(until)) => {
                 // Only a relay that locks what it writes has any.
-                if let Some(group) = self.groups.get_mut(&stream.group) {
-                    group.has_locks = true;
+                if let Some(trace) = self.traces.get_mut(&stream.trace) {
+                    trace.has_locks = true;
                 }
                 self.send_watermark(stream, until.0)?;
                 Ok(Next::Again)
@@ -239,7 +239,7 @@ impl DirectoryFollower {
         }
     }
 
-    fn entries(
+    fn queue_entries(
         &mut self,
         stream: &mut FollowedStream,
         entries: Vec<Entry>,
@@ -256,12 +256,12 @@ impl DirectoryFollower {
         }
         // What these packets need has been written before their entries were.
         self.grow_metadata(tracefile.directory)?;
-        self.grown(stream.group, last.packet.end.0, tracefile.modified());
+        self.record_growth(stream.trace, last.packet.end.0, tracefile.modified());
         stream.grown = Instant::now();
         if !stream.is_identified {
             let identity = self.identity(tracefile, first);
             let is_it = |other: &&FollowedStream| {
-                identity.is_some() && (other.group, other.identity) == (stream.group, identity)
+                identity.is_some() && (other.trace, other.identity) == (stream.trace, identity)
             };
             if let Some(whole) = self.streams.values().find(is_it) {
                 return Ok(Next::PartOf(whole.key));
