@@ -32,10 +32,10 @@ use crate::sink::{Sink, SinkError};
 /// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
 const EVENT_CAPACITY: usize = 256;
 
-/// The command line asks for what cannot be.
+/// An error of the command line that only the run finds: it exits with status 2.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
 /// How a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,33 +46,33 @@ pub enum Outcome {
     Partial,
 }
 
-/// Says to stop, from wherever that is heard.
+/// Asks a run to stop, from any thread.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<Stopping>);
+pub struct Stop(Arc<StopState>);
 
 #[derive(Debug, Default)]
-struct Stopping {
-    said: AtomicBool,
+struct StopState {
+    is_requested: AtomicBool,
     waker: OnceLock<WeakSender<SourceEvent>>,
 }
 
 impl Stop {
-    /// Stop: what is certain has been shown, the rest is left.
-    pub fn say(&self) {
-        self.0.said.store(true, Ordering::Relaxed);
+    /// Requests the end of the run: what is certain has been shown, the rest is left.
+    pub fn request(&self) {
+        self.0.is_requested.store(true, Ordering::Relaxed);
         if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
             // A full channel means that the main thread does not wait.
             let _ = sender.try_send(SourceEvent::Done);
         }
     }
 
-    /// Whether that has been said.
+    /// Whether the run has been asked to stop.
     #[must_use]
-    pub fn is_said(&self) -> bool {
-        self.0.said.load(Ordering::Relaxed)
+    pub fn is_requested(&self) -> bool {
+        self.0.is_requested.load(Ordering::Relaxed)
     }
 
-    fn wakes(&self, sender: WeakSender<SourceEvent>) {
+    fn set_waker(&self, sender: WeakSender<SourceEvent>) {
         // One run is joined with one stop.
         let _ = self.0.waker.set(sender);
     }
@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         )?));
     }
     // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
-    stop.wakes(sender.downgrade());
+    stop.set_waker(sender.downgrade());
     drop(sender);
     let channels = SourceChannels {
         source_events,
@@ -154,7 +154,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     Ok(outcome(arguments, select.tally()))
 }
 
-/// What runs beside.
+/// A source that runs on a thread of its own.
 enum Source {
     Relay(relay::Handle),
     Directory(follow::Handle),
@@ -209,7 +209,7 @@ fn add_directories(
 /// The channels between the main thread and the sources.
 struct SourceChannels {
     source_events: Receiver<SourceEvent>,
-    /// Whether events are held back until the sources promise that no earlier ones come.
+    /// Whether events are held back until the watermarks of the sources have passed them.
     held_back: watch::Sender<bool>,
 }
 
@@ -231,20 +231,20 @@ fn show(
         while let Ok(event) = source_events.try_recv() {
             handle_event(mux, select, event, quiet)?;
         }
-        match mux.run(select, &|| stop.is_said())? {
+        match mux.run(select, &|| stop.is_requested())? {
             Progress::Enough => return Ok(()),
             Progress::Waiting | Progress::Ended => select.sink().flush()?,
         }
         let holds_back = mux.holds_back();
         held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
-        if stop.is_said() {
+        if stop.is_requested() {
             return Ok(());
         }
         // Ends when all sources have.
         match source_events.blocking_recv() {
             Some(event) => handle_event(mux, select, event, quiet)?,
             None => {
-                mux.run(select, &|| stop.is_said())?;
+                mux.run(select, &|| stop.is_requested())?;
                 return Ok(());
             }
         }
@@ -267,7 +267,7 @@ fn handle_event(
             backlog,
         } => mux.add_stream(stream, trace, name, backlog),
         SourceEvent::Packet { stream, packet } => mux.push(stream, packet, select),
-        SourceEvent::Quiet { stream, until } => mux.promise(stream, until),
+        SourceEvent::Watermark { stream, until } => mux.advance_watermark(stream, until),
         SourceEvent::StreamEnd { stream } => mux.end(stream),
         SourceEvent::TraceEnd { trace } => mux.end_trace(trace),
         SourceEvent::Notice(notice) if quiet => tracing::info!("{notice}"),
@@ -302,7 +302,7 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
 fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
     let zone = arguments.zone();
     let filter = match &arguments.filter {
-        Some(text) => Some(Filter::parse(text).map_err(|error| Usage(error.to_string()))?),
+        Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
     if arguments.sink == SinkKind::Ctf
@@ -312,7 +312,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
             || arguments.end.is_some())
     {
         let what = "--sink ctf copies whole packets: it cannot leave out single events";
-        bail!(Usage(what.to_owned()));
+        bail!(UsageError(what.to_owned()));
     }
     Ok(Selection {
         begin: arguments.begin.map(|time| time.in_zone(&zone)),
@@ -325,7 +325,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
 fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
     if arguments.sink == SinkKind::Ctf {
         let Some(path) = &arguments.output else {
-            bail!(Usage(
+            bail!(UsageError(
                 "--sink ctf needs a directory: --output PATH".to_owned()
             ));
         };
@@ -391,7 +391,7 @@ fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for target in &arguments.targets {
         let Target::Relay(target) = target else {
             let what = format!("{target} is a directory: only relays have sessions to list");
-            bail!(Usage(what));
+            bail!(UsageError(what));
         };
         let listing = list::list(target, connect_timeout)?;
         if arguments.json {

@@ -234,7 +234,7 @@ impl Watcher {
                 self.mux.add_stream(stream, trace, name, backlog);
             }
             SourceEvent::Packet { stream, packet } => self.mux.push(stream, packet, &mut self.seen),
-            SourceEvent::Quiet { stream, until } => self.mux.promise(stream, until),
+            SourceEvent::Watermark { stream, until } => self.mux.advance_watermark(stream, until),
             SourceEvent::StreamEnd { stream } => self.mux.end(stream),
             SourceEvent::TraceEnd { .. } => {}
             SourceEvent::Notice(what) | SourceEvent::Failed(what) => self.seen.trouble.push(what),

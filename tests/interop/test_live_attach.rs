@@ -74,7 +74,7 @@ impl Heard {
                     assert!(bytes.len() == 4096 && bytes.iter().all(|byte| *byte == bytes[0]));
                     format!("packet {name} {}", bytes[0])
                 }
-                SourceEvent::Quiet { stream, until } => {
+                SourceEvent::Watermark { stream, until } => {
                     format!("quiet {} {until}", name(stream, &self.streams).0)
                 }
                 SourceEvent::StreamEnd { stream } => {

@@ -90,7 +90,7 @@ pub enum SourceEvent {
         packet: Packet,
     },
     /// Nothing before this time will come on the stream.
-    Quiet {
+    Watermark {
         /// Which stream.
         stream: StreamKey,
         /// In cycles of its clock.

@@ -99,7 +99,7 @@ impl Handle {
 /// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it is stopped.
 ///
 /// `is_held_back` says whether events are held back until it is certain that no earlier ones come,
-/// of this relay or any other source: if not, [`SourceEvent::Quiet`] may come late.
+/// of this relay or any other source: if not, [`SourceEvent::Watermark`] may come late.
 ///
 /// # Errors
 /// If the system does not allow another thread.

@@ -46,9 +46,9 @@ pub(crate) enum Leaf {
     /// Of something that an event has besides its fields.
     Property(Property, Test),
     /// Of a field.
-    Field(Path, Test),
+    Field(FieldPath, Test),
     /// Whether there is such a field.
-    Exists(Path),
+    Exists(FieldPath),
 }
 
 /// What an event has besides its fields.
@@ -61,24 +61,24 @@ pub(crate) enum Property {
     LogLevel,
 }
 
-/// Where a field is.
+/// The scopes and the path in which a field is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path {
-    pub(crate) place: Place,
+pub(crate) struct FieldPath {
+    pub(crate) place: ScopeSet,
     pub(crate) parts: Vec<Part>,
 }
 
-/// In which scopes a field is looked for. Where several have it, the last one walked counts: the
+/// The scopes in which a field is looked for. Where several have it, the last one walked counts: the
 /// payload before the event's own context, that before the common one, that before the packet's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ScopeSet {
     Anywhere,
     Contexts,
     Packet,
     Payload,
 }
 
-impl Place {
+impl ScopeSet {
     pub(crate) fn contains(self, scope: Scope) -> bool {
         match self {
             Self::Anywhere => true,

@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-use super::expression::{Comparison, Expression, Leaf, Literal, Part, Path, Place, Property, Test};
+use super::expression::{
+    Comparison, Expression, FieldPath, Leaf, Literal, Part, Property, ScopeSet, Test,
+};
 use super::glob::Pattern;
 use super::token::{Token, tokens};
 
-/// Parentheses and negations within each other: more than anybody writes, few enough for the stack.
-const DEEPEST: usize = 64;
-/// Comparisons in one filter.
-const MOST_LEAVES: usize = 1024;
+/// Largest nesting of parentheses and negations: more than anybody writes, few enough for the stack.
+const MAX_DEPTH: usize = 64;
+/// Largest number of comparisons in one filter.
+const MAX_COMPARISONS: usize = 1024;
 /// Bytes of a filter.
 const LONGEST: usize = 64 << 10;
 /// Characters that are shown on each side of a mistake.
@@ -96,7 +98,7 @@ struct Parser<'t> {
 /// One side of a comparison.
 enum Operand {
     Property(Property),
-    Path(Path),
+    FieldPath(FieldPath),
     Literal(Literal),
 }
 
@@ -160,8 +162,8 @@ impl<'t> Parser<'t> {
     }
 
     fn term(&mut self) -> Result<Expression, Failed> {
-        if self.depth >= DEEPEST {
-            return self.fail(format!("more than {DEEPEST} levels of parentheses"));
+        if self.depth >= MAX_DEPTH {
+            return self.fail(format!("more than {MAX_DEPTH} levels of parentheses"));
         }
         self.depth += 1;
         let term = if self.take("!") {
@@ -184,8 +186,8 @@ impl<'t> Parser<'t> {
         } else {
             self.comparison()?
         };
-        if self.leaves.len() >= MOST_LEAVES {
-            return Err((column, format!("more than {MOST_LEAVES} comparisons")));
+        if self.leaves.len() >= MAX_COMPARISONS {
+            return Err((column, format!("more than {MAX_COMPARISONS} comparisons")));
         }
         self.leaves.push(leaf);
         Ok(Expression::Leaf(self.leaves.len() - 1))
@@ -213,7 +215,7 @@ impl<'t> Parser<'t> {
         self.next();
         self.expect("(")?;
         let column = self.column();
-        let Operand::Path(path) = self.operand()? else {
+        let Operand::FieldPath(path) = self.operand()? else {
             return Err((column, "expected the name of a field".to_owned()));
         };
         self.expect(")")?;
@@ -267,7 +269,7 @@ impl<'t> Parser<'t> {
                 }
                 Ok(Leaf::Property(property, test))
             }
-            Operand::Path(path) => Ok(Leaf::Field(path, test)),
+            Operand::FieldPath(path) => Ok(Leaf::Field(path, test)),
             Operand::Literal(_) => Err((left_at, "expected the name of a field".to_owned())),
         }
     }
@@ -305,8 +307,8 @@ impl<'t> Parser<'t> {
             Some(Token::Name {
                 text,
                 quoted: false,
-            }) if text == "ctx" && self.is(".") => self.path_in(Place::Contexts),
-            Some(Token::Name { text, .. }) => self.path(Place::Anywhere, text.clone()),
+            }) if text == "ctx" && self.is(".") => self.path_in(ScopeSet::Contexts),
+            Some(Token::Name { text, .. }) => self.path(ScopeSet::Anywhere, text.clone()),
             Some(Token::Property(name)) => self.property(name, column),
             Some(Token::Symbol(_)) | None => {
                 Err((column, "expected a field, a number or a text".to_owned()))
@@ -321,9 +323,9 @@ impl<'t> Parser<'t> {
             "stream" => Property::Stream,
             "time" => Property::Time,
             "loglevel" => Property::LogLevel,
-            "ctx" => return self.path_in(Place::Contexts),
-            "packet" => return self.path_in(Place::Packet),
-            "payload" => return self.path_in(Place::Payload),
+            "ctx" => return self.path_in(ScopeSet::Contexts),
+            "packet" => return self.path_in(ScopeSet::Packet),
+            "payload" => return self.path_in(ScopeSet::Payload),
             _ => {
                 let known = "$name $trace $stream $time $loglevel $ctx. $packet. $payload.";
                 return Err((column, format!("${name} is none of {known}")));
@@ -331,7 +333,7 @@ impl<'t> Parser<'t> {
         }))
     }
 
-    fn path_in(&mut self, place: Place) -> Result<Operand, Failed> {
+    fn path_in(&mut self, place: ScopeSet) -> Result<Operand, Failed> {
         self.expect(".")?;
         let first = self.member()?;
         self.path(place, first)
@@ -345,7 +347,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn path(&mut self, place: Place, first: String) -> Result<Operand, Failed> {
+    fn path(&mut self, place: ScopeSet, first: String) -> Result<Operand, Failed> {
         let mut parts = vec![Part::Member(first)];
         loop {
             if self.take(".") {
@@ -360,7 +362,7 @@ impl<'t> Parser<'t> {
                 parts.push(Part::Element(index));
                 self.expect("]")?;
             } else {
-                return Ok(Operand::Path(Path { place, parts }));
+                return Ok(Operand::FieldPath(FieldPath { place, parts }));
             }
         }
     }

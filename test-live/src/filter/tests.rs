@@ -18,7 +18,7 @@ fn facts(class: u64, name: &str) -> Facts<'_> {
 }
 
 /// An event with a bit of everything.
-fn walk(to: &mut Visit<'_>) -> Result<(), FieldError> {
+fn walk(to: &mut FieldMatcher<'_>) -> Result<(), FieldError> {
     let number = NumberFormat {
         bits: 32,
         ..plain()
@@ -186,7 +186,7 @@ fn names_are_decided_before_any_field_is_decoded() {
 fn each_class_is_decided_by_itself_and_each_event_anew() {
     let mut filter = Filter::parse(r#"$name == "a" || x == 1"#).unwrap();
     let with = |value: u64| {
-        move |to: &mut Visit<'_>| {
+        move |to: &mut FieldMatcher<'_>| {
             to.begin_scope(Scope::Payload);
             to.begin_structure();
             to.member("x");

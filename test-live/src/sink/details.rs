@@ -358,7 +358,7 @@ fn separated(begin: usize, group: usize, between: u8, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::{Place, plain};
+    use crate::sink::tests_support::{TestOrigin, plain};
 
     fn shown(events: impl FnOnce(&mut Details<&mut Vec<u8>>)) -> String {
         let mut out = Vec::new();
@@ -378,7 +378,7 @@ mod tests {
         };
         let mut details = Details::new(Vec::new());
         for number in 0..10 {
-            let place = Place::new("t", "s");
+            let place = TestOrigin::new("t", "s");
             details.show(&head, place.origin(), |_| Ok(())).unwrap();
             assert_eq!(details.traces.get(&place.trace.key), Some(&number));
             assert_eq!(details.traces.len(), 1);
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn an_event_is_a_tree_of_its_fields() {
-        let place = Place::new("t", "s");
+        let place = TestOrigin::new("t", "s");
         let head = Head {
             cycles: Some(5_000_000_300),
             time: Some(1_767_225_605_123_457_089),

@@ -128,10 +128,10 @@ impl std::fmt::Display for LossSum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
     fn warning(what: Lost, begin: Option<i64>, uuid: bool) -> String {
-        let mut place = Place::new("host-a", "/t/s0");
+        let mut place = TestOrigin::new("host-a", "/t/s0");
         if !uuid {
             place.trace.uuid = None;
         }

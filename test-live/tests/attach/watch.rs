@@ -137,7 +137,7 @@ impl Watch {
                 let (_, number) = is_packet(&bytes).expect("a packet is whole");
                 format!("packet {name} {number}")
             }
-            SourceEvent::Quiet { stream, until } => {
+            SourceEvent::Watermark { stream, until } => {
                 format!("quiet {} {until}", stream_of(self, stream).0)
             }
             SourceEvent::StreamEnd { stream } => format!("end {}", stream_of(self, stream).0),

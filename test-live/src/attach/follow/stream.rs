@@ -285,7 +285,7 @@ impl DirectoryFollower {
             return Ok(());
         }
         stream.watermark = until;
-        self.send_event(SourceEvent::Quiet {
+        self.send_event(SourceEvent::Watermark {
             stream: stream.key,
             until,
         })

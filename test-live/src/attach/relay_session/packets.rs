@@ -359,7 +359,7 @@ impl RelaySession {
         stream.watermark = Some(until);
         resume.record_watermark(id, until);
         let stream = stream.key;
-        self.send_event(SourceEvent::Quiet { stream, until })
+        self.send_event(SourceEvent::Watermark { stream, until })
             .await?;
         Ok(true)
     }

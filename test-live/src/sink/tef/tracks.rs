@@ -189,9 +189,9 @@ impl Tracks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
-    fn track(tracks: &mut Tracks, of: Environment<'_>, place: &Place) -> i64 {
+    fn track(tracks: &mut Tracks, of: Environment<'_>, place: &TestOrigin) -> i64 {
         let identity = Identity::default();
         tracks.track(&identity, of, place.origin(), |_| {}).process
     }
@@ -206,7 +206,7 @@ mod tests {
         };
         let mut seen = HashSet::new();
         for _ in 0..100 {
-            let (anonymous, known) = (Place::new("t", "s"), Place::new("t", "s"));
+            let (anonymous, known) = (TestOrigin::new("t", "s"), TestOrigin::new("t", "s"));
             // What is shown of traces that have ended is still to be told from the next.
             assert!(seen.insert(track(&mut tracks, Environment::default(), &anonymous)));
             assert_eq!(track(&mut tracks, host, &known), 7);
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn no_more_processes_are_remembered_than_there_may_be() {
         let mut tracks = Tracks::default();
-        let place = Place::new("t", "s");
+        let place = TestOrigin::new("t", "s");
         for process in 0..2 * i64::try_from(MAX_REMEMBERED).unwrap() {
             let of = Environment {
                 host: Some("h"),
