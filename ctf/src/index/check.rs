@@ -122,8 +122,8 @@ impl Checker {
         }
     }
 
-    /// Takes the entry that `bytes` begin with; `None` if there is not all of it.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Option<Entry>, IndexError> {
+    /// Decodes and checks the entry that `bytes` begin with; `None` if there is not all of it.
+    pub(super) fn check_entry(&mut self, bytes: &[u8]) -> Result<Option<Entry>, IndexError> {
         let Some(record) = bytes.get(..self.layout.stride) else {
             return Ok(None);
         };

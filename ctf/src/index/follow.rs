@@ -179,7 +179,7 @@ impl IndexFollower {
         let mut entries = Vec::new();
         // After a bad entry nothing has been taken, so that it is found again the next time.
         let mut ahead = checker.clone();
-        while let Some(entry) = ahead.take(rest).map_err(error)? {
+        while let Some(entry) = ahead.check_entry(rest).map_err(error)? {
             entries.push(entry);
             rest = rest.get(layout.stride..).unwrap_or_default();
         }

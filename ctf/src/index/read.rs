@@ -45,7 +45,7 @@ pub fn read(bytes: &[u8]) -> Result<Entries, IndexError> {
     let mut checker = Checker::new(layout);
     let mut entries = Vec::with_capacity(bytes.len() / layout.stride);
     let mut rest = bytes.get(IndexHeader::SIZE..).unwrap_or_default();
-    while let Some(entry) = checker.take(rest)? {
+    while let Some(entry) = checker.check_entry(rest)? {
         entries.push(entry);
         rest = rest.get(layout.stride..).unwrap_or_default();
     }

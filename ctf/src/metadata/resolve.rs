@@ -61,7 +61,7 @@ impl Slots {
         self.next
     }
 
-    fn give(&mut self) -> Option<Slot> {
+    fn allocate(&mut self) -> Option<Slot> {
         let slot = Slot(self.next);
         self.next += 1;
         (slot.0 < self.end).then_some(slot)
@@ -251,7 +251,7 @@ impl Resolver<'_, '_> {
                 class,
                 ..
             } => {
-                let found = self.find(selector)?;
+                let found = self.resolve_reference(selector)?;
                 if ranges.is_empty() && found.kind != Kind::Boolean {
                     let what =
                         format!("{} is no boolean, and no ranges are given", shown(selector));
@@ -272,7 +272,7 @@ impl Resolver<'_, '_> {
         match draft {
             Length::Static(length) => Ok(Length::Static(*length)),
             Length::Dynamic(reference) => {
-                let found = self.find(reference)?;
+                let found = self.resolve_reference(reference)?;
                 if found.kind == Kind::Unsigned {
                     Ok(Length::Dynamic(found.slot))
                 } else {
@@ -284,7 +284,7 @@ impl Resolver<'_, '_> {
     }
 
     fn variant(&mut self, draft: &Variant<Reference>) -> Result<Variant, MetadataError> {
-        let found = self.find(&draft.selector)?;
+        let found = self.resolve_reference(&draft.selector)?;
         let at = draft.selector.at;
         let mut options = Vec::with_capacity(draft.options.len());
         for option in &draft.options {
@@ -339,7 +339,7 @@ impl Resolver<'_, '_> {
         })
     }
 
-    fn find(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
+    fn resolve_reference(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
         let missing = |why: &str| {
             let what = format!("{} {why}", shown(reference));
             Err(MetadataError::text(reference.at, what))
@@ -489,7 +489,7 @@ fn mark(
             return Ok(None);
         }
         if slot.is_none() {
-            *slot = slots.give();
+            *slot = slots.allocate();
         }
         let slot = slot.ok_or("is one of too many fields that others refer to")?;
         Ok(Some(Found {

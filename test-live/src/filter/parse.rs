@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 /// Largest number of comparisons in one filter.
 const MAX_COMPARISONS: usize = 1024;
 /// Bytes of a filter.
-const LONGEST: usize = 64 << 10;
+const MAX_FILTER_BYTES: usize = 64 << 10;
 /// Characters that are shown on each side of a mistake.
 const SHOWN: usize = 60;
 
@@ -61,11 +61,11 @@ impl std::error::Error for FilterError {}
 
 /// What `text` says, and the comparisons in it.
 pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> {
-    if text.len() > LONGEST {
+    if text.len() > MAX_FILTER_BYTES {
         return Err(FilterError::new(
             text,
             0,
-            format!("it has more than {LONGEST} bytes"),
+            format!("it has more than {MAX_FILTER_BYTES} bytes"),
         ));
     }
     let tokens = tokens(text)?;
@@ -121,7 +121,7 @@ impl<'t> Parser<'t> {
         matches!(self.tokens.first(), Some((_, Token::Symbol(known))) if *known == symbol)
     }
 
-    fn take(&mut self, symbol: &str) -> bool {
+    fn accept_symbol(&mut self, symbol: &str) -> bool {
         let is = self.is(symbol);
         if is {
             self.next();
@@ -130,7 +130,7 @@ impl<'t> Parser<'t> {
     }
 
     fn expect(&mut self, symbol: &str) -> Result<(), Failed> {
-        if self.take(symbol) {
+        if self.accept_symbol(symbol) {
             Ok(())
         } else {
             self.fail(format!("expected {symbol}"))
@@ -143,7 +143,7 @@ impl<'t> Parser<'t> {
             return Ok(first);
         }
         let mut parts = vec![first];
-        while self.take("||") {
+        while self.accept_symbol("||") {
             parts.push(self.all()?);
         }
         Ok(Expression::Any(parts))
@@ -155,7 +155,7 @@ impl<'t> Parser<'t> {
             return Ok(first);
         }
         let mut parts = vec![first];
-        while self.take("&&") {
+        while self.accept_symbol("&&") {
             parts.push(self.term()?);
         }
         Ok(Expression::All(parts))
@@ -166,9 +166,9 @@ impl<'t> Parser<'t> {
             return self.fail(format!("more than {MAX_DEPTH} levels of parentheses"));
         }
         self.depth += 1;
-        let term = if self.take("!") {
+        let term = if self.accept_symbol("!") {
             self.term().map(|inner| Expression::Not(Box::new(inner)))
-        } else if self.take("(") {
+        } else if self.accept_symbol("(") {
             let inner = self.any()?;
             self.expect(")")?;
             Ok(inner)
@@ -350,9 +350,9 @@ impl<'t> Parser<'t> {
     fn path(&mut self, place: ScopeSet, first: String) -> Result<Operand, Failed> {
         let mut parts = vec![Part::Member(first)];
         loop {
-            if self.take(".") {
+            if self.accept_symbol(".") {
                 parts.push(Part::Member(self.member()?));
-            } else if self.take("[") {
+            } else if self.accept_symbol("[") {
                 let column = self.column();
                 let index = match self.next() {
                     Some(Token::Integer(index)) => u64::try_from(*index).ok(),

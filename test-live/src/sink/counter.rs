@@ -128,7 +128,7 @@ impl<W: Write> Counter<W> {
         picture.extend_from_slice(CLEAR_REST);
         self.out.write_all(&picture)?;
         self.out.flush()?;
-        self.table.pass();
+        self.table.start_next_span();
         self.shown = now;
         self.drawn = true;
         Ok(())
@@ -255,7 +255,7 @@ impl CountTable {
     }
 
     /// The next picture shows what comes from now on.
-    fn pass(&mut self) {
+    fn start_next_span(&mut self) {
         let rows = self.names.iter_mut().chain(self.streams.values_mut());
         for row in rows.chain([&mut self.all, &mut self.others]) {
             row.before = row.count;
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_rate_is_of_the_time_since_the_picture_before() {
         let mut table = counted();
-        table.pass();
+        table.start_next_span();
         let place = TestOrigin::new("t", "three");
         table.count((place.trace.key, 0, 9), Some("rare"), place.origin());
         let text = table.text(Span::Last(Duration::from_secs(1)), 100, 100);

@@ -20,7 +20,7 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
         ..options()
     };
     let mut watch = watch(&fake, "/host/vm/s", retrying);
-    watch.hear_until("packet a/c 2");
+    watch.receive_until("packet a/c 2");
     {
         // As a relay does on a new connection: everything from its beginning.
         let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
@@ -31,9 +31,9 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
     }
     fake.put_metadata(1, &["m1"]);
     fake.put(2, (0..5).map(|number| ready(number, 0)));
-    watch.hear_until("packet a/c 4");
+    watch.receive_until("packet a/c 4");
     fake.end();
-    let said = watch.hear_the_rest();
+    let said = watch.receive_rest();
     assert_said(
         &said,
         &[
@@ -107,7 +107,7 @@ fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
 fn stopping_waits_for_no_relay_that_does_not_answer() {
     let fake = one_stream();
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("metadata");
+    watch.receive_until("metadata");
     let silent = fake.world();
     let begun = Instant::now();
     watch.handle.stop();

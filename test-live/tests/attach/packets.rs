@@ -16,15 +16,15 @@ fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
     fake.put_metadata(1, &["", "m2"]);
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("packet a/c 0");
+    watch.receive_until("packet a/c 0");
     fake.put_metadata(1, &["", "m3"]);
     fake.put(2, [ready(1, NEW_METADATA)]);
-    watch.hear_until("packet a/c 1");
+    watch.receive_until("packet a/c 1");
     fake.put_metadata(1, &["m4"]);
     fake.put(2, [inactive(50, NEW_METADATA)]);
     fake.end();
     assert_said(
-        &watch.hear_the_rest(),
+        &watch.receive_rest(),
         &[
             "trace vm/s/a",
             "stream a/c",
@@ -49,7 +49,7 @@ fn a_packet_in_many_replies_is_whole() {
     fake.put(2, [ready(0, 0), ready(1, 0)]);
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
     assert!(said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
     let asked = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
     assert_eq!(asked, 8);
@@ -74,7 +74,7 @@ fn a_packet_is_asked_for_again_after_what_the_flags_say() {
     );
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
     assert!(said.contains(&"packet a/c 0".to_owned()), "{said:#?}");
 }
 
@@ -90,7 +90,7 @@ fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
         &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0],
     );
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("packet a/c 2");
+    watch.receive_until("packet a/c 2");
     assert!(
         watch
             .said
@@ -117,10 +117,10 @@ fn metadata_and_streams_may_come_late() {
     )]);
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("stream a/c");
+    watch.receive_until("stream a/c");
     wait_until(|| fake.count(|asked| matches!(asked, Command::GetMetadata(_))) > 0);
     fake.put_metadata(1, &["m1"]);
-    watch.hear_until("packet a/c 0");
+    watch.receive_until("packet a/c 0");
     let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
     assert!(place("metadata") < place("packet"), "{:#?}", watch.said);
 }
@@ -130,9 +130,9 @@ fn an_idle_session_is_asked_less_and_less() {
     let fake = one_stream();
     fake.world().sessions[0].timer = 1_000_000;
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("metadata");
+    watch.receive_until("metadata");
     let begun = Instant::now();
-    watch.hear(begun + Duration::from_millis(500));
+    watch.receive(begun + Duration::from_millis(500));
     let asked = fake.count(|asked| matches!(asked, Command::GetNextIndex(_)));
     // 10 + 20 + 40 + 80 + 100 + ... ms; more if this machine was slow.
     let most = 6 + begun.elapsed().as_millis() / 100;
@@ -145,10 +145,10 @@ fn a_stream_whose_packets_are_not_decoded_is_fetched_no_further() {
     fake.put(2, (0..200).map(|number| ready(number, 0)));
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.decodes = false;
-    watch.hear_until("packet a/c 127");
-    assert!(!watch.hear(Instant::now() + Duration::from_millis(300)));
+    watch.receive_until("packet a/c 127");
+    assert!(!watch.receive(Instant::now() + Duration::from_millis(300)));
     watch.decodes = true;
     let (_, _, backlog) = watch.streams[0].clone();
     (0..128).for_each(|_| backlog.remove_packet());
-    watch.hear_until("packet a/c 199");
+    watch.receive_until("packet a/c 199");
 }

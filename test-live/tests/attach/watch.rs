@@ -13,7 +13,7 @@ use viewer_proto::session::Seek;
 use crate::fake::{Fake, Session, is_packet, record};
 
 /// How long anything may take before a test takes it to have failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A source, and what it has said, in words: `packet a/chan 0`, say.
 pub(crate) struct Watch {
@@ -58,7 +58,7 @@ pub(crate) fn watch(fake: &Fake, path: &str, options: Options) -> Watch {
 
 impl Watch {
     /// Hears the next, if there is any before `deadline`.
-    pub(crate) fn hear(&mut self, deadline: Instant) -> bool {
+    pub(crate) fn receive(&mut self, deadline: Instant) -> bool {
         loop {
             match self.events.try_recv() {
                 Ok(event) => {
@@ -75,19 +75,19 @@ impl Watch {
         }
     }
 
-    pub(crate) fn hear_until(&mut self, last: &str) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn receive_until(&mut self, last: &str) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.said.iter().any(|said| said.starts_with(last)) {
-            assert!(self.hear(deadline), "no {last} in {:#?}", self.said);
+            assert!(self.receive(deadline), "no {last} in {:#?}", self.said);
         }
     }
 
     /// What is said up to and with the end, notices left out.
-    pub(crate) fn hear_the_rest(mut self) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn receive_rest(mut self) -> Vec<String> {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !matches!(self.said.last(), Some(said) if said == "done" || said.starts_with("failed"))
         {
-            assert!(self.hear(deadline), "no end of {:#?}", self.said);
+            assert!(self.receive(deadline), "no end of {:#?}", self.said);
         }
         self.handle.join();
         self.said.retain(|said| !said.starts_with("notice"));
@@ -162,7 +162,7 @@ pub(crate) fn assert_said(said: &[String], want: &[&str]) {
 }
 
 pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(1));

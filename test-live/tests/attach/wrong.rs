@@ -65,7 +65,7 @@ fn what_makes_no_sense_ends_it_with_a_reason() {
         let fake = one_stream();
         fake.put(2, [ready(0, 0)]);
         fake.answer_instead(command, reply);
-        let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+        let said = watch(&fake, "/host/vm/s", options()).receive_rest();
         let last = said.last().unwrap();
         assert!(
             last.starts_with("failed") && last.contains(why),
@@ -81,7 +81,7 @@ fn streams_announced_twice_are_refused() {
         vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "metadata")],
     ] {
         let fake = Fake::start(vec![Session::new(1, "s", vec![batch])]);
-        let said = watch(&fake, "", options()).hear_the_rest();
+        let said = watch(&fake, "", options()).receive_rest();
         assert!(said.last().unwrap().starts_with("failed"), "{said:#?}");
     }
 }
@@ -108,9 +108,9 @@ fn a_stream_that_makes_no_sense_is_left_out_and_the_others_go_on() {
         fake.put(2, [index, ready(1, 0)]);
         fake.put(3, [ready(0, 0)]);
         let mut watch = watch(&fake, "/host/vm/s", options());
-        watch.hear_until("packet a/d 0");
+        watch.receive_until("packet a/d 0");
         fake.end();
-        let said = watch.hear_the_rest();
+        let said = watch.receive_rest();
         assert!(said.contains(&"end a/c".to_owned()), "{said:#?}");
         assert!(!said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
         assert_eq!(said.last().unwrap(), "done");

@@ -11,7 +11,7 @@ const RECORD_SEPARATOR: u8 = 0x1e;
 /// next begins: then it is for the JSON parser to say what is wrong with it.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    state: State,
+    state: SequenceState,
     /// Of the fragment that is not whole yet, from its separator on, without it.
     text: Vec<u8>,
     /// Where that fragment begins.
@@ -23,7 +23,7 @@ pub(super) struct Sequence {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SequenceState {
     /// Before the first fragment, or behind one that is whole.
     Between,
     /// In a fragment, with so many braces and brackets open.
@@ -44,7 +44,7 @@ impl Default for Sequence {
     fn default() -> Self {
         let start = Position { line: 1, column: 1 };
         Self {
-            state: State::Between,
+            state: SequenceState::Between,
             text: Vec::new(),
             begin: start,
             at: start,
@@ -60,22 +60,22 @@ impl Sequence {
     /// If there is something between fragments, or too much in one or in all.
     pub(super) fn next(&mut self, piece: &mut &[u8]) -> Result<Option<Fragment>, MetadataError> {
         while let Some((&byte, rest)) = piece.split_first() {
-            if byte == RECORD_SEPARATOR && self.state != State::Between {
+            if byte == RECORD_SEPARATOR && self.state != SequenceState::Between {
                 // Not taken yet: it begins the next fragment.
                 return Ok(Some(self.cut()));
             }
             *piece = rest;
             let at = self.advance(byte)?;
             let is_whole = match self.state {
-                State::Between => {
+                SequenceState::Between => {
                     self.between(byte, at)?;
                     false
                 }
-                State::Within { depth } => self.within(byte, depth),
-                State::String { depth, escaped } => {
+                SequenceState::Within { depth } => self.within(byte, depth),
+                SequenceState::String { depth, escaped } => {
                     self.state = match byte {
-                        b'"' if !escaped => State::Within { depth },
-                        _ => State::String {
+                        b'"' if !escaped => SequenceState::Within { depth },
+                        _ => SequenceState::String {
                             depth,
                             escaped: byte == b'\\' && !escaped,
                         },
@@ -93,13 +93,13 @@ impl Sequence {
 
     /// Where the fragment begins that is not whole, if there is one.
     pub(super) fn unfinished(&self) -> Option<Position> {
-        (self.state != State::Between).then_some(self.begin)
+        (self.state != SequenceState::Between).then_some(self.begin)
     }
 
     fn between(&mut self, byte: u8, at: Position) -> Result<(), MetadataError> {
         match byte {
             RECORD_SEPARATOR => {
-                self.state = State::Within { depth: 0 };
+                self.state = SequenceState::Within { depth: 0 };
                 self.begin = self.at;
                 Ok(())
             }
@@ -114,7 +114,7 @@ impl Sequence {
         let depth = match byte {
             b'"' => {
                 let escaped = false;
-                self.state = State::String { depth, escaped };
+                self.state = SequenceState::String { depth, escaped };
                 return false;
             }
             b'{' | b'[' => depth + 1,
@@ -126,12 +126,12 @@ impl Sequence {
             }
             _ => depth,
         };
-        self.state = State::Within { depth };
+        self.state = SequenceState::Within { depth };
         false
     }
 
     fn cut(&mut self) -> Fragment {
-        self.state = State::Between;
+        self.state = SequenceState::Between;
         Fragment {
             text: std::mem::take(&mut self.text),
             at: self.begin,
