@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_differences_and_wrap() {
+    fn lost_event_counts_are_differences_of_wrapping_counters() {
         let mut losses = Losses::default();
         losses.advance_to(&packet(7, 250));
         assert_eq!(

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_beacons_are_given_once_as_they_come() {
+    fn a_follower_gives_each_entry_and_beacon_once_in_order() {
         let mut growing = Growing::new();
         let mut follower = IndexFollower::open(&growing.path()).unwrap();
         assert_eq!(follower.poll().unwrap(), FollowEvent::None);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn more_entries_than_one_read_holds_all_come() {
+    fn a_follower_gives_all_entries_of_a_file_larger_than_its_read_buffer() {
         let growing = Growing::new();
         let entries: Vec<Entry> = (0..2000).map(entry).collect();
         std::fs::write(growing.path(), file(IndexFormat::V1_1, &entries)).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_replaced_is_read_to_its_end_first() {
+    fn a_replaced_index_file_is_read_to_its_end_before_gone_is_reported() {
         let mut growing = Growing::new();
         growing
             .file
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_while_the_writer_holds_the_lock() {
+    fn a_follower_reads_nothing_while_the_writer_holds_the_lock() {
         let mut growing = Growing::new();
         growing
             .file
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_becomes_shorter_or_lies_is_given_up() {
+    fn a_truncated_or_contradictory_index_file_ends_its_follower_with_an_error() {
         let mut growing = Growing::new();
         let bytes = file(IndexFormat::V1_1, &[entry(0)]);
         growing.file.write_all(&bytes).unwrap();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_put_aside_is_being_written_as_long_as_its_metadata_is_locked() {
+    fn a_closed_data_file_is_being_written_while_its_metadata_file_is_locked() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         std::fs::create_dir(at("index")).unwrap();

@@ -192,14 +192,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn header_and_entry_are_what_lttng_relayd_writes() {
+    fn index_header_and_entry_are_the_bytes_that_lttng_relayd_writes() {
         let recorded = wire::hex::parse(RECORDED).unwrap();
         assert_eq!(file(IndexFormat::V1_1, &[entry(0)]), recorded);
         assert_eq!(IndexFormat::V1_1.decode(&recorded[16..]), Ok(entry(0)));
     }
 
     #[test]
-    fn an_old_entry_knows_neither_instance_nor_packet() {
+    fn an_index_1_0_entry_has_neither_instance_id_nor_packet_number() {
         let bytes = file(IndexFormat::V1_0, &[entry(0)]);
         assert_eq!(bytes.len(), 16 + 56);
         assert_eq!(
@@ -211,7 +211,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_beacon_is_known_by_its_magic_and_never_from_a_part_of_it() {
+    fn a_beacon_is_recognised_by_its_whole_magic_only() {
         let bytes = Beacon::new(Timestamp(7)).to_bytes();
         let want = wire::hex::parse("c1f1000000beac01 0000000000000007").unwrap();
         assert_eq!(bytes, want);

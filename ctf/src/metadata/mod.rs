@@ -257,7 +257,7 @@ mod tests {
     const TRACE: &[u8] = b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };";
 
     #[test]
-    fn a_stream_class_that_nobody_declares_is_there_when_a_packet_is() {
+    fn an_undeclared_stream_class_is_implied_by_the_first_packet() {
         let mut metadata = Metadata::new();
         metadata.extend(TRACE).unwrap();
         metadata.extend(b"event { name = tick; };").unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_class_whose_stream_class_may_come_waits_for_it() {
+    fn an_event_class_is_pending_until_its_stream_class_is_declared() {
         let mut metadata = Metadata::new();
         metadata.extend(TRACE).unwrap();
         let tick = b"event { id = 0; stream_id = 7; name = tick; };";

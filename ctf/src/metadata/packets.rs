@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn text_cut_between_packets_is_joined_in_either_byte_order_and_any_pieces() {
+    fn metadata_text_cut_between_packets_is_joined_in_both_byte_orders_and_any_chunks() {
         for order in [ByteOrder::Little, ByteOrder::Big] {
             let mut bytes = packet(order, b"/* CTF 1.8 */ tra", 0);
             bytes.extend(packet(order, b"", 0));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_passes_unchanged() {
+    fn metadata_without_packets_is_unpacked_unchanged() {
         for plain in [&b""[..], b"/", b"/* CTF 1.8 */", b"\x1e{}", b"\x75\xd1x"] {
             let single: Vec<&[u8]> = plain.chunks(1).collect();
             for pieces in [vec![plain], single] {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shorter_prefix_of_a_packet_is_refused() {
+    fn every_truncated_metadata_packet_is_refused() {
         let bytes = packet(ByteOrder::Little, b"text", 3);
         for cut in 1..bytes.len() {
             unpacked(&[&bytes[..cut]]).unwrap_err();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_packet_is_refused_by_what_is_wrong() {
+    fn each_malformed_metadata_packet_is_refused_with_its_own_error() {
         let good = packet(ByteOrder::Big, b"text", 3);
         for (place, byte, want) in [
             (0, 0x76, "not with the magic"),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_two_byte_orders_are_refused() {
+    fn metadata_packets_of_two_byte_orders_are_refused() {
         let little = packet(ByteOrder::Little, b"a", 0);
         let big = packet(ByteOrder::Big, b"b", 0);
         unpacked(&[&little, &big]).unwrap_err();

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_has_a_header_of_37_bytes() {
+    fn a_written_metadata_packet_has_a_header_of_37_bytes() {
         let want = wire::hex::parse(
             "571dd175 07070707070707070707070707070707 00000000
              38010000 38010000 00 00 00 01 08 6162",
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_packets() {
+    fn long_metadata_text_is_written_as_several_packets() {
         let packets = metadata_packets(Uuid([7; 16]), &"x".repeat(MAX_TEXT_BYTES + 1));
         assert_eq!(packets.len(), MAX_TEXT_BYTES + 1 + 2 * HEADER_BYTES);
         assert_eq!(packets[packets.len() - 1], b'x');

@@ -28,7 +28,7 @@ fn file(format: IndexFormat) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn a_changed_index_is_refused_or_says_what_can_be(
+    fn a_mutated_index_is_refused_or_has_consistent_entries(
         format in prop::sample::select(vec![IndexFormat::V1_0, IndexFormat::V1_1]),
         changes in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..4),
         end: prop::sample::Index,

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_free_when_taken_and_when_forgotten() {
+    fn backlog_bytes_are_freed_when_packets_are_removed_and_when_the_backlog_is_dropped() {
         let total = BacklogTotal::default();
         let (one, other) = (total.backlog(), total.backlog());
         one.add_sized_packet(10);

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_in_memory_as_long_as_the_budget_has_room_and_in_a_file_else() {
+    fn a_packet_is_spilled_to_a_file_when_the_memory_budget_is_exhausted() {
         let budget = MemoryBudget::new(300_000);
         let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[1]).collect();
         let len = content.len() as u64;

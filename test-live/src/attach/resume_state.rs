@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_known_and_what_follows_is_not() {
+    fn packets_up_to_the_read_position_count_as_handed_over() {
         let mut resume = ResumeState::default();
         let stream = StreamId(1);
         assert!(!resume.was_handed_over(stream, &packet(0, 10)));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn of_streams_and_traces_that_have_ended_the_last_are_remembered() {
+    fn the_oldest_ended_streams_and_traces_are_evicted_from_the_resume_state() {
         let mut resume = ResumeState::default();
         let trace = |number| (SessionId(number), TraceId(0));
         resume.record_packet(StreamId(0), &packet(0, 10));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_followed_when_connections_were_lost_is_remembered() {
+    fn streams_followed_when_the_connection_was_lost_are_not_evicted() {
         let mut resume = ResumeState::default();
         let streams = 2 * MAX_ENDED_STREAMS as u64;
         for number in 0..streams {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_with_other_metadata_is_another() {
+    fn a_trace_with_other_metadata_is_not_resumed() {
         let mut resume = ResumeState::default();
         let trace = (SessionId(1), TraceId(1));
         assert!(!resume.identify_trace(trace, b"uuid 1, and"));

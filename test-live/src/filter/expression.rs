@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_and_floats_compare_exactly() {
+    fn filter_comparisons_of_integers_and_floats_are_exact() {
         let large = (1i128 << 53) + 1;
         let near = 9_007_199_254_740_992.0;
         assert!(test(Comparison::Greater, Literal::Float(near)).integer(large));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_unequal_to_all() {
+    fn nan_is_unequal_to_every_number() {
         for with in [Literal::Integer(0), Literal::Float(f64::NAN)] {
             assert!(test(Comparison::Unequal, with.clone()).float(f64::NAN));
             assert!(!test(Comparison::Equal, with.clone()).float(f64::NAN));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_parts_decide_nothing_that_they_could_change() {
+    fn an_expression_with_unknown_operands_is_undecided_if_they_matter() {
         let known = [Some(true), Some(false), None];
         let leaf = Expression::Leaf;
         for (expression, want) in [

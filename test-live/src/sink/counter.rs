@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_of_the_time_since_the_picture_before() {
+    fn event_rates_are_for_the_time_since_the_last_picture() {
         let mut table = counted();
         table.start_next_span();
         let place = TestOrigin::new("t", "three");
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_have_ended_keep_their_counts_and_share_a_row_if_there_are_many() {
+    fn ended_streams_keep_their_counts_and_share_a_row_beyond_a_limit() {
         let mut table = CountTable::default();
         let streams = 3 * MAX_ENDED_STREAMS;
         for stream in 0..streams {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_counted_together_when_there_are_too_many() {
+    fn event_names_beyond_the_limit_are_counted_together() {
         let mut table = CountTable::default();
         let place = TestOrigin::new("t", "s");
         for class in 0..MAX_NAMES as u64 + 10 {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_fits_the_terminal() {
+    fn the_counter_fits_the_terminal() {
         let mut table = CountTable::default();
         for stream in 0..50 {
             let place = TestOrigin::new("trace", &format!("stream {stream} {}", "x".repeat(100)));
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_drawn_once_a_second_and_a_file_once() {
+    fn the_counter_is_drawn_once_a_second_on_a_terminal_and_once_in_a_file() {
         let place = TestOrigin::new("t", "s");
         for terminal in [true, false] {
             let screen = if terminal {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_and_metadata_lie_as_they_came() {
+    fn recorded_packets_and_metadata_are_the_bytes_received() {
         let root = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(root.path()).unwrap();
         let place = TestOrigin::new("host/session/ust", "ust/uid/chan_0");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leads_out_of_the_directory_or_over_another() {
+    fn recorded_names_stay_inside_the_directory_and_are_unique() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("inner");
         let mut recorder = Recorder::new(&inner).unwrap();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn more_streams_than_files_may_be_open_are_recorded_whole() {
+    fn more_streams_than_the_open_file_limit_are_recorded_completely() {
         let root = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(root.path()).unwrap();
         let first = TestOrigin::new("t", "s");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_streams_and_traces_that_have_ended_are_closed_and_forgotten() {
+    fn files_of_ended_streams_and_traces_are_closed() {
         let root = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(root.path()).unwrap();
         for _ in 0..MAX_OPEN_FILES {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_something_in_it_is_refused() {
+    fn a_non_empty_output_directory_is_refused() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("x"), "").unwrap();
         let refused = Recorder::new(root.path()).unwrap_err();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn a_long_recorded_name_is_cut_between_characters() {
         let name = safe(&"é".repeat(300));
         assert_eq!(name.len(), MAX_NAME_PART_BYTES);
         assert_eq!(safe(""), "_");

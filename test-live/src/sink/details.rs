@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_have_ended_are_forgotten_and_their_numbers_not_given_again() {
+    fn ended_traces_are_forgotten_and_their_numbers_never_reused() {
         let head = Head {
             cycles: None,
             time: None,
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_tree_of_its_fields() {
+    fn the_details_sink_shows_an_event_as_a_tree_of_its_fields() {
         let place = TestOrigin::new("t", "s");
         let head = Head {
             cycles: Some(5_000_000_300),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_stand_in_groups() {
+    fn the_details_sink_groups_digits() {
         for (value, base, want) in [
             (u64::MAX, Base::Hexadecimal, "0xffff:ffff:ffff:ffff"),
             (0, Base::Hexadecimal, "0x0"),

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_with_all_its_scopes() {
+    fn the_json_sink_writes_an_event_as_one_line_with_all_its_scopes() {
         let place = TestOrigin::new("host/session", "ust/chan_0");
         let environment = [
             ("hostname".into(), EnvironmentValue::Text("h\u{1}".into())),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_of_streams_that_have_ended() {
+    fn the_json_sink_forgets_ended_streams() {
         let mut json = Json::new(Vec::new());
         for _ in 0..10 {
             let place = TestOrigin::new("t", "s");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_cannot_be_shown_leaves_no_half_line() {
+    fn the_json_sink_writes_no_part_of_an_event_that_cannot_be_decoded() {
         let place = TestOrigin::new("t", "s");
         let mut json = Json::new(Vec::new());
         let failed = json.line(&HEAD, &[], place.origin(), |fields| {

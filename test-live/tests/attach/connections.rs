@@ -12,7 +12,7 @@ use crate::fake::{ready, record};
 use crate::watch::{assert_said, one_stream, options, target, wait_until, watch};
 
 #[test]
-fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
+fn after_a_reconnect_every_packet_is_delivered_exactly_once() {
     let fake = one_stream();
     fake.put(2, (0..3).map(|number| ready(number, 0)));
     let retrying = Options {
@@ -59,7 +59,7 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
 }
 
 #[test]
-fn stopping_detaches_whether_or_not_anybody_listens() {
+fn stopping_a_relay_source_detaches_with_or_without_a_receiver() {
     let fake = one_stream();
     fake.put(2, (0..100).map(|number| ready(number, 0)));
     let watch = watch(&fake, "/host/vm/s", options());
@@ -76,7 +76,7 @@ fn stopping_detaches_whether_or_not_anybody_listens() {
 }
 
 #[test]
-fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
+fn an_unreachable_relay_is_reported_or_retried() {
     let fake = one_stream();
     let mut nowhere = target(&fake, "");
     nowhere.port = 1;
@@ -104,7 +104,7 @@ fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
 }
 
 #[test]
-fn stopping_waits_for_no_relay_that_does_not_answer() {
+fn stopping_does_not_wait_for_an_unresponsive_relay() {
     let fake = one_stream();
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("metadata");

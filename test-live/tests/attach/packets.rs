@@ -10,7 +10,7 @@ use crate::fake::{Fake, Session, inactive, ready, record};
 use crate::watch::{assert_said, one_stream, options, wait_until, watch};
 
 #[test]
-fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
+fn metadata_in_several_replies_is_delivered_before_the_packet_that_needs_it() {
     let fake = one_stream();
     // The second part comes with the second index, and empty replies mean "again".
     fake.put_metadata(1, &["", "m2"]);
@@ -43,7 +43,7 @@ fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
 }
 
 #[test]
-fn a_packet_in_many_replies_is_whole() {
+fn a_packet_in_several_replies_is_delivered_whole() {
     let fake = one_stream();
     fake.world().most_bytes = 5;
     fake.put(2, [ready(0, 0), ready(1, 0)]);
@@ -56,7 +56,7 @@ fn a_packet_in_many_replies_is_whole() {
 }
 
 #[test]
-fn a_packet_is_asked_for_again_after_what_the_flags_say() {
+fn a_packet_is_requested_again_after_its_reply_flags_are_handled() {
     let fake = one_stream();
     fake.put(2, [ready(0, 0)]);
     // Failed, with a flag: for new streams, of which there are none; then for metadata.
@@ -79,7 +79,7 @@ fn a_packet_is_asked_for_again_after_what_the_flags_say() {
 }
 
 #[test]
-fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
+fn a_missing_packet_is_reported_and_an_empty_one_is_not_requested() {
     let fake = one_stream();
     let mut empty = ready(1, NEW_STREAMS);
     (empty.packet.packet_size, empty.packet.content_size) = (Bits(0), Bits(0));
@@ -104,7 +104,7 @@ fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
 }
 
 #[test]
-fn metadata_and_streams_may_come_late() {
+fn metadata_and_streams_announced_late_are_delivered() {
     let fake = Fake::start(vec![Session::new(
         1,
         "s",
@@ -126,7 +126,7 @@ fn metadata_and_streams_may_come_late() {
 }
 
 #[test]
-fn an_idle_session_is_asked_less_and_less() {
+fn an_idle_session_is_polled_with_a_growing_interval() {
     let fake = one_stream();
     fake.world().sessions[0].timer = 1_000_000;
     let mut watch = watch(&fake, "/host/vm/s", options());
@@ -140,7 +140,7 @@ fn an_idle_session_is_asked_less_and_less() {
 }
 
 #[test]
-fn a_stream_whose_packets_are_not_decoded_is_fetched_no_further() {
+fn a_stream_with_a_full_backlog_is_not_fetched() {
     let fake = one_stream();
     fake.put(2, (0..200).map(|number| ready(number, 0)));
     let mut watch = watch(&fake, "/host/vm/s", options());

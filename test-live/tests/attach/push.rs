@@ -26,7 +26,7 @@ fn quiet(until: u64) -> Notification {
 }
 
 #[test]
-fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
+fn a_relay_that_pushes_is_polled_only_after_notifications() {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
@@ -104,7 +104,7 @@ fn numbers(watch: &Watch) -> Vec<&str> {
 }
 
 #[test]
-fn what_a_relay_speaks_of_comes_once_and_in_order_and_with_its_metadata() {
+fn pushed_packets_are_delivered_once_in_order_and_after_their_metadata() {
     let metadata_at = |number| if number >= 100 { NEW_METADATA } else { 0 };
     let (fake, mut watch, pusher) =
         with_packets((1..150).map(|number| ready(number, metadata_at(number))));
@@ -128,7 +128,7 @@ fn what_a_relay_speaks_of_comes_once_and_in_order_and_with_its_metadata() {
 }
 
 #[test]
-fn packets_that_come_in_pieces_or_when_asked_again_are_whole() {
+fn pipelined_packets_in_several_or_repeated_replies_are_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.world().most_bytes = 5;
     // The first two cannot be had at first, with the others or alone, and are asked for again.
@@ -144,7 +144,7 @@ fn packets_that_come_in_pieces_or_when_asked_again_are_whole() {
 }
 
 #[test]
-fn a_stream_that_ends_behind_what_was_asked_for_is_whole() {
+fn a_stream_that_ends_after_pipelined_requests_is_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.put(2, (1..10).map(|number| ready(number, 0)));
     fake.put(2, [inactive(500, 0), retry(0), ready(60, 0)]);
@@ -165,7 +165,7 @@ fn a_stream_that_ends_behind_what_was_asked_for_is_whole() {
 }
 
 #[test]
-fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
+fn a_relay_that_pushes_is_told_whether_watermarks_are_needed() {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
@@ -189,7 +189,7 @@ fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
 }
 
 #[test]
-fn a_relay_that_does_not_push_is_told_nothing() {
+fn a_relay_that_does_not_push_receives_no_attention_message() {
     let fake = one_stream();
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("metadata");
@@ -225,7 +225,7 @@ fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
 /// The relay sends no watermarks unless it is told that events are held back for them, and no reply
 /// carries them.
 #[test]
-fn an_event_that_has_to_wait_makes_the_relay_promise() {
+fn a_held_back_event_makes_the_relay_send_watermarks() {
     let (text, index, bytes) = event_at_500();
     let records = vec![
         record(1, 1, "a", "metadata"),

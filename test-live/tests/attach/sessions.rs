@@ -11,7 +11,7 @@ use crate::fake::{Fake, Session, inactive, ready, record, retry};
 use crate::watch::{TEST_TIMEOUT, assert_said, one_stream, options, target, watch};
 
 #[test]
-fn a_session_is_followed_to_its_end() {
+fn a_session_is_followed_until_it_ends() {
     let fake = one_stream();
     fake.put(
         2,
@@ -49,7 +49,7 @@ fn a_session_is_followed_to_its_end() {
 }
 
 #[test]
-fn all_sessions_of_a_name_are_one_and_others_are_left_alone() {
+fn all_sessions_of_the_requested_name_and_no_others_are_attached() {
     let batch = |first: u64| {
         vec![
             record(first, first, "a", "metadata"),
@@ -76,7 +76,7 @@ fn all_sessions_of_a_name_are_one_and_others_are_left_alone() {
 }
 
 #[test]
-fn without_a_name_sessions_are_followed_as_they_come_and_go() {
+fn a_target_without_session_follows_all_sessions_as_they_come_and_go() {
     let fake = one_stream();
     let mut watch = watch(&fake, "", options());
     watch.receive_until("metadata");
@@ -97,7 +97,7 @@ fn without_a_name_sessions_are_followed_as_they_come_and_go() {
 }
 
 #[test]
-fn a_new_stream_is_announced_before_time_passes_it() {
+fn a_new_stream_is_announced_before_any_watermark_passes_its_begin() {
     for status in [
         inactive(90, NEW_STREAMS),
         retry(NEW_STREAMS),
@@ -121,7 +121,7 @@ fn a_new_stream_is_announced_before_time_passes_it() {
 }
 
 #[test]
-fn a_session_that_is_missing_is_waited_for_or_not() {
+fn a_missing_session_is_awaited_or_reported_as_the_options_say() {
     let missing = |missing| Options {
         missing,
         ..options()
@@ -149,7 +149,7 @@ fn a_session_that_is_missing_is_waited_for_or_not() {
 }
 
 #[test]
-fn a_session_that_is_not_live_is_no_session() {
+fn a_session_without_live_timer_is_not_attached() {
     let fake = one_stream();
     fake.world().sessions[0].timer = 0;
     let mut watch = watch(&fake, "/host/vm/s", options());
@@ -165,7 +165,7 @@ fn watch_s(fake: &Fake) -> Vec<String> {
 }
 
 #[test]
-fn sessions_are_listed_by_relays_old_and_new() {
+fn sessions_are_listed_with_old_and_new_protocol_versions() {
     for minor in [10, 15] {
         let fake = one_stream();
         fake.world().minor = minor;
@@ -179,7 +179,7 @@ fn sessions_are_listed_by_relays_old_and_new() {
 }
 
 #[test]
-fn a_packet_without_any_metadata_does_not_hold_up_the_end() {
+fn a_packet_without_metadata_does_not_delay_the_end_of_its_session() {
     let records = vec![record(2, 1, "a", "c")];
     let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
     fake.put(2, [ready(0, 0)]);

@@ -8,7 +8,7 @@ use crate::fake::{Fake, Session, ready, record};
 use crate::watch::{one_stream, options, watch};
 
 #[test]
-fn what_makes_no_sense_ends_it_with_a_reason() {
+fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
     let bare = |status| {
         let mut bytes = Vec::new();
         wire::Field::write(&NextIndex::bare(status, 0), &mut bytes);
@@ -75,7 +75,7 @@ fn what_makes_no_sense_ends_it_with_a_reason() {
 }
 
 #[test]
-fn streams_announced_twice_are_refused() {
+fn a_stream_announced_twice_is_a_protocol_error() {
     for batch in [
         vec![record(2, 1, "a", "c"), record(2, 1, "a", "c")],
         vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "metadata")],
@@ -87,7 +87,7 @@ fn streams_announced_twice_are_refused() {
 }
 
 #[test]
-fn a_stream_that_makes_no_sense_is_left_out_and_the_others_go_on() {
+fn a_stream_with_contradictory_indexes_is_left_out_and_the_others_continue() {
     let odd = |change: fn(&mut NextIndex)| {
         let mut index = ready(0, 0);
         change(&mut index);

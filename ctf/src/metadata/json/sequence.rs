@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_whole_with_its_object() {
+    fn a_json_fragment_is_complete_at_the_end_of_its_object() {
         let text = b"\x1e{\"a\":[{\"}\\\"]\":1}]}\n\x1e \xc3\xa4{}\x1e{}";
         let want = [
             (
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_cut_by_the_next_is_a_fragment_too() {
+    fn a_json_object_cut_by_the_next_record_separator_is_a_fragment() {
         let found = fragments(&[b"\x1e{\"a\x1e{}"]);
         assert_eq!(found[0].0, "{\"a");
         assert_eq!(found[1].0, "{}");
     }
 
     #[test]
-    fn a_fragment_that_does_not_end_is_given_up() {
+    fn a_json_fragment_beyond_the_size_limit_is_refused() {
         let mut sequence = Sequence::default();
         assert!(sequence.next(&mut &b"\x1e{\""[..]).unwrap().is_none());
         let error = sequence.next(&mut &vec![b'x'; MAX_FRAGMENT_BYTES][..]);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_blanks_stands_between_fragments() {
+    fn only_white_space_is_accepted_between_json_fragments() {
         let mut sequence = Sequence::default();
         let error = sequence.next(&mut &b"\n {}"[..]).unwrap_err();
         let at = Position { line: 2, column: 2 };

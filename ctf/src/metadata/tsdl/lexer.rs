@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_need_no_space_between_them() {
+    fn tsdl_tokens_need_no_space_between_them() {
         assert_eq!(
             shown(b"a.b->c:=x:-1...+0x1FuLL;/*x**/y//z\n[010]"),
             "`a` `.` `b` `->` `c` `:=` `x` `:` `-` `1` `...` `+` `31` `;` `y` `[` `8` `]`"
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_replaced() {
+    fn tsdl_string_escapes_are_replaced() {
         assert_eq!(
             shown(br#""a\"\\\n\x41\102\?" '\t' "#),
             r#""a\"\\\nAB?" `9`"#
@@ -322,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_column_counts_characters() {
+    fn a_tsdl_error_column_counts_characters() {
         let tokens = tokens("\"é\" /* éé */ a;".as_bytes()).unwrap();
         assert_eq!(tokens.last(), Some(&("`;`".to_owned(), 15)));
     }
 
     #[test]
-    fn malformed_tokens_are_refused() {
+    fn malformed_tsdl_tokens_are_refused() {
         for (text, want) in [
             (&b"/ "[..], "no token is `/`"),
             (b"1 ..;", "no token is `..`"),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_token_is_refused() {
+    fn a_tsdl_token_beyond_the_size_limit_is_refused() {
         tokens(&vec![b'a'; TOKEN_BYTES + 1]).unwrap_err();
     }
 }

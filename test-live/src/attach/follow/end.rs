@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_value_of_a_time_is_found() {
+    fn cycles_at_gives_the_first_clock_value_not_before_a_time() {
         let scale = |cycles: u64| {
             i64::try_from(cycles)
                 .ok()?
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn times_to_come_are_no_silence() {
+    fn a_modification_time_in_the_future_is_not_silence() {
         let second = std::time::Duration::from_secs(1);
         assert!(!is_silent(SystemTime::now() + second, Some(second)));
         assert!(is_silent(SystemTime::UNIX_EPOCH, Some(second)));

@@ -140,7 +140,7 @@ mod tests {
     const UUID: Uuid = Uuid([5; 16]);
 
     #[test]
-    fn a_later_chunk_adds_only_what_it_has_more() {
+    fn metadata_of_a_later_chunk_is_sent_only_from_where_the_first_ends() {
         let mut text = MetadataText::new(&Trace::new(UUID, "test"));
         let stream = text.stream(0).unwrap();
         let event = |text: &mut MetadataText, id, name| {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_metadata_is_said_to_be_none() {
+    fn a_malformed_metadata_file_is_reported_as_unusable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metadata");
         std::fs::write(&path, "trace { major = 1; minor = ; };").unwrap();

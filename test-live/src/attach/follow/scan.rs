@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_has_one_home_in_all_chunks() {
+    fn a_trace_has_the_same_path_in_all_chunks() {
         let chunk = "20261120T213831+0000-20261120T213901+0000-0";
         for path in [
             "host/s-1/ust/64-bit".to_owned(),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_tracefiles_count_and_indexes_do_not() {
+    fn a_scan_finds_empty_tracefiles_and_no_index_files() {
         let root = tempfile::tempdir().unwrap();
         let trace = root.path().join("host/s/ust");
         fs::create_dir_all(trace.join("index")).unwrap();

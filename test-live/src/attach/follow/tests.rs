@@ -3,7 +3,7 @@ use tokio::sync::mpsc::channel;
 use super::*;
 
 #[test]
-fn where_no_trace_is_there_is_nothing_to_follow() {
+fn following_a_directory_without_traces_fails() {
     let directory = tempfile::tempdir().unwrap();
     for path in [
         directory.path().to_owned(),
@@ -21,7 +21,7 @@ fn where_no_trace_is_there_is_nothing_to_follow() {
 }
 
 #[test]
-fn who_waits_is_stopped_at_once() {
+fn stopping_ends_a_directory_source_that_waits_for_traces() {
     let directory = tempfile::tempdir().unwrap();
     let options = FollowOptions {
         wait: true,
@@ -35,7 +35,7 @@ fn who_waits_is_stopped_at_once() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_source() {
+fn a_dropped_receiver_ends_a_directory_source() {
     let directory = tempfile::tempdir().unwrap();
     let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; }; stream {};";
     for name in ["a", "b", "c"] {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_first_and_the_longer_of_two_that_begin_together() {
+    fn held_records_are_ordered_by_metadata_begin_and_duration() {
         let mut records = Records::new(Vec::new(), true);
         let at = |ts, dur| RecordTime {
             ts: Some(ts),

@@ -59,7 +59,7 @@ fn labelled(labels: &Labels) -> NumberFormat<'_> {
 }
 
 #[test]
-fn an_event_is_an_instant_with_its_payload_and_foreign_contexts() {
+fn a_tef_record_of_an_event_is_an_instant_with_payload_and_contexts() {
     let place = TestOrigin::new("t", "s");
     let environment = Environment {
         host: Some("h"),
@@ -113,7 +113,7 @@ fn an_event_is_an_instant_with_its_payload_and_foreign_contexts() {
 }
 
 #[test]
-fn a_trace_without_threads_is_shown_by_cpu() {
+fn events_without_thread_ids_have_one_tef_track_per_cpu() {
     let place = TestOrigin::new("host/kernel", "s");
     let kernel = Environment {
         is_kernel: true,
@@ -144,7 +144,7 @@ fn a_trace_without_threads_is_shown_by_cpu() {
 }
 
 #[test]
-fn processes_of_two_hosts_with_one_number_stay_apart() {
+fn processes_of_two_hosts_with_the_same_pid_have_different_tef_tracks() {
     let (one, two) = (TestOrigin::new("a", "s"), TestOrigin::new("b", "s"));
     let records = records(Times::Absolute, |tef| {
         for (place, host) in [(&one, "a"), (&two, "b"), (&one, "a")] {
@@ -176,7 +176,7 @@ fn processes_of_two_hosts_with_one_number_stay_apart() {
 }
 
 #[test]
-fn functions_are_spans_named_by_their_address() {
+fn function_events_are_tef_spans_named_by_their_address() {
     let place = TestOrigin::new("a", "s");
     let records = records(Times::Absolute, |tef| {
         for kind in [Kind::FunctionEntry, Kind::FunctionExit] {
@@ -245,7 +245,7 @@ fn arguments_json() -> Value {
 }
 
 #[test]
-fn a_record_becomes_again_what_it_was() {
+fn a_tldrs_record_is_written_as_it_was_sent() {
     let place = TestOrigin::new("a", "s");
     let phases = labels(&[("X", 88, 88), ("i", 105, 105)]);
     let of = |tef: &mut Tef<&mut Vec<u8>>, phase, flow| {
@@ -298,7 +298,7 @@ fn a_record_becomes_again_what_it_was() {
 }
 
 #[test]
-fn records_of_logs_and_spans_are_instants_and_spans() {
+fn log_and_span_records_of_our_producers_are_tef_instants_and_spans() {
     let place = TestOrigin::new("a", "s");
     let levels = labels(&[("INFO", 3, 3)]);
     let none = Environment::default();
@@ -364,7 +364,7 @@ fn records_of_logs_and_spans_are_instants_and_spans() {
 }
 
 #[test]
-fn a_trace_of_no_events_and_one_that_is_dropped_are_whole() {
+fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
     assert!(records(Times::Absolute, |_| ()).is_empty());
     let mut out = Vec::new();
     let place = TestOrigin::new("a", "s");

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn of_traces_that_have_ended_only_hosts_and_processes_are_remembered() {
+    fn the_tef_sink_keeps_only_hosts_and_processes_of_ended_traces() {
         let mut tracks = Tracks::default();
         let host = Environment {
             host: Some("h"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_processes_are_remembered_than_there_may_be() {
+    fn the_number_of_processes_in_the_tef_sink_is_limited() {
         let mut tracks = Tracks::default();
         let place = TestOrigin::new("t", "s");
         for process in 0..2 * i64::try_from(MAX_REMEMBERED).unwrap() {

@@ -145,7 +145,7 @@ mod tests {
         event { name = \"e\"; fields := struct { integer { size = 8; align = 8; } x; }; };";
 
     #[test]
-    fn nothing_is_remembered_of_streams_and_traces_that_have_ended() {
+    fn the_text_sink_forgets_ended_streams_and_traces() {
         let mut classes = ClassPrograms::new(Fields::default(), Names::default(), Style::plain());
         for _ in 0..10 {
             let place = TestOrigin::new("t", "s");

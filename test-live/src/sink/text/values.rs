@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_values_are_separated_where_they_must_be() {
+    fn nested_values_in_text_are_separated_by_commas() {
         let plain = NumberFormat {
             bits: 8,
             base: Base::Decimal,
@@ -323,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_printable_is_escaped_and_the_rest_is_left() {
+    fn unprintable_characters_in_text_are_escaped() {
         let mut out = Vec::new();
         escape(&mut out, b"a\x01\x7f\x1b\n\\\"'?\xc3\xa9z");
         assert_eq!(out, b"a\\x01\\x7f\\e\\n\\\\\\\"\\'\\?\xc3\xa9z");
     }
 
     #[test]
-    fn an_optional_structure_is_closed() {
+    fn an_optional_structure_in_text_has_its_closing_brace() {
         let text = shown(|values| {
             values.begin_optional(true);
             values.begin_structure();
