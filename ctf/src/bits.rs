@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_orders_read_the_same_bytes_from_opposite_ends() {
+    fn bit_fields_of_both_byte_orders_are_read_from_opposite_ends_of_the_bytes() {
         let bytes = [0x3F, 0x12, 0xCD, 0xAB];
         let read = |at, bits, order| load(&bytes, at, bits, order).unwrap();
         assert_eq!(read(0, 5, ByteOrder::Little), 31);
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_is_its_bits_one_by_one(
+        fn a_bit_field_is_the_number_of_its_single_bits(
             bytes in proptest::collection::vec(any::<u8>(), 1..20),
             position in 0u64..160,
             bits in 1u8..=64,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sign_is_the_first_of_the_bits() {
+    fn sign_extension_repeats_the_highest_bit() {
         assert_eq!(sign_extended(0b1_1111, 5), -1);
         assert_eq!(sign_extended(0b0_1111, 5), 15);
         assert_eq!(sign_extended(u64::MAX, 64), -1);

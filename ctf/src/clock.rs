@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_field_that_goes_back_has_wrapped_once() {
+    fn a_narrow_timestamp_field_that_decreases_has_wrapped_once() {
         assert_eq!(moved(0x1_05, 0x07, 8), 0x1_07);
         assert_eq!(moved(0x1_05, 0x05, 8), 0x1_05);
         assert_eq!(moved(0x1_05, 0x04, 8), 0x2_04);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_seconds_and_cycles() {
+    fn clock_offsets_are_the_sum_of_seconds_and_cycles() {
         let scale = Timescale::new(&clock(1000, -2, 2500)).unwrap();
         assert_eq!(scale.nanoseconds(0), Some(500_000_000));
         assert_eq!(scale.nanoseconds(1), Some(501_000_000));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_64_bits_hold_is_refused() {
+    fn a_time_beyond_64_bits_of_nanoseconds_is_refused() {
         assert_eq!(Timescale::new(&clock(1, i64::MAX, 0)), None);
         let slow = Timescale::new(&clock(1, 0, 0)).unwrap();
         assert_eq!(slow.nanoseconds(u64::MAX), None);

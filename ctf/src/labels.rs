@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn labels_are_those_of_a_search_through_all_in_order_of_declaration(
+        fn label_lookup_gives_what_a_linear_search_gives_in_declaration_order(
             sets in prop::collection::vec(
                 prop::collection::vec((-8..70_i128, 0..9_i128), 0..4), 0..24),
             values in prop::collection::vec(-10..80_i128, 8),

@@ -14,7 +14,7 @@
 //! floating point numbers of other than 32 and 64 bits. Not written: CTF 2. Not here at all: sockets,
 //! threads, clocks, the order of events of several streams.
 //!
-//! The crate opens files in two places only: [`directory`], and [`index::Follower`].
+//! The crate opens files in two places only: [`directory`], and [`index::IndexFollower`].
 //!
 //! # Four ways in
 //!
@@ -120,10 +120,10 @@
 //! ## Read and follow index files
 //!
 //! An index file says where each packet lies and which time it covers, without opening the data.
-//! [`index::read`] takes a whole one, [`index::Follower`] one that is being written.
+//! [`index::read`] takes a whole one, [`index::IndexFollower`] one that is being written.
 //!
 //! ```
-//! use ctf::index::{Beacon, Entry, Follower, IndexFormat, MOST_ENTRY_BYTES, News, Tail};
+//! use ctf::index::{Beacon, Entry, IndexFollower, IndexFormat, MAX_ENTRY_BYTES, FollowEvent, Tail};
 //! # use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 //! use wire::{Bytes, Timestamp};
 //!
@@ -136,14 +136,14 @@
 //! let entry = Entry { offset: Bytes(0), packet };
 //! let mut file = IndexFormat::V1_1.header_bytes();
 //! std::fs::write(&path, &file)?;
-//! let mut follower = Follower::open(&path)?;
-//! assert_eq!(follower.poll()?, News::None);
+//! let mut follower = IndexFollower::open(&path)?;
+//! assert_eq!(follower.poll()?, FollowEvent::None);
 //!
-//! file.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MOST_ENTRY_BYTES]));
+//! file.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MAX_ENTRY_BYTES]));
 //! file.extend(Beacon::new(Timestamp(2500)).to_bytes());
 //! std::fs::write(&path, &file)?;
-//! assert_eq!(follower.poll()?, News::Entries(vec![entry]));
-//! assert_eq!(follower.poll()?, News::Beacon(Timestamp(2500)));
+//! assert_eq!(follower.poll()?, FollowEvent::Entries(vec![entry]));
+//! assert_eq!(follower.poll()?, FollowEvent::Beacon(Timestamp(2500)));
 //!
 //! let whole = ctf::index::read(&std::fs::read(&path)?)?;
 //! assert_eq!((whole.entries.len(), whole.tail), (1, Tail::Beacon(Timestamp(2500))));

@@ -166,7 +166,8 @@ impl AllMatches {
     }
 }
 
-/// Halves the slices at each step, so that it is not deep.
+/// Fills in the highest end of each subtree. The recursion depth is logarithmic: each step splits the
+/// slices in the middle.
 fn fill_ends(ranges: &[Range<i128>], ends: &mut [i128]) -> i128 {
     let middle = ranges.len() / 2;
     let (before, rest) = ranges.split_at(middle);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_the_day_is_that_of_the_first_events_date() {
+    fn a_time_of_day_is_on_the_date_of_the_first_event() {
         assert_eq!(at("22:13:20"), 1_700_000_000_000_000_000);
         assert_eq!(at("2023-11-14 22:13:20.5"), 1_700_000_000_500_000_000);
         assert_eq!(at("1700000000.000000001"), 1_700_000_000_000_000_001);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn an_invalid_time_is_refused() {
         for text in [
             "",
             "x",

@@ -388,12 +388,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_clap_definition_of_the_command_line_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn a_list_of_names_replaces_the_usual_ones() {
+    fn a_list_of_names_replaces_the_default_names() {
         let NamesList(names) = "payload,scope".parse().unwrap();
         assert!(names.payload && names.scope && !names.context && !names.header);
         assert!("payload,nothing".parse::<NamesList>().is_err());

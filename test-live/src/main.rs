@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use test_live::cli::Arguments;
-use test_live::run::{Outcome, Stop, Usage, run};
+use test_live::run::{Outcome, Stop, UsageError, run};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Partial) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("test-live: error: {error:#}");
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
 }
@@ -47,10 +47,10 @@ fn stop_on_signals(stop: Stop) -> io::Result<()> {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            if stop.is_said() {
+            if stop.is_requested() {
                 std::process::exit(130);
             }
-            stop.say();
+            stop.request();
         }
     };
     let thread = std::thread::Builder::new().name("signals".to_owned());

@@ -14,7 +14,7 @@ use viewer_proto::session::Seek;
 
 use crate::attach::follow::{self, FollowOptions};
 use crate::attach::target::{RelayTarget, Target};
-use crate::attach::{MemoryBudget, News, TraceKey, list, relay};
+use crate::attach::{MemoryBudget, SourceEvent, TraceKey, list, relay};
 use crate::cli::{Arguments, NotFound, SeekTo, SinkKind};
 use crate::filter::Filter;
 use crate::mux::{Mux, Progress, Stage};
@@ -29,13 +29,13 @@ use crate::sink::tef::Tef;
 use crate::sink::text::{TextSink, Times};
 use crate::sink::{Sink, SinkError};
 
-/// News that a source may be ahead of the mux. Packets are bounded by the source itself.
-const NEWS_AHEAD: usize = 256;
+/// Largest number of source events that wait for the mux. Packets are bounded by the source itself.
+const EVENT_CAPACITY: usize = 256;
 
-/// The command line asks for what cannot be.
+/// An error of the command line that only the run finds: it exits with status 2.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
 /// How a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,33 +46,33 @@ pub enum Outcome {
     Partial,
 }
 
-/// Says to stop, from wherever that is heard.
+/// Asks a run to stop, from any thread.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<Stopping>);
+pub struct Stop(Arc<StopState>);
 
 #[derive(Debug, Default)]
-struct Stopping {
-    said: AtomicBool,
-    waker: OnceLock<WeakSender<News>>,
+struct StopState {
+    is_requested: AtomicBool,
+    waker: OnceLock<WeakSender<SourceEvent>>,
 }
 
 impl Stop {
-    /// Stop: what is certain has been shown, the rest is left.
-    pub fn say(&self) {
-        self.0.said.store(true, Ordering::Relaxed);
+    /// Requests the end of the run: what is certain has been shown, the rest is left.
+    pub fn request(&self) {
+        self.0.is_requested.store(true, Ordering::Relaxed);
         if let Some(sender) = self.0.waker.get().and_then(WeakSender::upgrade) {
-            // If there is no room there is news, and nobody waits for it.
-            let _ = sender.try_send(News::Done);
+            // A full channel means that the main thread does not wait.
+            let _ = sender.try_send(SourceEvent::Done);
         }
     }
 
-    /// Whether that has been said.
+    /// Whether the run has been asked to stop.
     #[must_use]
-    pub fn is_said(&self) -> bool {
-        self.0.said.load(Ordering::Relaxed)
+    pub fn is_requested(&self) -> bool {
+        self.0.is_requested.load(Ordering::Relaxed)
     }
 
-    fn wakes(&self, sender: WeakSender<News>) {
+    fn set_waker(&self, sender: WeakSender<SourceEvent>) {
         // One run is joined with one stop.
         let _ = self.0.waker.set(sender);
     }
@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     if !complete.is_empty() {
         add_directories(&complete, arguments, &mut mux, &mut select)?;
     }
-    let (sender, news) = mpsc::channel(NEWS_AHEAD);
+    let (sender, source_events) = mpsc::channel(EVENT_CAPACITY);
     let (held_back, is_held_back) = watch::channel(false);
     let mut sources = Vec::new();
     for target in relays {
@@ -130,11 +130,14 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
             sender.clone(),
         )?));
     }
-    // Wakes the main thread when it waits for news and shall stop; does not keep it waiting.
-    stop.wakes(sender.downgrade());
+    // Wakes the main thread when it waits for an event and shall stop; does not keep it waiting.
+    stop.set_waker(sender.downgrade());
     drop(sender);
-    let queue = Queue { news, held_back };
-    let shown = show(&mut mux, &mut select, queue, stop, arguments.quiet);
+    let channels = SourceChannels {
+        source_events,
+        held_back,
+    };
+    let shown = show(&mut mux, &mut select, channels, stop, arguments.quiet);
     select.end_report();
     for source in &sources {
         source.stop();
@@ -151,7 +154,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     Ok(outcome(arguments, select.tally()))
 }
 
-/// What runs beside.
+/// A source that runs on a thread of its own.
 enum Source {
     Relay(relay::Handle),
     Directory(follow::Handle),
@@ -203,21 +206,21 @@ fn add_directories(
     Ok(())
 }
 
-/// What the sources say, and are told.
-struct Queue {
-    news: Receiver<News>,
-    /// Whether events are held back until the sources promise that no earlier ones come.
+/// The channels between the main thread and the sources.
+struct SourceChannels {
+    source_events: Receiver<SourceEvent>,
+    /// Whether events are held back until the watermarks of the sources have passed them.
     held_back: watch::Sender<bool>,
 }
 
-/// Takes news and shows events until all sources have ended.
+/// Handles what the sources report and shows events until all sources have ended.
 fn show(
     mux: &mut Mux,
     select: &mut Select,
-    Queue {
-        mut news,
+    SourceChannels {
+        mut source_events,
         held_back,
-    }: Queue,
+    }: SourceChannels,
     stop: &Stop,
     quiet: bool,
 ) -> Result<(), SinkError> {
@@ -225,49 +228,54 @@ fn show(
         return Ok(());
     }
     loop {
-        while let Ok(said) = news.try_recv() {
-            take(mux, select, said, quiet)?;
+        while let Ok(event) = source_events.try_recv() {
+            handle_event(mux, select, event, quiet)?;
         }
-        match mux.run(select, &|| stop.is_said())? {
+        match mux.run(select, &|| stop.is_requested())? {
             Progress::Enough => return Ok(()),
             Progress::Waiting | Progress::Ended => select.sink().flush()?,
         }
         let holds_back = mux.holds_back();
         held_back.send_if_modified(|known| std::mem::replace(known, holds_back) != holds_back);
-        if stop.is_said() {
+        if stop.is_requested() {
             return Ok(());
         }
         // Ends when all sources have.
-        match news.blocking_recv() {
-            Some(said) => take(mux, select, said, quiet)?,
+        match source_events.blocking_recv() {
+            Some(event) => handle_event(mux, select, event, quiet)?,
             None => {
-                mux.run(select, &|| stop.is_said())?;
+                mux.run(select, &|| stop.is_requested())?;
                 return Ok(());
             }
         }
     }
 }
 
-fn take(mux: &mut Mux, select: &mut Select, said: News, quiet: bool) -> Result<(), SinkError> {
-    match said {
-        News::Trace { trace, name } => mux.add_trace(trace, name),
-        News::Metadata { trace, bytes } => mux.extend_metadata(trace, &bytes, select)?,
-        News::Stream {
+fn handle_event(
+    mux: &mut Mux,
+    select: &mut Select,
+    event: SourceEvent,
+    quiet: bool,
+) -> Result<(), SinkError> {
+    match event {
+        SourceEvent::Trace { trace, name } => mux.add_trace(trace, name),
+        SourceEvent::Metadata { trace, bytes } => mux.extend_metadata(trace, &bytes, select)?,
+        SourceEvent::Stream {
             stream,
             trace,
             name,
             backlog,
         } => mux.add_stream(stream, trace, name, backlog),
-        News::Packet { stream, packet } => mux.push(stream, packet, select),
-        News::Quiet { stream, until } => mux.promise(stream, until),
-        News::StreamEnd { stream } => mux.end(stream),
-        News::TraceEnd { trace } => mux.end_trace(trace),
-        News::Notice(notice) if quiet => tracing::info!("{notice}"),
-        News::Notice(notice) => {
+        SourceEvent::Packet { stream, packet } => mux.push(stream, packet, select),
+        SourceEvent::Watermark { stream, until } => mux.advance_watermark(stream, until),
+        SourceEvent::StreamEnd { stream } => mux.end(stream),
+        SourceEvent::TraceEnd { trace } => mux.end_trace(trace),
+        SourceEvent::Notice(notice) if quiet => tracing::info!("{notice}"),
+        SourceEvent::Notice(notice) => {
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
-        News::Failed(what) => select.failed(&what),
-        News::Done => {}
+        SourceEvent::Failed(what) => select.failed(&what),
+        SourceEvent::Done => {}
     }
     Ok(())
 }
@@ -294,7 +302,7 @@ fn outcome(arguments: &Arguments, tally: Tally) -> Outcome {
 fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
     let zone = arguments.zone();
     let filter = match &arguments.filter {
-        Some(text) => Some(Filter::parse(text).map_err(|error| Usage(error.to_string()))?),
+        Some(text) => Some(Filter::parse(text).map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
     if arguments.sink == SinkKind::Ctf
@@ -304,7 +312,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
             || arguments.end.is_some())
     {
         let what = "--sink ctf copies whole packets: it cannot leave out single events";
-        bail!(Usage(what.to_owned()));
+        bail!(UsageError(what.to_owned()));
     }
     Ok(Selection {
         begin: arguments.begin.map(|time| time.in_zone(&zone)),
@@ -317,7 +325,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
 fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
     if arguments.sink == SinkKind::Ctf {
         let Some(path) = &arguments.output else {
-            bail!(Usage(
+            bail!(UsageError(
                 "--sink ctf needs a directory: --output PATH".to_owned()
             ));
         };
@@ -378,14 +386,14 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::Options 
 }
 
 fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let patience = relay::Options::default().connect_patience;
+    let connect_timeout = relay::Options::default().connect_timeout;
     let mut out = io::stdout().lock();
     for target in &arguments.targets {
         let Target::Relay(target) = target else {
             let what = format!("{target} is a directory: only relays have sessions to list");
-            bail!(Usage(what));
+            bail!(UsageError(what));
         };
-        let listing = list::list(target, patience)?;
+        let listing = list::list(target, connect_timeout)?;
         if arguments.json {
             serde_json::to_writer_pretty(&mut out, &listing)?;
             writeln!(out)?;

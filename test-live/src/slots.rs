@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_used_again_after_its_value_was_removed() {
+    fn a_slot_is_reused_after_its_value_was_removed() {
         let mut slots = Slots::default();
         let places: Vec<usize> = (0..3).map(|value| slots.insert(value)).collect();
         assert_eq!(slots.remove(places[1]), Some(1));

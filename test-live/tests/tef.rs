@@ -92,7 +92,7 @@ fn meaning(value: Value) -> Value {
 }
 
 #[test]
-fn what_was_sent_comes_back() {
+fn tldrs_records_are_written_as_they_were_sent() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     std::fs::create_dir(&trace).unwrap();
@@ -121,7 +121,7 @@ fn what_was_sent_comes_back() {
 }
 
 #[test]
-fn by_time_of_arrival_a_slice_ends_when_it_arrives_and_the_daemon_is_heard() {
+fn with_arrival_times_a_slice_ends_at_its_arrival_and_daemon_records_are_shown() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     std::fs::create_dir(&trace).unwrap();
@@ -153,7 +153,7 @@ fn by_time_of_arrival_a_slice_ends_when_it_arrives_and_the_daemon_is_heard() {
 }
 
 #[test]
-fn for_perfetto_nothing_is_left_that_it_takes_amiss() {
+fn tef_output_for_perfetto_has_no_record_that_fails_its_import() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     std::fs::create_dir(&trace).unwrap();
@@ -185,7 +185,7 @@ fn for_perfetto_nothing_is_left_that_it_takes_amiss() {
 }
 
 #[test]
-fn what_a_stranger_has_written_under_our_names_is_shown_as_any_event() {
+fn events_of_foreign_producers_with_our_class_names_are_shown_as_ordinary_events() {
     let directory = tempfile::tempdir().unwrap();
     let trace = directory.path().join("trace");
     std::fs::create_dir(&trace).unwrap();

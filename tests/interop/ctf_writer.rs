@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ctf::index::{Entry, IndexFormat, MOST_ENTRY_BYTES};
+use ctf::index::{Entry, IndexFormat, MAX_ENTRY_BYTES};
 use ctf::model::{EnvironmentValue, LogLevel, Uuid};
 use ctf::write::{
     Appended, Argument, ArgumentValue, Enumeration, Event, EventClass, EventDeclaration, FieldType,
@@ -63,7 +63,7 @@ impl Files {
             packet: packet.index,
         };
         self.data.extend(packet.bytes);
-        let mut bytes = [0; MOST_ENTRY_BYTES];
+        let mut bytes = [0; MAX_ENTRY_BYTES];
         self.index
             .extend(IndexFormat::V1_1.encode(&entry, &mut bytes));
     }

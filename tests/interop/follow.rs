@@ -17,7 +17,7 @@ use relay_proto::stream::AddStream;
 use relay_proto::{Command, Reply};
 use rustix::process::Signal;
 use test_live::attach::follow::{self, FollowOptions, Handle};
-use test_live::attach::{News, Packet, TraceInfo};
+use test_live::attach::{Packet, SourceEvent, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
 use tests::lab::Lab;
@@ -168,7 +168,7 @@ impl Tracer {
 /// Whoever looks at a directory.
 struct Watcher {
     handle: Handle,
-    news: Receiver<News>,
+    events: Receiver<SourceEvent>,
     mux: Mux,
     seen: Seen,
     has_ended: bool,
@@ -188,10 +188,10 @@ struct Seen {
 impl Watcher {
     fn new(directory: &Path, options: FollowOptions) -> Self {
         // Short, so that both sides wait for each other.
-        let (sender, news) = channel(4);
+        let (sender, events) = channel(4);
         Self {
             handle: follow::spawn(directory.to_owned(), options, sender).unwrap(),
-            news,
+            events,
             mux: Mux::new(),
             seen: Seen::default(),
             has_ended: false,
@@ -201,8 +201,8 @@ impl Watcher {
     /// Takes what has come.
     fn take(&mut self) {
         loop {
-            match self.news.try_recv() {
-                Ok(news) => self.take_one(news),
+            match self.events.try_recv() {
+                Ok(event) => self.handle_event(event),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     assert!(self.has_ended, "the source ended without a word");
@@ -213,18 +213,18 @@ impl Watcher {
         self.mux.run(&mut self.seen, &|| false).unwrap();
     }
 
-    fn take_one(&mut self, news: News) {
-        match news {
-            News::Trace { trace, name } => {
+    fn handle_event(&mut self, event: SourceEvent) {
+        match event {
+            SourceEvent::Trace { trace, name } => {
                 self.seen.traces += 1;
                 self.mux.add_trace(trace, name);
             }
-            News::Metadata { trace, bytes } => {
+            SourceEvent::Metadata { trace, bytes } => {
                 self.mux
                     .extend_metadata(trace, &bytes, &mut self.seen)
                     .unwrap();
             }
-            News::Stream {
+            SourceEvent::Stream {
                 stream,
                 trace,
                 name,
@@ -233,12 +233,12 @@ impl Watcher {
                 self.seen.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);
             }
-            News::Packet { stream, packet } => self.mux.push(stream, packet, &mut self.seen),
-            News::Quiet { stream, until } => self.mux.promise(stream, until),
-            News::StreamEnd { stream } => self.mux.end(stream),
-            News::TraceEnd { .. } => {}
-            News::Notice(what) | News::Failed(what) => self.seen.trouble.push(what),
-            News::Done => self.has_ended = true,
+            SourceEvent::Packet { stream, packet } => self.mux.push(stream, packet, &mut self.seen),
+            SourceEvent::Watermark { stream, until } => self.mux.advance_watermark(stream, until),
+            SourceEvent::StreamEnd { stream } => self.mux.end(stream),
+            SourceEvent::TraceEnd { .. } => {}
+            SourceEvent::Notice(what) | SourceEvent::Failed(what) => self.seen.trouble.push(what),
+            SourceEvent::Done => self.has_ended = true,
         }
     }
 
@@ -539,7 +539,7 @@ fn sessions_that_come_later_are_followed_too() {
     assert_eq!(watcher.seen.traces, 2);
     assert!(!watcher.has_ended);
     watcher.handle.stop();
-    drop(watcher.news);
+    drop(watcher.events);
     watcher.handle.join();
 }
 

@@ -6,7 +6,7 @@ use relay_proto::stream::AddStream;
 use test_live::attach::list::list;
 use test_live::attach::relay::{Handle, Options, spawn};
 use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{Backlog, News, StreamKey};
+use test_live::attach::{Backlog, SourceEvent, StreamKey};
 use tests::lab::Lab;
 use tests::producer::{Producer, beacon, live_session, stream};
 use tests::relay::Relay;
@@ -23,8 +23,8 @@ fn target(live: SocketAddr) -> RelayTarget {
     }
 }
 
-fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<News>) {
-    let (sender, news) = mpsc::channel(16);
+fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<SourceEvent>) {
+    let (sender, events) = mpsc::channel(16);
     let options = Options {
         seek: Seek::Beginning,
         push,
@@ -33,7 +33,7 @@ fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<News>) {
     // Beacons are wanted all the time.
     let (_, is_held_back) = watch::channel(true);
     let handle = spawn(target(live), options, sender, is_held_back).unwrap();
-    (handle, news)
+    (handle, events)
 }
 
 /// What a viewer has heard, in words. A packet is told by its first byte, and that it is whole.
@@ -44,16 +44,16 @@ struct Heard {
 }
 
 impl Heard {
-    fn hear(&mut self, news: &mut Receiver<News>) {
+    fn hear(&mut self, events: &mut Receiver<SourceEvent>) {
         let name = |key, of: &[(StreamKey, String, Backlog)]| {
             let found = of.iter().find(|(stream, ..)| *stream == key).unwrap();
             (found.1.clone(), found.2.clone())
         };
-        self.said
-            .push(match wait_for("there is news", || news.try_recv().ok()) {
-                News::Trace { name, .. } => format!("trace {name}"),
-                News::Metadata { bytes, .. } => format!("metadata {}", bytes.len()),
-                News::Stream {
+        self.said.push(
+            match wait_for("there is an event", || events.try_recv().ok()) {
+                SourceEvent::Trace { name, .. } => format!("trace {name}"),
+                SourceEvent::Metadata { bytes, .. } => format!("metadata {}", bytes.len()),
+                SourceEvent::Stream {
                     stream,
                     name,
                     backlog,
@@ -62,9 +62,9 @@ impl Heard {
                     self.streams.push((stream, name.clone(), backlog));
                     format!("stream {name}")
                 }
-                News::Packet { stream, packet } => {
+                SourceEvent::Packet { stream, packet } => {
                     let (name, backlog) = name(stream, &self.streams);
-                    backlog.take();
+                    backlog.remove_packet();
                     let mut bytes = Vec::new();
                     let read = packet.each_piece(|piece| {
                         bytes.extend_from_slice(piece);
@@ -74,20 +74,23 @@ impl Heard {
                     assert!(bytes.len() == 4096 && bytes.iter().all(|byte| *byte == bytes[0]));
                     format!("packet {name} {}", bytes[0])
                 }
-                News::Quiet { stream, until } => {
+                SourceEvent::Watermark { stream, until } => {
                     format!("quiet {} {until}", name(stream, &self.streams).0)
                 }
-                News::StreamEnd { stream } => format!("end {}", name(stream, &self.streams).0),
-                News::TraceEnd { .. } => "end of a trace".to_owned(),
-                News::Notice(_) => return,
-                News::Failed(text) => panic!("{text}"),
-                News::Done => "done".to_owned(),
-            });
+                SourceEvent::StreamEnd { stream } => {
+                    format!("end {}", name(stream, &self.streams).0)
+                }
+                SourceEvent::TraceEnd { .. } => "end of a trace".to_owned(),
+                SourceEvent::Notice(_) => return,
+                SourceEvent::Failed(text) => panic!("{text}"),
+                SourceEvent::Done => "done".to_owned(),
+            },
+        );
     }
 
-    fn hear_until(&mut self, news: &mut Receiver<News>, last: &str) {
+    fn hear_until(&mut self, events: &mut Receiver<SourceEvent>, last: &str) {
         while !self.said.iter().any(|said| said == last) {
-            self.hear(news);
+            self.hear(events);
         }
     }
 }
@@ -112,22 +115,22 @@ fn everything_comes_once_in_order_and_ends() {
         let streams = producer.add_trace("ust/uid/0", &["c_0", "c_1"]);
         producer.send_packet(streams[0], 0, 4096);
         producer.send_packet(streams[0], 1, 4096);
-        let (handle, mut news) = follow(relay.live, push);
+        let (handle, mut events) = follow(relay.live, push);
         let mut heard = Heard::default();
-        heard.hear_until(&mut news, "packet ust/uid/0/c_0 1");
+        heard.hear_until(&mut events, "packet ust/uid/0/c_0 1");
         say_everything(&mut producer, &streams);
-        heard.hear_until(&mut news, "packet ust/uid/0/c_0 49");
+        heard.hear_until(&mut events, "packet ust/uid/0/c_0 49");
         // LTTng's relay heeds no beacon before the first packet.
         producer.send_packet(streams[1], 0, 4096);
-        heard.hear_until(&mut news, "packet ust/uid/0/c_1 0");
+        heard.hear_until(&mut events, "packet ust/uid/0/c_1 0");
         producer.send_index(streams[1], 1, beacon(700));
-        heard.hear_until(&mut news, "quiet ust/uid/0/c_1 700");
+        heard.hear_until(&mut events, "quiet ust/uid/0/c_1 700");
         // A process that comes and goes.
         let late = producer.add_trace("ust/pid/1", &["p_0"]);
         producer.send_packet(late[0], 0, 4096);
-        heard.hear_until(&mut news, "packet ust/pid/1/p_0 0");
+        heard.hear_until(&mut events, "packet ust/pid/1/p_0 0");
         producer.hang_up();
-        heard.hear_until(&mut news, "done");
+        heard.hear_until(&mut events, "done");
         handle.join();
 
         let of = |word: &str| -> Vec<String> {
@@ -162,15 +165,15 @@ fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
         });
         producer.add_trace("ust", &[]);
         (0..FIRST).for_each(|number| producer.send_packet(stream, number, 4096));
-        let (handle, mut news) = follow(relay.live, push);
+        let (handle, mut events) = follow(relay.live, push);
         let mut heard = Heard::default();
-        heard.hear_until(&mut news, "packet ust/c_0 100");
+        heard.hear_until(&mut events, "packet ust/c_0 100");
         let more = b"/* more */";
         producer.send_metadata(producer.metadata[0], more, 0);
         (FIRST..ALL).for_each(|number| producer.send_packet(stream, number, 4096));
         producer.settle(stream, ALL - 1);
         producer.hang_up();
-        heard.hear_until(&mut news, "done");
+        heard.hear_until(&mut events, "done");
         handle.join();
         let of = |word: &str| -> Vec<String> {
             let said = heard.said.iter().filter(|said| said.starts_with(word));
@@ -195,12 +198,12 @@ fn quiet_time_comes_as_it_is_told() {
     let mut producer = Producer::open(&relay, live_session("watched"));
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);
-    let (handle, mut news) = follow(relay.live, true);
+    let (handle, mut events) = follow(relay.live, true);
     let mut heard = Heard::default();
-    heard.hear_until(&mut news, "packet ust/c_0 0");
+    heard.hear_until(&mut events, "packet ust/c_0 0");
     for until in (100..2000).step_by(100) {
         producer.send_index(streams[0], 1, beacon(until));
-        heard.hear_until(&mut news, &format!("quiet ust/c_0 {until}"));
+        heard.hear_until(&mut events, &format!("quiet ust/c_0 {until}"));
     }
     handle.stop();
     handle.join();
@@ -213,8 +216,8 @@ fn stopping_leaves_the_session() {
     let mut producer = Producer::open(&relay, live_session("watched"));
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);
-    let (handle, mut news) = follow(relay.live, true);
-    Heard::default().hear_until(&mut news, "packet ust/c_0 0");
+    let (handle, mut events) = follow(relay.live, true);
+    Heard::default().hear_until(&mut events, "packet ust/c_0 0");
     let viewers = || list(&target(relay.live), TEST_TIMEOUT).unwrap().sessions[0].client_count;
     assert_eq!(viewers(), 1);
     handle.stop();

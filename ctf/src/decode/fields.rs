@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::error::FieldError;
-use super::run::{Cursor, keep};
+use super::run::{Cursor, store_slot};
 use super::visit::Visitor;
 use super::walk::{Walk, unseen};
 use crate::bits::sign_extended;
@@ -38,7 +38,7 @@ impl<'a> Fields<'a> {
             number
         };
         if let Some(slot) = class.slot {
-            keep(self.slots, slot, number);
+            store_slot(self.slots, slot, number);
         }
         Ok(number)
     }
@@ -72,11 +72,11 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Takes any field, and shows nothing.
+    /// Skips any field, and shows nothing of it.
     ///
     /// # Errors
     /// If it is not what its class says.
-    pub fn pass(&mut self, class: &FieldClass) -> Result<(), FieldError> {
+    pub fn skip_field(&mut self, class: &FieldClass) -> Result<(), FieldError> {
         self.cursor = unseen(self.cursor, self.slots, |walk| walk.class(class))?;
         Ok(())
     }

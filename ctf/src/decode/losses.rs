@@ -24,8 +24,8 @@ pub enum LostEvents {
 }
 
 impl Losses {
-    /// Passes on to the packet that follows.
-    pub(crate) fn pass(&mut self, head: &PacketHead) {
+    /// Computes the losses between the previous packet and the one of this head.
+    pub(crate) fn advance_to(&mut self, head: &PacketHead) {
         let previous = self.previous.replace(*head);
         self.previous_end = previous.and_then(|previous| previous.end);
         let counted = |previous: PacketHead| {
@@ -70,16 +70,16 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_differences_and_wrap() {
+    fn lost_event_counts_are_differences_of_wrapping_counters() {
         let mut losses = Losses::default();
-        losses.pass(&packet(7, 250));
+        losses.advance_to(&packet(7, 250));
         assert_eq!(
             (losses.events, losses.packets),
             (Some(LostEvents::Some), None)
         );
-        losses.pass(&packet(8, 250));
+        losses.advance_to(&packet(8, 250));
         assert_eq!((losses.events, losses.packets), (None, None));
-        losses.pass(&packet(11, 4));
+        losses.advance_to(&packet(11, 4));
         assert_eq!(losses.events, Some(LostEvents::Count(10)));
         assert_eq!(losses.packets, Some(2));
         assert_eq!(losses.previous_end, Some(80));

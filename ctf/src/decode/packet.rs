@@ -1,15 +1,15 @@
 //! What a packet says of itself, before its first event.
 
 use super::error::{DecodeError, FieldError};
-use super::run::{Cursor, State};
+use super::run::{Cursor, DecodeState};
 use crate::metadata::{StreamClass, Trace};
 use crate::model::{Role, Uuid};
 
 /// First word of each packet that has one.
 const MAGIC: u64 = 0xC1FC_1FC1;
 
-/// No packet is longer, so that the next position to be aligned is a number too.
-const MOST_BITS: u64 = 1 << 62;
+/// Longest packet in bits, bounded so that the next position to be aligned is a number too.
+const MAX_PACKET_BITS: u64 = 1 << 62;
 
 /// What a packet says of itself in its header and context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl PacketHead {
     /// # Errors
     /// If this is no packet of `trace`, or if it says that it is larger than what is available.
     pub fn read(trace: &Trace, bytes: &[u8], available: u64) -> Result<Self, DecodeError> {
-        let mut state = State::default();
+        let mut state = DecodeState::default();
         Self::decode(trace, bytes, available, &mut state).map(|(head, _)| head)
     }
 
@@ -74,9 +74,9 @@ impl PacketHead {
         trace: &'t Trace,
         bytes: &[u8],
         available: u64,
-        state: &mut State,
+        state: &mut DecodeState,
     ) -> Result<(Self, &'t StreamClass), DecodeError> {
-        let available = available.saturating_mul(8).min(MOST_BITS);
+        let available = available.saturating_mul(8).min(MAX_PACKET_BITS);
         let mut cursor = Cursor {
             bytes,
             position: 0,
@@ -164,14 +164,14 @@ impl PacketHead {
     }
 }
 
-fn check_magic(state: &State) -> Result<(), DecodeError> {
+fn check_magic(state: &DecodeState) -> Result<(), DecodeError> {
     match state.roles.get(Role::PacketMagic) {
         Some((found, _)) if found != MAGIC => Err(DecodeError::Magic { found }),
         _ => Ok(()),
     }
 }
 
-fn foreign_uuid(trace: &Trace, state: &State) -> Option<Uuid> {
+fn foreign_uuid(trace: &Trace, state: &DecodeState) -> Option<Uuid> {
     let found = state.uuid.map(Uuid)?;
     (trace.uuid? != found).then_some(found)
 }

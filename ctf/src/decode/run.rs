@@ -11,13 +11,13 @@ use crate::bits::{aligned, load, sign_extended};
 use crate::clock;
 use crate::model::{ByteOrder, Length, Role, Slot};
 
-/// Most elements that take no bits, in a packet of few bits: each bit allows for one more. Those that
-/// take bits are bounded by the packet.
-const MOST_EMPTY_ELEMENTS: u64 = 1 << 16;
+/// Largest number of elements that take no bits, in a packet of few bits: each bit allows for one
+/// more. Elements that take bits are bounded by the packet.
+const MAX_EMPTY_ELEMENTS: u64 = 1 << 16;
 
 /// What decoding one packet leaves behind for what follows in it.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct DecodeState {
     /// The stream's clock, in cycles.
     pub(crate) cycles: u64,
     pub(crate) roles: Roles,
@@ -32,7 +32,7 @@ pub(crate) struct State {
     order: Option<ByteOrder>,
 }
 
-/// What decoding an event changes in a [`State`], but for slots: those are written again before they
+/// What decoding an event changes in a [`DecodeState`], but for slots: those are written again before they
 /// are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checkpoint {
@@ -181,7 +181,7 @@ impl<'a> Cursor<'a> {
     /// Whether `count` elements of at least `bits` each may follow.
     pub(crate) fn has_room(&self, count: u64, bits: u64) -> Result<(), FieldError> {
         let room = match bits {
-            0 => count <= MOST_EMPTY_ELEMENTS,
+            0 => count <= MAX_EMPTY_ELEMENTS,
             _ => count
                 .checked_mul(bits)
                 .is_some_and(|bits| bits <= self.end.saturating_sub(self.position)),
@@ -197,7 +197,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl State {
+impl DecodeState {
     pub(crate) fn begin_packet(&mut self) {
         self.roles = Roles::default();
         self.uuid = None;
@@ -236,7 +236,7 @@ impl State {
     /// Counts elements that took no bits. Who shows them takes time for each.
     fn pass_empty(&mut self, count: u64, cursor: &Cursor<'_>) -> Result<(), FieldError> {
         self.empty_elements = self.empty_elements.saturating_add(count);
-        if self.empty_elements > MOST_EMPTY_ELEMENTS.saturating_add(cursor.position) {
+        if self.empty_elements > MAX_EMPTY_ELEMENTS.saturating_add(cursor.position) {
             let end = cursor.end;
             return Err(FieldError::TooMany { count, end });
         }
@@ -246,18 +246,18 @@ impl State {
     fn length(&self, length: &Length) -> u64 {
         match length {
             Length::Static(length) => *length,
-            Length::Dynamic(slot) => kept(&self.slots, *slot),
+            Length::Dynamic(slot) => load_slot(&self.slots, *slot),
         }
     }
 
-    fn keep(&mut self, meaning: Meaning, value: u64, bits: u8) {
+    fn record_value(&mut self, meaning: Meaning, value: u64, bits: u8) {
         if let Some(slot) = meaning.slot {
             let value = if meaning.boolean {
                 u64::from(value != 0)
             } else {
                 value
             };
-            keep(&self.slots, slot, value);
+            store_slot(&self.slots, slot, value);
         }
         if let Some(role) = meaning.role {
             self.roles.set(role, value, bits);
@@ -270,7 +270,7 @@ impl State {
 
 /// What a slot holds. One that has not been written is 0.
 #[inline]
-pub(crate) fn kept(slots: &[Cell<u64>], slot: Slot) -> u64 {
+pub(crate) fn load_slot(slots: &[Cell<u64>], slot: Slot) -> u64 {
     let place = usize::try_from(slot.0).ok();
     place
         .and_then(|place| slots.get(place))
@@ -278,7 +278,7 @@ pub(crate) fn kept(slots: &[Cell<u64>], slot: Slot) -> u64 {
 }
 
 #[inline]
-pub(crate) fn keep(slots: &[Cell<u64>], slot: Slot, value: u64) {
+pub(crate) fn store_slot(slots: &[Cell<u64>], slot: Slot, value: u64) {
     let place = usize::try_from(slot.0).ok();
     if let Some(cell) = place.and_then(|place| slots.get(place)) {
         cell.set(value);
@@ -287,8 +287,8 @@ pub(crate) fn keep(slots: &[Cell<u64>], slot: Slot, value: u64) {
 
 /// What a selector's slot says.
 #[inline]
-pub(crate) fn selected(slots: &[Cell<u64>], slot: Slot, signed: bool) -> i128 {
-    let value = kept(slots, slot);
+pub(crate) fn load_selector(slots: &[Cell<u64>], slot: Slot, signed: bool) -> i128 {
+    let value = load_slot(slots, slot);
     if signed {
         i128::from(value.cast_signed())
     } else {
@@ -302,12 +302,16 @@ impl Plan {
     /// # Errors
     /// If the bytes cannot be what was planned for. The cursor then stands where that was found.
     #[inline]
-    pub(crate) fn run(&self, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+    pub(crate) fn run(
+        &self,
+        cursor: &mut Cursor<'_>,
+        state: &mut DecodeState,
+    ) -> Result<(), FieldError> {
         run(&self.steps, cursor, state)
     }
 }
 
-fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut DecodeState) -> Result<(), FieldError> {
     for step in steps {
         match step {
             Step::Align(alignment) => cursor.align(*alignment),
@@ -323,13 +327,13 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut State) -> Result<(),
                 } else {
                     number
                 };
-                state.keep(read.meaning, number, read.bits);
+                state.record_value(read.meaning, number, read.bits);
             }
             Step::SkipString(unit) => {
                 cursor.text(*unit)?;
             }
             Step::Repeat(slot, bits, order) => {
-                let count = kept(&state.slots, *slot);
+                let count = load_slot(&state.slots, *slot);
                 cursor.has_room(count, *bits)?;
                 cursor.skip(count.saturating_mul(*bits))?;
                 state.order = Some(*order);
@@ -345,7 +349,7 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut State) -> Result<(),
             }
             Step::ReadVariable(read) => {
                 let (number, bits) = cursor.variable(read.signed)?;
-                state.keep(read.meaning, number, bits);
+                state.record_value(read.meaning, number, bits);
             }
             Step::SkipVariable(signed) => {
                 cursor.variable(*signed)?;
@@ -356,19 +360,27 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut State) -> Result<(),
     Ok(())
 }
 
-fn choose(choice: &Choice, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
-    let value = kept(&state.slots, choice.selector);
+fn choose(
+    choice: &Choice,
+    cursor: &mut Cursor<'_>,
+    state: &mut DecodeState,
+) -> Result<(), FieldError> {
+    let value = load_slot(&state.slots, choice.selector);
     let option = choice.lookup.find(value, choice.signed);
     match option.and_then(|option| choice.options.get(option)) {
         Some(steps) => run(steps, cursor, state),
         None if choice.optional => Ok(()),
         None => Err(FieldError::NoOption {
-            value: selected(&state.slots, choice.selector, choice.signed),
+            value: load_selector(&state.slots, choice.selector, choice.signed),
         }),
     }
 }
 
-fn repeat(repeated: &Loop, cursor: &mut Cursor<'_>, state: &mut State) -> Result<(), FieldError> {
+fn repeat(
+    repeated: &Loop,
+    cursor: &mut Cursor<'_>,
+    state: &mut DecodeState,
+) -> Result<(), FieldError> {
     let count = state.length(&repeated.count);
     cursor.has_room(count, repeated.least_bits)?;
     for _ in 0..count {

@@ -4,7 +4,7 @@ use super::error::{DecodeError, FieldError};
 use super::event::Event;
 use super::losses::Losses;
 use super::packet::PacketHead;
-use super::run::{Cursor, State};
+use super::run::{Cursor, DecodeState};
 use crate::metadata::{StreamClass, Trace};
 use crate::model::Role;
 
@@ -13,7 +13,7 @@ use crate::model::Role;
 /// that there is no further event; after each that there is, [`event`](Self::event) shows it.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
-    state: State,
+    state: DecodeState,
     head: Option<PacketHead>,
     /// The one before `head`.
     losses: Losses,
@@ -91,7 +91,7 @@ impl StreamDecoder {
             };
             return Err(DecodeError::Field { at: 0, what });
         }
-        self.losses.pass(&head);
+        self.losses.advance_to(&head);
         self.packets += 1;
         self.packet_bytes = size;
         self.position = head.events_at;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::error::FieldError;
-use super::run::{Cursor, keep, kept, selected};
+use super::run::{Cursor, load_selector, load_slot, store_slot};
 use super::visit::{NumberFormat, Visitor};
 use crate::bits::sign_extended;
 use crate::lookup::contain;
@@ -65,11 +65,11 @@ impl<V: Visitor> Walk<'_, '_, V> {
             }
             FieldClass::Float(field) => self.float(field),
             FieldClass::Variant(variant) => {
-                let bits = kept(self.slots, variant.selector);
+                let bits = load_slot(self.slots, variant.selector);
                 let option = variant.lookup.find(bits, variant.signed);
                 let option = option.and_then(|option| variant.options.get(option));
                 let option = option.ok_or_else(|| FieldError::NoOption {
-                    value: selected(self.slots, variant.selector, variant.signed),
+                    value: load_selector(self.slots, variant.selector, variant.signed),
                 })?;
                 self.visitor.begin_variant(option.name.as_deref());
                 self.class(&option.class)?;
@@ -82,7 +82,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 class,
                 signed,
             } => {
-                let value = selected(self.slots, *selector, *signed);
+                let value = load_selector(self.slots, *selector, *signed);
                 let present = contain(ranges, value) || ranges.is_empty() && value != 0;
                 self.visitor.begin_optional(present);
                 if present {
@@ -95,7 +95,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             FieldClass::Boolean(field) => {
                 let set = self.bits(field)? != 0;
                 if let Some(slot) = field.slot {
-                    keep(self.slots, slot, u64::from(set));
+                    store_slot(self.slots, slot, u64::from(set));
                 }
                 self.visitor.boolean(set);
                 Ok(())
@@ -134,12 +134,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
         if integer.signed {
             let number = sign_extended(number, integer.bits);
             if let Some(slot) = integer.slot {
-                keep(self.slots, slot, number.cast_unsigned());
+                store_slot(self.slots, slot, number.cast_unsigned());
             }
             self.visitor.signed(number, format);
         } else {
             if let Some(slot) = integer.slot {
-                keep(self.slots, slot, number);
+                store_slot(self.slots, slot, number);
             }
             self.visitor.unsigned(number, format);
         }
@@ -150,7 +150,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         self.cursor.align(8);
         let (number, bits) = self.cursor.variable(integer.signed)?;
         if let Some(slot) = integer.slot {
-            keep(self.slots, slot, number);
+            store_slot(self.slots, slot, number);
         }
         let format = NumberFormat {
             bits,
@@ -183,7 +183,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     fn length(&self, length: &Length) -> u64 {
         match length {
             Length::Static(length) => *length,
-            Length::Dynamic(slot) => kept(self.slots, *slot),
+            Length::Dynamic(slot) => load_slot(self.slots, *slot),
         }
     }
 

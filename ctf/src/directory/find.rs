@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Deepest nesting that is searched. LTTng nests seven deep.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// The directories at or below `root` that are traces, in byte order of their paths. A directory in
 /// a trace is none.
@@ -23,7 +23,7 @@ pub fn traces_below(root: &Path) -> io::Result<Vec<PathBuf>> {
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             // Links are not followed: they may lead back.
-            if entry.file_type()?.is_dir() && depth < MOST_DEPTH {
+            if entry.file_type()?.is_dir() && depth < MAX_DEPTH {
                 left.push((entry.path(), depth + 1));
             }
         }

@@ -61,7 +61,7 @@ impl StreamFiles {
     }
 
     /// Puts packets of several files in order, and keeps one of those that are the same.
-    fn settle(&mut self) {
+    fn sort_and_dedup_packets(&mut self) {
         self.packets.sort_by_key(|packet| packet.begin);
         self.packets.dedup_by(|second, first| {
             let what =
@@ -107,7 +107,7 @@ pub(crate) fn streams_in(
     }
     let mut streams: Vec<_> = numbered.into_values().chain(alone).collect();
     for stream in &mut streams {
-        stream.settle();
+        stream.sort_and_dedup_packets();
     }
     Ok(streams)
 }

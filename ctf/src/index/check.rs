@@ -55,8 +55,8 @@ pub enum IndexError {
     },
 }
 
-/// Bytes from one entry to the next: room for 500 more numbers than any version has.
-const MOST_STRIDE: usize = 4096;
+/// Largest distance from one entry to the next, in bytes: room for 500 more numbers than any version has.
+const MAX_ENTRY_STRIDE: usize = 4096;
 
 /// What a header says of the entries behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Layout {
         }
         let wrong = IndexError::EntryLength(entry_len);
         let stride = usize::try_from(entry_len).map_err(|_| wrong)?;
-        if !(IndexFormat::V1_0.entry_len()..=MOST_STRIDE).contains(&stride) {
+        if !(IndexFormat::V1_0.entry_len()..=MAX_ENTRY_STRIDE).contains(&stride) {
             return Err(wrong);
         }
         // A 1.1 that is too short for what 1.1 added has not got it.
@@ -122,8 +122,8 @@ impl Checker {
         }
     }
 
-    /// Takes the entry that `bytes` begin with; `None` if there is not all of it.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Option<Entry>, IndexError> {
+    /// Decodes and checks the entry that `bytes` begin with; `None` if there is not all of it.
+    pub(super) fn check_entry(&mut self, bytes: &[u8]) -> Result<Option<Entry>, IndexError> {
         let Some(record) = bytes.get(..self.layout.stride) else {
             return Ok(None);
         };

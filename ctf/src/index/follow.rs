@@ -22,7 +22,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Gives the entries of a growing index file as they come. Does not wait: somebody calls
 /// [`poll`](Self::poll) when it is worth looking.
 #[derive(Debug)]
-pub struct Follower {
+pub struct IndexFollower {
     path: PathBuf,
     file: File,
     /// Known once the header is there.
@@ -32,9 +32,9 @@ pub struct Follower {
     buffer: Vec<u8>,
 }
 
-/// What has come since the last look.
+/// What one look at a followed index file has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum FollowEvent {
     /// Nothing yet.
     None,
     /// The next entries. There may be more.
@@ -74,7 +74,7 @@ pub enum FollowError {
     },
 }
 
-impl Follower {
+impl IndexFollower {
     /// Begins before the first entry.
     ///
     /// # Errors
@@ -91,21 +91,21 @@ impl Follower {
         })
     }
 
-    /// Looks once. Entries come before a beacon, and all of them before [`News::Gone`]; a beacon is
+    /// Looks once. Entries come before a beacon, and all of them before [`FollowEvent::Gone`]; a beacon is
     /// given once.
     ///
     /// # Errors
     /// If the file cannot be read or is no good index. It is the same the next time.
-    pub fn poll(&mut self) -> Result<News, FollowError> {
+    pub fn poll(&mut self) -> Result<FollowEvent, FollowError> {
         // Before reading: what is written to the file until it goes is not missed.
         let gone = self.is_gone()?;
         let Some(have) = self.read_locked()? else {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         };
-        let news = self.take(have)?;
-        Ok(match news {
-            News::None if gone => News::Gone,
-            news => news,
+        let event = self.parse_read_bytes(have)?;
+        Ok(match event {
+            FollowEvent::None if gone => FollowEvent::Gone,
+            event => event,
         })
     }
 
@@ -158,7 +158,7 @@ impl Follower {
     }
 
     /// What the first `have` bytes of the buffer say.
-    fn take(&mut self, have: usize) -> Result<News, FollowError> {
+    fn parse_read_bytes(&mut self, have: usize) -> Result<FollowEvent, FollowError> {
         let error = |source| FollowError::Index {
             path: self.path.clone(),
             source,
@@ -167,19 +167,19 @@ impl Follower {
         let is_first = self.checker.is_none();
         if is_first {
             if rest.len() < IndexHeader::SIZE {
-                return Ok(News::None);
+                return Ok(FollowEvent::None);
             }
             let layout = Layout::of(rest).map_err(error)?;
             self.checker = Some((layout, Checker::new(layout)));
             rest = rest.get(IndexHeader::SIZE..).unwrap_or_default();
         }
         let Some((layout, checker)) = &mut self.checker else {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         };
         let mut entries = Vec::new();
         // After a bad entry nothing has been taken, so that it is found again the next time.
         let mut ahead = checker.clone();
-        while let Some(entry) = ahead.take(rest).map_err(error)? {
+        while let Some(entry) = ahead.check_entry(rest).map_err(error)? {
             entries.push(entry);
             rest = rest.get(layout.stride..).unwrap_or_default();
         }
@@ -188,13 +188,13 @@ impl Follower {
         self.ends_in_beacon = until.is_some();
         if !entries.is_empty() {
             self.beacon = None;
-            return Ok(News::Entries(entries));
+            return Ok(FollowEvent::Entries(entries));
         }
         if until.is_none() || until == self.beacon {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         }
         self.beacon = until;
-        Ok(until.map_or(News::None, News::Beacon))
+        Ok(until.map_or(FollowEvent::None, FollowEvent::Beacon))
     }
 
     /// Whether the path no longer leads to the file.
@@ -271,7 +271,7 @@ mod tests {
     use std::io::Write;
 
     use super::super::format::tests::{entry, file};
-    use super::super::format::{IndexFormat, MOST_ENTRY_BYTES};
+    use super::super::format::{IndexFormat, MAX_ENTRY_BYTES};
     use super::*;
 
     struct Growing {
@@ -291,7 +291,7 @@ mod tests {
         }
 
         fn entry(&mut self, number: u64) {
-            let mut bytes = [0; MOST_ENTRY_BYTES];
+            let mut bytes = [0; MAX_ENTRY_BYTES];
             let bytes = IndexFormat::V1_1.encode(&entry(number), &mut bytes);
             let at = IndexFormat::V1_1.position(number);
             self.file.write_all_at(bytes, at).unwrap();
@@ -299,83 +299,92 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_beacons_are_given_once_as_they_come() {
+    fn a_follower_gives_each_entry_and_beacon_once_in_order() {
         let mut growing = Growing::new();
-        let mut follower = Follower::open(&growing.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         assert!(follower.ends_in_beacon());
         let header = IndexFormat::V1_1.header_bytes();
         growing.file.write_all(&header[..9]).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.file.write_all(&header[9..]).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.entry(0);
         growing.entry(1);
         let beacon = |until| Beacon::new(Timestamp(until)).to_bytes();
         let end = IndexFormat::V1_1.position(2);
         growing.file.write_all_at(&beacon(5), end).unwrap();
-        let both = News::Entries(vec![entry(0), entry(1)]);
+        let both = FollowEvent::Entries(vec![entry(0), entry(1)]);
         assert_eq!(follower.poll().unwrap(), both);
-        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(5)));
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(5)));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.file.write_all_at(&beacon(6), end).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(6)));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(6)));
         growing.entry(2);
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(2)]));
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(2)])
+        );
     }
 
     #[test]
-    fn more_entries_than_one_read_holds_all_come() {
+    fn a_follower_gives_all_entries_of_a_file_larger_than_its_read_buffer() {
         let growing = Growing::new();
         let entries: Vec<Entry> = (0..2000).map(entry).collect();
         std::fs::write(growing.path(), file(IndexFormat::V1_1, &entries)).unwrap();
-        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
         let mut got = Vec::new();
-        while let News::Entries(some) = follower.poll().unwrap() {
+        while let FollowEvent::Entries(some) = follower.poll().unwrap() {
             got.extend(some);
         }
         assert_eq!(got, entries);
     }
 
     #[test]
-    fn a_file_that_was_replaced_is_read_to_its_end_first() {
+    fn a_replaced_index_file_is_read_to_its_end_before_gone_is_reported() {
         let mut growing = Growing::new();
         growing
             .file
             .write_all(&IndexFormat::V1_1.header_bytes())
             .unwrap();
-        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
         growing.entry(0);
         std::fs::remove_file(growing.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
-        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(0)])
+        );
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
         std::fs::write(growing.path(), b"another").unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
     }
 
     #[test]
-    fn nothing_is_read_while_the_writer_holds_the_lock() {
+    fn a_follower_reads_nothing_while_the_writer_holds_the_lock() {
         let mut growing = Growing::new();
         growing
             .file
             .write_all(&IndexFormat::V1_1.header_bytes())
             .unwrap();
         growing.entry(0);
-        let mut follower = Follower::open(&growing.path()).unwrap();
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
         growing.file.lock().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         growing.file.unlock().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(0)])
+        );
         growing.file.try_lock().unwrap();
     }
 
     #[test]
-    fn a_file_that_becomes_shorter_or_lies_is_given_up() {
+    fn a_truncated_or_contradictory_index_file_ends_its_follower_with_an_error() {
         let mut growing = Growing::new();
         let bytes = file(IndexFormat::V1_1, &[entry(0)]);
         growing.file.write_all(&bytes).unwrap();
-        let mut follower = Follower::open(&growing.path()).unwrap();
-        assert!(matches!(follower.poll().unwrap(), News::Entries(_)));
+        let mut follower = IndexFollower::open(&growing.path()).unwrap();
+        assert!(matches!(follower.poll().unwrap(), FollowEvent::Entries(_)));
         growing.file.set_len(20).unwrap();
         assert!(matches!(follower.poll(), Err(FollowError::Shorter { .. })));
         let bytes = file(IndexFormat::V1_1, &[entry(0), entry(0)]);
@@ -394,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_put_aside_is_being_written_as_long_as_its_metadata_is_locked() {
+    fn a_closed_data_file_is_being_written_while_its_metadata_file_is_locked() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         std::fs::create_dir(at("index")).unwrap();

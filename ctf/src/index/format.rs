@@ -81,7 +81,7 @@ pub enum IndexFormat {
 }
 
 /// Bytes of the longest entry that is written.
-pub const MOST_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
+pub const MAX_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
 
 impl IndexFormat {
     /// Bytes of an entry.
@@ -126,7 +126,7 @@ impl IndexFormat {
     }
 
     /// Writes an entry to the front of `bytes` and gives that part.
-    pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MOST_ENTRY_BYTES]) -> &'a [u8] {
+    pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MAX_ENTRY_BYTES]) -> &'a [u8] {
         let (place, _) = bytes.split_at_mut(self.entry_len());
         let mut to = &mut *place;
         entry.offset.write(&mut to);
@@ -186,20 +186,20 @@ pub(super) mod tests {
     pub(crate) fn file(format: IndexFormat, entries: &[Entry]) -> Vec<u8> {
         let mut bytes = format.header_bytes();
         for entry in entries {
-            bytes.extend(format.encode(entry, &mut [0; MOST_ENTRY_BYTES]));
+            bytes.extend(format.encode(entry, &mut [0; MAX_ENTRY_BYTES]));
         }
         bytes
     }
 
     #[test]
-    fn header_and_entry_are_what_lttng_relayd_writes() {
+    fn index_header_and_entry_are_the_bytes_that_lttng_relayd_writes() {
         let recorded = wire::hex::parse(RECORDED).unwrap();
         assert_eq!(file(IndexFormat::V1_1, &[entry(0)]), recorded);
         assert_eq!(IndexFormat::V1_1.decode(&recorded[16..]), Ok(entry(0)));
     }
 
     #[test]
-    fn an_old_entry_knows_neither_instance_nor_packet() {
+    fn an_index_1_0_entry_has_neither_instance_id_nor_packet_number() {
         let bytes = file(IndexFormat::V1_0, &[entry(0)]);
         assert_eq!(bytes.len(), 16 + 56);
         assert_eq!(
@@ -211,7 +211,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_beacon_is_known_by_its_magic_and_never_from_a_part_of_it() {
+    fn a_beacon_is_recognised_by_its_whole_magic_only() {
         let bytes = Beacon::new(Timestamp(7)).to_bytes();
         let want = wire::hex::parse("c1f1000000beac01 0000000000000007").unwrap();
         assert_eq!(bytes, want);
@@ -224,9 +224,9 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes: [u8; MOST_ENTRY_BYTES]) {
+        fn what_is_written_is_read_back(bytes: [u8; MAX_ENTRY_BYTES]) {
             let entry = IndexFormat::V1_1.decode(&bytes).unwrap();
-            let mut written = [0; MOST_ENTRY_BYTES];
+            let mut written = [0; MAX_ENTRY_BYTES];
             prop_assert_eq!(IndexFormat::V1_1.encode(&entry, &mut written), &bytes);
         }
     }

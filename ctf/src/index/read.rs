@@ -45,7 +45,7 @@ pub fn read(bytes: &[u8]) -> Result<Entries, IndexError> {
     let mut checker = Checker::new(layout);
     let mut entries = Vec::with_capacity(bytes.len() / layout.stride);
     let mut rest = bytes.get(IndexHeader::SIZE..).unwrap_or_default();
-    while let Some(entry) = checker.take(rest)? {
+    while let Some(entry) = checker.check_entry(rest)? {
         entries.push(entry);
         rest = rest.get(layout.stride..).unwrap_or_default();
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_index_is_read() {
+    fn an_index_file_of_lttng_relayd_is_read() {
         let index = read(&wire::hex::parse(RECORDED).unwrap()).unwrap();
         assert_eq!(index.entries, [entry(0)]);
         assert_eq!(index.tail, Tail::Clean);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_before_a_torn_one_or_a_beacon_count() {
+    fn entries_before_a_cut_entry_or_a_beacon_are_read() {
         let whole = file(IndexFormat::V1_1, &[entry(0), entry(1)]);
         for cut in 1..72 {
             let index = read(&whole[..whole.len() - cut]).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_header_is_refused() {
+    fn a_cut_index_header_is_refused() {
         let whole = file(IndexFormat::V1_1, &[]);
         for have in 0..whole.len() {
             assert_eq!(read(&whole[..have]), Err(IndexError::NoHeader(have)));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_says_how_far_apart_entries_are() {
+    fn the_index_header_gives_the_distance_between_entries() {
         // A later format with 8 more bytes, and a 1.1 that is as short as 1.0.
         for (stride, known) in [(80_u8, true), (64, false)] {
             let mut bytes = changed(15, stride);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn each_invalid_index_is_refused_with_its_own_error() {
         let sizes = |packet, content| IndexError::PacketSize {
             number: 0,
             packet: Bits(packet),
@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_behind_a_header_are_read_or_refused(bytes: Vec<u8>, stride in 56..200_u8) {
+        fn any_bytes_after_an_index_header_are_read_or_refused(bytes: Vec<u8>, stride in 56..200_u8) {
             let mut file = IndexFormat::V1_1.header_bytes();
             file[15] = stride;
             file.extend(bytes);

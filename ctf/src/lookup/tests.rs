@@ -41,7 +41,7 @@ fn number(bits: u64, signed: bool) -> i128 {
 
 proptest! {
     #[test]
-    fn first_match_is_the_one_that_a_search_through_all_sets_finds(
+    fn first_match_is_that_of_a_linear_search(
         sets in sets(),
         signed: bool,
         others in prop::collection::vec(any::<u64>(), 4),
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn all_matches_are_those_that_a_search_through_all_sets_finds(sets in sets()) {
+    fn all_matches_are_those_of_a_linear_search(sets in sets()) {
         let fast = AllMatches::new(sets.iter().map(Vec::as_slice));
         for value in sets.iter().flatten().flat_map(|(low, high)| [low - 1, *low, *high, high + 1]) {
             let mut found = Vec::new();
@@ -87,7 +87,7 @@ proptest! {
 }
 
 #[test]
-fn zero_alone_selects_nothing_where_no_ranges_are_given() {
+fn a_lookup_without_ranges_matches_every_value_but_zero() {
     for signed in [false, true] {
         let lookup = FirstMatch::not_zero(signed);
         assert_eq!(lookup.find(0, signed), None);

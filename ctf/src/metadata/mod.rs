@@ -32,8 +32,8 @@ use crate::model::{Declaration, EventDraft, Position};
 
 /// What JSON text sequences begin with, and only they.
 const RECORD_SEPARATOR: u8 = 0x1E;
-/// Most event classes that wait for their stream class.
-const MOST_WAITING: usize = 1 << 16;
+/// Largest number of event classes whose stream class has not been declared yet.
+const MAX_PENDING_EVENT_CLASSES: usize = 1 << 16;
 
 /// The metadata of one trace, as far as it has been read.
 ///
@@ -213,8 +213,8 @@ impl Metadata {
     }
 
     fn wait(&mut self, event: EventDraft) -> Result<(), MetadataError> {
-        if self.waiting_count >= MOST_WAITING {
-            let what = format!("more than {MOST_WAITING} events without their stream");
+        if self.waiting_count >= MAX_PENDING_EVENT_CLASSES {
+            let what = format!("more than {MAX_PENDING_EVENT_CLASSES} events without their stream");
             return Err(MetadataError::text(event.at, what));
         }
         self.waiting_count += 1;
@@ -257,7 +257,7 @@ mod tests {
     const TRACE: &[u8] = b"/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };";
 
     #[test]
-    fn a_stream_class_that_nobody_declares_is_there_when_a_packet_is() {
+    fn an_undeclared_stream_class_is_implied_by_the_first_packet() {
         let mut metadata = Metadata::new();
         metadata.extend(TRACE).unwrap();
         metadata.extend(b"event { name = tick; };").unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_class_whose_stream_class_may_come_waits_for_it() {
+    fn an_event_class_is_pending_until_its_stream_class_is_declared() {
         let mut metadata = Metadata::new();
         metadata.extend(TRACE).unwrap();
         let tick = b"event { id = 0; stream_id = 7; name = tick; };";

@@ -17,7 +17,7 @@ const HEADER_BYTES: u64 = 37;
 /// Turns the bytes of a metadata stream, in pieces cut anywhere, into its text.
 #[derive(Debug, Clone)]
 pub(crate) struct Unpacker {
-    state: State,
+    state: UnpackerState,
     /// Where the current packet begins.
     packet: u64,
     /// Bytes taken so far.
@@ -27,7 +27,7 @@ pub(crate) struct Unpacker {
 }
 
 #[derive(Debug, Clone)]
-enum State {
+enum UnpackerState {
     /// Too few bytes to tell whether there are packets.
     Undecided(Vec<u8>),
     Plain,
@@ -42,7 +42,7 @@ enum State {
 impl Unpacker {
     pub(crate) fn new() -> Self {
         Self {
-            state: State::Undecided(Vec::new()),
+            state: UnpackerState::Undecided(Vec::new()),
             packet: 0,
             taken: 0,
             order: None,
@@ -61,7 +61,7 @@ impl Unpacker {
         text: &mut Vec<u8>,
     ) -> Result<(), MetadataError> {
         while !bytes.is_empty() {
-            let used = self.take(bytes, text)?;
+            let used = self.unpack_some(bytes, text)?;
             let (now, rest) = bytes.split_at_checked(used).unwrap_or((bytes, &[]));
             self.taken += length(now);
             if self.taken > METADATA_BYTES {
@@ -79,10 +79,10 @@ impl Unpacker {
     /// If a packet has begun and not ended.
     pub(crate) fn finish(&self) -> Result<(), MetadataError> {
         let between = match &self.state {
-            State::Undecided(head) => head.is_empty(),
-            State::Plain => true,
-            State::Header(header) => header.is_empty(),
-            State::Content { .. } => false,
+            UnpackerState::Undecided(head) => head.is_empty(),
+            UnpackerState::Plain => true,
+            UnpackerState::Header(header) => header.is_empty(),
+            UnpackerState::Content { .. } => false,
         };
         if between {
             Ok(())
@@ -98,29 +98,32 @@ impl Unpacker {
 
     /// Whether the text lies in packets: then it needs no signature. False until that is known.
     pub(crate) const fn is_packetised(&self) -> bool {
-        matches!(self.state, State::Header(_) | State::Content { .. })
+        matches!(
+            self.state,
+            UnpackerState::Header(_) | UnpackerState::Content { .. }
+        )
     }
 
     /// Takes some of `bytes`, at least one, and says how many.
-    fn take(&mut self, bytes: &[u8], text: &mut Vec<u8>) -> Result<usize, MetadataError> {
+    fn unpack_some(&mut self, bytes: &[u8], text: &mut Vec<u8>) -> Result<usize, MetadataError> {
         match &mut self.state {
-            State::Plain => {
+            UnpackerState::Plain => {
                 if self.taken.saturating_add(length(bytes)) <= METADATA_BYTES {
                     text.extend_from_slice(bytes);
                 }
                 Ok(bytes.len())
             }
-            State::Undecided(head) => {
+            UnpackerState::Undecided(head) => {
                 head.extend(bytes.first());
                 if MAGIC == **head || MAGIC_LITTLE == **head {
-                    self.state = State::Header(std::mem::take(head));
+                    self.state = UnpackerState::Header(std::mem::take(head));
                 } else if !MAGIC.starts_with(head) && !MAGIC_LITTLE.starts_with(head) {
                     text.append(head);
-                    self.state = State::Plain;
+                    self.state = UnpackerState::Plain;
                 }
                 Ok(1)
             }
-            State::Header(header) => {
+            UnpackerState::Header(header) => {
                 let missing = HEADER.saturating_sub(header.len());
                 let now = bytes.get(..missing).unwrap_or(bytes);
                 if header.is_empty() {
@@ -132,14 +135,14 @@ impl Unpacker {
                 }
                 Ok(now.len())
             }
-            State::Content { text: left, .. } if *left > 0 => {
+            UnpackerState::Content { text: left, .. } if *left > 0 => {
                 let now = at_most(bytes, *left);
                 text.extend_from_slice(now);
                 *left -= length(now);
                 self.end();
                 Ok(now.len())
             }
-            State::Content { padding, .. } => {
+            UnpackerState::Content { padding, .. } => {
                 let now = at_most(bytes, *padding);
                 *padding -= length(now);
                 self.end();
@@ -148,7 +151,7 @@ impl Unpacker {
         }
     }
 
-    fn begin(&mut self, header: [u8; HEADER]) -> Result<State, MetadataError> {
+    fn begin(&mut self, header: [u8; HEADER]) -> Result<UnpackerState, MetadataError> {
         let mut at = Fields(&header);
         let magic = at.bytes();
         let order = match magic {
@@ -195,7 +198,7 @@ impl Unpacker {
 
     /// Goes to the next packet if nothing is left of this one.
     fn end(&mut self) {
-        if let State::Content { text, padding } = self.state {
+        if let UnpackerState::Content { text, padding } = self.state {
             self.state = after(text, padding);
         }
     }
@@ -208,11 +211,11 @@ impl Unpacker {
     }
 }
 
-const fn after(text: u64, padding: u64) -> State {
+const fn after(text: u64, padding: u64) -> UnpackerState {
     if text == 0 && padding == 0 {
-        State::Header(Vec::new())
+        UnpackerState::Header(Vec::new())
     } else {
-        State::Content { text, padding }
+        UnpackerState::Content { text, padding }
     }
 }
 
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn text_cut_between_packets_is_joined_in_either_byte_order_and_any_pieces() {
+    fn metadata_text_cut_between_packets_is_joined_in_both_byte_orders_and_any_chunks() {
         for order in [ByteOrder::Little, ByteOrder::Big] {
             let mut bytes = packet(order, b"/* CTF 1.8 */ tra", 0);
             bytes.extend(packet(order, b"", 0));
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_passes_unchanged() {
+    fn metadata_without_packets_is_unpacked_unchanged() {
         for plain in [&b""[..], b"/", b"/* CTF 1.8 */", b"\x1e{}", b"\x75\xd1x"] {
             let single: Vec<&[u8]> = plain.chunks(1).collect();
             for pieces in [vec![plain], single] {
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shorter_prefix_of_a_packet_is_refused() {
+    fn every_truncated_metadata_packet_is_refused() {
         let bytes = packet(ByteOrder::Little, b"text", 3);
         for cut in 1..bytes.len() {
             unpacked(&[&bytes[..cut]]).unwrap_err();
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_packet_is_refused_by_what_is_wrong() {
+    fn each_malformed_metadata_packet_is_refused_with_its_own_error() {
         let good = packet(ByteOrder::Big, b"text", 3);
         for (place, byte, want) in [
             (0, 0x76, "not with the magic"),
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_two_byte_orders_are_refused() {
+    fn metadata_packets_of_two_byte_orders_are_refused() {
         let little = packet(ByteOrder::Little, b"a", 0);
         let big = packet(ByteOrder::Big, b"b", 0);
         unpacked(&[&little, &big]).unwrap_err();

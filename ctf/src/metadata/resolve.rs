@@ -13,13 +13,13 @@ use crate::model::{
 
 /// Deepest nesting of structures, arrays and choices: deeper than anything that is traced, and no
 /// danger to the stack.
-const MOST_DEPTH: u32 = 96;
-/// Most fields of all classes together. A type may be used many times, and each use is a field.
-const MOST_FIELDS: u32 = 1 << 20;
-/// Most names that are compared in all to find what references mean: some seconds.
-const MOST_COMPARISONS: u64 = 1 << 27;
-/// Most fields of one event class that others refer to.
-const MOST_EVENT_SLOTS: u32 = 1 << 16;
+const MAX_DEPTH: u32 = 96;
+/// Largest number of fields of all classes together. A type may be used many times, and each use is a field.
+const MAX_FIELDS: u32 = 1 << 20;
+/// Largest number of names that are compared in all to find what references mean: some seconds.
+const MAX_COMPARISONS: u64 = 1 << 27;
+/// Largest number of fields of one event class that others refer to.
+const MAX_EVENT_SLOTS: u32 = 1 << 16;
 /// Most fields of packet headers that others refer to: their slots come first.
 const HEADER_SLOTS: u32 = 16;
 /// Those of a stream class' packet context, event header and event context come next.
@@ -52,7 +52,7 @@ impl Slots {
     pub(crate) const fn of_event() -> Self {
         Self {
             next: STREAM_SLOTS_END,
-            end: STREAM_SLOTS_END + MOST_EVENT_SLOTS,
+            end: STREAM_SLOTS_END + MAX_EVENT_SLOTS,
         }
     }
 
@@ -61,7 +61,7 @@ impl Slots {
         self.next
     }
 
-    fn give(&mut self) -> Option<Slot> {
+    fn allocate(&mut self) -> Option<Slot> {
         let slot = Slot(self.next);
         self.next += 1;
         (slot.0 < self.end).then_some(slot)
@@ -93,8 +93,8 @@ pub(crate) struct FieldsLeft {
 impl Default for FieldsLeft {
     fn default() -> Self {
         Self {
-            fields: MOST_FIELDS,
-            comparisons: MOST_COMPARISONS,
+            fields: MAX_FIELDS,
+            comparisons: MAX_COMPARISONS,
         }
     }
 }
@@ -190,12 +190,12 @@ impl Resolver<'_, '_> {
 
     fn class(&mut self, draft: &FieldClass<Reference>) -> Result<FieldClass, MetadataError> {
         let Some(left) = self.roots.fields_left.fields.checked_sub(1) else {
-            return Err(too_large(format!("more than {MOST_FIELDS} fields")));
+            return Err(too_large(format!("more than {MAX_FIELDS} fields")));
         };
         self.roots.fields_left.fields = left;
         self.depth += 1;
-        if self.depth > MOST_DEPTH {
-            return Err(too_large(format!("fields nested deeper than {MOST_DEPTH}")));
+        if self.depth > MAX_DEPTH {
+            return Err(too_large(format!("fields nested deeper than {MAX_DEPTH}")));
         }
         let class = self.class_at_depth(draft);
         self.depth -= 1;
@@ -251,7 +251,7 @@ impl Resolver<'_, '_> {
                 class,
                 ..
             } => {
-                let found = self.find(selector)?;
+                let found = self.resolve_reference(selector)?;
                 if ranges.is_empty() && found.kind != Kind::Boolean {
                     let what =
                         format!("{} is no boolean, and no ranges are given", shown(selector));
@@ -272,7 +272,7 @@ impl Resolver<'_, '_> {
         match draft {
             Length::Static(length) => Ok(Length::Static(*length)),
             Length::Dynamic(reference) => {
-                let found = self.find(reference)?;
+                let found = self.resolve_reference(reference)?;
                 if found.kind == Kind::Unsigned {
                     Ok(Length::Dynamic(found.slot))
                 } else {
@@ -284,7 +284,7 @@ impl Resolver<'_, '_> {
     }
 
     fn variant(&mut self, draft: &Variant<Reference>) -> Result<Variant, MetadataError> {
-        let found = self.find(&draft.selector)?;
+        let found = self.resolve_reference(&draft.selector)?;
         let at = draft.selector.at;
         let mut options = Vec::with_capacity(draft.options.len());
         for option in &draft.options {
@@ -339,7 +339,7 @@ impl Resolver<'_, '_> {
         })
     }
 
-    fn find(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
+    fn resolve_reference(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
         let missing = |why: &str| {
             let what = format!("{} {why}", shown(reference));
             Err(MetadataError::text(reference.at, what))
@@ -489,7 +489,7 @@ fn mark(
             return Ok(None);
         }
         if slot.is_none() {
-            *slot = slots.give();
+            *slot = slots.allocate();
         }
         let slot = slot.ok_or("is one of too many fields that others refer to")?;
         Ok(Some(Found {

@@ -14,12 +14,12 @@ use crate::model::{
     Structure, TraceDraft, Uuid,
 };
 
-/// Most event classes of one stream class.
-const MOST_EVENT_CLASSES: usize = 1 << 16;
-/// Most clocks of a trace. Real ones have one or two.
-const MOST_CLOCKS: usize = 1 << 10;
-/// Most stream classes of a trace.
-const MOST_STREAM_CLASSES: usize = 1 << 16;
+/// Largest number of event classes of one stream class.
+const MAX_EVENT_CLASSES: usize = 1 << 16;
+/// Largest number of clocks of a trace. Real ones have one or two.
+const MAX_CLOCKS: usize = 1 << 10;
+/// Largest number of stream classes of a trace.
+const MAX_STREAM_CLASSES: usize = 1 << 16;
 
 /// What a trace's metadata has declared. What was declared once never changes; more may come.
 #[derive(Debug, Clone, Default)]
@@ -179,8 +179,8 @@ impl Trace {
             let what = format!("clock {} has the frequency 0", clock.name);
             return Err(MetadataError::text(at, what));
         }
-        if self.clocks.len() >= MOST_CLOCKS {
-            let what = format!("more than {MOST_CLOCKS} clocks");
+        if self.clocks.len() >= MAX_CLOCKS {
+            let what = format!("more than {MAX_CLOCKS} clocks");
             return Err(MetadataError::text(at, what));
         }
         self.clock_places
@@ -211,8 +211,8 @@ impl Trace {
         if self.streams.contains_key(&id) {
             return refuse(format!("a second stream class {id}"));
         }
-        if self.streams.len() >= MOST_STREAM_CLASSES {
-            return refuse(format!("more than {MOST_STREAM_CLASSES} stream classes"));
+        if self.streams.len() >= MAX_STREAM_CLASSES {
+            return refuse(format!("more than {MAX_STREAM_CLASSES} stream classes"));
         }
         if !self.streams.is_empty() && !self.has_stream_ids {
             return refuse("several stream classes, and no packet says of which it is".to_owned());
@@ -382,8 +382,8 @@ impl Trace {
                 stream.id
             ));
         }
-        if stream.events.len() >= MOST_EVENT_CLASSES {
-            return refuse(format!("more than {MOST_EVENT_CLASSES} event classes"));
+        if stream.events.len() >= MAX_EVENT_CLASSES {
+            return refuse(format!("more than {MAX_EVENT_CLASSES} event classes"));
         }
         let mut event_slots = Slots::of_event();
         let before = (self.trace_slots, stream.stream_slots);

@@ -7,8 +7,8 @@ use super::field_text::{field_lines, hexadecimal, signed, unsigned};
 use super::text::{identifier, quoted};
 use crate::model::{EnvironmentValue, Uuid};
 
-/// Event classes of a stream class. Every viewer reads all of them.
-const MOST_EVENT_CLASSES: usize = 4096;
+/// Largest number of event classes of a stream class. Every viewer reads all of them.
+const MAX_EVENT_CLASSES: usize = 4096;
 
 /// What is the same for all streams of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,8 +163,8 @@ impl MetadataText {
             let stream = stream.id;
             return Err(DeclareError::EventTwice { stream, id });
         }
-        if events.len() >= MOST_EVENT_CLASSES {
-            return Err(DeclareError::TooMany(MOST_EVENT_CLASSES));
+        if events.len() >= MAX_EVENT_CLASSES {
+            return Err(DeclareError::TooMany(MAX_EVENT_CLASSES));
         }
         if let Some(level) = event.log_level.filter(|level| level.name().is_none()) {
             return Err(DeclareError::LogLevel(level.0));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_declaration_is_given_once_and_whole() {
+    fn written_metadata_gives_each_declaration_once_and_complete() {
         let mut metadata = MetadataText::new(&trace(1));
         assert!(metadata.take_new().starts_with("/* CTF 1.8 */\n"));
         assert_eq!(metadata.take_new(), "");
@@ -337,7 +337,7 @@ event {
     }
 
     #[test]
-    fn what_cannot_be_declared_leaves_no_trace() {
+    fn a_refused_declaration_adds_nothing_to_written_metadata() {
         let mut metadata = MetadataText::new(&trace(1));
         let stream = metadata.stream(0).unwrap();
         metadata
@@ -398,7 +398,7 @@ event {
     }
 
     #[test]
-    fn event_classes_are_limited() {
+    fn the_number_of_written_event_classes_is_limited() {
         let mut metadata = MetadataText::new(&trace(1));
         let stream = metadata.stream(0).unwrap();
         for id in 0..4096 {

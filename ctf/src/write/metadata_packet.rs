@@ -4,8 +4,8 @@ use bytes::BufMut;
 
 use crate::model::Uuid;
 
-/// Text in a packet. Readers take the header's sizes, in bits, to fit 32 bits.
-const MOST_TEXT: usize = 256 << 10;
+/// Longest text in one metadata packet, in bytes. Readers take the header's sizes, in bits, to fit 32 bits.
+const MAX_TEXT_BYTES: usize = 256 << 10;
 
 const HEADER_BYTES: usize = 37;
 
@@ -13,7 +13,7 @@ const HEADER_BYTES: usize = 37;
 #[must_use]
 pub fn metadata_packets(uuid: Uuid, text: &str) -> Vec<u8> {
     let mut packets = Vec::with_capacity(text.len() + HEADER_BYTES);
-    for text in text.as_bytes().chunks(MOST_TEXT) {
+    for text in text.as_bytes().chunks(MAX_TEXT_BYTES) {
         let bits = u32::try_from((HEADER_BYTES + text.len()) * 8).unwrap_or(u32::MAX);
         packets.put_u32_le(0x75d1_1d57);
         packets.put_slice(&uuid.0);
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_has_a_header_of_37_bytes() {
+    fn a_written_metadata_packet_has_a_header_of_37_bytes() {
         let want = wire::hex::parse(
             "571dd175 07070707070707070707070707070707 00000000
              38010000 38010000 00 00 00 01 08 6162",
@@ -42,9 +42,9 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_packets() {
-        let packets = metadata_packets(Uuid([7; 16]), &"x".repeat(MOST_TEXT + 1));
-        assert_eq!(packets.len(), MOST_TEXT + 1 + 2 * HEADER_BYTES);
+    fn long_metadata_text_is_written_as_several_packets() {
+        let packets = metadata_packets(Uuid([7; 16]), &"x".repeat(MAX_TEXT_BYTES + 1));
+        assert_eq!(packets.len(), MAX_TEXT_BYTES + 1 + 2 * HEADER_BYTES);
         assert_eq!(packets[packets.len() - 1], b'x');
     }
 }

@@ -8,7 +8,7 @@
 //! packet before its index entry.
 //!
 //! ```
-//! use ctf::index::{Entry, IndexFormat, MOST_ENTRY_BYTES};
+//! use ctf::index::{Entry, IndexFormat, MAX_ENTRY_BYTES};
 //! use ctf::model::{LogLevel, Uuid};
 //! use ctf::write::{
 //!     Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
@@ -47,7 +47,7 @@
 //! let packet = writer.close(Timestamp(2000))?;
 //! let entry = Entry { offset: Bytes(data.len() as u64), packet: packet.index };
 //! data.extend(packet.bytes);
-//! index.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MOST_ENTRY_BYTES]));
+//! index.extend(IndexFormat::V1_1.encode(&entry, &mut [0; MAX_ENTRY_BYTES]));
 //! assert_eq!(ctf::index::read(&index)?.entries, [entry]);
 //! assert_eq!(data.len(), 4096);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

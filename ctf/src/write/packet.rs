@@ -11,8 +11,8 @@ use super::value::{Misfit, Room, Value};
 /// Packets are a multiple of so many bytes.
 const PAGE: usize = 4096;
 
-/// No packet is longer: viewers refuse them.
-const MOST_PACKET: usize = 256 << 20;
+/// Longest packet in bytes: viewers refuse longer ones.
+const MAX_PACKET_BYTES: usize = 256 << 20;
 
 /// Header and context.
 const HEAD_BYTES: usize = 84;
@@ -24,7 +24,7 @@ const PACKET_SIZE_AT: usize = 56;
 const DISCARDED_AT: usize = 72;
 
 /// Highest event id of the compact header.
-const MOST_COMPACT_ID: u16 = 65_534;
+const MAX_COMPACT_ID: u16 = 65_534;
 /// In its place in the extended header.
 const EXTENDED: u16 = 65_535;
 
@@ -40,7 +40,7 @@ impl PacketSize {
     /// is, and never longer than `most`.
     #[must_use]
     pub fn new(usual: usize, most: usize) -> Self {
-        let pages = |bytes: usize| bytes.clamp(PAGE, MOST_PACKET).next_multiple_of(PAGE);
+        let pages = |bytes: usize| bytes.clamp(PAGE, MAX_PACKET_BYTES).next_multiple_of(PAGE);
         let usual = pages(usual);
         Self {
             usual,
@@ -336,7 +336,7 @@ fn write(
     // The compact time has 32 bits, and readers take it to be the next that ends so.
     let compact_id = u16::try_from(class.id)
         .ok()
-        .filter(|id| *id <= MOST_COMPACT_ID);
+        .filter(|id| *id <= MAX_COMPACT_ID);
     let is_near = event.time.0 - before.0 <= u64::from(u32::MAX);
     let [a, b, c, d, ..] = event.time.0.to_le_bytes();
     if let Some(id) = compact_id

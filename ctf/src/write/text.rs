@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_end_or_change_a_string_is_escaped() {
+    fn characters_that_end_or_change_a_tsdl_string_are_escaped() {
         assert_eq!(
             quoted("a\"b\\c\n\t\x1b7\x7f\0é"),
             r#""a\"b\\c\n\t\0337\177�é""#
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_keeps_letters_and_digits() {
+    fn a_tsdl_identifier_keeps_letters_and_digits() {
         assert_eq!(identifier("http.status-2é"), "http_status_2_");
     }
 }

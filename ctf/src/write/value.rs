@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_little_endian_and_must_fit() {
+    fn written_numbers_are_little_endian_and_must_fit_their_field() {
         let (u16, i16) = (
             FieldType::Unsigned(Width::Bits16),
             FieldType::Signed(Width::Bits16),
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_does_not_end_a_text() {
+    fn a_nul_byte_does_not_end_a_written_text() {
         let text = bytes(&FieldType::Text, Value::Text("a\0b")).unwrap();
         assert_eq!(text, "a\u{fffd}b\0".as_bytes());
     }
 
     #[test]
-    fn an_argument_is_key_kind_and_value() {
+    fn a_written_argument_is_key_kind_and_value() {
         let arguments = [
             Argument {
                 key: "a",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_beyond_the_room_there_is() {
+    fn values_are_never_written_beyond_the_packet() {
         let mut bytes = vec![1, 2, 3];
         let mut room = Room {
             bytes: &mut bytes,

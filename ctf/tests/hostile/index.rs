@@ -1,6 +1,6 @@
 //! Index files.
 
-use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
+use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use proptest::prelude::*;
 use wire::{Bits, Bytes, ClassId, PacketIndex, Timestamp};
 
@@ -20,7 +20,7 @@ fn file(format: IndexFormat) -> Vec<u8> {
             packet_seq: None,
         };
         let offset = Bytes(4096 * number);
-        bytes.extend(format.encode(&Entry { offset, packet }, &mut [0; MOST_ENTRY_BYTES]));
+        bytes.extend(format.encode(&Entry { offset, packet }, &mut [0; MAX_ENTRY_BYTES]));
     }
     bytes.extend(Beacon::new(Timestamp(9)).to_bytes());
     bytes
@@ -28,7 +28,7 @@ fn file(format: IndexFormat) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn a_changed_index_is_refused_or_says_what_can_be(
+    fn a_mutated_index_is_refused_or_has_consistent_entries(
         format in prop::sample::select(vec![IndexFormat::V1_0, IndexFormat::V1_1]),
         changes in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..4),
         end: prop::sample::Index,

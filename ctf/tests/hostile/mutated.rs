@@ -110,7 +110,7 @@ fn decode(sample: &Sample) -> Work {
 }
 
 #[test]
-fn the_samples_are_good() {
+fn unchanged_sample_packets_decode_without_error() {
     for (place, sample) in samples().iter().enumerate() {
         let metadata = Metadata::read(&sample.metadata).unwrap();
         let mut decoder = StreamDecoder::new();
@@ -128,7 +128,7 @@ fn the_samples_are_good() {
 }
 
 #[test]
-fn a_sample_may_end_anywhere() {
+fn a_sample_packet_cut_anywhere_never_panics() {
     for sample in samples() {
         for end in 0..sample.packet.len().min(200) {
             let packet = sample.packet[..end].to_vec();
@@ -194,7 +194,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 proptest! {
     #[test]
-    fn changed_packets_are_read_as_far_as_they_can_be(
+    fn mutated_packets_are_decoded_up_to_the_first_error(
         mut sample in any_sample(),
         changes in changes(),
     ) {
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_metadata_is_alike_in_pieces_and_decodes_what_it_can(
+    fn mutated_metadata_gives_the_same_result_in_chunks(
         mut sample in any_sample(),
         changes in changes(),
         piece in 1..80_usize,

@@ -26,7 +26,7 @@ fn assert_refused(declarations: &str, why: &str) {
 const STREAM: &str = "stream { event.header := struct { u8 id; }; };";
 
 #[test]
-fn elements_that_take_no_bits_are_counted_wherever_they_are() {
+fn elements_of_zero_bits_are_limited_in_every_kind_of_array() {
     for payload in [
         "struct {} a[0x7fffffff];",
         "struct {} a[65536][65536];",
@@ -53,7 +53,7 @@ fn elements_that_take_no_bits_are_counted_wherever_they_are() {
 }
 
 #[test]
-fn events_of_few_bits_do_not_show_many_elements_each() {
+fn elements_of_zero_bits_are_limited_by_the_bits_of_the_packet() {
     let fields = "event { name = e; fields := struct { struct {} a[60000]; }; };";
     let work = must::decode(
         &mut metadata(&format!("{STREAM}{fields}")),
@@ -72,7 +72,7 @@ fn events_of_few_bits_do_not_show_many_elements_each() {
 }
 
 #[test]
-fn a_length_that_metadata_names_only_after_its_packet_began_is_known() {
+fn an_array_length_declared_after_its_packet_has_begun_is_decoded() {
     let stream = "stream {
         packet.context := struct { u8 n; }; event.header := struct { u8 id; };
     };";
@@ -86,7 +86,7 @@ fn a_length_that_metadata_names_only_after_its_packet_began_is_known() {
 }
 
 #[test]
-fn many_entries_of_an_environment_are_little_work() {
+fn many_environment_entries_are_read_in_linear_time() {
     // Sixteen seconds once.
     let entries: String = (0..64_000)
         .map(|number| format!("e{number} = 1;"))
@@ -101,7 +101,7 @@ fn many_entries_of_an_environment_are_little_work() {
 }
 
 #[test]
-fn thousands_of_clocks_are_refused() {
+fn a_trace_with_thousands_of_clocks_is_refused() {
     let clocks = |count: usize| -> String {
         let clock = |number| format!("clock {{ name = c{number}; freq = 1; }};");
         (0..count).map(clock).collect()
@@ -111,7 +111,7 @@ fn thousands_of_clocks_are_refused() {
 }
 
 #[test]
-fn references_that_take_long_to_find_are_refused() {
+fn field_references_that_take_too_many_comparisons_are_refused() {
     let labels: String = (0..12_000)
         .map(|number| format!("l{number} = {number},"))
         .collect();
@@ -124,7 +124,7 @@ fn references_that_take_long_to_find_are_refused() {
 }
 
 #[test]
-fn positions_near_the_largest_number_are_no_overflow() {
+fn positions_near_u64_max_do_not_overflow() {
     let stream = "stream {
         packet.context := struct {
             integer { size = 8; } far[0x1fffffffffffffff];
@@ -139,7 +139,7 @@ fn positions_near_the_largest_number_are_no_overflow() {
 }
 
 #[test]
-fn what_depends_on_order_does_not_depend_on_the_pieces() {
+fn order_dependent_declarations_give_the_same_result_in_any_chunks() {
     let trace = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le;
         packet.header := struct { integer { size = 8; } stream_id; }; };";
     let timed = "event.header := struct { integer { size = 8; } timestamp; };";
@@ -163,7 +163,7 @@ fn list(count: u32, each: impl Fn(u32) -> String) -> String {
 }
 
 #[test]
-fn an_option_is_found_among_very_many_for_very_many_elements() {
+fn variant_options_are_looked_up_in_logarithmic_time() {
     let count = 10_000;
     let labels = list(count, |number| format!("a{number} = {number},"));
     let options = list(count, |number| format!("u8 a{number};"));
@@ -182,7 +182,7 @@ fn an_option_is_found_among_very_many_for_very_many_elements() {
 }
 
 #[test]
-fn labels_are_found_among_very_many_for_very_many_elements() {
+fn enumeration_labels_are_looked_up_in_logarithmic_time() {
     let labels = list(60_000, |number| format!("a{number} = {number},"));
     let mut metadata = metadata(&format!(
         "typealias integer {{ size = 16; align = 8; }} := u16;

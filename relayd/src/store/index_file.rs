@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::BufMut;
-use ctf::index::{Beacon, Entry, IndexFormat, MOST_ENTRY_BYTES};
+use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use wire::{Field, Timestamp};
 
 use super::pool::{Claim, PooledFile};
@@ -97,7 +97,7 @@ impl IndexFile {
     pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
         let len = entries.len() * self.format.entry_len() + Beacon::SIZE;
         // Most come one by one.
-        let (mut one, mut many) = ([0; MOST_ENTRY_BYTES + Beacon::SIZE], Vec::new());
+        let (mut one, mut many) = ([0; MAX_ENTRY_BYTES + Beacon::SIZE], Vec::new());
         let all = match one.get_mut(..len) {
             Some(one) => one,
             None => {
@@ -107,7 +107,7 @@ impl IndexFile {
         };
         let mut rest = &mut *all;
         for entry in entries {
-            let mut bytes = [0; MOST_ENTRY_BYTES];
+            let mut bytes = [0; MAX_ENTRY_BYTES];
             rest.put_slice(self.format.encode(entry, &mut bytes));
         }
         Beacon::new(NO_PROMISE).write(&mut rest);
@@ -196,7 +196,7 @@ pub fn read_entries(
     count: u64,
 ) -> io::Result<Vec<Entry>> {
     let count = usize::try_from(count).map_or(ENTRIES_READ, |count| count.min(ENTRIES_READ));
-    let mut bytes = [0; ENTRIES_READ * MOST_ENTRY_BYTES];
+    let mut bytes = [0; ENTRIES_READ * MAX_ENTRY_BYTES];
     let (entries, _) = bytes.split_at_mut(count * format.entry_len());
     read(entries, format.position(first))?;
     entries
@@ -207,7 +207,7 @@ pub fn read_entries(
 
 #[cfg(test)]
 mod tests {
-    use ctf::index::{Follower, News};
+    use ctf::index::{FollowEvent, IndexFollower};
     use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 
     use super::super::pool::Pool;
@@ -337,34 +337,46 @@ mod tests {
         index.append(&[entry(0)]).unwrap();
         index.close_files().unwrap();
         assert!(index.append(&[entry(1)]).is_err());
-        let mut follower = Follower::open(named.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(0)]));
-        assert_eq!(follower.poll().unwrap(), News::Beacon(NO_PROMISE));
+        let mut follower = IndexFollower::open(named.path()).unwrap();
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(0)])
+        );
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(NO_PROMISE));
         assert!(index.resume(pooled(tempfile::tempfile)).is_err());
         index.resume(open()).unwrap();
         index.append(&[entry(1)]).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(1)]));
+        assert_eq!(
+            follower.poll().unwrap(),
+            FollowEvent::Entries(vec![entry(1)])
+        );
         // A true one is left as it is.
         index.beacon(Timestamp(7)).unwrap();
         index.close_files().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(7)));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(7)));
     }
 
     #[test]
     fn a_follower_is_given_what_is_written_in_order() {
         let named = tempfile::NamedTempFile::new().unwrap();
-        let mut follower = Follower::open(named.path()).unwrap();
-        assert_eq!(follower.poll().unwrap(), News::None);
+        let mut follower = IndexFollower::open(named.path()).unwrap();
+        assert_eq!(follower.poll().unwrap(), FollowEvent::None);
         let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
         for number in 0..3 {
             index.beacon(Timestamp(number)).unwrap();
-            assert_eq!(follower.poll().unwrap(), News::Beacon(Timestamp(number)));
+            assert_eq!(
+                follower.poll().unwrap(),
+                FollowEvent::Beacon(Timestamp(number))
+            );
             index.append(&[entry(number)]).unwrap();
-            assert_eq!(follower.poll().unwrap(), News::Entries(vec![entry(number)]));
+            assert_eq!(
+                follower.poll().unwrap(),
+                FollowEvent::Entries(vec![entry(number)])
+            );
         }
         index.end().unwrap();
         named.close().unwrap();
-        assert_eq!(follower.poll().unwrap(), News::Gone);
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
         assert!(!index.is_held_up);
     }
 

@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use ctf::index::{Beacon, IndexFormat, IndexHeader, MOST_ENTRY_BYTES};
+use ctf::index::{Beacon, IndexFormat, IndexHeader, MAX_ENTRY_BYTES};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat, unlinkat};
 use rustix::io::retry_on_intr;
 use tracing::{info, warn};
@@ -218,7 +218,7 @@ fn plan(index: &File, format: IndexFormat, data_len: u64) -> io::Result<Plan> {
         data_len: 0,
         entries: 0,
     };
-    let mut bytes = [0; MOST_ENTRY_BYTES];
+    let mut bytes = [0; MAX_ENTRY_BYTES];
     let (bytes, _) = bytes.split_at_mut(format.entry_len());
     for number in 0..count {
         index.read_exact_at(bytes, format.position(number))?;
@@ -323,7 +323,7 @@ mod tests {
             let format = IndexFormat::V1_1;
             let mut index = format.header_bytes();
             for number in 0..entries {
-                let mut bytes = [0; MOST_ENTRY_BYTES];
+                let mut bytes = [0; MAX_ENTRY_BYTES];
                 index.extend(format.encode(&entry(number), &mut bytes));
             }
             index.extend(tail);

@@ -10,20 +10,20 @@ use tokio::sync::Notify;
 /// reader takes away; a source fetches no more of a stream while the backlog is long enough, so that
 /// memory stays bounded whatever the other streams do.
 #[derive(Debug, Clone, Default)]
-pub struct Backlog(Arc<Held>);
+pub struct Backlog(Arc<BacklogState>);
 
 /// The bytes in all backlogs of a source.
 #[derive(Debug, Clone, Default)]
-pub struct Room(Arc<Shared>);
+pub struct BacklogTotal(Arc<TotalState>);
 
 #[derive(Debug, Default)]
-struct Held {
-    waiting: Mutex<Waiting>,
-    room: Room,
+struct BacklogState {
+    pending: Mutex<PendingPackets>,
+    total: BacklogTotal,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingPackets {
     /// Of each packet, oldest first.
     sizes: VecDeque<usize>,
     /// Their sum.
@@ -31,39 +31,39 @@ struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TotalState {
     bytes: AtomicUsize,
     taken: Notify,
 }
 
 impl Backlog {
     /// One packet of unknown size has been handed over.
-    pub fn add(&self) {
-        self.add_sized(0);
+    pub fn add_packet(&self) {
+        self.add_sized_packet(0);
     }
 
     /// One packet of so many bytes has been handed over.
-    pub fn add_sized(&self, bytes: usize) {
-        self.waiting().add(bytes);
-        self.0.room.0.bytes.fetch_add(bytes, Ordering::AcqRel);
+    pub fn add_sized_packet(&self, bytes: usize) {
+        self.pending().add(bytes);
+        self.0.total.0.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// One packet, the oldest, has been decoded.
-    pub fn take(&self) {
-        let taken = self.waiting().take();
-        self.0.room.free(taken);
+    pub fn remove_packet(&self) {
+        let taken = self.pending().remove_oldest();
+        self.0.total.free(taken);
     }
 
     /// Packets that wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting().sizes.len()
+        self.pending().sizes.len()
     }
 
     /// Bytes that wait.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.waiting().bytes
+        self.pending().bytes
     }
 
     /// Whether none waits.
@@ -72,42 +72,42 @@ impl Backlog {
         self.len() == 0
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        let waiting = self.0.waiting.lock();
-        waiting.unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingPackets> {
+        let pending = self.0.pending.lock();
+        pending.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl PendingPackets {
     fn add(&mut self, bytes: usize) {
         self.sizes.push_back(bytes);
         self.bytes += bytes;
     }
 
     /// Gives how many bytes the oldest had.
-    fn take(&mut self) -> usize {
+    fn remove_oldest(&mut self) -> usize {
         let bytes = self.sizes.pop_front().unwrap_or(0);
         self.bytes -= bytes;
         bytes
     }
 }
 
-impl Drop for Held {
+impl Drop for BacklogState {
     /// What is not decoded before everybody has forgotten the stream never will be.
     fn drop(&mut self) {
-        let waiting = self.waiting.get_mut();
-        let waiting = waiting.unwrap_or_else(PoisonError::into_inner);
-        self.room.free(waiting.bytes);
+        let pending = self.pending.get_mut();
+        let pending = pending.unwrap_or_else(PoisonError::into_inner);
+        self.total.free(pending.bytes);
     }
 }
 
-impl Room {
+impl BacklogTotal {
     /// An empty backlog that counts here.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
-        Backlog(Arc::new(Held {
-            waiting: Mutex::default(),
-            room: self.clone(),
+        Backlog(Arc::new(BacklogState {
+            pending: Mutex::default(),
+            total: self.clone(),
         }))
     }
 
@@ -118,7 +118,7 @@ impl Room {
     }
 
     /// Waits until something is taken, if nothing has been since the last time.
-    pub async fn taken(&self) {
+    pub async fn wait_for_removal(&self) {
         self.0.taken.notified().await;
     }
 
@@ -133,16 +133,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_free_when_taken_and_when_forgotten() {
-        let room = Room::default();
-        let (one, other) = (room.backlog(), room.backlog());
-        one.add_sized(10);
-        one.add_sized(20);
-        other.add_sized(5);
-        assert_eq!((one.len(), one.bytes(), room.bytes()), (2, 30, 35));
-        one.take();
-        assert_eq!((one.len(), one.bytes(), room.bytes()), (1, 20, 25));
+    fn backlog_bytes_are_freed_when_packets_are_removed_and_when_the_backlog_is_dropped() {
+        let total = BacklogTotal::default();
+        let (one, other) = (total.backlog(), total.backlog());
+        one.add_sized_packet(10);
+        one.add_sized_packet(20);
+        other.add_sized_packet(5);
+        assert_eq!((one.len(), one.bytes(), total.bytes()), (2, 30, 35));
+        one.remove_packet();
+        assert_eq!((one.len(), one.bytes(), total.bytes()), (1, 20, 25));
         drop(one);
-        assert_eq!(room.bytes(), 5);
+        assert_eq!(total.bytes(), 5);
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_budget_is_reserved_and_dropping_gives_it_back() {
+    fn reservations_stay_within_the_memory_budget_and_are_released_on_drop() {
         let budget = MemoryBudget::new(100);
         let one = budget.reserve(60).unwrap();
         assert!(budget.reserve(41).is_none());

@@ -1,4 +1,4 @@
-//! A connection to a relay: asks, and collects the replies. What they mean is decided elsewhere.
+//! A connection to a relay: sends requests, and collects the replies. What they mean is decided elsewhere.
 
 use std::future::Future;
 use std::io;
@@ -21,8 +21,8 @@ use wire::{SessionId, StreamId, ViewerId};
 use super::error::AttachError;
 use super::target::{Family, RelayTarget};
 
-/// How long a relay may say nothing while it owes a reply. Old ones serve all viewers in turn.
-const SILENCE: Duration = Duration::from_secs(60);
+/// How long a relay may send nothing while a reply is pending. Old ones serve all viewers in turn.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// After so long without a sign of life, the system asks whether the relay is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     client: Client,
     minor: Minor,
     viewer: Option<ViewerId>,
-    /// The rest of what is asked.
+    /// Encoded commands that have not been written to the socket.
     unsent: BytesMut,
     received: BytesMut,
 }
@@ -52,7 +52,9 @@ struct Reply {
 }
 
 /// Connects to whichever address of the relay answers.
-async fn reach(target: &RelayTarget) -> Result<(TcpStream, SocketAddr), AttachError> {
+async fn connect_to_any_address(
+    target: &RelayTarget,
+) -> Result<(TcpStream, SocketAddr), AttachError> {
     let relay = || format!("{}:{}", target.host, target.port);
     let failed = |source| AttachError::Connect {
         relay: relay(),
@@ -89,9 +91,9 @@ impl Connection {
     /// Connects, and the relay introduces itself.
     pub(super) async fn open(
         target: &RelayTarget,
-        patience: Duration,
+        connect_timeout: Duration,
     ) -> Result<Self, AttachError> {
-        let opened = timeout(patience, Self::open_slowly(target)).await;
+        let opened = timeout(connect_timeout, Self::connect(target)).await;
         opened.unwrap_or_else(|_| {
             Err(AttachError::Connect {
                 relay: format!("{}:{}", target.host, target.port),
@@ -100,8 +102,8 @@ impl Connection {
         })
     }
 
-    async fn open_slowly(target: &RelayTarget) -> Result<Self, AttachError> {
-        let (socket, relay) = reach(target).await?;
+    async fn connect(target: &RelayTarget) -> Result<Self, AttachError> {
+        let (socket, relay) = connect_to_any_address(target).await?;
         socket.set_nodelay(true).map_err(AttachError::Lost)?;
         // Without it, a relay that vanishes is noticed later.
         let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
@@ -117,10 +119,13 @@ impl Connection {
             unsent: BytesMut::new(),
             received: BytesMut::new(),
         };
-        let greeted = connection.ask(&hello).await.map_err(|error| match error {
-            AttachError::HungUp => AttachError::Refused,
-            other => other,
-        });
+        let greeted = connection
+            .request(&hello)
+            .await
+            .map_err(|error| match error {
+                AttachError::HungUp => AttachError::Refused,
+                other => other,
+            });
         let Some(Head::Connected { viewer, minor }) = greeted?.head else {
             return Err(AttachError::OtherReply);
         };
@@ -140,11 +145,11 @@ impl Connection {
     }
 
     pub(super) async fn sessions(&mut self) -> Result<Vec<ListedSession>, AttachError> {
-        Ok(self.ask(&Command::ListSessions).await?.sessions)
+        Ok(self.request(&Command::ListSessions).await?.sessions)
     }
 
     pub(super) async fn create(&mut self) -> Result<(), AttachError> {
-        match self.ask(&Command::CreateViewerSession).await?.head {
+        match self.request(&Command::CreateViewerSession).await?.head {
             Some(Head::Created(CreateStatus::Ok)) => Ok(()),
             Some(Head::Created(CreateStatus::Failed)) => Err(AttachError::NoViewerSession),
             _ => Err(AttachError::OtherReply),
@@ -161,7 +166,7 @@ impl Connection {
             offset: 0,
             seek: seek.code(),
         };
-        let reply = self.ask(&Command::AttachSession(attach)).await?;
+        let reply = self.request(&Command::AttachSession(attach)).await?;
         match reply.head {
             Some(Head::Attached(attached)) => Ok((attached.status, reply.streams)),
             _ => Err(AttachError::OtherReply),
@@ -172,24 +177,24 @@ impl Connection {
         &mut self,
         session: SessionId,
     ) -> Result<(NewStreamsStatus, Vec<StreamRecord>), AttachError> {
-        let reply = self.ask(&Command::GetNewStreams(session)).await?;
+        let reply = self.request(&Command::GetNewStreams(session)).await?;
         match reply.head {
             Some(Head::NewStreams(new)) => Ok((new.status, reply.streams)),
             _ => Err(AttachError::OtherReply),
         }
     }
 
-    /// Asks so many times at once. Gives the answers, as many.
+    /// Sends `times` pipelined requests for the next index of a stream, and gives as many replies.
     pub(super) async fn next_indexes(
         &mut self,
         stream: StreamId,
         times: usize,
     ) -> Result<Vec<NextIndex>, AttachError> {
         for _ in 0..times {
-            self.begin(&Command::GetNextIndex(stream))?;
+            self.queue_command(&Command::GetNextIndex(stream))?;
         }
         let mut indexes = Vec::with_capacity(times);
-        self.finish(|part| {
+        self.read_replies(|part| {
             if let Part::Head(Head::Index(index)) = part {
                 indexes.push(index);
             }
@@ -201,16 +206,16 @@ impl Connection {
         Ok(indexes)
     }
 
-    /// Asks for several packets at once. Gives the answers, as many.
+    /// Sends pipelined requests for several packets, and gives as many replies.
     pub(super) async fn packets(
         &mut self,
-        asks: &[GetPacket],
+        requests: &[GetPacket],
     ) -> Result<Vec<(PacketHead, Vec<u8>)>, AttachError> {
-        for ask in asks {
-            self.begin(&Command::GetPacket(*ask))?;
+        for request in requests {
+            self.queue_command(&Command::GetPacket(*request))?;
         }
-        let mut packets = Vec::with_capacity(asks.len());
-        self.finish(|part| match part {
+        let mut packets = Vec::with_capacity(requests.len());
+        self.read_replies(|part| match part {
             Part::Head(Head::Packet(head)) => packets.push((head, Vec::new())),
             Part::Bytes(bytes) => {
                 if let Some((head, packet)) = packets.last_mut() {
@@ -221,7 +226,7 @@ impl Connection {
             _ => {}
         })
         .await?;
-        if packets.len() != asks.len() {
+        if packets.len() != requests.len() {
             return Err(AttachError::OtherReply);
         }
         Ok(packets)
@@ -230,10 +235,13 @@ impl Connection {
     /// Gives the bytes to `take`, as they come.
     pub(super) async fn packet(
         &mut self,
-        ask: GetPacket,
+        request: GetPacket,
         take: impl FnMut(&[u8]),
     ) -> Result<PacketHead, AttachError> {
-        match self.ask_bytes(&Command::GetPacket(ask), take).await? {
+        match self
+            .request_bytes(&Command::GetPacket(request), take)
+            .await?
+        {
             Some(Head::Packet(head)) => Ok(head),
             _ => Err(AttachError::OtherReply),
         }
@@ -245,7 +253,7 @@ impl Connection {
     ) -> Result<(MetadataStatus, Vec<u8>), AttachError> {
         let mut bytes = Vec::new();
         let head = self
-            .ask_bytes(&Command::GetMetadata(stream), |part| {
+            .request_bytes(&Command::GetMetadata(stream), |part| {
                 bytes.extend_from_slice(part);
             })
             .await?;
@@ -257,18 +265,20 @@ impl Connection {
 
     /// However the relay takes it, it has been left.
     pub(super) async fn detach(&mut self, session: SessionId) -> Result<(), AttachError> {
-        self.ask(&Command::DetachSession(session)).await.map(drop)
+        self.request(&Command::DetachSession(session))
+            .await
+            .map(drop)
     }
 
-    /// Takes the replies that nobody has waited for, so that the next is to the next command.
-    pub(super) async fn settle(&mut self) -> Result<(), AttachError> {
-        self.finish(|_| ()).await
+    /// Reads the replies that have not been read yet, so that the next one answers the next command.
+    pub(super) async fn drain_replies(&mut self) -> Result<(), AttachError> {
+        self.read_replies(|_| ()).await
     }
 
-    async fn ask(&mut self, command: &Command) -> Result<Reply, AttachError> {
+    async fn request(&mut self, command: &Command) -> Result<Reply, AttachError> {
         let mut reply = Reply::default();
-        self.begin(command)?;
-        self.finish(|part| match part {
+        self.queue_command(command)?;
+        self.read_replies(|part| match part {
             Part::Head(head) => reply.head = Some(head),
             Part::Session(session) => reply.sessions.push(session),
             Part::Stream(stream) => reply.streams.push(*stream),
@@ -278,14 +288,14 @@ impl Connection {
         Ok(reply)
     }
 
-    async fn ask_bytes(
+    async fn request_bytes(
         &mut self,
         command: &Command,
         mut take: impl FnMut(&[u8]),
     ) -> Result<Option<Head>, AttachError> {
         let mut reply = None;
-        self.begin(command)?;
-        self.finish(|part| match part {
+        self.queue_command(command)?;
+        self.read_replies(|part| match part {
             Part::Head(head) => reply = Some(head),
             Part::Bytes(bytes) => take(bytes),
             Part::Session(_) | Part::Stream(_) | Part::Done => {}
@@ -294,7 +304,7 @@ impl Connection {
         Ok(reply)
     }
 
-    fn begin(&mut self, command: &Command) -> Result<(), AttachError> {
+    fn queue_command(&mut self, command: &Command) -> Result<(), AttachError> {
         self.client.send(command, &mut self.unsent)?;
         Ok(())
     }
@@ -302,9 +312,9 @@ impl Connection {
     /// Sends what is unsent and takes the replies to their end. Nothing is lost if it is dropped
     /// before, but what was taken. What is asked at once must be short: the relay may be kept from
     /// reading it by replies that are not taken before it is sent.
-    async fn finish(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
+    async fn read_replies(&mut self, mut take: impl FnMut(Part<'_>)) -> Result<(), AttachError> {
         while self.unsent.has_remaining() {
-            in_time(self.socket.write_buf(&mut self.unsent)).await?;
+            with_reply_timeout(self.socket.write_buf(&mut self.unsent)).await?;
         }
         loop {
             let mut input = &self.received[..];
@@ -320,19 +330,21 @@ impl Connection {
                 return Ok(());
             }
             self.received.reserve(READ_SIZE);
-            if in_time(self.socket.read_buf(&mut self.received)).await? == 0 {
+            if with_reply_timeout(self.socket.read_buf(&mut self.received)).await? == 0 {
                 return Err(AttachError::HungUp);
             }
         }
     }
 }
 
-async fn in_time(moved: impl Future<Output = io::Result<usize>>) -> Result<usize, AttachError> {
-    match timeout(SILENCE, moved).await {
+async fn with_reply_timeout(
+    moved: impl Future<Output = io::Result<usize>>,
+) -> Result<usize, AttachError> {
+    match timeout(REPLY_TIMEOUT, moved).await {
         Ok(moved) => moved.map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => AttachError::HungUp,
             _ => AttachError::Lost(error),
         }),
-        Err(_) => Err(AttachError::Silent(SILENCE)),
+        Err(_) => Err(AttachError::Silent(REPLY_TIMEOUT)),
     }
 }

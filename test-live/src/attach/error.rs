@@ -92,9 +92,9 @@ pub enum AttachError {
     /// There is no such session, and that is a failure.
     #[error("the relay has no live session {0}")]
     NoSession(String),
-    /// Nobody takes the news.
+    /// The receiver of the events has been dropped.
     #[error("nobody listens")]
-    Unheard,
+    ReceiverGone,
 }
 
 impl AttachError {

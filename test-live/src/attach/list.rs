@@ -114,8 +114,8 @@ impl fmt::Display for Listed {
 /// Asks a relay for its sessions.
 ///
 /// # Errors
-/// If it cannot be reached within `patience`, or does not keep to the protocol.
-pub fn list(target: &RelayTarget, patience: Duration) -> Result<Listing, AttachError> {
+/// If it cannot be reached within `connect_timeout`, or does not keep to the protocol.
+pub fn list(target: &RelayTarget, connect_timeout: Duration) -> Result<Listing, AttachError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -124,7 +124,7 @@ pub fn list(target: &RelayTarget, patience: Duration) -> Result<Listing, AttachE
             source,
         })?;
     let sessions = runtime.block_on(async {
-        let mut connection = Connection::open(target, patience).await?;
+        let mut connection = Connection::open(target, connect_timeout).await?;
         connection.sessions().await
     })?;
     Ok(Listing::new(target, &sessions))
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_of_one_name_are_one_line() {
+    fn sessions_of_one_name_are_listed_as_one_line() {
         assert_eq!(
             listing("net://localhost:1").to_string(),
             "net://localhost:1/host/vm/a (timer = 1000000, 10 stream(s), 1 client(s) connected)\n\
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_one_session_is_json_too() {
+    fn a_listing_of_one_session_is_a_json_array() {
         let json = serde_json::to_string(&listing("net://h/host/vm/a")).unwrap();
         assert_eq!(
             json,

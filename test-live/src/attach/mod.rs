@@ -1,8 +1,8 @@
 //! Where packets come from: sessions of a relay, and directories.
 //!
 //! A source that goes on while it is watched (a session, a directory that is being written) runs
-//! beside the main thread and tells its [`News`] through a channel, in the order in which they must
-//! be taken.
+//! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must
+//! be handled.
 
 pub mod backlog;
 mod budget;
@@ -13,10 +13,10 @@ pub mod list;
 mod packet;
 mod push;
 pub mod relay;
-mod resume;
+mod relay_session;
+mod resume_state;
 mod spill;
 pub mod target;
-mod visit;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,10 +53,10 @@ impl StreamKey {
     }
 }
 
-/// What a source says. A trace is announced before its streams, a stream before its packets, and
+/// An event that a source reports to the main thread. A trace is announced before its streams, a stream before its packets, and
 /// metadata before the first packet that needs it.
 #[derive(Debug)]
-pub enum News {
+pub enum SourceEvent {
     /// A trace has appeared.
     Trace {
         /// Its key from now on.
@@ -90,7 +90,7 @@ pub enum News {
         packet: Packet,
     },
     /// Nothing before this time will come on the stream.
-    Quiet {
+    Watermark {
         /// Which stream.
         stream: StreamKey,
         /// In cycles of its clock.

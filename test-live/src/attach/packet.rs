@@ -28,13 +28,13 @@ pub struct Packet {
 /// A packet in a file.
 #[derive(Debug)]
 pub(crate) struct StoredPacket {
-    place: Place,
+    place: PacketLocation,
     /// In bytes.
     pub(crate) len: u64,
 }
 
 #[derive(Debug)]
-enum Place {
+enum PacketLocation {
     Temporary(SpillExtent),
     Tracefile { file: Arc<File>, offset: u64 },
 }
@@ -61,7 +61,7 @@ impl Packet {
     /// Makes it one that is left where it is.
     pub(crate) fn store_in(&mut self, file: Arc<File>, offset: u64, len: u64) {
         self.clear();
-        let place = Place::Tracefile { file, offset };
+        let place = PacketLocation::Tracefile { file, offset };
         self.stored = Some(StoredPacket { place, len });
     }
 
@@ -120,8 +120,8 @@ impl StoredPacket {
     /// Fills `bytes` with what lies at `offset` of the packet.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match &self.place {
-            Place::Temporary(extent) => extent.read_at(bytes, offset),
-            Place::Tracefile {
+            PacketLocation::Temporary(extent) => extent.read_at(bytes, offset),
+            PacketLocation::Tracefile {
                 file,
                 offset: begin,
             } => file.read_exact_at(bytes, begin.saturating_add(offset)),
@@ -146,7 +146,7 @@ impl IncomingPacket {
             }
             None => Packet {
                 stored: Some(StoredPacket {
-                    place: Place::Temporary(budget.spill(len)?),
+                    place: PacketLocation::Temporary(budget.spill(len)?),
                     len,
                 }),
                 ..Packet::none(budget)
@@ -175,7 +175,7 @@ impl IncomingPacket {
     pub(crate) fn append(&mut self, bytes: &[u8], len: u64) -> io::Result<()> {
         match &self.packet.stored {
             Some(StoredPacket {
-                place: Place::Temporary(extent),
+                place: PacketLocation::Temporary(extent),
                 ..
             }) => extent.write_at(bytes, self.received)?,
             _ => {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_in_memory_as_long_as_the_budget_has_room_and_in_a_file_else() {
+    fn a_packet_is_spilled_to_a_file_when_the_memory_budget_is_exhausted() {
         let budget = MemoryBudget::new(300_000);
         let content: Vec<u8> = (0..200_000_u32).map(|at| at.to_le_bytes()[1]).collect();
         let len = content.len() as u64;

@@ -1,5 +1,5 @@
-//! The push connection beside a command connection: what the relay says there wakes the one who
-//! asks. The relay is told whether its promises are needed, so that an idle session costs nothing. A
+//! The push connection beside a command connection: what the relay says there wakes the
+//! session that polls. The relay is told whether its watermarks are needed, so that an idle session costs nothing. A
 //! relay that does not push costs a connection that is closed after a moment.
 
 use std::future::pending;
@@ -17,29 +17,29 @@ use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Listener, Notification};
 use wire::ViewerId;
 
-/// How long a relay may take to say that it does push; the protocol says a second behind its
-/// introduction.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a relay may take to connect and to answer that it does push; the protocol says a second
+/// behind its introduction.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Notifications that wait for the asker. When there are more, the relay keeps them.
-const MOST_WAITING: usize = 1024;
+/// Notifications that the push connection holds. When there are more, the relay keeps them.
+const NOTIFICATION_CAPACITY: usize = 1024;
 
-/// The relay is told that no promise is needed when none has been for so long: while events come
-/// one after the other, it need not be told of each.
-const UNTIL_AT_EASE: Duration = Duration::from_millis(100);
+/// How long no watermark must have been needed before the relay is told so: while events come one
+/// after the other, it need not be told of each.
+const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 
 /// What the relay pushes about the command connection that it calls `viewer`. It begins with
-/// [`Notification::Hello`]; it ends at once if the relay does not push. Promises come while
-/// `is_held_back` is so.
+/// [`Notification::Hello`]; it ends at once if the relay does not push. Watermarks come while
+/// `is_held_back` is true.
 pub(super) fn open(
     relay: SocketAddr,
     viewer: ViewerId,
     is_held_back: watch::Receiver<bool>,
 ) -> mpsc::Receiver<Notification> {
-    let (sender, receiver) = mpsc::channel(MOST_WAITING);
+    let (sender, receiver) = mpsc::channel(NOTIFICATION_CAPACITY);
     tokio::spawn(async move {
         let ended = tokio::select! {
-            ended = listen(relay, viewer, is_held_back, &sender) => ended,
+            ended = read_notifications(relay, viewer, is_held_back, &sender) => ended,
             () = sender.closed() => Ok(()),
         };
         if let Err(error) = ended {
@@ -49,7 +49,7 @@ pub(super) fn open(
     receiver
 }
 
-async fn listen(
+async fn read_notifications(
     relay: SocketAddr,
     viewer: ViewerId,
     is_held_back: watch::Receiver<bool>,
@@ -58,25 +58,25 @@ async fn listen(
     let mut hello = Vec::new();
     Listener::hello(viewer).encode(&mut hello);
     let mut listener = Listener::default();
-    let mut socket = timeout(PATIENCE, TcpStream::connect(relay)).await??;
+    let mut socket = timeout(HELLO_TIMEOUT, TcpStream::connect(relay)).await??;
     // That something is waited for is not to wait for an acknowledgement.
     socket.set_nodelay(true)?;
     socket.write_all(&hello).await?;
     let (mut reader, writer) = socket.split();
-    let mut need = Need::new(is_held_back, writer);
+    let mut attention = BeaconInterestSender::new(is_held_back, writer);
     let mut buffer = [0; 4096];
     loop {
         let reading = reader.read(&mut buffer);
         let read = if listener.is_offered() {
             tokio::select! {
                 read = reading => read?,
-                told = need.tell() => {
-                    told?;
+                sent = attention.send_attention() => {
+                    sent?;
                     continue;
                 }
             }
         } else {
-            timeout(PATIENCE, reading).await??
+            timeout(HELLO_TIMEOUT, reading).await??
         };
         if read == 0 {
             return Ok(());
@@ -91,55 +91,55 @@ async fn listen(
     }
 }
 
-/// Whether promises are needed, and what the relay knows of it.
-struct Need<'a> {
+/// Tells the relay whether watermarks are needed.
+struct BeaconInterestSender<'a> {
     is_held_back: watch::Receiver<bool>,
     relay: WriteHalf<'a>,
-    /// What it was told. At first it takes it that they are.
-    told: BeaconInterest,
-    /// What it is being told, and has not been sent.
+    /// What the relay was told last. At first it assumes that watermarks are needed.
+    announced: BeaconInterest,
+    /// Bytes of the message that have not been written to the socket.
     unsent: Vec<u8>,
     /// Since when nothing has been held back, until the relay has been told.
-    eased: Option<Instant>,
+    idle_since: Option<Instant>,
 }
 
-impl<'a> Need<'a> {
+impl<'a> BeaconInterestSender<'a> {
     fn new(is_held_back: watch::Receiver<bool>, relay: WriteHalf<'a>) -> Self {
         Self {
             is_held_back,
             relay,
-            told: BeaconInterest::Subscribed,
+            announced: BeaconInterest::Subscribed,
             unsent: Vec::new(),
-            eased: None,
+            idle_since: None,
         }
     }
 
     /// Waits until something changes, and tells the relay if it should know. May be dropped at any
     /// time.
-    async fn tell(&mut self) -> io::Result<()> {
+    async fn send_attention(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let sent = self.relay.write(&self.unsent).await?;
             self.unsent.drain(..sent);
         }
         let is_held_back = *self.is_held_back.borrow_and_update();
-        let needed = match (self.told, is_held_back) {
+        let wanted = match (self.announced, is_held_back) {
             (BeaconInterest::Unsubscribed, true) => BeaconInterest::Subscribed,
             (BeaconInterest::Subscribed, false) => {
-                let eased = *self.eased.get_or_insert_with(Instant::now);
+                let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
                 tokio::select! {
                     () = changed(&mut self.is_held_back) => return Ok(()),
-                    () = sleep_until(eased + UNTIL_AT_EASE) => BeaconInterest::Unsubscribed,
+                    () = sleep_until(idle_since + UNSUBSCRIBE_DELAY) => BeaconInterest::Unsubscribed,
                 }
             }
             (BeaconInterest::Unsubscribed, false) | (BeaconInterest::Subscribed, true) => {
-                self.eased = None;
+                self.idle_since = None;
                 changed(&mut self.is_held_back).await;
                 return Ok(());
             }
         };
-        self.eased = None;
-        self.told = needed;
-        needed.encode(&mut self.unsent);
+        self.idle_since = None;
+        self.announced = wanted;
+        wanted.encode(&mut self.unsent);
         Ok(())
     }
 }

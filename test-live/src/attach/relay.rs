@@ -10,10 +10,10 @@ use tokio::time::{sleep, timeout};
 use viewer_proto::session::Seek;
 
 use super::error::AttachError;
-use super::resume::Memory;
+use super::relay_session::RelaySession;
+use super::resume_state::ResumeState;
 use super::target::RelayTarget;
-use super::visit::Visit;
-use super::{MemoryBudget, News};
+use super::{MemoryBudget, SourceEvent};
 use crate::with_sources;
 
 /// How a relay is followed.
@@ -27,8 +27,8 @@ pub struct Options {
     pub follow: bool,
     /// When the relay is not there or goes away, try again until it is.
     pub retry: bool,
-    /// How long connecting may take.
-    pub connect_patience: Duration,
+    /// How long name resolution, connecting and the handshake may take together.
+    pub connect_timeout: Duration,
     /// Let the relay say when there is more, if it can, instead of asking again and again.
     pub push: bool,
     /// The memory that packets may take.
@@ -54,21 +54,21 @@ impl Default for Options {
             missing: Missing::End,
             follow: false,
             retry: false,
-            connect_patience: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
             push: true,
             memory: MemoryBudget::default(),
         }
     }
 }
 
-/// First pause before a relay is tried again. It doubles each time.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
+/// Backoff before the first reconnect. Each further one is twice as long.
+const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest pause before a relay is tried again.
-const RETRY_MOST: Duration = Duration::from_secs(10);
+/// Longest backoff before a reconnect.
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long leaving may take: the relay is told, but not waited for if it is busy.
-const LEAVE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long detaching from all sessions may take when the viewer ends: a busy relay is not waited for.
+const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A relay that is followed. Dropping it stops as well, and waits for nothing.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Tells it to leave, which it does at once, whether or not anybody takes its news.
+    /// Tells it to leave, which it does at once, whether or not anybody receives its events.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -96,30 +96,30 @@ impl Handle {
     }
 }
 
-/// Follows a relay. Its news ends with [`News::Failed`] or [`News::Done`], or when it is stopped.
+/// Follows a relay. Its last event is [`SourceEvent::Failed`] or [`SourceEvent::Done`], unless it is stopped.
 ///
 /// `is_held_back` says whether events are held back until it is certain that no earlier ones come,
-/// of this relay or any other source: if not, [`News::Quiet`] may come late.
+/// of this relay or any other source: if not, [`SourceEvent::Watermark`] may come late.
 ///
 /// # Errors
 /// If the system does not allow another thread.
 pub fn spawn(
     target: RelayTarget,
     options: Options,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
 ) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (stop, stopped) = watch::channel(false);
-    let mut follower = Follower {
+    let mut follower = RelayFollower {
         target,
         options,
-        news,
+        events,
         is_held_back,
-        memory: Memory::default(),
-        visit: None,
+        resume: ResumeState::default(),
+        session: None,
     };
     let thread = std::thread::Builder::new()
         .name("relay".to_owned())
@@ -131,16 +131,16 @@ pub fn spawn(
     Ok(Handle { stop, thread })
 }
 
-struct Follower {
+struct RelayFollower {
     target: RelayTarget,
     options: Options,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
-    memory: Memory,
-    visit: Option<Visit>,
+    resume: ResumeState,
+    session: Option<RelaySession>,
 }
 
-impl Follower {
+impl RelayFollower {
     async fn follow_until(&mut self, mut stopped: watch::Receiver<bool>) {
         tokio::select! {
             biased;
@@ -148,65 +148,84 @@ impl Follower {
             _ = stopped.wait_for(|stopped| *stopped) => {}
             () = self.follow() => {}
         }
-        if let Some(mut visit) = self.visit.take() {
-            let _ = timeout(LEAVE_PATIENCE, visit.leave()).await;
+        if let Some(mut session) = self.session.take() {
+            let _ = timeout(DETACH_TIMEOUT, session.detach_sessions()).await;
         }
     }
 
     async fn follow(&mut self) {
-        let mut pause = RETRY_FIRST;
-        let mut is_away = false;
+        let mut backoff = MIN_RETRY_INTERVAL;
+        let mut is_disconnected = false;
         let last = loop {
-            let ended = self.visit(&mut pause, &mut is_away).await;
+            let ended = self
+                .follow_connection(&mut backoff, &mut is_disconnected)
+                .await;
             let error = match ended {
-                Ok(()) => break News::Done,
-                Err(AttachError::Unheard) => return,
+                Ok(()) => break SourceEvent::Done,
+                Err(AttachError::ReceiverGone) => return,
                 Err(error) if self.options.retry && error.may_pass() => error,
                 Err(error) => {
                     // What has been fetched is certain now: nothing else will come.
-                    if let Some(mut visit) = self.visit.take()
-                        && visit.end_everything().await.is_err()
+                    if let Some(mut session) = self.session.take()
+                        && session.end_streams_and_traces().await.is_err()
                     {
                         return;
                     }
-                    break News::Failed(format!("{}: {}", self.target, with_sources(&error)));
+                    break SourceEvent::Failed(format!(
+                        "{}: {}",
+                        self.target,
+                        with_sources(&error)
+                    ));
                 }
             };
-            if self.part(&error, &mut is_away).await.is_err() {
+            if self
+                .handle_disconnect(&error, &mut is_disconnected)
+                .await
+                .is_err()
+            {
                 return;
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(RETRY_MOST);
+            sleep(backoff).await;
+            backoff = (backoff * 2).min(MAX_RETRY_INTERVAL);
         };
-        let _ = self.news.send(last).await;
+        let _ = self.events.send(last).await;
     }
 
     /// Follows the relay for as long as one connection lasts.
-    async fn visit(&mut self, pause: &mut Duration, is_away: &mut bool) -> Result<(), AttachError> {
-        let news = self.news.clone();
-        let begun = Visit::begin(&self.target, &self.options, news, &self.is_held_back).await?;
-        let visit = self.visit.insert(begun);
-        *pause = RETRY_FIRST;
-        if std::mem::take(is_away) {
+    async fn follow_connection(
+        &mut self,
+        backoff: &mut Duration,
+        is_disconnected: &mut bool,
+    ) -> Result<(), AttachError> {
+        let events = self.events.clone();
+        let connected =
+            RelaySession::connect(&self.target, &self.options, events, &self.is_held_back).await?;
+        let session = self.session.insert(connected);
+        *backoff = MIN_RETRY_INTERVAL;
+        if std::mem::take(is_disconnected) {
             let notice = format!("{}: the relay is back", self.target);
-            visit.say(News::Notice(notice)).await?;
+            session.send_event(SourceEvent::Notice(notice)).await?;
         }
-        visit.run(&mut self.memory).await
+        session.run(&mut self.resume).await
     }
 
-    /// What the connection brought has ended with it.
-    async fn part(&mut self, error: &AttachError, is_away: &mut bool) -> Result<(), AttachError> {
-        if let Some(mut visit) = self.visit.take() {
-            visit.end_everything().await?;
-            self.memory.connection_lost();
+    /// Ends what the lost connection had announced, and reports the loss once.
+    async fn handle_disconnect(
+        &mut self,
+        error: &AttachError,
+        is_disconnected: &mut bool,
+    ) -> Result<(), AttachError> {
+        if let Some(mut session) = self.session.take() {
+            session.end_streams_and_traces().await?;
+            self.resume.connection_lost();
             // From now on everything is new, or remembered.
             self.options.seek = Seek::Beginning;
             self.options.missing = Missing::Wait;
         }
-        if !std::mem::replace(is_away, true) {
+        if !std::mem::replace(is_disconnected, true) {
             let notice = format!("{}: {}; trying again", self.target, with_sources(error));
-            let said = self.news.send(News::Notice(notice)).await;
-            return said.map_err(|_| AttachError::Unheard);
+            let said = self.events.send(SourceEvent::Notice(notice)).await;
+            return said.map_err(|_| AttachError::ReceiverGone);
         }
         Ok(())
     }

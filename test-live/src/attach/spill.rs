@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn space_is_used_again_and_given_back() {
+    fn spill_file_space_is_reused_and_returned_to_the_system() {
         let spill = Arc::new(SpillFile::new().unwrap());
         let write = |len: u64, byte: u8| {
             let extent = spill.allocate(len);

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_a_relay() {
+    fn relay_urls_are_parsed() {
         for (text, host, port, family, session) in [
             ("localhost", "localhost", 5344, Family::Any, None),
             ("localhost:1", "localhost", 1, Family::Any, None),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_told_why() {
+    fn each_invalid_target_is_refused_with_its_own_error() {
         let owned = |text: &str| text.to_owned();
         for (text, fault) in [
             ("", Fault::Empty),
@@ -336,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_there_wins_over_a_host_of_that_name() {
+    fn an_existing_directory_is_preferred_to_a_host_of_the_same_name() {
         // Tests run in the directory of their package.
         assert_eq!("src".parse(), Ok(Target::Directory(PathBuf::from("src"))));
         assert_eq!(".".parse(), Ok(Target::Directory(PathBuf::from("."))));
     }
 
     #[test]
-    fn a_target_shows_as_it_was_typed() {
+    fn a_target_is_displayed_as_it_was_typed() {
         for text in ["net4://h", "net://h:5344/host/a/b", "net6://[::1]:1", "."] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }

@@ -4,22 +4,22 @@
 use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 
-use super::Visit;
-use super::expression::{Leaf, Part, Path, Test};
+use super::FieldMatcher;
+use super::expression::{FieldPath, Leaf, Part, Test};
 use crate::sink::json_fields::flags_of;
 
-/// Where the walk is, as seen from each path that is looked for.
+/// Tracks where the walk over an event is, as seen from each path that is looked for.
 #[derive(Debug)]
-pub(crate) struct Collect {
-    targets: Vec<Target>,
+pub(crate) struct PathTracker {
+    targets: Vec<TrackedPath>,
     /// Structures and arrays that are open.
     depth: usize,
 }
 
 /// A path that is looked for.
 #[derive(Debug)]
-struct Target {
-    path: Path,
+struct TrackedPath {
+    path: FieldPath,
     /// Whose it is.
     leaf: usize,
     /// How many parts of the path lead to where the walk is.
@@ -28,11 +28,11 @@ struct Target {
     active: bool,
 }
 
-impl Collect {
+impl PathTracker {
     pub(crate) fn new(leaves: &[Leaf]) -> Self {
         let target = |(leaf, of): (usize, &Leaf)| match of {
             Leaf::Property(..) => None,
-            Leaf::Field(path, _) | Leaf::Exists(path) => Some(Target {
+            Leaf::Field(path, _) | Leaf::Exists(path) => Some(TrackedPath {
                 path: path.clone(),
                 leaf,
                 matched: 0,
@@ -78,7 +78,7 @@ impl Collect {
     }
 }
 
-impl Visit<'_> {
+impl FieldMatcher<'_> {
     /// There is a value where the walk is.
     #[inline]
     fn value(&mut self, compare: impl Fn(&Test) -> bool) {
@@ -98,7 +98,7 @@ impl Visit<'_> {
     }
 }
 
-impl Visitor for Visit<'_> {
+impl Visitor for FieldMatcher<'_> {
     fn begin_scope(&mut self, scope: Scope) {
         self.collect.depth = 0;
         for target in &mut self.collect.targets {

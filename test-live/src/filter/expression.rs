@@ -46,9 +46,9 @@ pub(crate) enum Leaf {
     /// Of something that an event has besides its fields.
     Property(Property, Test),
     /// Of a field.
-    Field(Path, Test),
+    Field(FieldPath, Test),
     /// Whether there is such a field.
-    Exists(Path),
+    Exists(FieldPath),
 }
 
 /// What an event has besides its fields.
@@ -61,24 +61,24 @@ pub(crate) enum Property {
     LogLevel,
 }
 
-/// Where a field is.
+/// The scopes and the path in which a field is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path {
-    pub(crate) place: Place,
+pub(crate) struct FieldPath {
+    pub(crate) place: ScopeSet,
     pub(crate) parts: Vec<Part>,
 }
 
-/// In which scopes a field is looked for. Where several have it, the last one walked counts: the
+/// The scopes in which a field is looked for. Where several have it, the last one walked counts: the
 /// payload before the event's own context, that before the common one, that before the packet's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ScopeSet {
     Anywhere,
     Contexts,
     Packet,
     Payload,
 }
 
-impl Place {
+impl ScopeSet {
     pub(crate) fn contains(self, scope: Scope) -> bool {
         match self {
             Self::Anywhere => true,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_and_floats_compare_exactly() {
+    fn filter_comparisons_of_integers_and_floats_are_exact() {
         let large = (1i128 << 53) + 1;
         let near = 9_007_199_254_740_992.0;
         assert!(test(Comparison::Greater, Literal::Float(near)).integer(large));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_unequal_to_all() {
+    fn nan_is_unequal_to_every_number() {
         for with in [Literal::Integer(0), Literal::Float(f64::NAN)] {
             assert!(test(Comparison::Unequal, with.clone()).float(f64::NAN));
             assert!(!test(Comparison::Equal, with.clone()).float(f64::NAN));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_parts_decide_nothing_that_they_could_change() {
+    fn an_expression_with_unknown_operands_is_undecided_if_they_matter() {
         let known = [Some(true), Some(false), None];
         let leaf = Expression::Leaf;
         for (expression, want) in [

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_stand_for_texts_and_characters() {
+    fn glob_wildcards_match_texts_and_single_characters() {
         for (glob, text, want) in [
             ("", "", true),
             ("", "a", false),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn many_wildcards_take_no_exponential_time() {
+    fn globs_with_many_wildcards_match_in_polynomial_time() {
         let glob = pattern(&"*a".repeat(200));
         assert!(!glob.matches("a".repeat(199).as_bytes()));
         assert!(!glob.matches(format!("{}b", "a".repeat(10_000)).as_bytes()));

@@ -22,18 +22,18 @@ pub use parse::FilterError;
 
 use crate::attach::TraceKey;
 use crate::sink::Origin;
-use collect::Collect;
+use collect::PathTracker;
 use expression::{Expression, Leaf, Property};
 
-/// Event classes whose decision is remembered. More are forgotten together.
-const MOST_CLASSES: usize = 1 << 16;
+/// Largest number of event classes whose decision is remembered. With one more, all are forgotten.
+const MAX_REMEMBERED_CLASSES: usize = 1 << 16;
 
 /// Tells which events are wanted.
 #[derive(Debug)]
 pub struct Filter {
     expression: Expression,
     leaves: Vec<Leaf>,
-    collect: Collect,
+    collect: PathTracker,
     /// What is known of each leaf, of the event at hand.
     known: Vec<Option<bool>>,
     classes: HashMap<Class, Option<bool>>,
@@ -62,7 +62,7 @@ impl Filter {
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let (expression, leaves) = parse::parse(text)?;
         Ok(Self {
-            collect: Collect::new(&leaves),
+            collect: PathTracker::new(&leaves),
             known: vec![None; leaves.len()],
             expression,
             leaves,
@@ -98,7 +98,7 @@ impl Filter {
     fn decide(
         &mut self,
         facts: Facts<'_>,
-        visit: impl FnOnce(&mut Visit<'_>) -> Result<(), FieldError>,
+        visit: impl FnOnce(&mut FieldMatcher<'_>) -> Result<(), FieldError>,
     ) -> Result<bool, FieldError> {
         if let Some(decided) = self.class_decision(facts) {
             return Ok(decided);
@@ -122,7 +122,7 @@ impl Filter {
             return Ok(decided);
         }
         self.collect.begin();
-        visit(&mut Visit {
+        visit(&mut FieldMatcher {
             collect: &mut self.collect,
             leaves: &self.leaves,
             known: &mut self.known,
@@ -141,7 +141,7 @@ impl Filter {
         {
             return decided;
         }
-        if self.classes.len() >= MOST_CLASSES {
+        if self.classes.len() >= MAX_REMEMBERED_CLASSES {
             self.classes.clear();
         }
         let (leaves, known, expression) = (&self.leaves, &mut self.known, &self.expression);
@@ -156,9 +156,9 @@ impl Filter {
     }
 }
 
-/// Decides comparisons while the fields of one event pass.
-struct Visit<'f> {
-    collect: &'f mut Collect,
+/// A visitor that decides the comparisons of a filter from the fields of one event.
+struct FieldMatcher<'f> {
+    collect: &'f mut PathTracker,
     leaves: &'f [Leaf],
     known: &'f mut [Option<bool>],
 }

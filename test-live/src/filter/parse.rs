@@ -2,16 +2,18 @@
 
 use std::fmt;
 
-use super::expression::{Comparison, Expression, Leaf, Literal, Part, Path, Place, Property, Test};
+use super::expression::{
+    Comparison, Expression, FieldPath, Leaf, Literal, Part, Property, ScopeSet, Test,
+};
 use super::glob::Pattern;
 use super::token::{Token, tokens};
 
-/// Parentheses and negations within each other: more than anybody writes, few enough for the stack.
-const DEEPEST: usize = 64;
-/// Comparisons in one filter.
-const MOST_LEAVES: usize = 1024;
+/// Largest nesting of parentheses and negations: more than anybody writes, few enough for the stack.
+const MAX_DEPTH: usize = 64;
+/// Largest number of comparisons in one filter.
+const MAX_COMPARISONS: usize = 1024;
 /// Bytes of a filter.
-const LONGEST: usize = 64 << 10;
+const MAX_FILTER_BYTES: usize = 64 << 10;
 /// Characters that are shown on each side of a mistake.
 const SHOWN: usize = 60;
 
@@ -59,11 +61,11 @@ impl std::error::Error for FilterError {}
 
 /// What `text` says, and the comparisons in it.
 pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> {
-    if text.len() > LONGEST {
+    if text.len() > MAX_FILTER_BYTES {
         return Err(FilterError::new(
             text,
             0,
-            format!("it has more than {LONGEST} bytes"),
+            format!("it has more than {MAX_FILTER_BYTES} bytes"),
         ));
     }
     let tokens = tokens(text)?;
@@ -96,7 +98,7 @@ struct Parser<'t> {
 /// One side of a comparison.
 enum Operand {
     Property(Property),
-    Path(Path),
+    FieldPath(FieldPath),
     Literal(Literal),
 }
 
@@ -119,7 +121,7 @@ impl<'t> Parser<'t> {
         matches!(self.tokens.first(), Some((_, Token::Symbol(known))) if *known == symbol)
     }
 
-    fn take(&mut self, symbol: &str) -> bool {
+    fn accept_symbol(&mut self, symbol: &str) -> bool {
         let is = self.is(symbol);
         if is {
             self.next();
@@ -128,7 +130,7 @@ impl<'t> Parser<'t> {
     }
 
     fn expect(&mut self, symbol: &str) -> Result<(), Failed> {
-        if self.take(symbol) {
+        if self.accept_symbol(symbol) {
             Ok(())
         } else {
             self.fail(format!("expected {symbol}"))
@@ -141,7 +143,7 @@ impl<'t> Parser<'t> {
             return Ok(first);
         }
         let mut parts = vec![first];
-        while self.take("||") {
+        while self.accept_symbol("||") {
             parts.push(self.all()?);
         }
         Ok(Expression::Any(parts))
@@ -153,20 +155,20 @@ impl<'t> Parser<'t> {
             return Ok(first);
         }
         let mut parts = vec![first];
-        while self.take("&&") {
+        while self.accept_symbol("&&") {
             parts.push(self.term()?);
         }
         Ok(Expression::All(parts))
     }
 
     fn term(&mut self) -> Result<Expression, Failed> {
-        if self.depth >= DEEPEST {
-            return self.fail(format!("more than {DEEPEST} levels of parentheses"));
+        if self.depth >= MAX_DEPTH {
+            return self.fail(format!("more than {MAX_DEPTH} levels of parentheses"));
         }
         self.depth += 1;
-        let term = if self.take("!") {
+        let term = if self.accept_symbol("!") {
             self.term().map(|inner| Expression::Not(Box::new(inner)))
-        } else if self.take("(") {
+        } else if self.accept_symbol("(") {
             let inner = self.any()?;
             self.expect(")")?;
             Ok(inner)
@@ -184,8 +186,8 @@ impl<'t> Parser<'t> {
         } else {
             self.comparison()?
         };
-        if self.leaves.len() >= MOST_LEAVES {
-            return Err((column, format!("more than {MOST_LEAVES} comparisons")));
+        if self.leaves.len() >= MAX_COMPARISONS {
+            return Err((column, format!("more than {MAX_COMPARISONS} comparisons")));
         }
         self.leaves.push(leaf);
         Ok(Expression::Leaf(self.leaves.len() - 1))
@@ -213,7 +215,7 @@ impl<'t> Parser<'t> {
         self.next();
         self.expect("(")?;
         let column = self.column();
-        let Operand::Path(path) = self.operand()? else {
+        let Operand::FieldPath(path) = self.operand()? else {
             return Err((column, "expected the name of a field".to_owned()));
         };
         self.expect(")")?;
@@ -267,7 +269,7 @@ impl<'t> Parser<'t> {
                 }
                 Ok(Leaf::Property(property, test))
             }
-            Operand::Path(path) => Ok(Leaf::Field(path, test)),
+            Operand::FieldPath(path) => Ok(Leaf::Field(path, test)),
             Operand::Literal(_) => Err((left_at, "expected the name of a field".to_owned())),
         }
     }
@@ -305,8 +307,8 @@ impl<'t> Parser<'t> {
             Some(Token::Name {
                 text,
                 quoted: false,
-            }) if text == "ctx" && self.is(".") => self.path_in(Place::Contexts),
-            Some(Token::Name { text, .. }) => self.path(Place::Anywhere, text.clone()),
+            }) if text == "ctx" && self.is(".") => self.path_in(ScopeSet::Contexts),
+            Some(Token::Name { text, .. }) => self.path(ScopeSet::Anywhere, text.clone()),
             Some(Token::Property(name)) => self.property(name, column),
             Some(Token::Symbol(_)) | None => {
                 Err((column, "expected a field, a number or a text".to_owned()))
@@ -321,9 +323,9 @@ impl<'t> Parser<'t> {
             "stream" => Property::Stream,
             "time" => Property::Time,
             "loglevel" => Property::LogLevel,
-            "ctx" => return self.path_in(Place::Contexts),
-            "packet" => return self.path_in(Place::Packet),
-            "payload" => return self.path_in(Place::Payload),
+            "ctx" => return self.path_in(ScopeSet::Contexts),
+            "packet" => return self.path_in(ScopeSet::Packet),
+            "payload" => return self.path_in(ScopeSet::Payload),
             _ => {
                 let known = "$name $trace $stream $time $loglevel $ctx. $packet. $payload.";
                 return Err((column, format!("${name} is none of {known}")));
@@ -331,7 +333,7 @@ impl<'t> Parser<'t> {
         }))
     }
 
-    fn path_in(&mut self, place: Place) -> Result<Operand, Failed> {
+    fn path_in(&mut self, place: ScopeSet) -> Result<Operand, Failed> {
         self.expect(".")?;
         let first = self.member()?;
         self.path(place, first)
@@ -345,12 +347,12 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn path(&mut self, place: Place, first: String) -> Result<Operand, Failed> {
+    fn path(&mut self, place: ScopeSet, first: String) -> Result<Operand, Failed> {
         let mut parts = vec![Part::Member(first)];
         loop {
-            if self.take(".") {
+            if self.accept_symbol(".") {
                 parts.push(Part::Member(self.member()?));
-            } else if self.take("[") {
+            } else if self.accept_symbol("[") {
                 let column = self.column();
                 let index = match self.next() {
                     Some(Token::Integer(index)) => u64::try_from(*index).ok(),
@@ -360,7 +362,7 @@ impl<'t> Parser<'t> {
                 parts.push(Part::Element(index));
                 self.expect("]")?;
             } else {
-                return Ok(Operand::Path(Path { place, parts }));
+                return Ok(Operand::FieldPath(FieldPath { place, parts }));
             }
         }
     }

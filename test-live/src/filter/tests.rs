@@ -18,7 +18,7 @@ fn facts(class: u64, name: &str) -> Facts<'_> {
 }
 
 /// An event with a bit of everything.
-fn walk(to: &mut Visit<'_>) -> Result<(), FieldError> {
+fn walk(to: &mut FieldMatcher<'_>) -> Result<(), FieldError> {
     let number = NumberFormat {
         bits: 32,
         ..plain()
@@ -110,7 +110,7 @@ fn holds(text: &str) -> bool {
 }
 
 #[test]
-fn comparisons_say_what_the_fields_are() {
+fn filter_comparisons_match_the_values_of_fields() {
     for text in [
         r#"$name == "sched_switch""#,
         r#"$name == "sched_*""#,
@@ -147,7 +147,7 @@ fn comparisons_say_what_the_fields_are() {
 }
 
 #[test]
-fn a_field_that_is_missing_or_of_another_kind_compares_as_false() {
+fn a_filter_comparison_with_a_missing_or_mistyped_field_is_false() {
     for text in [
         "nothing == 1",
         "nothing != 1",
@@ -168,7 +168,7 @@ fn a_field_that_is_missing_or_of_another_kind_compares_as_false() {
 }
 
 #[test]
-fn names_are_decided_before_any_field_is_decoded() {
+fn a_filter_on_names_is_decided_without_decoding_fields() {
     for (text, want) in [
         (r#"$name == "sched_*""#, true),
         (r#"$name == "x" && prev_tid > 0"#, false),
@@ -183,10 +183,10 @@ fn names_are_decided_before_any_field_is_decoded() {
 }
 
 #[test]
-fn each_class_is_decided_by_itself_and_each_event_anew() {
+fn a_filter_decides_once_for_each_event_class_or_once_for_each_event() {
     let mut filter = Filter::parse(r#"$name == "a" || x == 1"#).unwrap();
     let with = |value: u64| {
-        move |to: &mut Visit<'_>| {
+        move |to: &mut FieldMatcher<'_>| {
             to.begin_scope(Scope::Payload);
             to.begin_structure();
             to.member("x");
@@ -208,7 +208,7 @@ fn each_class_is_decided_by_itself_and_each_event_anew() {
 }
 
 #[test]
-fn an_event_without_name_time_or_level_has_none_of_them() {
+fn filter_properties_of_an_event_without_name_time_or_level_do_not_exist() {
     let bare = Facts {
         name: None,
         log_level: None,
@@ -222,7 +222,7 @@ fn an_event_without_name_time_or_level_has_none_of_them() {
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_place() {
+fn a_filter_syntax_error_is_reported_with_its_column() {
     for (text, column, what) in [
         ("", 1, "expected a field"),
         ("prev_tid", 9, "expected a comparison"),
@@ -263,7 +263,7 @@ fn a_mistake_is_shown_with_its_place() {
 }
 
 #[test]
-fn a_mark_stands_below_the_mistake() {
+fn a_filter_syntax_error_is_marked_below_the_text() {
     let error = Filter::parse("(é\t= 1)").unwrap_err();
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().collect();
@@ -276,7 +276,7 @@ fn a_mark_stands_below_the_mistake() {
 }
 
 #[test]
-fn hostile_depth_and_length_are_refused() {
+fn filters_beyond_the_depth_and_length_limits_are_refused() {
     for text in ["(".repeat(60_000), "!".repeat(60_000), "!(".repeat(30_000)] {
         let error = Filter::parse(&text).unwrap_err();
         assert!(error.what.contains("levels"), "{error}");
@@ -298,7 +298,7 @@ fn hostile_depth_and_length_are_refused() {
 }
 
 #[test]
-fn no_prefix_of_a_filter_is_taken_for_something_it_cannot_be() {
+fn every_prefix_of_a_filter_is_parsed_or_refused_at_its_end() {
     let text =
         r#"!($name == "s\*?*" || ctx.a[2].`b c` >= -0x1F) && exists(x.y) && 1.5e3 < $packet.z"#;
     assert!(Filter::parse(text).is_ok());

@@ -15,7 +15,7 @@ use crate::sink::{Loss, Lost};
 
 /// A stream that is being read.
 pub(super) struct Input {
-    /// Place of its trace.
+    /// Slot of its trace in the mux.
     pub(super) trace: usize,
     pub(super) info: StreamInfo,
     /// What comes first at equal times, and its number among all: both known with the first packet.
@@ -32,8 +32,8 @@ pub(super) struct Input {
     /// Losses that have been found and not shown.
     losses: Vec<Loss>,
     /// No event before this will come, in nanoseconds.
-    promise: i64,
-    /// How far the stream has come, in nanoseconds: what is promised may be beyond packets that are
+    watermark: i64,
+    /// How far the stream has come, in nanoseconds: the watermark may be beyond packets that are
     /// still queued.
     reached: i64,
     /// The time of the event that was found last.
@@ -86,7 +86,7 @@ impl Input {
             in_packet: false,
             timescale: None,
             losses: Vec::new(),
-            promise: i64::MIN,
+            watermark: i64::MIN,
             reached: i64::MIN,
             time: i64::MIN,
             went_back: false,
@@ -111,7 +111,7 @@ impl Input {
                 backlog,
                 ended,
             } => {
-                packets.drain(..).for_each(|_| backlog.take());
+                packets.drain(..).for_each(|_| backlog.remove_packet());
                 *ended
             }
         }
@@ -124,24 +124,24 @@ impl Input {
         }
     }
 
-    /// Takes a promise, in cycles.
-    pub(super) fn promise(&mut self, trace: &Trace, cycles: u64) {
+    /// Raises the watermark, given in cycles of the trace's clock.
+    pub(super) fn advance_watermark(&mut self, trace: &Trace, cycles: u64) {
         // Before its first packet a stream has not said its class. All of a trace have one clock,
         // in every tracer there is.
         let scale = self
             .timescale
             .or_else(|| trace.streams().find_map(|stream| stream.timescale()));
         if let Some(time) = scale.and_then(|scale| scale.nanoseconds(cycles)) {
-            self.promise = self.promise.max(time);
+            self.watermark = self.watermark.max(time);
             if !self.in_packet && self.feed.is_empty() {
-                self.reached = self.promise;
+                self.reached = self.watermark;
             }
         }
     }
 
     /// No event before this will come, in nanoseconds.
-    pub(super) fn promised(&self) -> i64 {
-        self.promise
+    pub(super) fn watermark(&self) -> i64 {
+        self.watermark
     }
 
     /// The packet that was begun last.
@@ -236,7 +236,7 @@ impl Input {
         let end = scale.and_then(|scale| scale.nanoseconds(self.decoder.cycles()));
         if let Some(end) = end {
             self.reached = self.reached.max(end);
-            self.promise = self.promise.max(end);
+            self.watermark = self.watermark.max(end);
         }
         self.free_packet();
     }
@@ -351,7 +351,7 @@ impl Feed {
                 ended,
             } => match packets.pop_front() {
                 Some(next) => {
-                    backlog.take();
+                    backlog.remove_packet();
                     *packet = next;
                     Next::Packet
                 }

@@ -87,24 +87,24 @@ pub struct Mux {
     /// For the packets of files.
     memory: MemoryBudget,
     traces: Slots<TraceState>,
-    trace_places: HashMap<TraceKey, usize>,
+    trace_slots: HashMap<TraceKey, usize>,
     /// Traces that may have ended with their last stream, or without any.
     ended_traces: Vec<usize>,
     streams: Slots<Input>,
-    stream_places: HashMap<StreamKey, usize>,
+    stream_slots: HashMap<StreamKey, usize>,
     /// Which stream comes first at equal times: each has a number, smaller first.
     ranks: BTreeMap<Arc<Rank>, usize>,
     /// The streams that have an event, the earliest first.
     ready: BinaryHeap<Reverse<(i64, u32, usize)>>,
     /// The streams that have none for now.
     waiting: Vec<usize>,
-    /// What they promise: no event will come on any of them that has its place before this.
-    safe: (i64, u32),
+    /// The lowest watermark of the waiting streams: none of their events will come before it.
+    watermark: (i64, u32),
     clocks: Clocks,
 }
 
 /// After all that may come.
-const ALL: (i64, u32) = (i64::MAX, u32::MAX);
+const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 
 struct TraceState {
     info: TraceInfo,
@@ -174,11 +174,11 @@ impl Mux {
             uuid: trace.metadata.trace().uuid(),
         };
         stage.metadata(&trace.metadata_bytes, &info)?;
-        let place = self.traces.insert(TraceState {
+        let slot = self.traces.insert(TraceState {
             ended: true,
             ..TraceState::new(info, trace.metadata)
         });
-        self.ended_traces.push(place);
+        self.ended_traces.push(slot);
         for stream in &trace.streams {
             let first = stream.files.first();
             let info = StreamInfo {
@@ -187,7 +187,7 @@ impl Mux {
                 class: stream.class,
                 id: Some(stream.id),
             };
-            self.add_input(place, info, Feed::Files(StreamReader::new(stream)));
+            self.add_input(slot, info, Feed::Files(StreamReader::new(stream)));
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Mux {
             uuid: None,
         };
         let state = TraceState::new(info, Metadata::new());
-        self.trace_places.insert(key, self.traces.insert(state));
+        self.trace_slots.insert(key, self.traces.insert(state));
     }
 
     /// More metadata of a trace.
@@ -213,8 +213,8 @@ impl Mux {
         bytes: &[u8],
         stage: &mut impl Stage,
     ) -> Result<(), SinkError> {
-        let place = self.trace_places.get(&key);
-        let Some(trace) = place.and_then(|place| self.traces.get_mut(*place)) else {
+        let slot = self.trace_slots.get(&key);
+        let Some(trace) = slot.and_then(|slot| self.traces.get_mut(*slot)) else {
             return Ok(());
         };
         if trace.broken {
@@ -233,7 +233,7 @@ impl Mux {
 
     /// Adds a stream that a source has announced.
     pub fn add_stream(&mut self, key: StreamKey, trace: TraceKey, name: String, backlog: Backlog) {
-        let Some(&trace) = self.trace_places.get(&trace) else {
+        let Some(&trace) = self.trace_slots.get(&trace) else {
             return;
         };
         let info = StreamInfo {
@@ -247,14 +247,14 @@ impl Mux {
             backlog,
             ended: false,
         };
-        let place = self.add_input(trace, info, feed);
-        self.stream_places.insert(key, place);
+        let slot = self.add_input(trace, info, feed);
+        self.stream_slots.insert(key, slot);
     }
 
     /// A packet of a stream.
     pub fn push(&mut self, key: StreamKey, packet: Packet, stage: &mut impl Stage) {
-        let place = self.stream_places.get(&key);
-        let Some(input) = place.and_then(|place| self.streams.get_mut(*place)) else {
+        let slot = self.stream_slots.get(&key);
+        let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot)) else {
             return;
         };
         input.push(packet);
@@ -268,22 +268,22 @@ impl Mux {
         }
     }
 
-    /// Nothing before `cycles` will come on a stream.
-    pub fn promise(&mut self, key: StreamKey, cycles: u64) {
-        let place = self.stream_places.get(&key);
-        if let Some(input) = place.and_then(|place| self.streams.get_mut(*place))
+    /// Nothing before `cycles` of its clock will come on a stream.
+    pub fn advance_watermark(&mut self, key: StreamKey, cycles: u64) {
+        let slot = self.stream_slots.get(&key);
+        if let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot))
             && let Some(trace) = self.traces.get(input.trace)
         {
-            input.promise(trace.metadata.trace(), cycles);
+            input.advance_watermark(trace.metadata.trace(), cycles);
         }
     }
 
     /// Nothing further will come on a stream.
     pub fn end(&mut self, key: StreamKey) {
-        let Some(place) = self.stream_places.remove(&key) else {
+        let Some(slot) = self.stream_slots.remove(&key) else {
             return;
         };
-        let Some(input) = self.streams.get_mut(place) else {
+        let Some(input) = self.streams.get_mut(slot) else {
             return;
         };
         input.end();
@@ -293,19 +293,19 @@ impl Mux {
             .is_some_and(|trace| trace.broken)
         {
             // It waits for nothing any more: it is looked at once more, and removed.
-            self.waiting.push(place);
+            self.waiting.push(slot);
         }
     }
 
     /// No further stream will come of a trace. What its streams still have is shown.
     pub fn end_trace(&mut self, key: TraceKey) {
-        let Some(place) = self.trace_places.remove(&key) else {
+        let Some(slot) = self.trace_slots.remove(&key) else {
             return;
         };
-        if let Some(trace) = self.traces.get_mut(place) {
+        if let Some(trace) = self.traces.get_mut(slot) {
             trace.ended = true;
         }
-        self.ended_traces.push(place);
+        self.ended_traces.push(slot);
     }
 
     /// Shows all events that are certain to be next, until `stop` says so.
@@ -317,17 +317,17 @@ impl Mux {
         stage: &mut impl Stage,
         stop: &impl Fn() -> bool,
     ) -> Result<Progress, SinkError> {
-        for place in std::mem::take(&mut self.waiting) {
-            self.advance(place, stage)?;
+        for slot in std::mem::take(&mut self.waiting) {
+            self.advance(slot, stage)?;
         }
         self.remove_ended_traces(stage);
-        self.settle_safe();
-        while let Some(Reverse((time, rank, place))) = self.ready.peek().copied() {
-            // What has no time has no place in it either.
-            if time > i64::MIN && (time, rank) >= self.safe {
+        self.update_watermark();
+        while let Some(Reverse((time, rank, slot))) = self.ready.peek().copied() {
+            // An event without a time is shown at once.
+            if time > i64::MIN && (time, rank) >= self.watermark {
                 return Ok(Progress::Waiting);
             }
-            if !self.show_first(place, time, stage, stop)? {
+            if !self.show_first(slot, time, stage, stop)? {
                 return Ok(Progress::Enough);
             }
         }
@@ -339,7 +339,7 @@ impl Mux {
         })
     }
 
-    /// Whether there is an event that is not shown until others promise that nothing comes before it.
+    /// Whether there is an event that is not shown until the watermarks of all streams have passed it.
     #[must_use]
     pub fn holds_back(&self) -> bool {
         !self.ready.is_empty()
@@ -349,7 +349,7 @@ impl Mux {
     /// before all others. False: no more is wanted.
     fn show_first(
         &mut self,
-        place: usize,
+        slot: usize,
         mut time: i64,
         stage: &mut impl Stage,
         stop: &impl Fn() -> bool,
@@ -358,8 +358,8 @@ impl Mux {
         let second = self.ready.as_slice().get(1..).unwrap_or_default();
         let second = second.iter().take(2);
         let second = second.map(|Reverse((time, rank, _))| (*time, *rank)).min();
-        let limit = second.unwrap_or(ALL).min(self.safe);
-        let input = self.streams.get_mut(place);
+        let limit = second.unwrap_or(END_OF_TIME).min(self.watermark);
+        let input = self.streams.get_mut(slot);
         let trace = input
             .as_ref()
             .and_then(|input| self.traces.get(input.trace));
@@ -370,7 +370,7 @@ impl Mux {
         let rank = input.rank_number();
         if let Err(step) = input.load_event() {
             self.ready.pop();
-            return self.take(place, step, stage).map(|()| true);
+            return self.handle_step(slot, step, stage).map(|()| true);
         }
         let declared = trace.metadata.trace();
         while !stop() {
@@ -400,13 +400,13 @@ impl Mux {
                 Step::Event(next) => {
                     input.free_event();
                     if let Some(mut first) = self.ready.peek_mut() {
-                        *first = Reverse((next, rank, place));
+                        *first = Reverse((next, rank, slot));
                     }
                     return Ok(true);
                 }
                 step => {
                     self.ready.pop();
-                    return self.take(place, step, stage).map(|()| true);
+                    return self.handle_step(slot, step, stage).map(|()| true);
                 }
             }
         }
@@ -414,8 +414,8 @@ impl Mux {
     }
 
     /// Goes on to the next event of one stream.
-    fn advance(&mut self, place: usize, stage: &mut impl Stage) -> Result<(), SinkError> {
-        let Some(input) = self.streams.get_mut(place) else {
+    fn advance(&mut self, slot: usize, stage: &mut impl Stage) -> Result<(), SinkError> {
+        let Some(input) = self.streams.get_mut(slot) else {
             return Ok(());
         };
         let Some(trace) = self.traces.get(input.trace) else {
@@ -423,23 +423,23 @@ impl Mux {
         };
         if trace.broken {
             if input.discard() {
-                self.remove_stream(place, stage);
+                self.remove_stream(slot, stage);
             }
             return Ok(());
         }
         let step = input.advance(trace.metadata.trace());
-        self.take(place, step, stage)
+        self.handle_step(slot, step, stage)
     }
 
     /// Takes what a stream has come to, on to its next event.
-    fn take(
+    fn handle_step(
         &mut self,
-        place: usize,
+        slot: usize,
         mut step: Step,
         stage: &mut impl Stage,
     ) -> Result<(), SinkError> {
         loop {
-            let Some(input) = self.streams.get_mut(place) else {
+            let Some(input) = self.streams.get_mut(slot) else {
                 return Ok(());
             };
             let Some(trace) = self.traces.get(input.trace) else {
@@ -449,19 +449,19 @@ impl Mux {
                 Step::Event(time) => {
                     input.free_event();
                     let rank = input.rank_number();
-                    self.ready.push(Reverse((time, rank, place)));
+                    self.ready.push(Reverse((time, rank, slot)));
                     return Ok(());
                 }
                 Step::Waiting => {
-                    self.waiting.push(place);
-                    self.safe = self.safe.min(self.promised(place));
+                    self.waiting.push(slot);
+                    self.watermark = self.watermark.min(self.watermark_of(slot));
                     return Ok(());
                 }
                 Step::Ended(problem) => {
                     if let Some(problem) = problem {
                         stage.failed(&problem);
                     }
-                    self.remove_stream(place, stage);
+                    self.remove_stream(slot, stage);
                     return Ok(());
                 }
                 Step::Passed(problem) => stage.failed(&problem),
@@ -480,18 +480,18 @@ impl Mux {
                     }
                     if is_new {
                         let rank = Rank::new(&trace.info, &input.info);
-                        self.rank(rank, place);
+                        self.rank(rank, slot);
                     }
                     if let Some(begin) = lost {
                         // Losses have their place in time too.
-                        let rank = self.rank_of(place);
+                        let rank = self.rank_of(slot);
                         let time = begin.unwrap_or(i64::MIN);
-                        self.ready.push(Reverse((time, rank, place)));
+                        self.ready.push(Reverse((time, rank, slot)));
                         return Ok(());
                     }
                 }
             }
-            let Some(input) = self.streams.get_mut(place) else {
+            let Some(input) = self.streams.get_mut(slot) else {
                 return Ok(());
             };
             let Some(trace) = self.traces.get(input.trace) else {
@@ -501,49 +501,49 @@ impl Mux {
         }
     }
 
-    /// Gives the stream at `place` its place among those of equal time.
-    fn rank(&mut self, rank: Rank, place: usize) {
-        self.ranks.insert(Arc::new(rank), place);
-        for (number, (rank, place)) in (0..).zip(&self.ranks) {
-            if let Some(input) = self.streams.get_mut(*place) {
+    /// Gives the stream at `slot` its place among those of equal time.
+    fn rank(&mut self, rank: Rank, slot: usize) {
+        self.ranks.insert(Arc::new(rank), slot);
+        for (number, (rank, slot)) in (0..).zip(&self.ranks) {
+            if let Some(input) = self.streams.get_mut(*slot) {
                 input.rank = Some((Arc::clone(rank), number));
             }
         }
         let ready = std::mem::take(&mut self.ready);
-        let renumbered = |Reverse((time, _, place))| Reverse((time, self.rank_of(place), place));
+        let renumbered = |Reverse((time, _, slot))| Reverse((time, self.rank_of(slot), slot));
         self.ready = ready.into_iter().map(renumbered).collect();
-        self.settle_safe();
+        self.update_watermark();
     }
 
-    fn settle_safe(&mut self) {
-        let promised = self.waiting.iter().map(|place| self.promised(*place));
-        self.safe = promised.min().unwrap_or(ALL);
+    fn update_watermark(&mut self) {
+        let watermark = self.waiting.iter().map(|slot| self.watermark_of(*slot));
+        self.watermark = watermark.min().unwrap_or(END_OF_TIME);
     }
 
     /// What a stream that is waiting may yet bring has its place here at the earliest. As long as
-    /// nothing is known of it but its promise, it may come first of what happens at that time.
-    fn promised(&self, place: usize) -> (i64, u32) {
-        let promise = self.streams.get(place).map_or(i64::MIN, Input::promised);
-        (promise, self.rank_of(place))
+    /// nothing is known of it but its watermark, it may come first of what happens at that time.
+    fn watermark_of(&self, slot: usize) -> (i64, u32) {
+        let watermark = self.streams.get(slot).map_or(i64::MIN, Input::watermark);
+        (watermark, self.rank_of(slot))
     }
 
-    fn rank_of(&self, place: usize) -> u32 {
-        self.streams.get(place).map_or(0, Input::rank_number)
+    fn rank_of(&self, slot: usize) -> u32 {
+        self.streams.get(slot).map_or(0, Input::rank_number)
     }
 
     fn add_input(&mut self, trace: usize, info: StreamInfo, feed: Feed) -> usize {
         let input = Input::new(trace, info, feed, &self.memory);
-        let place = self.streams.insert(input);
+        let slot = self.streams.insert(input);
         if let Some(trace) = self.traces.get_mut(trace) {
             trace.streams += 1;
         }
-        self.waiting.push(place);
-        place
+        self.waiting.push(slot);
+        slot
     }
 
     /// Removes a stream that is neither ready nor waiting. The others keep their order.
-    fn remove_stream(&mut self, place: usize, stage: &mut impl Stage) {
-        let Some(input) = self.streams.remove(place) else {
+    fn remove_stream(&mut self, slot: usize, stage: &mut impl Stage) {
+        let Some(input) = self.streams.remove(slot) else {
             return;
         };
         if let Some((rank, _)) = &input.rank {
@@ -559,10 +559,10 @@ impl Mux {
     }
 
     fn remove_ended_traces(&mut self, stage: &mut impl Stage) {
-        for place in std::mem::take(&mut self.ended_traces) {
-            let trace = self.traces.get(place);
+        for slot in std::mem::take(&mut self.ended_traces) {
+            let trace = self.traces.get(slot);
             if trace.is_some_and(|trace| trace.ended && trace.streams == 0)
-                && let Some(trace) = self.traces.remove(place)
+                && let Some(trace) = self.traces.remove(slot)
             {
                 stage.trace_ended(trace.info.key);
             }

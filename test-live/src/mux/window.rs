@@ -30,7 +30,7 @@ impl Window {
     ) -> Result<PacketHead, String> {
         self.removed = 0;
         let size = packet.len();
-        self.load(packet, MAX_HEAD_BYTES)?;
+        self.load_bytes(packet, MAX_HEAD_BYTES)?;
         let begun = decoder.begin_part(trace, &packet.bytes, size);
         begun.map_err(|error| {
             if error.is_cut() && (packet.bytes.len() as u64) < size {
@@ -52,7 +52,7 @@ impl Window {
             match decoder.advance_part(trace, &packet.bytes) {
                 Ok(PartStep::Event) => return Ok(true),
                 Ok(PartStep::PacketEnd) => return Ok(false),
-                Ok(PartStep::NeedMoreBytes) => self.move_on(packet, decoder)?,
+                Ok(PartStep::NeedMoreBytes) => self.shift_window(packet, decoder)?,
                 Err(error) => return Err(error.to_string()),
             }
         }
@@ -64,7 +64,7 @@ impl Window {
         packet: &mut Packet,
         decoder: &StreamDecoder,
     ) -> Result<(), String> {
-        self.load(packet, in_memory(decoder.needed_bytes()))
+        self.load_bytes(packet, in_memory(decoder.needed_bytes()))
     }
 
     /// Frees the memory that an event takes beyond the window, until it is shown.
@@ -78,7 +78,11 @@ impl Window {
 
     /// Removes the events that have passed, and loads what follows. If there are none, the next event
     /// is a large one, and twice as much is loaded.
-    fn move_on(&mut self, packet: &mut Packet, decoder: &mut StreamDecoder) -> Result<(), String> {
+    fn shift_window(
+        &mut self,
+        packet: &mut Packet,
+        decoder: &mut StreamDecoder,
+    ) -> Result<(), String> {
         let head = in_memory(decoder.head_bytes());
         let passed = in_memory(decoder.passed_bytes());
         if passed > head {
@@ -90,10 +94,10 @@ impl Window {
         let have = packet.bytes.len();
         let window = head + WINDOW_BYTES;
         if have >= window {
-            return self.load(packet, have * 2);
+            return self.load_bytes(packet, have * 2);
         }
         packet.bytes.shrink_to(window);
-        self.load(packet, window)?;
+        self.load_bytes(packet, window)?;
         if packet.bytes.len() == have {
             return Err("it is not all there".to_owned());
         }
@@ -101,7 +105,7 @@ impl Window {
     }
 
     /// Loads until so many bytes are in memory, or all there are.
-    fn load(&self, packet: &mut Packet, until: usize) -> Result<(), String> {
+    fn load_bytes(&self, packet: &mut Packet, until: usize) -> Result<(), String> {
         let Packet { bytes, stored, .. } = packet;
         let Some(stored) = stored else {
             return Ok(());

@@ -43,24 +43,24 @@ pub enum Screen {
 pub struct Counter<W> {
     out: W,
     screen: Screen,
-    table: Table,
+    table: CountTable,
     until_look: u32,
     begin: Instant,
     shown: Instant,
     drawn: bool,
 }
 
-/// What has been counted.
+/// The counts of events by name and by stream.
 #[derive(Debug, Default)]
-struct Table {
-    names: Vec<Row>,
-    streams: Slots<Row>,
+struct CountTable {
+    names: Vec<CountRow>,
+    streams: Slots<CountRow>,
     /// Of streams that have ended and have no row of their own any more, and how many there are.
-    others: Row,
+    others: CountRow,
     other_streams: usize,
     /// The rows of streams that have ended.
     ended: Vec<usize>,
-    all: Row,
+    all: CountRow,
     losses: LossSum,
     by_name: HashMap<String, usize>,
     by_class: HashMap<(TraceKey, u64, u64), usize>,
@@ -71,7 +71,7 @@ struct Table {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Row {
+struct CountRow {
     name: String,
     count: u64,
     /// When the last picture was drawn.
@@ -94,7 +94,7 @@ impl<W: Write> Counter<W> {
         Self {
             out,
             screen,
-            table: Table::default(),
+            table: CountTable::default(),
             until_look: EVENTS_PER_LOOK,
             begin: now,
             shown: now,
@@ -128,7 +128,7 @@ impl<W: Write> Counter<W> {
         picture.extend_from_slice(CLEAR_REST);
         self.out.write_all(&picture)?;
         self.out.flush()?;
-        self.table.pass();
+        self.table.start_next_span();
         self.shown = now;
         self.drawn = true;
         Ok(())
@@ -177,7 +177,7 @@ impl<W: Write> Sink for Counter<W> {
     }
 }
 
-impl Table {
+impl CountTable {
     #[inline]
     fn count(&mut self, class: (TraceKey, u64, u64), name: Option<&str>, origin: Origin<'_>) {
         let place = match self.last_class {
@@ -205,7 +205,7 @@ impl Table {
                 name = OTHER_NAMES;
             }
             *by_name.entry(name.to_owned()).or_insert_with_key(|name| {
-                names.push(Row::new(name));
+                names.push(CountRow::new(name));
                 names.len() - 1
             })
         });
@@ -218,7 +218,7 @@ impl Table {
         let streams = &mut self.streams;
         let place = *self.by_stream.entry(key).or_insert_with(|| {
             let name = format!("{} {}", origin.trace.name, origin.stream.name);
-            streams.insert(Row::new(&name))
+            streams.insert(CountRow::new(&name))
         });
         self.last_stream = Some((key, place));
         place
@@ -255,7 +255,7 @@ impl Table {
     }
 
     /// The next picture shows what comes from now on.
-    fn pass(&mut self) {
+    fn start_next_span(&mut self) {
         let rows = self.names.iter_mut().chain(self.streams.values_mut());
         for row in rows.chain([&mut self.all, &mut self.others]) {
             row.before = row.count;
@@ -300,7 +300,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl CountRow {
     fn new(name: &str) -> Self {
         Self {
             name: printable(name).collect(),
@@ -310,7 +310,7 @@ impl Row {
 }
 
 impl Span {
-    fn events(self, row: &Row) -> u64 {
+    fn events(self, row: &CountRow) -> u64 {
         match self {
             Self::Last(_) => row.count - row.before,
             Self::All(_) => row.count,
@@ -318,14 +318,14 @@ impl Span {
     }
 
     /// Events per second, rounded.
-    fn rate(self, row: &Row) -> u128 {
+    fn rate(self, row: &CountRow) -> u128 {
         let (Self::Last(time) | Self::All(time)) = self;
         let nanoseconds = time.as_nanos().max(1);
         (u128::from(self.events(row)) * 1_000_000_000 + nanoseconds / 2) / nanoseconds
     }
 
     /// The most frequent first; of equals the one that has had more, then by name.
-    fn sorted(self, mut rows: Vec<&Row>) -> Vec<&Row> {
+    fn sorted(self, mut rows: Vec<&CountRow>) -> Vec<&CountRow> {
         rows.sort_by(|a, b| {
             let order = self.events(b).cmp(&self.events(a));
             order
@@ -339,11 +339,11 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
-    fn counted() -> Table {
-        let mut table = Table::default();
-        let (one, two) = (Place::new("t", "one"), Place::new("t", "two"));
+    fn counted() -> CountTable {
+        let mut table = CountTable::default();
+        let (one, two) = (TestOrigin::new("t", "one"), TestOrigin::new("t", "two"));
         for (place, name, class, count) in [
             (&one, "a", 0, 3),
             (&two, "b\x1b[2J", 1, 5),
@@ -373,10 +373,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_of_the_time_since_the_picture_before() {
+    fn event_rates_are_for_the_time_since_the_last_picture() {
         let mut table = counted();
-        table.pass();
-        let place = Place::new("t", "three");
+        table.start_next_span();
+        let place = TestOrigin::new("t", "three");
         table.count((place.trace.key, 0, 9), Some("rare"), place.origin());
         let text = table.text(Span::Last(Duration::from_secs(1)), 100, 100);
         let first = text.lines().nth(3).unwrap();
@@ -387,11 +387,11 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_have_ended_keep_their_counts_and_share_a_row_if_there_are_many() {
-        let mut table = Table::default();
+    fn ended_streams_keep_their_counts_and_share_a_row_beyond_a_limit() {
+        let mut table = CountTable::default();
         let streams = 3 * MAX_ENDED_STREAMS;
         for stream in 0..streams {
-            let place = Place::new("t", &format!("s{stream}"));
+            let place = TestOrigin::new("t", &format!("s{stream}"));
             let count = if stream == 7 { 100 } else { 1 };
             for _ in 0..count {
                 table.count((place.trace.key, 0, 0), Some("e"), place.origin());
@@ -417,9 +417,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_counted_together_when_there_are_too_many() {
-        let mut table = Table::default();
-        let place = Place::new("t", "s");
+    fn event_names_beyond_the_limit_are_counted_together() {
+        let mut table = CountTable::default();
+        let place = TestOrigin::new("t", "s");
         for class in 0..MAX_NAMES as u64 + 10 {
             let name = format!("e{class}");
             table.count((place.trace.key, 0, class), Some(&name), place.origin());
@@ -430,10 +430,10 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_fits_the_terminal() {
-        let mut table = Table::default();
+    fn the_counter_fits_the_terminal() {
+        let mut table = CountTable::default();
         for stream in 0..50 {
-            let place = Place::new("trace", &format!("stream {stream} {}", "x".repeat(100)));
+            let place = TestOrigin::new("trace", &format!("stream {stream} {}", "x".repeat(100)));
             table.count(
                 (place.trace.key, 0, 0),
                 Some(&"n".repeat(stream)),
@@ -449,8 +449,8 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_drawn_once_a_second_and_a_file_once() {
-        let place = Place::new("t", "s");
+    fn the_counter_is_drawn_once_a_second_on_a_terminal_and_once_in_a_file() {
+        let place = TestOrigin::new("t", "s");
         for terminal in [true, false] {
             let screen = if terminal {
                 Screen::Terminal(Box::new(|| (24, 80)))

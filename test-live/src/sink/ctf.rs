@@ -14,14 +14,14 @@ use thiserror::Error;
 use super::{Origin, Sink, SinkError};
 use crate::attach::{StreamKey, TraceInfo, TraceKey};
 
-/// Files that are open at a time: well below what a process may have.
-const MOST_OPEN: usize = 200;
-/// Bytes of one part of a path: file systems take 255, and a number may follow.
-const LONGEST_PART: usize = 200;
-/// Parts of a trace's name that become directories.
-const MOST_PARTS: usize = 16;
-/// Names that are tried before giving up.
-const MOST_TRIES: u32 = 1 << 20;
+/// Largest number of files that are open at a time: well below what a process may have.
+const MAX_OPEN_FILES: usize = 200;
+/// Largest number of bytes of one part of a path: file systems take 255, and a number may follow.
+const MAX_NAME_PART_BYTES: usize = 200;
+/// Largest number of parts of a trace's name that become directories.
+const MAX_NAME_PARTS: usize = 16;
+/// Largest number of names that are tried before giving up.
+const MAX_NAME_ATTEMPTS: u32 = 1 << 20;
 
 /// Why a recording cannot begin.
 #[derive(Debug, Error)]
@@ -116,7 +116,7 @@ impl Recorder {
             .split('/')
             .filter(|part| !matches!(*part, "" | "."))
             .map(safe)
-            .take(MOST_PARTS)
+            .take(MAX_NAME_PARTS)
             .collect();
         let last = parts.pop().unwrap_or_else(|| "trace".to_owned());
         let mut parent = self.root.clone();
@@ -163,7 +163,7 @@ impl Recorder {
 
     /// Closes all files if there are too many; each is opened again when it is needed.
     fn close_some(&mut self) {
-        if self.open >= MOST_OPEN {
+        if self.open >= MAX_OPEN_FILES {
             let metadata = self.traces.values_mut().map(|trace| &mut trace.metadata);
             for copy in metadata.chain(self.streams.values_mut()) {
                 copy.file = None;
@@ -238,7 +238,9 @@ fn first_free<T>(
     loop {
         match make(&path) {
             Ok(made) => return Ok((path, made)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_TRIES => {
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_NAME_ATTEMPTS =>
+            {
                 path = parent.join(format!("{name}-{number}"));
                 number += 1;
             }
@@ -256,7 +258,7 @@ fn safe(part: &str) -> String {
         // Readers pass over what is hidden, and `..` must not be.
         let safe = safe && !(char == '.' && name.is_empty());
         let char = if safe { char } else { '_' };
-        if name.len() + char.len_utf8() > LONGEST_PART {
+        if name.len() + char.len_utf8() > MAX_NAME_PART_BYTES {
             break;
         }
         name.push(char);
@@ -270,7 +272,7 @@ fn safe(part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
     fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
@@ -303,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn packets_and_metadata_lie_as_they_came() {
+    fn recorded_packets_and_metadata_are_the_bytes_received() {
         let root = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(root.path()).unwrap();
-        let place = Place::new("host/session/ust", "ust/uid/chan_0");
-        let other = Place {
+        let place = TestOrigin::new("host/session/ust", "ust/uid/chan_0");
+        let other = TestOrigin {
             trace: place.trace.clone(),
-            ..Place::new("", "elsewhere/chan_0")
+            ..TestOrigin::new("", "elsewhere/chan_0")
         };
         recorder.metadata(b"meta", &place.trace).unwrap();
         recorder.packet(b"one", place.origin()).unwrap();
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leads_out_of_the_directory_or_over_another() {
+    fn recorded_names_stay_inside_the_directory_and_are_unique() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("inner");
         let mut recorder = Recorder::new(&inner).unwrap();
@@ -341,7 +343,7 @@ mod tests {
             ("a/b", "c"),
             ("a/b/x", "index"),
         ] {
-            let place = Place::new(trace, stream);
+            let place = TestOrigin::new(trace, stream);
             recorder.metadata(b"m", &place.trace).unwrap();
             recorder.packet(b"p", place.origin()).unwrap();
         }
@@ -369,20 +371,20 @@ mod tests {
     }
 
     #[test]
-    fn more_streams_than_files_may_be_open_are_recorded_whole() {
+    fn more_streams_than_the_open_file_limit_are_recorded_completely() {
         let root = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(root.path()).unwrap();
-        let first = Place::new("t", "s");
-        let places: Vec<Place> = (0..MOST_OPEN + 5)
-            .map(|_| Place {
+        let first = TestOrigin::new("t", "s");
+        let places: Vec<TestOrigin> = (0..MAX_OPEN_FILES + 5)
+            .map(|_| TestOrigin {
                 trace: first.trace.clone(),
-                ..Place::new("", "s")
+                ..TestOrigin::new("", "s")
             })
             .collect();
         for _ in 0..2 {
             for place in &places {
                 recorder.packet(b"pq", place.origin()).unwrap();
-                assert!(recorder.open <= MOST_OPEN + 1);
+                assert!(recorder.open <= MAX_OPEN_FILES + 1);
             }
         }
         let all = files(root.path());
@@ -394,11 +396,11 @@ mod tests {
     }
 
     #[test]
-    fn files_of_streams_and_traces_that_have_ended_are_closed_and_forgotten() {
+    fn files_of_ended_streams_and_traces_are_closed() {
         let root = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::new(root.path()).unwrap();
-        for _ in 0..MOST_OPEN {
-            let place = Place::new("t", "s");
+        for _ in 0..MAX_OPEN_FILES {
+            let place = TestOrigin::new("t", "s");
             recorder.metadata(b"m", &place.trace).unwrap();
             recorder.packet(b"p", place.origin()).unwrap();
             assert_eq!(recorder.open, 2);
@@ -407,11 +409,11 @@ mod tests {
             assert_eq!(recorder.open, 0);
         }
         assert!(recorder.streams.is_empty() && recorder.traces.is_empty());
-        assert_eq!(files(root.path()).len(), 2 * MOST_OPEN);
+        assert_eq!(files(root.path()).len(), 2 * MAX_OPEN_FILES);
     }
 
     #[test]
-    fn a_directory_with_something_in_it_is_refused() {
+    fn a_non_empty_output_directory_is_refused() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("x"), "").unwrap();
         let refused = Recorder::new(root.path()).unwrap_err();
@@ -419,9 +421,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn a_long_recorded_name_is_cut_between_characters() {
         let name = safe(&"é".repeat(300));
-        assert_eq!(name.len(), LONGEST_PART);
+        assert_eq!(name.len(), MAX_NAME_PART_BYTES);
         assert_eq!(safe(""), "_");
     }
 }

@@ -358,7 +358,7 @@ fn separated(begin: usize, group: usize, between: u8, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::{Place, plain};
+    use crate::sink::tests_support::{TestOrigin, plain};
 
     fn shown(events: impl FnOnce(&mut Details<&mut Vec<u8>>)) -> String {
         let mut out = Vec::new();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_that_have_ended_are_forgotten_and_their_numbers_not_given_again() {
+    fn ended_traces_are_forgotten_and_their_numbers_never_reused() {
         let head = Head {
             cycles: None,
             time: None,
@@ -378,7 +378,7 @@ mod tests {
         };
         let mut details = Details::new(Vec::new());
         for number in 0..10 {
-            let place = Place::new("t", "s");
+            let place = TestOrigin::new("t", "s");
             details.show(&head, place.origin(), |_| Ok(())).unwrap();
             assert_eq!(details.traces.get(&place.trace.key), Some(&number));
             assert_eq!(details.traces.len(), 1);
@@ -387,8 +387,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_tree_of_its_fields() {
-        let place = Place::new("t", "s");
+    fn the_details_sink_shows_an_event_as_a_tree_of_its_fields() {
+        let place = TestOrigin::new("t", "s");
         let head = Head {
             cycles: Some(5_000_000_300),
             time: Some(1_767_225_605_123_457_089),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_stand_in_groups() {
+    fn the_details_sink_groups_digits() {
         for (value, base, want) in [
             (u64::MAX, Base::Hexadecimal, "0xffff:ffff:ffff:ffff"),
             (0, Base::Hexadecimal, "0x0"),

@@ -185,7 +185,7 @@ mod tests {
     use ctf::model::Scope;
 
     use super::*;
-    use crate::sink::tests_support::{Place, plain};
+    use crate::sink::tests_support::{TestOrigin, plain};
 
     const HEAD: Head<'_> = Head {
         time: Some(-5),
@@ -204,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_with_all_its_scopes() {
-        let place = Place::new("host/session", "ust/chan_0");
+    fn the_json_sink_writes_an_event_as_one_line_with_all_its_scopes() {
+        let place = TestOrigin::new("host/session", "ust/chan_0");
         let environment = [
             ("hostname".into(), EnvironmentValue::Text("h\u{1}".into())),
             ("vpid".into(), EnvironmentValue::Integer(12)),
@@ -251,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_of_streams_that_have_ended() {
+    fn the_json_sink_forgets_ended_streams() {
         let mut json = Json::new(Vec::new());
         for _ in 0..10 {
-            let place = Place::new("t", "s");
+            let place = TestOrigin::new("t", "s");
             json.line(&HEAD, &[], place.origin(), |_| Ok(())).unwrap();
             assert_eq!(json.streams.len(), 1);
             json.stream_ended(place.stream.key);
@@ -264,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_cannot_be_shown_leaves_no_half_line() {
-        let place = Place::new("t", "s");
+    fn the_json_sink_writes_no_part_of_an_event_that_cannot_be_decoded() {
+        let place = TestOrigin::new("t", "s");
         let mut json = Json::new(Vec::new());
         let failed = json.line(&HEAD, &[], place.origin(), |fields| {
             fields.begin_scope(Scope::Payload);

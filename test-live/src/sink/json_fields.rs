@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_shown_labels_only() {
+    fn enumerations_are_written_as_labels_only_for_people() {
         let labels = labels(&[("low", 0, 9), ("five", 5, 5), ("true", 11, 11)]);
         let format = NumberFormat {
             labels: Some(&labels),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_json_numbers_or_strings() {
+    fn floats_are_written_as_json_numbers_or_strings() {
         for (value, bits, want) in [
             (0.1, 64, "0.1"),
             (f64::from(0.1f32), 32, "0.1"),

@@ -128,10 +128,10 @@ impl std::fmt::Display for LossSum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
     fn warning(what: Lost, begin: Option<i64>, uuid: bool) -> String {
-        let mut place = Place::new("host-a", "/t/s0");
+        let mut place = TestOrigin::new("host-a", "/t/s0");
         if !uuid {
             place.trace.uuid = None;
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_loss_has_its_line() {
+    fn each_kind_of_loss_has_its_own_warning() {
         let whence = "within stream \"/t/s0\" (stream class ID: 3, stream ID: 4).\n";
         let known = "(UUID: abababab-abab-abab-abab-abababababab)";
         assert_eq!(
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_tells_what_is_known_from_what_is_not() {
+    fn a_loss_sum_separates_counted_losses_from_uncounted_ones() {
         let mut sum = LossSum::default();
         assert_eq!(sum.to_string(), "nothing lost");
         for what in [

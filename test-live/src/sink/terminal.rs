@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_of_both_sets_are_replaced() {
+    fn c0_and_c1_control_characters_are_replaced_on_terminals() {
         let shown: String = printable("a\u{1b}[2J\u{9b}é\n").collect();
         assert_eq!(shown, "a\u{fffd}[2J\u{fffd}é\u{fffd}");
     }

@@ -25,12 +25,12 @@ pub(crate) fn labels(of: &[(&str, i128, i128)]) -> Labels {
 }
 
 /// A trace and one stream of it.
-pub(crate) struct Place {
+pub(crate) struct TestOrigin {
     pub(crate) trace: TraceInfo,
     pub(crate) stream: StreamInfo,
 }
 
-impl Place {
+impl TestOrigin {
     pub(crate) fn new(trace: &str, stream: &str) -> Self {
         Self {
             trace: TraceInfo {

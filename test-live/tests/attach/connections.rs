@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use test_live::attach::News;
+use test_live::attach::SourceEvent;
 use test_live::attach::relay::{Options, spawn};
 use tokio::sync::mpsc::{self};
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use crate::fake::{ready, record};
 use crate::watch::{assert_said, one_stream, options, target, wait_until, watch};
 
 #[test]
-fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
+fn after_a_reconnect_every_packet_is_delivered_exactly_once() {
     let fake = one_stream();
     fake.put(2, (0..3).map(|number| ready(number, 0)));
     let retrying = Options {
@@ -20,7 +20,7 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
         ..options()
     };
     let mut watch = watch(&fake, "/host/vm/s", retrying);
-    watch.hear_until("packet a/c 2");
+    watch.receive_until("packet a/c 2");
     {
         // As a relay does on a new connection: everything from its beginning.
         let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
@@ -31,9 +31,9 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
     }
     fake.put_metadata(1, &["m1"]);
     fake.put(2, (0..5).map(|number| ready(number, 0)));
-    watch.hear_until("packet a/c 4");
+    watch.receive_until("packet a/c 4");
     fake.end();
-    let said = watch.hear_the_rest();
+    let said = watch.receive_rest();
     assert_said(
         &said,
         &[
@@ -59,7 +59,7 @@ fn after_a_cut_nothing_is_shown_twice_and_nothing_is_missing() {
 }
 
 #[test]
-fn stopping_detaches_whether_or_not_anybody_listens() {
+fn stopping_a_relay_source_detaches_with_or_without_a_receiver() {
     let fake = one_stream();
     fake.put(2, (0..100).map(|number| ready(number, 0)));
     let watch = watch(&fake, "/host/vm/s", options());
@@ -76,35 +76,38 @@ fn stopping_detaches_whether_or_not_anybody_listens() {
 }
 
 #[test]
-fn a_relay_that_is_not_there_is_said_so_or_tried_again() {
+fn an_unreachable_relay_is_reported_or_retried() {
     let fake = one_stream();
     let mut nowhere = target(&fake, "");
     nowhere.port = 1;
-    let (sender, mut news) = mpsc::channel(4);
+    let (sender, mut events) = mpsc::channel(4);
     let (_held_back, is_held_back) = watch::channel(true);
     let handle = spawn(nowhere.clone(), options(), sender, is_held_back.clone()).unwrap();
-    let Some(News::Failed(text)) = news.blocking_recv() else {
+    let Some(SourceEvent::Failed(text)) = events.blocking_recv() else {
         panic!("it should fail")
     };
     assert!(text.contains("cannot connect to 127.0.0.1:1: "), "{text}");
     handle.join();
 
-    let (sender, mut news) = mpsc::channel(4);
+    let (sender, mut events) = mpsc::channel(4);
     let retrying = Options {
         retry: true,
         ..options()
     };
     let handle = spawn(nowhere, retrying, sender, is_held_back).unwrap();
-    assert!(matches!(news.blocking_recv(), Some(News::Notice(_))));
+    assert!(matches!(
+        events.blocking_recv(),
+        Some(SourceEvent::Notice(_))
+    ));
     handle.stop();
     handle.join();
 }
 
 #[test]
-fn stopping_waits_for_no_relay_that_does_not_answer() {
+fn stopping_does_not_wait_for_an_unresponsive_relay() {
     let fake = one_stream();
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("metadata");
+    watch.receive_until("metadata");
     let silent = fake.world();
     let begun = Instant::now();
     watch.handle.stop();

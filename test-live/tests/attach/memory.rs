@@ -52,7 +52,7 @@ fn add_sessions(fake: &Fake, first: u64, metadata: &str) {
 }
 
 #[test]
-fn memory_does_not_grow_with_sessions_that_have_ended() {
+fn memory_use_does_not_grow_with_ended_sessions() {
     const ROUNDS: u64 = 14;
     let metadata = metadata(2500);
     assert!(metadata.len() > 300_000, "{}", metadata.len());
@@ -140,26 +140,26 @@ fn peak_of(streams: &[Tracefile]) -> u64 {
 }
 
 #[test]
-fn twenty_streams_of_large_packets_keep_to_the_limit_on_packets_in_memory() {
+fn twenty_streams_of_large_packets_stay_within_the_memory_budget() {
     let most = peak_of(&streams(20, 1, 512, 64 << 10));
     assert!(most < 64 + 28, "{most} MiB");
 }
 
 #[test]
-fn streams_that_need_each_other_go_on_when_no_memory_is_left() {
+fn streams_that_wait_for_each_other_make_progress_without_free_memory() {
     let most = peak_of(&streams(60, 4, 40, 50_000));
     assert!(most < 64 + 28, "{most} MiB");
 }
 
 #[test]
-fn of_events_that_are_larger_than_the_memory_that_is_left_one_is_loaded_at_a_time() {
+fn events_larger_than_the_free_memory_are_loaded_one_at_a_time() {
     let most = peak_of(&streams(6, 1, 1, 40 << 20));
     // One packet in memory, and an event, for which twice as much may be loaded as it needs.
     assert!(most < 40 + 80 + 28, "{most} MiB");
 }
 
 #[test]
-fn a_directory_with_large_packets_keeps_to_the_limit_on_packets_in_memory() {
+fn a_directory_of_large_packets_stays_within_the_memory_budget() {
     let directory = tempfile::tempdir().unwrap();
     let streams = streams(12, 2, 160, 64 << 10);
     std::fs::write(directory.path().join("metadata"), metadata(0)).unwrap();
@@ -181,7 +181,7 @@ fn a_directory_with_large_packets_keeps_to_the_limit_on_packets_in_memory() {
 }
 
 #[test]
-fn a_packet_that_cannot_be_stored_is_lost_and_the_others_are_shown() {
+fn a_packet_that_cannot_be_spilled_is_lost_and_the_others_are_shown() {
     let fake = session_of(&streams(2, 1, 1, 40 << 20));
     let nowhere = [("TMPDIR", "/nonexistent")];
     let target = format!("net://{}/host/vm/s", fake.address);

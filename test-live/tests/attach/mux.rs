@@ -88,7 +88,7 @@ impl Bench {
     fn push(&mut self, (stream, backlog): &(StreamKey, Backlog), of: Tracefile) {
         let bytes = of.read(0, of.packet_size());
         let reservation = self.memory.reserve(bytes.len()).unwrap();
-        backlog.add_sized(bytes.len());
+        backlog.add_sized_packet(bytes.len());
         let packet = Packet::in_memory(bytes, reservation);
         self.mux.push(*stream, packet, &mut self.shown);
     }
@@ -110,7 +110,7 @@ fn two(stream: u64) -> Tracefile {
 }
 
 #[test]
-fn traces_and_streams_that_have_ended_are_removed_when_all_of_them_was_shown() {
+fn the_mux_removes_ended_traces_and_streams_after_their_last_event() {
     let mut bench = Bench::new();
     let text = metadata(0);
     let lasting = bench.add_trace(&text);
@@ -140,7 +140,7 @@ fn traces_and_streams_that_have_ended_are_removed_when_all_of_them_was_shown() {
 }
 
 #[test]
-fn packets_of_a_trace_with_bad_metadata_are_dropped_and_its_streams_removed() {
+fn the_mux_drops_packets_and_streams_of_a_trace_with_malformed_metadata() {
     let mut bench = Bench::new();
     let trace = bench.add_trace(&metadata(0));
     let streams = [bench.add_stream(trace), bench.add_stream(trace)];
@@ -165,7 +165,7 @@ fn packets_of_a_trace_with_bad_metadata_are_dropped_and_its_streams_removed() {
 }
 
 #[test]
-fn the_memory_of_a_packet_is_free_as_soon_as_it_is_decoded() {
+fn the_mux_releases_the_memory_of_a_packet_when_it_is_decoded() {
     let mut bench = Bench::new();
     let trace = bench.add_trace(&metadata(0));
     let stream = bench.add_stream(trace);

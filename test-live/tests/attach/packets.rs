@@ -10,21 +10,21 @@ use crate::fake::{Fake, Session, inactive, ready, record};
 use crate::watch::{assert_said, one_stream, options, wait_until, watch};
 
 #[test]
-fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
+fn metadata_in_several_replies_is_delivered_before_the_packet_that_needs_it() {
     let fake = one_stream();
     // The second part comes with the second index, and empty replies mean "again".
     fake.put_metadata(1, &["", "m2"]);
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("packet a/c 0");
+    watch.receive_until("packet a/c 0");
     fake.put_metadata(1, &["", "m3"]);
     fake.put(2, [ready(1, NEW_METADATA)]);
-    watch.hear_until("packet a/c 1");
+    watch.receive_until("packet a/c 1");
     fake.put_metadata(1, &["m4"]);
     fake.put(2, [inactive(50, NEW_METADATA)]);
     fake.end();
     assert_said(
-        &watch.hear_the_rest(),
+        &watch.receive_rest(),
         &[
             "trace vm/s/a",
             "stream a/c",
@@ -43,20 +43,20 @@ fn metadata_in_pieces_comes_before_the_packet_that_needs_it() {
 }
 
 #[test]
-fn a_packet_in_many_replies_is_whole() {
+fn a_packet_in_several_replies_is_delivered_whole() {
     let fake = one_stream();
     fake.world().most_bytes = 5;
     fake.put(2, [ready(0, 0), ready(1, 0)]);
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
     assert!(said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
     let asked = fake.count(|asked| matches!(asked, Command::GetPacket(_)));
     assert_eq!(asked, 8);
 }
 
 #[test]
-fn a_packet_is_asked_for_again_after_what_the_flags_say() {
+fn a_packet_is_requested_again_after_its_reply_flags_are_handled() {
     let fake = one_stream();
     fake.put(2, [ready(0, 0)]);
     // Failed, with a flag: for new streams, of which there are none; then for metadata.
@@ -74,12 +74,12 @@ fn a_packet_is_asked_for_again_after_what_the_flags_say() {
     );
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
     assert!(said.contains(&"packet a/c 0".to_owned()), "{said:#?}");
 }
 
 #[test]
-fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
+fn a_missing_packet_is_reported_and_an_empty_one_is_not_requested() {
     let fake = one_stream();
     let mut empty = ready(1, NEW_STREAMS);
     (empty.packet.packet_size, empty.packet.content_size) = (Bits(0), Bits(0));
@@ -90,7 +90,7 @@ fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
         &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0],
     );
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("packet a/c 2");
+    watch.receive_until("packet a/c 2");
     assert!(
         watch
             .said
@@ -104,7 +104,7 @@ fn a_packet_that_is_gone_is_lost_aloud_and_an_empty_one_not_asked_for() {
 }
 
 #[test]
-fn metadata_and_streams_may_come_late() {
+fn metadata_and_streams_announced_late_are_delivered() {
     let fake = Fake::start(vec![Session::new(
         1,
         "s",
@@ -117,22 +117,22 @@ fn metadata_and_streams_may_come_late() {
     )]);
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("stream a/c");
+    watch.receive_until("stream a/c");
     wait_until(|| fake.count(|asked| matches!(asked, Command::GetMetadata(_))) > 0);
     fake.put_metadata(1, &["m1"]);
-    watch.hear_until("packet a/c 0");
+    watch.receive_until("packet a/c 0");
     let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
     assert!(place("metadata") < place("packet"), "{:#?}", watch.said);
 }
 
 #[test]
-fn an_idle_session_is_asked_less_and_less() {
+fn an_idle_session_is_polled_with_a_growing_interval() {
     let fake = one_stream();
     fake.world().sessions[0].timer = 1_000_000;
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("metadata");
+    watch.receive_until("metadata");
     let begun = Instant::now();
-    watch.hear(begun + Duration::from_millis(500));
+    watch.receive(begun + Duration::from_millis(500));
     let asked = fake.count(|asked| matches!(asked, Command::GetNextIndex(_)));
     // 10 + 20 + 40 + 80 + 100 + ... ms; more if this machine was slow.
     let most = 6 + begun.elapsed().as_millis() / 100;
@@ -140,15 +140,15 @@ fn an_idle_session_is_asked_less_and_less() {
 }
 
 #[test]
-fn a_stream_whose_packets_are_not_decoded_is_fetched_no_further() {
+fn a_stream_with_a_full_backlog_is_not_fetched() {
     let fake = one_stream();
     fake.put(2, (0..200).map(|number| ready(number, 0)));
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.decodes = false;
-    watch.hear_until("packet a/c 127");
-    assert!(!watch.hear(Instant::now() + Duration::from_millis(300)));
+    watch.receive_until("packet a/c 127");
+    assert!(!watch.receive(Instant::now() + Duration::from_millis(300)));
     watch.decodes = true;
     let (_, _, backlog) = watch.streams[0].clone();
-    (0..128).for_each(|_| backlog.take());
-    watch.hear_until("packet a/c 199");
+    (0..128).for_each(|_| backlog.remove_packet());
+    watch.receive_until("packet a/c 199");
 }

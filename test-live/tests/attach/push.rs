@@ -26,18 +26,18 @@ fn quiet(until: u64) -> Notification {
 }
 
 #[test]
-fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
+fn a_relay_that_pushes_is_polled_only_after_notifications() {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
     pusher.send(quiet(10)).unwrap();
-    watch.hear_until("quiet a/c 10");
+    watch.receive_until("quiet a/c 10");
     let asked = |fake: &Fake| fake.count(|asked| matches!(asked, Command::GetNextIndex(_)));
     let before = asked(&fake);
     for until in 11..200 {
         pusher.send(quiet(until)).unwrap();
     }
-    watch.hear_until("quiet a/c 199");
+    watch.receive_until("quiet a/c 199");
     // Now and then all is asked, should the relay have forgotten something.
     assert!(asked(&fake) <= before + 3, "{before} {}", asked(&fake));
 
@@ -46,16 +46,16 @@ fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
     pusher
         .send(Notification::Packets(PacketsWait { stream, unread }))
         .unwrap();
-    watch.hear_until("packet a/c 20");
+    watch.receive_until("packet a/c 20");
 
-    // What comes behind news of streams waits for them.
+    // What comes after a notification of new streams waits for them.
     let late = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
     fake.world().sessions[0].batches.push_back(late);
     fake.put_metadata(3, &["m3"]);
     fake.put(2, [inactive(300, 0)]);
     pusher.send(Notification::NewStreams(SessionId(1))).unwrap();
     pusher.send(quiet(300)).unwrap();
-    watch.hear_until("quiet a/c 300");
+    watch.receive_until("quiet a/c 300");
     let place = |word: &str| watch.said.iter().position(|said| said.starts_with(word));
     assert!(
         place("stream b/c") < place("quiet a/c 300"),
@@ -67,9 +67,9 @@ fn a_relay_that_pushes_is_asked_only_when_there_is_something() {
     // Without a push connection everything goes on.
     drop(pusher);
     fake.put(2, [ready(40, 0)]);
-    watch.hear_until("packet a/c 40");
+    watch.receive_until("packet a/c 40");
     fake.end();
-    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+    assert_eq!(watch.receive_rest().last().unwrap(), "done");
 }
 
 fn told_of(unread: u64) -> Notification {
@@ -86,7 +86,7 @@ fn with_packets(
     let mut watch = watch(&fake, "/host/vm/s", options());
     // It is asked nothing but what it speaks of, from now on.
     pusher.send(quiet(1)).unwrap();
-    watch.hear_until("quiet a/c 1");
+    watch.receive_until("quiet a/c 1");
     let packets: Vec<_> = packets.into_iter().collect();
     if !packets.is_empty() {
         let unread = packets.len() as u64;
@@ -104,12 +104,12 @@ fn numbers(watch: &Watch) -> Vec<&str> {
 }
 
 #[test]
-fn what_a_relay_speaks_of_comes_once_and_in_order_and_with_its_metadata() {
+fn pushed_packets_are_delivered_once_in_order_and_after_their_metadata() {
     let metadata_at = |number| if number >= 100 { NEW_METADATA } else { 0 };
     let (fake, mut watch, pusher) =
         with_packets((1..150).map(|number| ready(number, metadata_at(number))));
     fake.put_metadata(1, &["m2"]);
-    watch.hear_until("packet a/c 149");
+    watch.receive_until("packet a/c 149");
     let wanted: Vec<_> = (1..150).map(|number| number.to_string()).collect();
     assert_eq!(numbers(&watch), wanted);
     let place = |said: &str| watch.said.iter().position(|other| other == said);
@@ -124,11 +124,11 @@ fn what_a_relay_speaks_of_comes_once_and_in_order_and_with_its_metadata() {
     pusher
         .send(Notification::SessionOver(SessionId(1)))
         .unwrap();
-    assert!(watch.hear_the_rest().contains(&"end a/c".to_owned()));
+    assert!(watch.receive_rest().contains(&"end a/c".to_owned()));
 }
 
 #[test]
-fn packets_that_come_in_pieces_or_when_asked_again_are_whole() {
+fn pipelined_packets_in_several_or_repeated_replies_are_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.world().most_bytes = 5;
     // The first two cannot be had at first, with the others or alone, and are asked for again.
@@ -138,13 +138,13 @@ fn packets_that_come_in_pieces_or_when_asked_again_are_whole() {
     }
     fake.put(2, (1..20).map(|number| ready(number, 0)));
     pusher.send(told_of(19)).unwrap();
-    watch.hear_until("packet a/c 19");
+    watch.receive_until("packet a/c 19");
     let wanted: Vec<_> = (1..20).map(|number| number.to_string()).collect();
     assert_eq!(numbers(&watch), wanted);
 }
 
 #[test]
-fn a_stream_that_ends_behind_what_was_asked_for_is_whole() {
+fn a_stream_that_ends_after_pipelined_requests_is_delivered_whole() {
     let (fake, mut watch, pusher) = with_packets([]);
     fake.put(2, (1..10).map(|number| ready(number, 0)));
     fake.put(2, [inactive(500, 0), retry(0), ready(60, 0)]);
@@ -157,7 +157,7 @@ fn a_stream_that_ends_behind_what_was_asked_for_is_whole() {
     );
     // More than there are: it may have been asked meanwhile.
     pusher.send(told_of(14)).unwrap();
-    watch.hear_until("end a/c");
+    watch.receive_until("end a/c");
     let place = |said: &str| watch.said.iter().position(|other| other == said).unwrap();
     assert!(place("packet a/c 9") < place("quiet a/c 500"));
     assert!(place("quiet a/c 500") < place("packet a/c 60"));
@@ -165,13 +165,13 @@ fn a_stream_that_ends_behind_what_was_asked_for_is_whole() {
 }
 
 #[test]
-fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
+fn a_relay_that_pushes_is_told_whether_watermarks_are_needed() {
     let fake = one_stream();
     let pusher = fake.pusher();
     let mut watch = watch(&fake, "/host/vm/s", options());
     // At first it takes it that they are.
     pusher.send(quiet(10)).unwrap();
-    watch.hear_until("quiet a/c 10");
+    watch.receive_until("quiet a/c 10");
     assert_eq!(fake.world().attentions, []);
     let told = [
         BeaconInterest::Unsubscribed,
@@ -185,20 +185,20 @@ fn a_relay_that_pushes_is_told_whether_promises_are_waited_for() {
     }
     assert_eq!(fake.world().attentions, told);
     fake.end();
-    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+    assert_eq!(watch.receive_rest().last().unwrap(), "done");
 }
 
 #[test]
-fn a_relay_that_does_not_push_is_told_nothing() {
+fn a_relay_that_does_not_push_receives_no_attention_message() {
     let fake = one_stream();
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("metadata");
+    watch.receive_until("metadata");
     watch.held_back.send_replace(false);
     fake.put(2, [ready(0, 0)]);
-    watch.hear_until("packet a/c 0");
+    watch.receive_until("packet a/c 0");
     watch.held_back.send_replace(true);
     fake.end();
-    assert_eq!(watch.hear_the_rest().last().unwrap(), "done");
+    assert_eq!(watch.receive_rest().last().unwrap(), "done");
     assert_eq!(fake.world().attentions, []);
 }
 
@@ -222,10 +222,10 @@ fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
     (metadata.take_new().to_owned(), index, bytes)
 }
 
-/// The relay keeps promises to itself unless it is told that they are waited for, and answers no
-/// question for them.
+/// The relay sends no watermarks unless it is told that events are held back for them, and no reply
+/// carries them.
 #[test]
-fn an_event_that_has_to_wait_makes_the_relay_promise() {
+fn a_held_back_event_makes_the_relay_send_watermarks() {
     let (text, index, bytes) = event_at_500();
     let records = vec![
         record(1, 1, "a", "metadata"),
@@ -257,11 +257,11 @@ fn an_event_that_has_to_wait_makes_the_relay_promise() {
         fake.world().attentions == [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]
     });
     assert!(!shows());
-    let promise = Quiet {
+    let watermark = Quiet {
         stream: StreamId(3),
         until: Timestamp(501),
     };
-    pusher.send(Notification::Quiet(promise)).unwrap();
+    pusher.send(Notification::Quiet(watermark)).unwrap();
     wait_until(shows);
     wait_until(|| fake.world().attentions.len() == 3);
     assert_eq!(fake.world().attentions[2], BeaconInterest::Unsubscribed);

@@ -8,10 +8,10 @@ use viewer_proto::session::AttachStatus;
 use wire::StreamId;
 
 use crate::fake::{Fake, Session, inactive, ready, record, retry};
-use crate::watch::{PATIENCE, assert_said, one_stream, options, target, watch};
+use crate::watch::{TEST_TIMEOUT, assert_said, one_stream, options, target, watch};
 
 #[test]
-fn a_session_is_followed_to_its_end() {
+fn a_session_is_followed_until_it_ends() {
     let fake = one_stream();
     fake.put(
         2,
@@ -25,7 +25,7 @@ fn a_session_is_followed_to_its_end() {
     );
     fake.end();
     fake.world().sessions[0].is_listed = true;
-    let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", options()).receive_rest();
     assert_said(
         &said,
         &[
@@ -49,7 +49,7 @@ fn a_session_is_followed_to_its_end() {
 }
 
 #[test]
-fn all_sessions_of_a_name_are_one_and_others_are_left_alone() {
+fn all_sessions_of_the_requested_name_and_no_others_are_attached() {
     let batch = |first: u64| {
         vec![
             record(first, first, "a", "metadata"),
@@ -66,9 +66,9 @@ fn all_sessions_of_a_name_are_one_and_others_are_left_alone() {
     fake.put(2, [ready(0, 0)]);
     fake.put(4, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("packet");
+    watch.receive_until("packet");
     fake.end();
-    let said = watch.hear_the_rest();
+    let said = watch.receive_rest();
     let packets = said.iter().filter(|said| said.starts_with("packet"));
     assert_eq!(packets.count(), 2, "{said:#?}");
     let attached = fake.count(|asked| matches!(asked, Command::AttachSession(_)));
@@ -76,19 +76,19 @@ fn all_sessions_of_a_name_are_one_and_others_are_left_alone() {
 }
 
 #[test]
-fn without_a_name_sessions_are_followed_as_they_come_and_go() {
+fn a_target_without_session_follows_all_sessions_as_they_come_and_go() {
     let fake = one_stream();
     let mut watch = watch(&fake, "", options());
-    watch.hear_until("metadata");
+    watch.receive_until("metadata");
     let records = vec![record(3, 3, "b", "metadata"), record(4, 3, "b", "c")];
     fake.put_metadata(3, &["m3"]);
     fake.put(4, [ready(0, 0)]);
     fake.world()
         .sessions
         .push(Session::new(2, "late", vec![records]));
-    watch.hear_until("packet b/c 0");
+    watch.receive_until("packet b/c 0");
     fake.end();
-    let said = watch.hear_the_rest();
+    let said = watch.receive_rest();
     assert!(said.contains(&"trace vm/late/b".to_owned()), "{said:#?}");
     assert_eq!(
         said.iter().filter(|said| said.starts_with("end")).count(),
@@ -97,7 +97,7 @@ fn without_a_name_sessions_are_followed_as_they_come_and_go() {
 }
 
 #[test]
-fn a_new_stream_is_announced_before_time_passes_it() {
+fn a_new_stream_is_announced_before_any_watermark_passes_its_begin() {
     for status in [
         inactive(90, NEW_STREAMS),
         retry(NEW_STREAMS),
@@ -110,9 +110,9 @@ fn a_new_stream_is_announced_before_time_passes_it() {
         fake.put(4, [ready(8, 0)]);
         fake.world().sessions[0].batches.push_back(late);
         let mut watch = watch(&fake, "/host/vm/s", options());
-        watch.hear_until("quiet a/c 95");
+        watch.receive_until("quiet a/c 95");
         fake.end();
-        let said = watch.hear_the_rest();
+        let said = watch.receive_rest();
         let place = |word: &str| said.iter().position(|said| said.starts_with(word)).unwrap();
         assert!(place("metadata vm/s/b") < place("quiet"), "{said:#?}");
         assert!(place("stream b/c") < place("quiet"), "{said:#?}");
@@ -121,39 +121,39 @@ fn a_new_stream_is_announced_before_time_passes_it() {
 }
 
 #[test]
-fn a_session_that_is_missing_is_waited_for_or_not() {
+fn a_missing_session_is_awaited_or_reported_as_the_options_say() {
     let missing = |missing| Options {
         missing,
         ..options()
     };
     let fake = Fake::start(vec![]);
-    let said = watch(&fake, "/host/vm/s", missing(Missing::End)).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", missing(Missing::End)).receive_rest();
     assert_said(&said, &["done"]);
-    let said = watch(&fake, "/host/vm/s", missing(Missing::Fail)).hear_the_rest();
+    let said = watch(&fake, "/host/vm/s", missing(Missing::Fail)).receive_rest();
     assert!(
         said[0].starts_with("failed") && said[0].contains("no live session"),
         "{said:?}"
     );
 
     let mut waiting = watch(&fake, "/host/vm/s", missing(Missing::Wait));
-    waiting.hear_until("notice");
+    waiting.receive_until("notice");
     let records = vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "c")];
     fake.put_metadata(1, &["m1"]);
     fake.put(2, [ready(0, 0)]);
     fake.world()
         .sessions
         .push(Session::new(1, "s", vec![records]));
-    waiting.hear_until("packet a/c 0");
+    waiting.receive_until("packet a/c 0");
     fake.end();
-    assert_eq!(waiting.hear_the_rest().last().unwrap(), "done");
+    assert_eq!(waiting.receive_rest().last().unwrap(), "done");
 }
 
 #[test]
-fn a_session_that_is_not_live_is_no_session() {
+fn a_session_without_live_timer_is_not_attached() {
     let fake = one_stream();
     fake.world().sessions[0].timer = 0;
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("done");
+    watch.receive_until("done");
     assert!(watch.said[0].contains("not live"), "{:?}", watch.said);
     let fake = one_stream();
     fake.world().sessions[0].attach = AttachStatus::Unknown;
@@ -161,15 +161,15 @@ fn a_session_that_is_not_live_is_no_session() {
 }
 
 fn watch_s(fake: &Fake) -> Vec<String> {
-    watch(fake, "/host/vm/s", options()).hear_the_rest()
+    watch(fake, "/host/vm/s", options()).receive_rest()
 }
 
 #[test]
-fn sessions_are_listed_by_relays_old_and_new() {
+fn sessions_are_listed_with_old_and_new_protocol_versions() {
     for minor in [10, 15] {
         let fake = one_stream();
         fake.world().minor = minor;
-        let listing = list(&target(&fake, ""), PATIENCE).unwrap();
+        let listing = list(&target(&fake, ""), TEST_TIMEOUT).unwrap();
         let want = format!(
             "net://{}/host/vm/s (timer = 1000, 0 stream(s), 0 client(s) connected)\n",
             fake.address
@@ -179,14 +179,14 @@ fn sessions_are_listed_by_relays_old_and_new() {
 }
 
 #[test]
-fn a_packet_without_any_metadata_does_not_hold_up_the_end() {
+fn a_packet_without_metadata_does_not_delay_the_end_of_its_session() {
     let records = vec![record(2, 1, "a", "c")];
     let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
     fake.put(2, [ready(0, 0)]);
     let mut watch = watch(&fake, "/host/vm/s", options());
-    watch.hear_until("stream");
+    watch.receive_until("stream");
     fake.end();
-    let said = watch.hear_the_rest();
+    let said = watch.receive_rest();
     assert_said(
         &said,
         &[

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use test_live::attach::backlog::Backlog;
 use test_live::attach::relay::{Handle, Options, spawn};
 use test_live::attach::target::{RelayTarget, Target};
-use test_live::attach::{News, StreamKey, TraceKey};
+use test_live::attach::{SourceEvent, StreamKey, TraceKey};
 use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
 use tokio::sync::watch;
 use viewer_proto::session::Seek;
@@ -13,11 +13,11 @@ use viewer_proto::session::Seek;
 use crate::fake::{Fake, Session, is_packet, record};
 
 /// How long anything may take before a test takes it to have failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A source, and what it has said, in words: `packet a/chan 0`, say.
 pub(crate) struct Watch {
-    pub(crate) news: Receiver<News>,
+    pub(crate) events: Receiver<SourceEvent>,
     pub(crate) handle: Handle,
     pub(crate) held_back: watch::Sender<bool>,
     pub(crate) traces: Vec<(TraceKey, String)>,
@@ -42,11 +42,11 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn watch(fake: &Fake, path: &str, options: Options) -> Watch {
-    let (sender, news) = mpsc::channel(4);
+    let (sender, events) = mpsc::channel(4);
     let (held_back, is_held_back) = watch::channel(true);
     let handle = spawn(target(fake, path), options, sender, is_held_back).unwrap();
     Watch {
-        news,
+        events,
         handle,
         held_back,
         traces: Vec::new(),
@@ -58,11 +58,11 @@ pub(crate) fn watch(fake: &Fake, path: &str, options: Options) -> Watch {
 
 impl Watch {
     /// Hears the next, if there is any before `deadline`.
-    pub(crate) fn hear(&mut self, deadline: Instant) -> bool {
+    pub(crate) fn receive(&mut self, deadline: Instant) -> bool {
         loop {
-            match self.news.try_recv() {
-                Ok(news) => {
-                    let said = self.in_words(news);
+            match self.events.try_recv() {
+                Ok(event) => {
+                    let said = self.in_words(event);
                     self.said.push(said);
                     return true;
                 }
@@ -75,26 +75,26 @@ impl Watch {
         }
     }
 
-    pub(crate) fn hear_until(&mut self, last: &str) {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn receive_until(&mut self, last: &str) {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.said.iter().any(|said| said.starts_with(last)) {
-            assert!(self.hear(deadline), "no {last} in {:#?}", self.said);
+            assert!(self.receive(deadline), "no {last} in {:#?}", self.said);
         }
     }
 
     /// What is said up to and with the end, notices left out.
-    pub(crate) fn hear_the_rest(mut self) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn receive_rest(mut self) -> Vec<String> {
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !matches!(self.said.last(), Some(said) if said == "done" || said.starts_with("failed"))
         {
-            assert!(self.hear(deadline), "no end of {:#?}", self.said);
+            assert!(self.receive(deadline), "no end of {:#?}", self.said);
         }
         self.handle.join();
         self.said.retain(|said| !said.starts_with("notice"));
         self.said
     }
 
-    fn in_words(&mut self, news: News) -> String {
+    fn in_words(&mut self, event: SourceEvent) -> String {
         let trace_of = |this: &Self, key| {
             let found = this.traces.iter().find(|(trace, _)| *trace == key);
             found.expect("it was announced").1.clone()
@@ -104,16 +104,16 @@ impl Watch {
             let (_, name, backlog) = found.expect("it was announced");
             (name.clone(), backlog.clone())
         };
-        match news {
-            News::Trace { trace, name } => {
+        match event {
+            SourceEvent::Trace { trace, name } => {
                 self.traces.push((trace, name.clone()));
                 format!("trace {name}")
             }
-            News::Metadata { trace, bytes } => {
+            SourceEvent::Metadata { trace, bytes } => {
                 let text = String::from_utf8(bytes).unwrap();
                 format!("metadata {}: {text}", trace_of(self, trace))
             }
-            News::Stream {
+            SourceEvent::Stream {
                 stream,
                 trace,
                 name,
@@ -123,10 +123,10 @@ impl Watch {
                 self.streams.push((stream, name.clone(), backlog));
                 format!("stream {name}")
             }
-            News::Packet { stream, packet } => {
+            SourceEvent::Packet { stream, packet } => {
                 let (name, backlog) = stream_of(self, stream);
                 if self.decodes {
-                    backlog.take();
+                    backlog.remove_packet();
                 }
                 let mut bytes = Vec::new();
                 let read = packet.each_piece(|piece| {
@@ -137,12 +137,14 @@ impl Watch {
                 let (_, number) = is_packet(&bytes).expect("a packet is whole");
                 format!("packet {name} {number}")
             }
-            News::Quiet { stream, until } => format!("quiet {} {until}", stream_of(self, stream).0),
-            News::StreamEnd { stream } => format!("end {}", stream_of(self, stream).0),
-            News::TraceEnd { trace } => format!("end {}", trace_of(self, trace)),
-            News::Notice(text) => format!("notice {text}"),
-            News::Failed(text) => format!("failed {text}"),
-            News::Done => "done".to_owned(),
+            SourceEvent::Watermark { stream, until } => {
+                format!("quiet {} {until}", stream_of(self, stream).0)
+            }
+            SourceEvent::StreamEnd { stream } => format!("end {}", stream_of(self, stream).0),
+            SourceEvent::TraceEnd { trace } => format!("end {}", trace_of(self, trace)),
+            SourceEvent::Notice(text) => format!("notice {text}"),
+            SourceEvent::Failed(text) => format!("failed {text}"),
+            SourceEvent::Done => "done".to_owned(),
         }
     }
 }
@@ -160,7 +162,7 @@ pub(crate) fn assert_said(said: &[String], want: &[&str]) {
 }
 
 pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(1));

@@ -8,7 +8,7 @@ use crate::fake::{Fake, Session, ready, record};
 use crate::watch::{one_stream, options, watch};
 
 #[test]
-fn what_makes_no_sense_ends_it_with_a_reason() {
+fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
     let bare = |status| {
         let mut bytes = Vec::new();
         wire::Field::write(&NextIndex::bare(status, 0), &mut bytes);
@@ -65,7 +65,7 @@ fn what_makes_no_sense_ends_it_with_a_reason() {
         let fake = one_stream();
         fake.put(2, [ready(0, 0)]);
         fake.answer_instead(command, reply);
-        let said = watch(&fake, "/host/vm/s", options()).hear_the_rest();
+        let said = watch(&fake, "/host/vm/s", options()).receive_rest();
         let last = said.last().unwrap();
         assert!(
             last.starts_with("failed") && last.contains(why),
@@ -75,19 +75,19 @@ fn what_makes_no_sense_ends_it_with_a_reason() {
 }
 
 #[test]
-fn streams_announced_twice_are_refused() {
+fn a_stream_announced_twice_is_a_protocol_error() {
     for batch in [
         vec![record(2, 1, "a", "c"), record(2, 1, "a", "c")],
         vec![record(1, 1, "a", "metadata"), record(2, 1, "a", "metadata")],
     ] {
         let fake = Fake::start(vec![Session::new(1, "s", vec![batch])]);
-        let said = watch(&fake, "", options()).hear_the_rest();
+        let said = watch(&fake, "", options()).receive_rest();
         assert!(said.last().unwrap().starts_with("failed"), "{said:#?}");
     }
 }
 
 #[test]
-fn a_stream_that_makes_no_sense_is_left_out_and_the_others_go_on() {
+fn a_stream_with_contradictory_indexes_is_left_out_and_the_others_continue() {
     let odd = |change: fn(&mut NextIndex)| {
         let mut index = ready(0, 0);
         change(&mut index);
@@ -108,9 +108,9 @@ fn a_stream_that_makes_no_sense_is_left_out_and_the_others_go_on() {
         fake.put(2, [index, ready(1, 0)]);
         fake.put(3, [ready(0, 0)]);
         let mut watch = watch(&fake, "/host/vm/s", options());
-        watch.hear_until("packet a/d 0");
+        watch.receive_until("packet a/d 0");
         fake.end();
-        let said = watch.hear_the_rest();
+        let said = watch.receive_rest();
         assert!(said.contains(&"end a/c".to_owned()), "{said:#?}");
         assert!(!said.contains(&"packet a/c 1".to_owned()), "{said:#?}");
         assert_eq!(said.last().unwrap(), "done");

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::class::{ClassOrAlias, Location, Ranges, RawClass};
-use super::limits::{MOST_CLASSES, MOST_DEPTH, MOST_MEMBERS};
+use super::limits::{MAX_CLASSES, MAX_DEPTH, MAX_MEMBERS};
 use super::scalar::{
     alignment, encoding, fixed_length, integer, media_type, needed, static_length, unsupported,
     uuid_role, variable_integer,
@@ -46,7 +46,7 @@ pub(super) struct Builder {
 
 /// Where a field class is used.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ClassContext<'a> {
     /// `None` where an alias is declared: any may use it.
     pub(super) scope: Option<Scope>,
     /// The stream class' default.
@@ -65,7 +65,7 @@ impl Builder {
     /// Gives a class a name. It is built once for nothing: what is wrong with it is wrong here, and
     /// it can name only what was there before.
     pub(super) fn alias(&mut self, name: Arc<str>, class: ClassOrAlias) -> Result<(), Problem> {
-        let place = Place {
+        let place = ClassContext {
             scope: None,
             clock: None,
             depth: 0,
@@ -85,7 +85,7 @@ impl Builder {
         scope: Scope,
         clock: Option<&Arc<str>>,
     ) -> Built {
-        let place = Place {
+        let place = ClassContext {
             scope: Some(scope),
             clock,
             depth: 0,
@@ -93,11 +93,11 @@ impl Builder {
         self.class(class, place)
     }
 
-    fn class(&mut self, class: &ClassOrAlias, mut place: Place<'_>) -> Built {
+    fn class(&mut self, class: &ClassOrAlias, mut place: ClassContext<'_>) -> Built {
         place.depth += 1;
-        if place.depth > MOST_DEPTH {
+        if place.depth > MAX_DEPTH {
             return Err(Problem::new(format!(
-                "field classes within field classes, more than {MOST_DEPTH} deep"
+                "field classes within field classes, more than {MAX_DEPTH} deep"
             )));
         }
         self.spend(1)?;
@@ -112,15 +112,15 @@ impl Builder {
 
     fn spend(&mut self, count: usize) -> Result<(), Problem> {
         self.spent = self.spent.saturating_add(count);
-        if self.spent > MOST_CLASSES {
+        if self.spent > MAX_CLASSES {
             return Err(Problem::new(format!(
-                "more than {MOST_CLASSES} field classes"
+                "more than {MAX_CLASSES} field classes"
             )));
         }
         Ok(())
     }
 
-    fn raw(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+    fn raw(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
         raw.extensions.must_be_known()?;
         let length = |bits| fixed_length(raw, bits);
         Ok(match &*raw.kind {
@@ -172,7 +172,7 @@ impl Builder {
         })
     }
 
-    fn structure(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+    fn structure(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
         at_most(raw.member_classes.len())?;
         let mut names = HashSet::new();
         let mut members = Vec::with_capacity(raw.member_classes.len());
@@ -196,7 +196,12 @@ impl Builder {
         })))
     }
 
-    fn array(&mut self, raw: &RawClass, length: Length<Reference>, place: Place<'_>) -> Built {
+    fn array(
+        &mut self,
+        raw: &RawClass,
+        length: Length<Reference>,
+        place: ClassContext<'_>,
+    ) -> Built {
         let element = needed(raw.element_field_class.as_ref(), "element-field-class")?;
         let element = self.class(element, place)?;
         let is_byte = matches!(&element, FieldClass::Integer(of) if of.bits == 8 && !of.signed);
@@ -208,7 +213,7 @@ impl Builder {
         })
     }
 
-    fn optional(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+    fn optional(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
         let class = needed(raw.field_class.as_ref(), "field-class")?;
         let ranges = raw.selector_field_ranges.clone();
         let ranges = ranges.map_or_else(Vec::new, |ranges| ranges.0);
@@ -221,7 +226,7 @@ impl Builder {
         })
     }
 
-    fn variant(&mut self, raw: &RawClass, place: Place<'_>) -> Built {
+    fn variant(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
         at_most(raw.options.len())?;
         if raw.options.is_empty() {
             return Err(Problem::new("a variant without options"));
@@ -297,8 +302,8 @@ impl Builder {
 }
 
 fn at_most(count: usize) -> Result<(), Problem> {
-    if count > MOST_MEMBERS {
-        return Err(Problem::new(format!("more than {MOST_MEMBERS} members")));
+    if count > MAX_MEMBERS {
+        return Err(Problem::new(format!("more than {MAX_MEMBERS} members")));
     }
     Ok(())
 }

@@ -1,21 +1,21 @@
 //! Every limit on CTF 2 metadata, each with its reason.
 
 /// Metadata in all, in bytes. LTTng's is a few hundred kilobytes for thousands of event classes.
-pub(super) const MOST_BYTES: usize = 64 << 20;
+pub(super) const MAX_METADATA_BYTES: usize = 64 << 20;
 
 /// One fragment, in bytes: a hundred times the longest of LTTng. What is read of it takes up to
 /// twenty times as much memory.
-pub(super) const MOST_FRAGMENT_BYTES: usize = 4 << 20;
+pub(super) const MAX_FRAGMENT_BYTES: usize = 4 << 20;
 
 /// Fragments: each event class is one.
-pub(super) const MOST_FRAGMENTS: usize = 1 << 17;
+pub(super) const MAX_FRAGMENTS: usize = 1 << 17;
 
 /// Field classes within field classes. Whoever walks the model does so recursively.
-pub(super) const MOST_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// Members of a structure, or options of a variant.
-pub(super) const MOST_MEMBERS: usize = 65_536;
+pub(super) const MAX_MEMBERS: usize = 65_536;
 
 /// Field classes, ranges and parts of paths in all, where each use of an alias counts as if it had
 /// been written out: with aliases of aliases a short text could ask for any number of them.
-pub(super) const MOST_CLASSES: usize = 1 << 20;
+pub(super) const MAX_CLASSES: usize = 1 << 20;

@@ -22,7 +22,7 @@ use self::fragment::{
     AliasFragment, ClockFragment, EventFragment, Kind, PreambleFragment, StreamFragment,
     TraceFragment,
 };
-use self::limits::MOST_FRAGMENTS;
+use self::limits::MAX_FRAGMENTS;
 use self::sequence::{Fragment, Sequence};
 use crate::error::MetadataError;
 use crate::model::{
@@ -105,7 +105,7 @@ impl Parser {
     }
 
     fn declare(&mut self, fragment: &Fragment, to: &mut Vec<Declaration>) -> Result<(), Problem> {
-        if self.fragments > MOST_FRAGMENTS {
+        if self.fragments > MAX_FRAGMENTS {
             return Err(Problem::new("it is one too many"));
         }
         let kind: Kind = parse(fragment)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::build::{Built, Place, Problem};
+use super::build::{Built, ClassContext, Problem};
 use super::class::RawClass;
 use crate::model::{
     Base, BitField, ByteOrder, Encoding, FieldClass, Integer, Labels, Length, Reference, Role,
@@ -58,7 +58,7 @@ pub(super) fn fixed_length(
     })
 }
 
-pub(super) fn integer(raw: &RawClass, signed: bool, place: Place<'_>) -> Built {
+pub(super) fn integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> Built {
     let bits = fixed_length(raw, 1..=64)?;
     let role = role(raw, signed, place)?;
     if role == Some(Role::PacketMagic) && bits.bits != 32 {
@@ -74,7 +74,7 @@ pub(super) fn integer(raw: &RawClass, signed: bool, place: Place<'_>) -> Built {
     }))
 }
 
-pub(super) fn variable_integer(raw: &RawClass, signed: bool, place: Place<'_>) -> Built {
+pub(super) fn variable_integer(raw: &RawClass, signed: bool, place: ClassContext<'_>) -> Built {
     let role = role(raw, signed, place)?;
     if role == Some(Role::PacketMagic) {
         return Err(Problem::new("a magic number that has not 32 bits"));
@@ -109,7 +109,7 @@ pub(super) fn base(raw: &RawClass) -> Result<Base, Problem> {
 pub(super) fn role(
     raw: &RawClass,
     signed: bool,
-    place: Place<'_>,
+    place: ClassContext<'_>,
 ) -> Result<Option<Role>, Problem> {
     let mut found = None;
     for name in &raw.roles {
@@ -147,7 +147,7 @@ pub(super) fn role(
 /// The clock that a field of this role moves.
 pub(super) fn moved_clock(
     role: Option<Role>,
-    place: Place<'_>,
+    place: ClassContext<'_>,
 ) -> Result<Option<Arc<str>>, Problem> {
     match (role, place.clock) {
         (Some(Role::Timestamp), Some(clock)) => Ok(Some(Arc::clone(clock))),
@@ -161,7 +161,7 @@ pub(super) fn moved_clock(
 /// The role of bytes. `fits`: they are 16.
 pub(super) fn uuid_role(
     raw: &RawClass,
-    place: Place<'_>,
+    place: ClassContext<'_>,
     fits: bool,
 ) -> Result<Option<Role>, Problem> {
     match raw

@@ -1,6 +1,6 @@
 //! Where fragments begin and end. (RFC 7464: JSON text sequences)
 
-use super::limits::{MOST_BYTES, MOST_FRAGMENT_BYTES};
+use super::limits::{MAX_FRAGMENT_BYTES, MAX_METADATA_BYTES};
 use crate::error::MetadataError;
 use crate::model::Position;
 
@@ -11,7 +11,7 @@ const RECORD_SEPARATOR: u8 = 0x1e;
 /// next begins: then it is for the JSON parser to say what is wrong with it.
 #[derive(Debug)]
 pub(super) struct Sequence {
-    state: State,
+    state: SequenceState,
     /// Of the fragment that is not whole yet, from its separator on, without it.
     text: Vec<u8>,
     /// Where that fragment begins.
@@ -23,7 +23,7 @@ pub(super) struct Sequence {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SequenceState {
     /// Before the first fragment, or behind one that is whole.
     Between,
     /// In a fragment, with so many braces and brackets open.
@@ -44,7 +44,7 @@ impl Default for Sequence {
     fn default() -> Self {
         let start = Position { line: 1, column: 1 };
         Self {
-            state: State::Between,
+            state: SequenceState::Between,
             text: Vec::new(),
             begin: start,
             at: start,
@@ -60,22 +60,22 @@ impl Sequence {
     /// If there is something between fragments, or too much in one or in all.
     pub(super) fn next(&mut self, piece: &mut &[u8]) -> Result<Option<Fragment>, MetadataError> {
         while let Some((&byte, rest)) = piece.split_first() {
-            if byte == RECORD_SEPARATOR && self.state != State::Between {
+            if byte == RECORD_SEPARATOR && self.state != SequenceState::Between {
                 // Not taken yet: it begins the next fragment.
                 return Ok(Some(self.cut()));
             }
             *piece = rest;
             let at = self.advance(byte)?;
             let is_whole = match self.state {
-                State::Between => {
+                SequenceState::Between => {
                     self.between(byte, at)?;
                     false
                 }
-                State::Within { depth } => self.within(byte, depth),
-                State::String { depth, escaped } => {
+                SequenceState::Within { depth } => self.within(byte, depth),
+                SequenceState::String { depth, escaped } => {
                     self.state = match byte {
-                        b'"' if !escaped => State::Within { depth },
-                        _ => State::String {
+                        b'"' if !escaped => SequenceState::Within { depth },
+                        _ => SequenceState::String {
                             depth,
                             escaped: byte == b'\\' && !escaped,
                         },
@@ -93,13 +93,13 @@ impl Sequence {
 
     /// Where the fragment begins that is not whole, if there is one.
     pub(super) fn unfinished(&self) -> Option<Position> {
-        (self.state != State::Between).then_some(self.begin)
+        (self.state != SequenceState::Between).then_some(self.begin)
     }
 
     fn between(&mut self, byte: u8, at: Position) -> Result<(), MetadataError> {
         match byte {
             RECORD_SEPARATOR => {
-                self.state = State::Within { depth: 0 };
+                self.state = SequenceState::Within { depth: 0 };
                 self.begin = self.at;
                 Ok(())
             }
@@ -114,7 +114,7 @@ impl Sequence {
         let depth = match byte {
             b'"' => {
                 let escaped = false;
-                self.state = State::String { depth, escaped };
+                self.state = SequenceState::String { depth, escaped };
                 return false;
             }
             b'{' | b'[' => depth + 1,
@@ -126,12 +126,12 @@ impl Sequence {
             }
             _ => depth,
         };
-        self.state = State::Within { depth };
+        self.state = SequenceState::Within { depth };
         false
     }
 
     fn cut(&mut self) -> Fragment {
-        self.state = State::Between;
+        self.state = SequenceState::Between;
         Fragment {
             text: std::mem::take(&mut self.text),
             at: self.begin,
@@ -142,16 +142,16 @@ impl Sequence {
     fn advance(&mut self, byte: u8) -> Result<Position, MetadataError> {
         let at = self.at;
         self.total += 1;
-        if self.total > MOST_BYTES {
+        if self.total > MAX_METADATA_BYTES {
             return Err(MetadataError::text(
                 at,
-                format!("metadata of more than {MOST_BYTES} bytes"),
+                format!("metadata of more than {MAX_METADATA_BYTES} bytes"),
             ));
         }
-        if self.text.len() >= MOST_FRAGMENT_BYTES {
+        if self.text.len() >= MAX_FRAGMENT_BYTES {
             return Err(MetadataError::text(
                 self.begin,
-                format!("a fragment of more than {MOST_FRAGMENT_BYTES} bytes"),
+                format!("a fragment of more than {MAX_FRAGMENT_BYTES} bytes"),
             ));
         }
         self.at = behind(at, byte);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_whole_with_its_object() {
+    fn a_json_fragment_is_complete_at_the_end_of_its_object() {
         let text = b"\x1e{\"a\":[{\"}\\\"]\":1}]}\n\x1e \xc3\xa4{}\x1e{}";
         let want = [
             (
@@ -232,24 +232,24 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_cut_by_the_next_is_a_fragment_too() {
+    fn a_json_object_cut_by_the_next_record_separator_is_a_fragment() {
         let found = fragments(&[b"\x1e{\"a\x1e{}"]);
         assert_eq!(found[0].0, "{\"a");
         assert_eq!(found[1].0, "{}");
     }
 
     #[test]
-    fn a_fragment_that_does_not_end_is_given_up() {
+    fn a_json_fragment_beyond_the_size_limit_is_refused() {
         let mut sequence = Sequence::default();
         assert!(sequence.next(&mut &b"\x1e{\""[..]).unwrap().is_none());
-        let error = sequence.next(&mut &vec![b'x'; MOST_FRAGMENT_BYTES][..]);
+        let error = sequence.next(&mut &vec![b'x'; MAX_FRAGMENT_BYTES][..]);
         let at = Position { line: 1, column: 1 };
         let what = "a fragment of more than 4194304 bytes";
         assert_eq!(error.unwrap_err(), MetadataError::text(at, what));
     }
 
     #[test]
-    fn nothing_but_blanks_stands_between_fragments() {
+    fn only_white_space_is_accepted_between_json_fragments() {
         let mut sequence = Sequence::default();
         let error = sequence.next(&mut &b"\n {}"[..]).unwrap_err();
         let at = Position { line: 2, column: 2 };

@@ -37,12 +37,12 @@ impl<'a> Attributes<'a> {
         Ok(Self { owner, at, left })
     }
 
-    pub(super) fn take(&mut self, name: &str) -> Option<&'a Attribute> {
+    pub(super) fn take_attribute(&mut self, name: &str) -> Option<&'a Attribute> {
         self.left.remove(name)
     }
 
-    pub(super) fn demand(&mut self, name: &str) -> Result<&'a Attribute, MetadataError> {
-        self.take(name).ok_or_else(|| {
+    pub(super) fn require_attribute(&mut self, name: &str) -> Result<&'a Attribute, MetadataError> {
+        self.take_attribute(name).ok_or_else(|| {
             MetadataError::text(self.at, format!("`{}` has no `{name}`", self.owner))
         })
     }

@@ -29,7 +29,7 @@ const EVENT_ROOTS: [(&str, Scope); 2] = [
 /// The byte order that the entries of a trace give, on which the meaning of all types depends.
 pub(super) fn byte_order(entries: &[Entry], at: Position) -> Result<ByteOrder, MetadataError> {
     Attributes::new("trace", at, attributes(entries))?
-        .demand("byte_order")?
+        .require_attribute("byte_order")?
         .byte_order(None)
 }
 
@@ -68,13 +68,18 @@ impl Evaluator {
         at: Position,
     ) -> Result<Declaration, MetadataError> {
         for (part, want) in [("major", 1), ("minor", 8)] {
-            let given = attributes.demand(part)?;
+            let given = attributes.require_attribute(part)?;
             if given.number()? != want {
                 return Err(given.expects(&format!("{want}: this reads version 1.8")));
             }
         }
-        self.native = attributes.demand("byte_order")?.byte_order(None)?;
-        let uuid = attributes.take("uuid").map(Attribute::uuid).transpose()?;
+        self.native = attributes
+            .require_attribute("byte_order")?
+            .byte_order(None)?;
+        let uuid = attributes
+            .take_attribute("uuid")
+            .map(Attribute::uuid)
+            .transpose()?;
         let [packet_header] = self.roots(attributes, entries, TRACE_ROOTS)?;
         Ok(Declaration::Trace(TraceDraft {
             uuid,
@@ -104,25 +109,28 @@ impl Evaluator {
         attributes: &mut Attributes<'_>,
         at: Position,
     ) -> Result<Declaration, MetadataError> {
-        let given = attributes.demand("name")?;
+        let given = attributes.require_attribute("name")?;
         let name = given.word()?;
         if !self.clocks.insert(name.clone()) {
             let what = format!("the clock `{name}` is declared twice");
             return Err(MetadataError::text(given.at, what));
         }
         let mut frequency = 1_000_000_000;
-        if let Some(given) = attributes.take("freq") {
+        if let Some(given) = attributes.take_attribute("freq") {
             frequency = given.unsigned()?;
             if frequency == 0 {
                 return Err(given.expects("a frequency above 0"));
             }
         }
-        let uuid = attributes.take("uuid").map(Attribute::uuid).transpose()?;
-        let description = attributes.take("description");
-        let precision = attributes.take("precision");
-        let offset_seconds = attributes.take("offset_s");
-        let offset_cycles = attributes.take("offset");
-        let absolute = attributes.take("absolute");
+        let uuid = attributes
+            .take_attribute("uuid")
+            .map(Attribute::uuid)
+            .transpose()?;
+        let description = attributes.take_attribute("description");
+        let precision = attributes.take_attribute("precision");
+        let offset_seconds = attributes.take_attribute("offset_s");
+        let offset_cycles = attributes.take_attribute("offset");
+        let absolute = attributes.take_attribute("absolute");
         let clock = Clock {
             name,
             uuid,
@@ -142,7 +150,10 @@ impl Evaluator {
         entries: &[Entry],
         at: Position,
     ) -> Result<Declaration, MetadataError> {
-        let id = attributes.take("id").map(Attribute::unsigned).transpose()?;
+        let id = attributes
+            .take_attribute("id")
+            .map(Attribute::unsigned)
+            .transpose()?;
         let [packet_context, event_header, event_context] =
             self.roots(attributes, entries, STREAM_ROOTS)?;
         Ok(Declaration::Stream(StreamDraft {
@@ -162,11 +173,14 @@ impl Evaluator {
         entries: &[Entry],
         at: Position,
     ) -> Result<Declaration, MetadataError> {
-        let name = attributes.demand("name")?.word()?;
-        let id = attributes.take("id").map(Attribute::unsigned).transpose()?;
-        let stream_id = attributes.take("stream_id");
-        let emf_uri = attributes.take("model.emf.uri");
-        let log_level = attributes.take("loglevel");
+        let name = attributes.require_attribute("name")?.word()?;
+        let id = attributes
+            .take_attribute("id")
+            .map(Attribute::unsigned)
+            .transpose()?;
+        let stream_id = attributes.take_attribute("stream_id");
+        let emf_uri = attributes.take_attribute("model.emf.uri");
+        let log_level = attributes.take_attribute("loglevel");
         let [context, payload] = self.roots(attributes, entries, EVENT_ROOTS)?;
         Ok(Declaration::Event(EventDraft {
             id,
@@ -215,7 +229,7 @@ impl Evaluator {
             for (root, (_, scope)) in
                 (roots.iter_mut().zip(wanted)).filter(|(_, (wanted, _))| **wanted == *name)
             {
-                attributes.take(&name);
+                attributes.take_attribute(&name);
                 *root = Some(self.root(attribute, scope)?);
             }
         }

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keywords_are_sorted_because_they_are_searched_by_halves() {
+    fn tsdl_keywords_are_sorted_for_binary_search() {
         assert!(KEYWORDS.is_sorted());
         assert!(is_keyword("variant") && is_keyword("_Bool") && !is_keyword("fields"));
     }

@@ -41,7 +41,7 @@ impl fmt::Display for Kind {
 /// Takes bytes, gives tokens.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer {
-    state: State,
+    state: LexerState,
     /// Bytes of the token that is being read, without quotes.
     spelling: Vec<u8>,
     /// Where that token, or that comment, begins.
@@ -51,7 +51,7 @@ pub(super) struct Lexer {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum LexerState {
     Between,
     Word,
     Number,
@@ -77,7 +77,7 @@ enum Step {
 impl Lexer {
     pub(super) const fn new() -> Self {
         Self {
-            state: State::Between,
+            state: LexerState::Between,
             spelling: Vec::new(),
             start: Position { line: 1, column: 1 },
             here: Position { line: 1, column: 1 },
@@ -110,59 +110,63 @@ impl Lexer {
 
     /// Where a token or a comment begins that has not ended.
     pub(super) fn unfinished(&self) -> Option<Position> {
-        (!matches!(self.state, State::Between | State::LineComment)).then_some(self.start)
+        (!matches!(self.state, LexerState::Between | LexerState::LineComment)).then_some(self.start)
     }
 
     fn step(&mut self, byte: u8) -> Result<Step, MetadataError> {
         match self.state {
-            State::Between => self.begin(byte),
-            State::Word if is_word(byte) => self.spell(byte),
-            State::Word => literal::word(&self.spelling)
+            LexerState::Between => self.begin(byte),
+            LexerState::Word if is_word(byte) => self.spell(byte),
+            LexerState::Word => literal::word(&self.spelling)
                 .map(|word| self.ended(Kind::Word(word)))
                 .map_err(|what| self.wrong(what)),
-            State::Number if byte.is_ascii_alphanumeric() || byte == b'_' => self.spell(byte),
-            State::Number => literal::number(&self.spelling)
+            LexerState::Number if byte.is_ascii_alphanumeric() || byte == b'_' => self.spell(byte),
+            LexerState::Number => literal::number(&self.spelling)
                 .map(|number| self.ended(Kind::Number(number)))
                 .map_err(|what| self.wrong(what)),
-            State::Quoted { quote, escaped } => self.quoted(byte, quote, escaped),
-            State::Slash => match byte {
-                b'/' => self.goes_to(State::LineComment),
-                b'*' => self.goes_to(State::BlockComment { star: false }),
+            LexerState::Quoted { quote, escaped } => self.quoted(byte, quote, escaped),
+            LexerState::Slash => match byte {
+                b'/' => self.goes_to(LexerState::LineComment),
+                b'*' => self.goes_to(LexerState::BlockComment { star: false }),
                 _ => Err(self.wrong("no token is `/`".into())),
             },
-            State::LineComment if byte == b'\n' => self.goes_to(State::Between),
-            State::LineComment => Ok(Step::Taken),
-            State::BlockComment { star: true } if byte == b'/' => self.goes_to(State::Between),
-            State::BlockComment { .. } => self.goes_to(State::BlockComment { star: byte == b'*' }),
-            State::Colon if byte == b'=' => Ok(self.ends(":=")),
-            State::Colon => Ok(self.ended(Kind::Mark(":"))),
-            State::Minus if byte == b'>' => Ok(self.ends("->")),
-            State::Minus => Ok(self.ended(Kind::Mark("-"))),
-            State::OneDot if byte == b'.' => self.goes_to(State::TwoDots),
-            State::OneDot => Ok(self.ended(Kind::Mark("."))),
-            State::TwoDots if byte == b'.' => Ok(self.ends("...")),
-            State::TwoDots => Err(self.wrong("no token is `..`".into())),
+            LexerState::LineComment if byte == b'\n' => self.goes_to(LexerState::Between),
+            LexerState::LineComment => Ok(Step::Taken),
+            LexerState::BlockComment { star: true } if byte == b'/' => {
+                self.goes_to(LexerState::Between)
+            }
+            LexerState::BlockComment { .. } => {
+                self.goes_to(LexerState::BlockComment { star: byte == b'*' })
+            }
+            LexerState::Colon if byte == b'=' => Ok(self.ends(":=")),
+            LexerState::Colon => Ok(self.ended(Kind::Mark(":"))),
+            LexerState::Minus if byte == b'>' => Ok(self.ends("->")),
+            LexerState::Minus => Ok(self.ended(Kind::Mark("-"))),
+            LexerState::OneDot if byte == b'.' => self.goes_to(LexerState::TwoDots),
+            LexerState::OneDot => Ok(self.ended(Kind::Mark("."))),
+            LexerState::TwoDots if byte == b'.' => Ok(self.ends("...")),
+            LexerState::TwoDots => Err(self.wrong("no token is `..`".into())),
         }
     }
 
     fn begin(&mut self, byte: u8) -> Result<Step, MetadataError> {
         self.start = self.here;
         let state = match byte {
-            b' ' | b'\t' | b'\r' | b'\n' | 0x0B | 0x0C => State::Between,
-            b'/' => State::Slash,
-            b':' => State::Colon,
-            b'-' => State::Minus,
-            b'.' => State::OneDot,
-            b'"' | b'\'' => State::Quoted {
+            b' ' | b'\t' | b'\r' | b'\n' | 0x0B | 0x0C => LexerState::Between,
+            b'/' => LexerState::Slash,
+            b':' => LexerState::Colon,
+            b'-' => LexerState::Minus,
+            b'.' => LexerState::OneDot,
+            b'"' | b'\'' => LexerState::Quoted {
                 quote: byte,
                 escaped: false,
             },
             b'0'..=b'9' => {
-                self.state = State::Number;
+                self.state = LexerState::Number;
                 return self.spell(byte);
             }
             _ if is_word(byte) => {
-                self.state = State::Word;
+                self.state = LexerState::Word;
                 return self.spell(byte);
             }
             _ => {
@@ -190,7 +194,7 @@ impl Lexer {
                 Ok(Step::Ends(kind))
             }
             _ => {
-                self.state = State::Quoted {
+                self.state = LexerState::Quoted {
                     quote,
                     escaped: byte == b'\\' && !escaped,
                 };
@@ -208,7 +212,7 @@ impl Lexer {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "an arm of `step`, which can fail")]
-    const fn goes_to(&mut self, state: State) -> Result<Step, MetadataError> {
+    const fn goes_to(&mut self, state: LexerState) -> Result<Step, MetadataError> {
         self.state = state;
         Ok(Step::Taken)
     }
@@ -224,7 +228,7 @@ impl Lexer {
     }
 
     fn reset(&mut self) {
-        self.state = State::Between;
+        self.state = LexerState::Between;
         self.spelling.clear();
     }
 
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_need_no_space_between_them() {
+    fn tsdl_tokens_need_no_space_between_them() {
         assert_eq!(
             shown(b"a.b->c:=x:-1...+0x1FuLL;/*x**/y//z\n[010]"),
             "`a` `.` `b` `->` `c` `:=` `x` `:` `-` `1` `...` `+` `31` `;` `y` `[` `8` `]`"
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_replaced() {
+    fn tsdl_string_escapes_are_replaced() {
         assert_eq!(
             shown(br#""a\"\\\n\x41\102\?" '\t' "#),
             r#""a\"\\\nAB?" `9`"#
@@ -318,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_column_counts_characters() {
+    fn a_tsdl_error_column_counts_characters() {
         let tokens = tokens("\"é\" /* éé */ a;".as_bytes()).unwrap();
         assert_eq!(tokens.last(), Some(&("`;`".to_owned(), 15)));
     }
 
     #[test]
-    fn malformed_tokens_are_refused() {
+    fn malformed_tsdl_tokens_are_refused() {
         for (text, want) in [
             (&b"/ "[..], "no token is `/`"),
             (b"1 ..;", "no token is `..`"),
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_token_is_refused() {
+    fn a_tsdl_token_beyond_the_size_limit_is_refused() {
         tokens(&vec![b'a'; TOKEN_BYTES + 1]).unwrap_err();
     }
 }

@@ -139,7 +139,7 @@ impl Parser {
 
     /// What was odd since this was last asked, each with its place.
     pub(crate) fn take_warnings(&mut self) -> Vec<String> {
-        self.evaluator.warnings.take()
+        self.evaluator.warnings.take_all()
     }
 
     fn sign(&mut self, byte: u8) -> Result<(), MetadataError> {
@@ -234,13 +234,13 @@ impl Parser {
             }
             if let Some(first) = self.waiting.pop_front() {
                 self.waiting_tokens -= first.tokens;
-                self.take(&first)?;
+                self.evaluate_declaration(&first)?;
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, declaration: &Outermost) -> Result<(), MetadataError> {
+    fn evaluate_declaration(&mut self, declaration: &Outermost) -> Result<(), MetadataError> {
         let (kind, entries) = match &declaration.kind {
             OutermostKind::Type(declaration) => return self.evaluator.declare(declaration),
             OutermostKind::Block(kind, entries) => (*kind, entries),

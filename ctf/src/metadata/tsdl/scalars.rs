@@ -14,29 +14,29 @@ pub(super) fn integer(
     warnings: &mut Warnings,
 ) -> Result<Integer, MetadataError> {
     let mut attributes = Attributes::new("integer", at, attributes)?;
-    let size = attributes.demand("size")?;
+    let size = attributes.require_attribute("size")?;
     let bits = u8::try_from(size.number()?)
         .ok()
         .filter(|bits| (1..=64).contains(bits))
         .ok_or_else(|| size.expects("1 to 64 bits"))?;
     let natural = if bits.is_multiple_of(8) { 8 } else { 1 };
     let mut integer = Integer::unsigned(bits, natural, native);
-    if let Some(signed) = attributes.take("signed") {
+    if let Some(signed) = attributes.take_attribute("signed") {
         integer.signed = signed.boolean()?;
     }
-    if let Some(order) = attributes.take("byte_order") {
+    if let Some(order) = attributes.take_attribute("byte_order") {
         integer.order = order.byte_order(Some(native))?;
     }
-    if let Some(align) = attributes.take("align") {
+    if let Some(align) = attributes.take_attribute("align") {
         integer.alignment = align.alignment()?;
     }
-    if let Some(given) = attributes.take("base") {
+    if let Some(given) = attributes.take_attribute("base") {
         integer.base = base(given)?;
     }
-    if let Some(encoding) = attributes.take("encoding") {
+    if let Some(encoding) = attributes.take_attribute("encoding") {
         integer.text = is_text(encoding, true)?;
     }
-    if let Some(map) = attributes.take("map") {
+    if let Some(map) = attributes.take_attribute("map") {
         integer.clock = match &map.value {
             Value::Path(path) => mapped_clock(path).map(|clock| clock.text),
             _ => None,
@@ -56,8 +56,8 @@ pub(super) fn float(
     warnings: &mut Warnings,
 ) -> Result<FieldClass<Reference>, MetadataError> {
     let mut attributes = Attributes::new("floating_point", at, attributes)?;
-    let exponent = attributes.demand("exp_dig")?;
-    let mantissa = attributes.demand("mant_dig")?;
+    let exponent = attributes.require_attribute("exp_dig")?;
+    let mantissa = attributes.require_attribute("mant_dig")?;
     let bits = match (exponent.number()?, mantissa.number()?) {
         (8, 24) => 32,
         (11, 53) => 64,
@@ -65,8 +65,8 @@ pub(super) fn float(
         (11, _) => return Err(mantissa.expects("53 where `exp_dig` is 11")),
         _ => return Err(exponent.expects("8 or 11")),
     };
-    let order = attributes.take("byte_order");
-    let align = attributes.take("align");
+    let order = attributes.take_attribute("byte_order");
+    let align = attributes.take_attribute("align");
     let float = BitField {
         bits,
         order: order.map_or(Ok(native), |order| order.byte_order(Some(native)))?,
@@ -83,7 +83,7 @@ pub(super) fn string(
     warnings: &mut Warnings,
 ) -> Result<FieldClass<Reference>, MetadataError> {
     let mut attributes = Attributes::new("string", at, attributes)?;
-    if let Some(encoding) = attributes.take("encoding") {
+    if let Some(encoding) = attributes.take_attribute("encoding") {
         is_text(encoding, false)?;
     }
     attributes.finish(warnings);

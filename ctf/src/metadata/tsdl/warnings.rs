@@ -17,7 +17,7 @@ impl Warnings {
         }
     }
 
-    pub(super) fn take(&mut self) -> Vec<String> {
+    pub(super) fn take_all(&mut self) -> Vec<String> {
         std::mem::take(&mut self.0)
     }
 }

@@ -38,7 +38,7 @@ fn at<'a>(time: u64, values: &'a [Value<'a>]) -> Event<'a> {
 }
 
 #[test]
-fn a_packet_is_head_events_and_padding() {
+fn a_written_packet_has_header_events_and_padding() {
     let (stream, number, text) = classes();
     let mut writer = writer(&stream);
     writer.open(Timestamp(0x100)).unwrap();
@@ -95,7 +95,7 @@ fn a_packet_is_head_events_and_padding() {
 }
 
 #[test]
-fn packets_are_numbered_and_losses_add_up() {
+fn written_packets_have_sequence_numbers_and_cumulative_discarded_events() {
     let (stream, ..) = classes();
     let mut writer = writer(&stream);
     for number in 0..3 {
@@ -110,7 +110,7 @@ fn packets_are_numbered_and_losses_add_up() {
 }
 
 #[test]
-fn an_event_that_finds_no_room_is_not_in_the_packet() {
+fn an_event_that_does_not_fit_is_not_written_to_the_packet() {
     let (stream, number, text) = classes();
     let mut writer = writer(&stream);
     writer.open(Timestamp(0)).unwrap();
@@ -131,7 +131,7 @@ fn an_event_that_finds_no_room_is_not_in_the_packet() {
 }
 
 #[test]
-fn a_long_event_has_a_packet_of_its_own_up_to_a_limit() {
+fn an_event_larger_than_a_packet_is_written_to_its_own_up_to_the_limit() {
     let (stream, number, text) = classes();
     let mut writer = writer(&stream);
     writer.open(Timestamp(0)).unwrap();
@@ -157,7 +157,7 @@ fn a_long_event_has_a_packet_of_its_own_up_to_a_limit() {
 }
 
 #[test]
-fn times_do_not_go_back() {
+fn event_timestamps_of_a_written_packet_never_decrease() {
     let (stream, number, _) = classes();
     let mut writer = writer(&stream);
     let back = |got, last| PacketError::TimeWentBack {
@@ -179,7 +179,7 @@ fn times_do_not_go_back() {
 }
 
 #[test]
-fn what_does_not_belong_is_refused_by_name() {
+fn each_mismatched_event_or_value_is_refused_with_its_own_error() {
     let (stream, number, _) = classes();
     let mut writer = writer(&stream);
     let values = [Value::Unsigned(1)];
@@ -223,7 +223,7 @@ fn texts(packet: &[u8], content: usize) -> Vec<(u64, String)> {
 
 proptest! {
     #[test]
-    fn every_event_is_read_back_from_the_packet_that_took_it(
+    fn every_written_event_is_decoded_from_its_packet(
         events in proptest::collection::vec((0..1_u64 << 40, "[a-z]{0,2000}"), 0..30),
     ) {
         let (stream, _, class) = classes();
@@ -252,7 +252,7 @@ proptest! {
 }
 
 #[test]
-fn content_is_the_packet_without_its_padding() {
+fn the_content_size_of_a_written_packet_excludes_its_padding() {
     let (stream, number, _) = classes();
     let mut writers = [writer(&stream), writer(&stream)];
     for writer in &mut writers {

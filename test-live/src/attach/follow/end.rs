@@ -1,43 +1,49 @@
-//! When something has ended, and what a relay without beacons and locks is taken to promise.
+//! When a stream or trace has ended, and the watermarks that are assumed of a relay without beacons and
+//! locks.
 
 use std::collections::HashSet;
 use std::time::{Instant, SystemTime};
 
-use super::metadata::GrowingFile;
-use super::piece::Piece;
-use super::run::{Follow, MISSED, Place, Stopped};
-use super::stream::Stream;
-use crate::attach::{News, TraceKey};
+use super::metadata::GrowingMetadataFile;
+use super::run::{ChunkDirectory, DirectoryFollower, MAX_MISSED_SCANS, Stopped};
+use super::stream::FollowedStream;
+use super::tracefile_reader::TracefileReader;
+use crate::attach::{SourceEvent, TraceKey};
 
-impl Follow {
-    /// Whether a piece of which all entries are known may get more. `has_next`: a later piece of its
+impl DirectoryFollower {
+    /// Whether a tracefile of which all entries are known may get more. `has_next`: a later tracefile of its
     /// stream has packets.
-    pub(super) fn may_grow(&mut self, piece: &mut Piece, group: TraceKey, has_next: bool) -> bool {
+    pub(super) fn may_grow(
+        &mut self,
+        tracefile: &mut TracefileReader,
+        trace: TraceKey,
+        has_next: bool,
+    ) -> bool {
         // One that has a packet had its lock before.
-        if piece.is_young() && piece.begin.is_none() {
-            self.is_soon = true;
+        if tracefile.is_within_lock_grace_period() && tracefile.begin.is_none() {
+            self.is_retry_soon = true;
             return true;
         }
-        let is_aside = !has_next && self.is_described(piece) && piece.is_put_aside();
-        let is_locked = is_aside || piece.is_locked().unwrap_or(false);
-        let Some(group) = self.groups.get_mut(&group) else {
+        let is_put_aside = !has_next && self.is_described(tracefile) && tracefile.is_put_aside();
+        let is_locked = is_put_aside || tracefile.is_locked().unwrap_or(false);
+        let Some(trace) = self.traces.get_mut(&trace) else {
             return is_locked;
         };
-        group.has_locks |= is_locked;
-        if is_locked || group.has_locks {
+        trace.has_locks |= is_locked;
+        if is_locked || trace.has_locks {
             return is_locked;
         }
-        !has_next && !is_silent(group.grown, self.options.silence)
+        !has_next && !is_silent(trace.grown, self.options.silence)
     }
 
-    /// Whether the relay holds its lock on the metadata beside a piece.
-    fn is_described(&self, piece: &Piece) -> bool {
-        let place = self.places.get(&piece.place);
-        let metadata = place.and_then(|place| place.metadata.as_ref());
-        metadata.is_some_and(GrowingFile::is_locked)
+    /// Whether the relay holds its lock on the metadata beside a tracefile.
+    fn is_described(&self, tracefile: &TracefileReader) -> bool {
+        let chunk = self.directories.get(&tracefile.directory);
+        let metadata = chunk.and_then(|chunk| chunk.metadata.as_ref());
+        metadata.is_some_and(GrowingMetadataFile::is_locked)
     }
 
-    /// Ends the streams that no file that has appeared can be a further piece of.
+    /// Ends the streams whose tracefiles have all been read and that no new file can continue.
     pub(super) fn end_streams(&mut self) -> Result<(), Stopped> {
         let ended: Vec<_> = self
             .streams
@@ -45,44 +51,49 @@ impl Follow {
             .filter(|stream| {
                 stream
                     .drained
-                    .is_some_and(|scan| self.scans > scan + MISSED)
+                    .is_some_and(|scan| self.scans > scan + MAX_MISSED_SCANS)
             })
-            .filter(|stream| !self.places.values().any(|place| may_go_on(stream, place)))
+            .filter(|stream| {
+                !self
+                    .directories
+                    .values()
+                    .any(|chunk| may_continue_in(stream, chunk))
+            })
             .map(|stream| stream.key)
             .collect();
         for stream in ended {
             self.streams.remove(&stream);
             self.watch.forget(stream);
-            self.send(News::StreamEnd { stream })?;
+            self.send_event(SourceEvent::StreamEnd { stream })?;
         }
-        // A single look may miss the next chunk while it is being moved.
-        let is_drained = |stream: &Stream| stream.drained.is_some();
+        // A single scan may miss the next chunk while it is being moved.
+        let is_drained = |stream: &FollowedStream| stream.drained.is_some();
         self.scan_wanted |= self.streams.values().any(is_drained);
         Ok(())
     }
 
     /// Ends the traces that have no streams any more and whose metadata no longer grows.
     pub(super) fn end_traces(&mut self) -> Result<(), Stopped> {
-        let keys: Vec<_> = self.groups.keys().copied().collect();
+        let keys: Vec<_> = self.traces.keys().copied().collect();
         for key in keys {
-            if self.streams.values().any(|stream| stream.group == key) || self.is_open(key) {
+            if self.streams.values().any(|stream| stream.trace == key) || self.is_open(key) {
                 continue;
             }
             let scans = self.scans;
-            let Some(group) = self.groups.get_mut(&key) else {
+            let Some(trace) = self.traces.get_mut(&key) else {
                 continue;
             };
-            if *group.drained.get_or_insert(scans) + MISSED >= scans {
+            if *trace.drained.get_or_insert(scans) + MAX_MISSED_SCANS >= scans {
                 self.scan_wanted = true;
                 continue;
             }
-            self.groups.remove(&key);
-            for place in self.places.values_mut() {
-                if place.group == Some(key) {
-                    place.finish();
+            self.traces.remove(&key);
+            for chunk in self.directories.values_mut() {
+                if chunk.trace == Some(key) {
+                    chunk.finish();
                 }
             }
-            self.send(News::TraceEnd { trace: key })?;
+            self.send_event(SourceEvent::TraceEnd { trace: key })?;
         }
         Ok(())
     }
@@ -90,52 +101,57 @@ impl Follow {
     /// Lets go of chunks of which all has been read.
     pub(super) fn finish_chunks(&mut self) {
         let first: Vec<_> = self
-            .groups
+            .traces
             .values()
-            .map(|group| group.first_place)
+            .map(|trace| trace.first_directory)
             .collect();
-        let pieces = self.streams.values().flat_map(|stream| &stream.pieces);
-        let in_use: HashSet<_> = pieces.map(|piece| piece.place).chain(first).collect();
-        for place in self.places.values_mut() {
+        let tracefiles = self.streams.values().flat_map(|stream| &stream.tracefiles);
+        let in_use: HashSet<_> = tracefiles
+            .map(|tracefile| tracefile.directory)
+            .chain(first)
+            .collect();
+        for chunk in self.directories.values_mut() {
             let has_locks =
-                |key: &TraceKey| self.groups.get(key).is_some_and(|group| group.has_locks);
-            if place.group.as_ref().is_some_and(has_locks)
-                && !in_use.contains(&place.id)
-                && place.loose.is_empty()
-                && !place
+                |key: &TraceKey| self.traces.get(key).is_some_and(|trace| trace.has_locks);
+            if chunk.trace.as_ref().is_some_and(has_locks)
+                && !in_use.contains(&chunk.id)
+                && chunk.unassigned.is_empty()
+                && !chunk
                     .metadata
                     .as_ref()
-                    .is_some_and(GrowingFile::is_being_written)
+                    .is_some_and(GrowingMetadataFile::is_being_written)
             {
-                place.finish();
+                chunk.finish();
             }
         }
     }
 
     /// Whether more may come of a trace although it has no streams.
     fn is_open(&mut self, key: TraceKey) -> bool {
-        let Some(group) = self.groups.get_mut(&key) else {
+        let Some(trace) = self.traces.get_mut(&key) else {
             return false;
         };
         let mut is_open = false;
-        for place in self
-            .places
+        for chunk in self
+            .directories
             .values()
-            .filter(|place| place.group == Some(key))
+            .filter(|chunk| chunk.trace == Some(key))
         {
-            if let Some(metadata) = &place.metadata {
-                group.has_locks |= metadata.is_locked();
+            if let Some(metadata) = &chunk.metadata {
+                trace.has_locks |= metadata.is_locked();
                 is_open |= metadata.is_being_written();
             }
-            is_open |= !place.loose.is_empty();
+            is_open |= !chunk.unassigned.is_empty();
         }
-        is_open |= !group.has_locks && !is_silent(group.grown, self.options.silence);
+        is_open |= !trace.has_locks && !is_silent(trace.grown, self.options.silence);
         // The next chunk has no metadata yet.
-        is_open |= self.places.values().any(|place| {
-            place.group.is_none() && !place.is_finished && group.homes.contains(&place.home)
+        is_open |= self.directories.values().any(|chunk| {
+            chunk.trace.is_none()
+                && !chunk.is_finished
+                && trace.trace_paths.contains(&chunk.trace_path)
         });
         if is_open {
-            group.drained = None;
+            trace.drained = None;
         }
         is_open
     }
@@ -144,19 +160,19 @@ impl Follow {
     pub(super) fn is_done(&self) -> bool {
         !self.options.wait
             && !self.scan_wanted
-            && self.groups.is_empty()
-            && self.places.values().all(|place| place.is_finished)
+            && self.traces.is_empty()
+            && self.directories.values().all(|chunk| chunk.is_finished)
     }
 
-    /// Lets idle streams of relays without beacons promise what the others have shown.
-    pub(super) fn promise_for_idle(&mut self) -> Result<(), Stopped> {
+    /// Gives idle streams of relays without beacons the watermark that the others have reached.
+    pub(super) fn send_watermarks_of_idle_streams(&mut self) -> Result<(), Stopped> {
         let idle = self.options.idle;
-        while let Some((since, _)) = self.shown.get(1)
+        while let Some((since, _)) = self.packet_ends.get(1)
             && since.elapsed() >= idle
         {
-            self.shown.pop_front();
+            self.packet_ends.pop_front();
         }
-        let Some(&(since, until)) = self.shown.front() else {
+        let Some(&(since, until)) = self.packet_ends.front() else {
             return Ok(());
         };
         if since.elapsed() < idle {
@@ -166,9 +182,9 @@ impl Follow {
         for stream in self.streams.values() {
             if stream.grown.elapsed() >= idle
                 && stream.is_idle()
-                && let Some(group) = self.groups.get(&stream.group)
-                && !group.has_locks
-                && let Some(scale) = self.timescale(stream.group)
+                && let Some(trace) = self.traces.get(&stream.trace)
+                && !trace.has_locks
+                && let Some(scale) = self.timescale(stream.trace)
             {
                 quiet.push((
                     stream.key,
@@ -178,7 +194,7 @@ impl Follow {
         }
         for (key, until) in quiet {
             if let Some(mut stream) = self.streams.remove(&key) {
-                self.promise(&mut stream, until)?;
+                self.send_watermark(&mut stream, until)?;
                 self.streams.insert(key, stream);
             }
         }
@@ -186,33 +202,35 @@ impl Follow {
     }
 
     /// Packets up to this time have come, which were written then.
-    pub(super) fn grown(&mut self, group: TraceKey, end: u64, written: SystemTime) {
+    pub(super) fn record_growth(&mut self, trace: TraceKey, end: u64, written: SystemTime) {
         let time = self
-            .timescale(group)
+            .timescale(trace)
             .and_then(|scale| scale.nanoseconds(end));
-        if let Some(group) = self.groups.get_mut(&group) {
-            group.grown = group.grown.max(written);
+        if let Some(trace) = self.traces.get_mut(&trace) {
+            trace.grown = trace.grown.max(written);
             // Relays with beacons need no help.
-            if group.has_locks {
+            if trace.has_locks {
                 return;
             }
         }
-        let last = self.shown.back().map(|(_, time)| *time);
+        let last = self.packet_ends.back().map(|(_, time)| *time);
         if let Some(time) = time.filter(|time| last.is_none_or(|last| *time > last)) {
-            self.shown.push_back((Instant::now(), time));
+            self.packet_ends.push_back((Instant::now(), time));
         }
     }
 }
 
-/// Whether a file in `place` may turn out to be a further piece of the stream.
-fn may_go_on(stream: &Stream, place: &Place) -> bool {
-    let is_near = match place.group {
-        Some(group) => group == stream.group,
-        None => !place.is_finished,
+/// Whether a file in `chunk` may turn out to be a further tracefile of the stream.
+fn may_continue_in(stream: &FollowedStream, chunk: &ChunkDirectory) -> bool {
+    let is_near = match chunk.trace {
+        Some(trace) => trace == stream.trace,
+        None => !chunk.is_finished,
     };
-    let mut loose = place.loose.iter();
+    let mut unassigned = chunk.unassigned.iter();
     is_near
-        && loose.any(|piece| (&piece.home, piece.stem()) == (&stream.stem.0, stream.stem.1.clone()))
+        && unassigned.any(|tracefile| {
+            (&tracefile.trace_path, tracefile.stem()) == (&stream.stem.0, stream.stem.1.clone())
+        })
 }
 
 /// Whether nothing has been written for as long as a trace without locks may go without.
@@ -241,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_value_of_a_time_is_found() {
+    fn cycles_at_gives_the_first_clock_value_not_before_a_time() {
         let scale = |cycles: u64| {
             i64::try_from(cycles)
                 .ok()?
@@ -254,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn times_to_come_are_no_silence() {
+    fn a_modification_time_in_the_future_is_not_silence() {
         let second = std::time::Duration::from_secs(1);
         assert!(!is_silent(SystemTime::now() + second, Some(second)));
         assert!(is_silent(SystemTime::UNIX_EPOCH, Some(second)));

@@ -1,126 +1,125 @@
 //! Which directories are one trace, and which files one stream: by what their first packet says, as
 //! [`ctf::directory`] does it. A file without packets is a stream of its own until it has one,
-//! unless it has the name of a piece of a stream: after a rotation, or in a ring of tracefiles.
+//! unless it has the name of a tracefile of a stream: after a rotation, or in a ring of tracefiles.
 
-use ctf::index::{Entry, News as IndexNews};
+use ctf::index::{Entry, FollowEvent};
 
 use super::end::is_silent;
-use super::metadata::{GrowingFile, Told};
-use super::piece::{Piece, PieceError};
-use super::run::{Follow, Group, MISSED, Place, Stopped};
+use super::metadata::{AnnouncedMetadata, GrowingMetadataFile};
+use super::run::{ChunkDirectory, DirectoryFollower, FollowedTrace, MAX_MISSED_SCANS, Stopped};
 use super::scan::FileId;
-use super::stream::Stream;
-use crate::attach::{Backlog, News, StreamKey, TraceKey};
+use super::stream::FollowedStream;
+use super::tracefile_reader::{TracefileError, TracefileReader};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
-impl Follow {
+impl DirectoryFollower {
     /// Finds out which traces the directories are of that are new.
     pub(super) fn join_traces(&mut self) -> Result<(), Stopped> {
-        let new = |place: &&Place| place.group.is_none() && !place.is_finished;
+        let new = |chunk: &&ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
         let ids: Vec<_> = self
-            .places
+            .directories
             .values()
             .filter(new)
-            .map(|place| place.id)
+            .map(|chunk| chunk.id)
             .collect();
         for id in ids {
-            if let Some(mut place) = self.places.remove(&id) {
-                let joined = self.join_trace(&mut place);
-                self.places.insert(id, place);
+            if let Some(mut chunk) = self.directories.remove(&id) {
+                let joined = self.join_trace(&mut chunk);
+                self.directories.insert(id, chunk);
                 joined?;
             }
         }
         Ok(())
     }
 
-    fn join_trace(&mut self, place: &mut Place) -> Result<(), Stopped> {
-        if place.metadata.is_none() {
-            place.metadata = GrowingFile::open(&place.directory.join("metadata")).ok();
+    fn join_trace(&mut self, chunk: &mut ChunkDirectory) -> Result<(), Stopped> {
+        if chunk.metadata.is_none() {
+            chunk.metadata = GrowingMetadataFile::open(&chunk.path.join("metadata")).ok();
         }
-        let Some(metadata) = &mut place.metadata else {
+        let Some(metadata) = &mut chunk.metadata else {
             // It has moved meanwhile, or is gone.
             self.scan_wanted = true;
-            if self.scans > place.seen + MISSED {
-                place.finish();
+            if self.scans > chunk.seen + MAX_MISSED_SCANS {
+                chunk.finish();
             }
             return Ok(());
         };
         let is_written = metadata.is_being_written();
         metadata.grow();
         if !metadata.is_usable() {
-            let is_waiting = is_written || !is_silent(place.modified, self.options.silence);
+            let is_waiting = is_written || !is_silent(chunk.modified, self.options.silence);
             if let Some(broken) = &metadata.broken {
-                let what = format!(
-                    "cannot read {}/metadata: {broken}",
-                    place.directory.display()
-                );
-                self.send(News::Notice(what))?;
-                place.finish();
+                let what = format!("cannot read {}/metadata: {broken}", chunk.path.display());
+                self.send_event(SourceEvent::Notice(what))?;
+                chunk.finish();
             } else if is_waiting {
-                self.is_soon = true;
+                self.is_retry_soon = true;
             } else {
-                place.finish();
+                chunk.finish();
             }
             return Ok(());
         }
         let has_locks = metadata.is_locked();
         let uuid = metadata.metadata.trace().uuid();
-        let same = self
-            .groups
-            .values_mut()
-            .find(|group| uuid.is_some() && group.uuid == uuid && group.told.agrees_with(metadata));
-        if let Some(group) = same {
-            place.group = Some(group.key);
-            group.grown = group.grown.max(place.modified);
-            group.homes.insert(place.home.clone());
-            let (trace, bytes) = (group.key, group.told.more(metadata));
-            return self.tell_metadata(trace, bytes);
+        let same = self.traces.values_mut().find(|trace| {
+            uuid.is_some() && trace.uuid == uuid && trace.announced.agrees_with(metadata)
+        });
+        if let Some(followed) = same {
+            chunk.trace = Some(followed.key);
+            followed.grown = followed.grown.max(chunk.modified);
+            followed.trace_paths.insert(chunk.trace_path.clone());
+            let (trace, bytes) = (
+                followed.key,
+                followed.announced.new_in_later_chunk(metadata),
+            );
+            return self.announce_metadata(trace, bytes);
         }
-        let mut told = Told::default();
-        let bytes = told.first(metadata);
-        let group = Group {
+        let mut announced = AnnouncedMetadata::default();
+        let bytes = announced.new_in_first_chunk(metadata);
+        let followed = FollowedTrace {
             key: TraceKey::fresh(),
             uuid,
-            told,
-            first_place: place.id,
-            homes: [place.home.clone()].into(),
+            announced,
+            first_directory: chunk.id,
+            trace_paths: [chunk.trace_path.clone()].into(),
             has_locks,
-            grown: place.modified,
+            grown: chunk.modified,
             drained: None,
         };
-        let (trace, name) = (group.key, place.name());
-        place.group = Some(trace);
-        self.groups.insert(trace, group);
-        self.send(News::Trace { trace, name })?;
-        self.tell_metadata(trace, bytes)
+        let (trace, name) = (followed.key, chunk.name());
+        chunk.trace = Some(trace);
+        self.traces.insert(trace, followed);
+        self.send_event(SourceEvent::Trace { trace, name })?;
+        self.announce_metadata(trace, bytes)
     }
 
     /// Tells what is new of the metadata in a directory.
-    pub(super) fn grow_metadata(&mut self, place: FileId) -> Result<(), Stopped> {
-        let Some(place) = self.places.get_mut(&place) else {
+    pub(super) fn grow_metadata(&mut self, chunk: FileId) -> Result<(), Stopped> {
+        let Some(chunk) = self.directories.get_mut(&chunk) else {
             return Ok(());
         };
-        let Some((metadata, key)) = place.metadata.as_mut().zip(place.group) else {
+        let Some((metadata, key)) = chunk.metadata.as_mut().zip(chunk.trace) else {
             return Ok(());
         };
         if !metadata.grow() {
             return Ok(());
         }
-        let Some(group) = self.groups.get_mut(&key) else {
+        let Some(trace) = self.traces.get_mut(&key) else {
             return Ok(());
         };
-        let bytes = if group.first_place == place.id {
-            group.told.first(metadata)
+        let bytes = if trace.first_directory == chunk.id {
+            trace.announced.new_in_first_chunk(metadata)
         } else {
-            group.told.more(metadata)
+            trace.announced.new_in_later_chunk(metadata)
         };
-        self.tell_metadata(key, bytes)
+        self.announce_metadata(key, bytes)
     }
 
-    fn tell_metadata(&mut self, trace: TraceKey, bytes: Vec<u8>) -> Result<(), Stopped> {
+    fn announce_metadata(&mut self, trace: TraceKey, bytes: Vec<u8>) -> Result<(), Stopped> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.send(News::Metadata { trace, bytes })
+        self.send_event(SourceEvent::Metadata { trace, bytes })
     }
 
     /// Finds out which streams the files are of that are new.
@@ -131,132 +130,154 @@ impl Follow {
         Ok(())
     }
 
-    /// Whether some were told by their packets and others have none.
+    /// Gives whether some files were joined by their packets while others have none.
     fn join_files_once(&mut self) -> Result<bool, Stopped> {
-        let (mut is_any_told, mut is_any_left) = (false, false);
-        let has_new = |place: &&Place| place.group.is_some() && !place.loose.is_empty();
+        let (mut is_any_joined, mut is_any_left) = (false, false);
+        let has_new =
+            |chunk: &&ChunkDirectory| chunk.trace.is_some() && !chunk.unassigned.is_empty();
         let ids: Vec<_> = self
-            .places
+            .directories
             .values()
             .filter(has_new)
-            .map(|place| place.id)
+            .map(|chunk| chunk.id)
             .collect();
         for id in ids {
-            let Some(place) = self.places.get_mut(&id) else {
+            let Some(chunk) = self.directories.get_mut(&id) else {
                 continue;
             };
-            let Some(group) = place.group else {
+            let Some(trace) = chunk.trace else {
                 continue;
             };
-            for piece in std::mem::take(&mut place.loose) {
-                let file = piece.id;
-                let left = self.join_file(piece, group)?;
-                is_any_told |= left.is_none() && !self.is_read(file);
-                if let Some(piece) = left
-                    && let Some(place) = self.places.get_mut(&id)
+            for tracefile in std::mem::take(&mut chunk.unassigned) {
+                let file = tracefile.id;
+                let left = self.join_file(tracefile, trace)?;
+                is_any_joined |= left.is_none() && !self.is_read(file);
+                if let Some(tracefile) = left
+                    && let Some(chunk) = self.directories.get_mut(&id)
                 {
-                    place.loose.push(piece);
-                    (self.is_soon, is_any_left) = (true, true);
+                    chunk.unassigned.push(tracefile);
+                    (self.is_retry_soon, is_any_left) = (true, true);
                 }
             }
         }
-        Ok(is_any_told && is_any_left)
+        Ok(is_any_joined && is_any_left)
     }
 
-    /// Gives the piece back if it cannot be told yet.
-    fn join_file(&mut self, mut piece: Piece, group: TraceKey) -> Result<Option<Piece>, Stopped> {
-        let mut news = piece.poll();
-        if !matches!(news, Ok(IndexNews::Entries(_)) | Err(_)) {
-            if self.may_grow(&mut piece, group, false) {
-                return self.join_empty(piece, group);
+    /// Gives the tracefile back if its stream is not known yet.
+    fn join_file(
+        &mut self,
+        mut tracefile: TracefileReader,
+        trace: TraceKey,
+    ) -> Result<Option<TracefileReader>, Stopped> {
+        let mut event = tracefile.poll();
+        if !matches!(event, Ok(FollowEvent::Entries(_)) | Err(_)) {
+            if self.may_grow(&mut tracefile, trace, false) {
+                return self.join_empty(tracefile, trace);
             }
-            news = piece.poll();
+            event = tracefile.poll();
         }
-        match news {
-            Ok(IndexNews::Entries(entries)) => {
+        match event {
+            Ok(FollowEvent::Entries(entries)) => {
                 if let Some(first) = entries.first() {
-                    self.grow_metadata(piece.place)?;
-                    let identity = self.identity(&mut piece, first);
-                    self.join_identified(piece, group, identity)?;
+                    self.grow_metadata(tracefile.directory)?;
+                    let identity = self.identity(&mut tracefile, first);
+                    self.join_identified(tracefile, trace, identity)?;
                 }
                 Ok(None)
             }
             // There is nothing in it, and will not be.
             Ok(_) => {
-                self.read_all_of(piece.id);
+                self.mark_as_read(tracefile.id);
                 Ok(None)
             }
-            Err(PieceError::Bad(what)) => {
-                self.read_all_of(piece.id);
-                self.send(News::Notice(what))?;
+            Err(TracefileError::Unreadable(what)) => {
+                self.mark_as_read(tracefile.id);
+                self.send_event(SourceEvent::Notice(what))?;
                 Ok(None)
             }
-            Err(PieceError::Away) if self.scans > piece.seen + MISSED => {
-                self.read_all_of(piece.id);
+            Err(TracefileError::Moved) if self.scans > tracefile.seen + MAX_MISSED_SCANS => {
+                self.mark_as_read(tracefile.id);
                 Ok(None)
             }
-            Err(PieceError::Away) => {
+            Err(TracefileError::Moved) => {
                 self.scan_wanted = true;
-                Ok(Some(piece))
+                Ok(Some(tracefile))
             }
         }
     }
 
     /// The stream class and number that a packet gives.
-    pub(super) fn identity(&self, piece: &mut Piece, first: &Entry) -> Option<(u64, u64)> {
-        let metadata = self.places.get(&piece.place)?.metadata.as_ref()?;
-        let head = piece.head(first, metadata.metadata.trace())?;
+    pub(super) fn identity(
+        &self,
+        tracefile: &mut TracefileReader,
+        first: &Entry,
+    ) -> Option<(u64, u64)> {
+        let metadata = self
+            .directories
+            .get(&tracefile.directory)?
+            .metadata
+            .as_ref()?;
+        let head = tracefile.head(first, metadata.metadata.trace())?;
         Some((head.stream_class, head.stream_id?))
     }
 
     fn join_identified(
         &mut self,
-        piece: Piece,
-        group: TraceKey,
+        tracefile: TracefileReader,
+        trace: TraceKey,
         identity: Option<(u64, u64)>,
     ) -> Result<(), Stopped> {
-        let is_it = |stream: &&mut Stream| {
-            identity.is_some() && (stream.group, stream.identity) == (group, identity)
+        let is_it = |stream: &&mut FollowedStream| {
+            identity.is_some() && (stream.trace, stream.identity) == (trace, identity)
         };
         if let Some(stream) = self.streams.values_mut().find(is_it) {
-            stream.insert(piece);
-            self.dirty.insert(stream.key);
+            stream.insert(tracefile);
+            self.changed_streams.insert(stream.key);
             return Ok(());
         }
-        let key = self.announce(piece, group)?;
+        let key = self.announce_stream(tracefile, trace)?;
         if let Some(stream) = self.streams.get_mut(&key) {
             (stream.identity, stream.is_identified) = (identity, true);
         }
         Ok(())
     }
 
-    fn join_empty(&mut self, piece: Piece, group: TraceKey) -> Result<Option<Piece>, Stopped> {
-        let name = (piece.home.clone(), piece.name());
-        let had_it = |stream: &&mut Stream| stream.group == group && stream.names.contains(&name);
+    fn join_empty(
+        &mut self,
+        tracefile: TracefileReader,
+        trace: TraceKey,
+    ) -> Result<Option<TracefileReader>, Stopped> {
+        let name = (tracefile.trace_path.clone(), tracefile.name());
+        let had_it =
+            |stream: &&mut FollowedStream| stream.trace == trace && stream.names.contains(&name);
         if let Some(stream) = self.streams.values_mut().find(had_it) {
-            stream.insert(piece);
-            self.dirty.insert(stream.key);
+            stream.insert(tracefile);
+            self.changed_streams.insert(stream.key);
             return Ok(None);
         }
-        let stem = (piece.home.clone(), piece.stem());
-        let is_near = |stream: &Stream| {
-            (stream.group, &stream.stem, stream.is_identified) == (group, &stem, true)
+        let stem = (tracefile.trace_path.clone(), tracefile.stem());
+        let is_near = |stream: &FollowedStream| {
+            (stream.trace, &stream.stem, stream.is_identified) == (trace, &stem, true)
         };
         // The next of a ring is made for a packet, which says soon what it is.
-        if piece.is_young() && self.streams.values().any(is_near) {
-            return Ok(Some(piece));
+        if tracefile.is_within_lock_grace_period() && self.streams.values().any(is_near) {
+            return Ok(Some(tracefile));
         }
-        self.announce(piece, group)?;
+        self.announce_stream(tracefile, trace)?;
         Ok(None)
     }
 
-    fn announce(&mut self, piece: Piece, trace: TraceKey) -> Result<StreamKey, Stopped> {
-        let (name, backlog) = (piece.path.display().to_string(), Backlog::default());
-        let stream = Stream::new(trace, piece, backlog.clone());
+    fn announce_stream(
+        &mut self,
+        tracefile: TracefileReader,
+        trace: TraceKey,
+    ) -> Result<StreamKey, Stopped> {
+        let (name, backlog) = (tracefile.path.display().to_string(), Backlog::default());
+        let stream = FollowedStream::new(trace, tracefile, backlog.clone());
         let key = stream.key;
         self.streams.insert(key, stream);
-        self.dirty.insert(key);
-        self.send(News::Stream {
+        self.changed_streams.insert(key);
+        self.send_event(SourceEvent::Stream {
             stream: key,
             trace,
             name,
@@ -266,15 +287,15 @@ impl Follow {
     }
 
     /// A stream that was announced for a file without packets has one, and is a part of another.
-    pub(super) fn merge(&mut self, part: Stream, whole: StreamKey) -> Result<(), Stopped> {
+    pub(super) fn merge(&mut self, part: FollowedStream, whole: StreamKey) -> Result<(), Stopped> {
         if let Some(stream) = self.streams.get_mut(&whole) {
-            for piece in part.pieces {
-                stream.insert(piece);
+            for tracefile in part.tracefiles {
+                stream.insert(tracefile);
             }
             stream.names.extend(part.names);
-            self.dirty.insert(whole);
+            self.changed_streams.insert(whole);
         }
         self.watch.forget(part.key);
-        self.send(News::StreamEnd { stream: part.key })
+        self.send_event(SourceEvent::StreamEnd { stream: part.key })
     }
 }

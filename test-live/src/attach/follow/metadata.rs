@@ -10,14 +10,14 @@ use std::time::Instant;
 use ctf::Metadata;
 use ctf::write::metadata_packets;
 
-use super::piece::{YOUNG, is_locked};
+use super::tracefile_reader::{LOCK_GRACE_PERIOD, is_locked};
 
 /// Most that is read of a metadata file at a time.
 const READ_BYTES: usize = 256 << 10;
 
 /// A metadata file that grows.
 #[derive(Debug)]
-pub(super) struct GrowingFile {
+pub(super) struct GrowingMetadataFile {
     file: File,
     read: u64,
     found: Instant,
@@ -30,7 +30,7 @@ pub(super) struct GrowingFile {
     pub(super) broken: Option<String>,
 }
 
-impl GrowingFile {
+impl GrowingMetadataFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: File::open(path)?,
@@ -85,29 +85,29 @@ impl GrowingFile {
 
     /// The lock is taken before anything is written.
     fn is_new(&self) -> bool {
-        self.read == 0 && self.found.elapsed() < YOUNG
+        self.read == 0 && self.found.elapsed() < LOCK_GRACE_PERIOD
     }
 }
 
-/// What has been told of a trace's metadata.
+/// How much of a trace's metadata has been sent to the reader.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct AnnouncedMetadata {
     text: Vec<u8>,
-    /// Of the file that it was told from; those of later chunks have their packets cut elsewhere.
+    /// Bytes of the first chunk's file that have been sent; later chunks have their packets cut elsewhere.
     bytes: usize,
 }
 
-impl Told {
-    /// What is to be told of the file that the trace was found by.
-    pub(super) fn first(&mut self, file: &GrowingFile) -> Vec<u8> {
+impl AnnouncedMetadata {
+    /// Gives what is new in the metadata file of the first chunk.
+    pub(super) fn new_in_first_chunk(&mut self, file: &GrowingMetadataFile) -> Vec<u8> {
         let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();
         self.bytes = file.bytes.len();
         self.text.clone_from(&file.text);
         new
     }
 
-    /// What is to be told of the file of another chunk: what it has more than all before.
-    pub(super) fn more(&mut self, file: &GrowingFile) -> Vec<u8> {
+    /// Gives what the metadata file of a later chunk has more than all before.
+    pub(super) fn new_in_later_chunk(&mut self, file: &GrowingMetadataFile) -> Vec<u8> {
         let Some(new) = file.text.strip_prefix(&*self.text) else {
             return Vec::new();
         };
@@ -123,7 +123,7 @@ impl Told {
     }
 
     /// Whether the file can be of another chunk of the same trace.
-    pub(super) fn agrees_with(&self, file: &GrowingFile) -> bool {
+    pub(super) fn agrees_with(&self, file: &GrowingMetadataFile) -> bool {
         self.text.starts_with(&file.text) || file.text.starts_with(&self.text)
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     const UUID: Uuid = Uuid([5; 16]);
 
     #[test]
-    fn a_later_chunk_adds_only_what_it_has_more() {
+    fn metadata_of_a_later_chunk_is_sent_only_from_where_the_first_ends() {
         let mut text = MetadataText::new(&Trace::new(UUID, "test"));
         let stream = text.stream(0).unwrap();
         let event = |text: &mut MetadataText, id, name| {
@@ -152,28 +152,34 @@ mod tests {
         let path = |name| directory.path().join(name);
         let mut first = File::create(path("first")).unwrap();
         first.write_all(&event(&mut text, 0, "a")).unwrap();
-        let mut growing = GrowingFile::open(&path("first")).unwrap();
-        let (mut told, mut shown) = (Told::default(), Metadata::new());
+        let mut growing = GrowingMetadataFile::open(&path("first")).unwrap();
+        let (mut announced, mut packet_ends) = (AnnouncedMetadata::default(), Metadata::new());
         assert!(growing.grow() && growing.is_usable());
-        shown.extend(&told.first(&growing)).unwrap();
+        packet_ends
+            .extend(&announced.new_in_first_chunk(&growing))
+            .unwrap();
         // Half of a packet is no reason to wait: the reader takes it as it comes.
         let more = event(&mut text, 1, "b");
         for part in more.chunks(50) {
             first.write_all(part).unwrap();
             assert!(growing.grow());
-            shown.extend(&told.first(&growing)).unwrap();
+            packet_ends
+                .extend(&announced.new_in_first_chunk(&growing))
+                .unwrap();
         }
         assert!(!growing.grow());
         event(&mut text, 2, "c");
         std::fs::write(path("second"), metadata_packets(UUID, text.as_str())).unwrap();
-        let mut other = GrowingFile::open(&path("second")).unwrap();
+        let mut other = GrowingMetadataFile::open(&path("second")).unwrap();
         other.grow();
-        assert!(told.agrees_with(&other));
-        shown.extend(&told.more(&other)).unwrap();
-        assert_eq!(told.more(&other), b"");
+        assert!(announced.agrees_with(&other));
+        packet_ends
+            .extend(&announced.new_in_later_chunk(&other))
+            .unwrap();
+        assert_eq!(announced.new_in_later_chunk(&other), b"");
         let names: Vec<_> = (0..3)
             .map(|id| {
-                shown
+                packet_ends
                     .trace()
                     .stream(0)
                     .unwrap()
@@ -187,11 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_metadata_is_said_to_be_none() {
+    fn a_malformed_metadata_file_is_reported_as_unusable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metadata");
         std::fs::write(&path, "trace { major = 1; minor = ; };").unwrap();
-        let mut file = GrowingFile::open(&path).unwrap();
+        let mut file = GrowingMetadataFile::open(&path).unwrap();
         file.grow();
         assert!(file.broken.is_some() && !file.is_usable());
     }

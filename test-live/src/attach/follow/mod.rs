@@ -15,18 +15,18 @@
 //! as discarded packets, by the numbers of those that follow.
 //!
 //! Read in this order: `run` (the loop), `scan` (what is there), `join` (which file is of which
-//! stream), `stream` and `piece` (reading), `metadata`, `end` (when streams and traces have ended),
+//! stream), `stream` and `tracefile_reader` (reading), `metadata`, `end` (when streams and traces have ended),
 //! `watch` (waiting).
 
 mod end;
 mod join;
 mod metadata;
-mod piece;
 mod run;
 mod scan;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tracefile_reader;
 mod watch;
 
 use std::fs::File;
@@ -39,9 +39,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
 
-use self::run::Follow;
-use self::watch::{Waker, Watch};
-use super::{MemoryBudget, News};
+use self::run::DirectoryFollower;
+use self::watch::{DirectoryWatch, Waker};
+use super::{MemoryBudget, SourceEvent};
 
 /// How a directory is followed.
 #[derive(Debug, Clone)]
@@ -79,16 +79,20 @@ pub struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Begins to follow all traces at or below `directory`. Ends when it has said [`News::Done`] or
-/// [`News::Failed`], or when nobody listens.
+/// Begins to follow all traces at or below `directory`. Ends when it has said [`SourceEvent::Done`] or
+/// [`SourceEvent::Failed`], or when nobody listens.
 ///
 /// # Errors
 /// If there are no file descriptors or threads left.
-pub fn spawn(directory: PathBuf, options: FollowOptions, news: Sender<News>) -> io::Result<Handle> {
-    let watch = Watch::new()?;
+pub fn spawn(
+    directory: PathBuf,
+    options: FollowOptions,
+    events: Sender<SourceEvent>,
+) -> io::Result<Handle> {
+    let watch = DirectoryWatch::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = watch.waker();
-    let mut follow = Follow::new(directory, options, news, watch, Arc::clone(&stop));
+    let mut follow = DirectoryFollower::new(directory, options, events, watch, Arc::clone(&stop));
     let thread = std::thread::Builder::new()
         .name("follow".to_owned())
         .spawn(move || follow.run())?;
@@ -126,7 +130,8 @@ impl Drop for Handle {
 /// # Errors
 /// If `directory` cannot be read.
 pub fn is_live(directory: &Path) -> io::Result<bool> {
-    let is_written = |path: &Path| File::open(path).is_ok_and(|file| piece::is_locked(&file));
+    let is_written =
+        |path: &Path| File::open(path).is_ok_and(|file| tracefile_reader::is_locked(&file));
     Ok(scan::scan(directory)?.traces.iter().any(|trace| {
         is_written(&trace.directory.join("metadata"))
             || trace.files.iter().any(|file| is_written(&file.path))

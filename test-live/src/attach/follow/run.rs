@@ -1,4 +1,4 @@
-//! The loop: look what is there, hand over what is new, wait.
+//! The event loop: scans for files, reads what has changed, and waits for inotify or the next poll.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -11,89 +11,90 @@ use ctf::model::{EnvironmentValue, Uuid};
 use tokio::sync::mpsc::Sender;
 
 use super::FollowOptions;
-use super::metadata::{GrowingFile, Told};
-use super::piece::Piece;
+use super::metadata::{AnnouncedMetadata, GrowingMetadataFile};
 use super::scan::{FileId, FoundTrace, scan};
-use super::stream::{Next, Stream};
-use super::watch::{Watch, Woken};
-use crate::attach::{News, StreamKey, TraceKey};
+use super::stream::{FollowedStream, Next};
+use super::tracefile_reader::TracefileReader;
+use super::watch::{DirectoryWatch, WatchEvents};
+use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
-/// How often everything is looked at that inotify may not tell of: that a lock is gone, beacons of
-/// a remote file system.
-const TICK: Duration = Duration::from_millis(500);
-/// Likewise without inotify.
-const TICK_WITHOUT: Duration = Duration::from_millis(100);
-/// While something is expected at any moment.
-const SOON: Duration = Duration::from_millis(20);
+/// How often everything is read that inotify may not report: a lock that is gone, beacons of a
+/// remote file system.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How often everything is read without inotify.
+const POLL_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_millis(100);
+/// Longest wait while something is expected at any moment.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// First wait for a reader that has no room; each further one is twice as long, up to the last.
-const FULL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
-/// How often directories are looked at that inotify tells nothing of.
-const RESCAN: Duration = Duration::from_secs(2);
-/// Looking takes no more than one part in so many of the time.
-const LEAST_REST: u32 = 200;
-/// A file that has been read and not been seen for so long is forgotten.
-const FORGET: Duration = Duration::from_secs(60);
-/// So many scans in a row may miss a directory that is being moved.
-pub(super) const MISSED: u64 = 2;
+const FULL_BACKLOG_INTERVALS: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(50));
+/// Shortest time between two scans for directories that inotify does not report.
+const MIN_SCAN_INTERVAL: Duration = Duration::from_secs(2);
+/// Smallest ratio of the time between two scans to the time that a scan takes.
+const MIN_IDLE_RATIO: u32 = 200;
+/// How long a file that has been read is remembered after the last scan that has found it.
+const READ_FILE_RETENTION: Duration = Duration::from_secs(60);
+/// Number of scans in a row that may miss a directory that is being moved.
+pub(super) const MAX_MISSED_SCANS: u64 = 2;
 
-/// Nobody listens any more.
+/// The receiver of the events has been dropped, or the handle has said to stop.
 #[derive(Debug)]
 pub(super) struct Stopped;
 
-/// A directory that is followed.
-pub(super) struct Follow {
+/// Follows all traces at or below a directory.
+pub(super) struct DirectoryFollower {
     root: PathBuf,
     pub(super) options: FollowOptions,
-    news: Sender<News>,
-    pub(super) watch: Watch,
+    events: Sender<SourceEvent>,
+    pub(super) watch: DirectoryWatch,
     stop: Arc<AtomicBool>,
-    pub(super) places: HashMap<FileId, Place>,
-    pub(super) groups: BTreeMap<TraceKey, Group>,
-    pub(super) streams: BTreeMap<StreamKey, Stream>,
+    pub(super) directories: HashMap<FileId, ChunkDirectory>,
+    pub(super) traces: BTreeMap<TraceKey, FollowedTrace>,
+    pub(super) streams: BTreeMap<StreamKey, FollowedStream>,
     /// Tracefiles that have been found, when last, and whether they have been read to their end.
     files: HashMap<FileId, (Instant, bool)>,
-    /// Streams that may have more.
-    pub(super) dirty: BTreeSet<StreamKey>,
-    /// How often it has been looked for files.
+    /// Streams that may have more packets to read.
+    pub(super) changed_streams: BTreeSet<StreamKey>,
+    /// Number of scans so far.
     pub(super) scans: u64,
     pub(super) scan_wanted: bool,
     /// Something is expected at any moment.
-    pub(super) is_soon: bool,
+    pub(super) is_retry_soon: bool,
     /// Ends of packets, in nanoseconds, and since when they are known.
-    pub(super) shown: VecDeque<(Instant, i64)>,
-    next_tick: Instant,
+    pub(super) packet_ends: VecDeque<(Instant, i64)>,
+    next_poll: Instant,
     next_scan: Instant,
-    full_wait: Duration,
+    full_backlog_interval: Duration,
     /// How long the reader has been waited for.
     sending: Duration,
 }
 
 /// A directory that is a trace, or one chunk of it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ChunkDirectory {
     pub(super) id: FileId,
-    pub(super) directory: PathBuf,
-    pub(super) home: PathBuf,
+    pub(super) path: PathBuf,
+    pub(super) trace_path: PathBuf,
     /// When anything in it was written last, as of when it was found.
     pub(super) modified: SystemTime,
     /// The last scan that has found it.
     pub(super) seen: u64,
-    pub(super) metadata: Option<GrowingFile>,
-    pub(super) group: Option<TraceKey>,
-    /// Files that are no piece of any stream yet.
-    pub(super) loose: Vec<Piece>,
+    pub(super) metadata: Option<GrowingMetadataFile>,
+    pub(super) trace: Option<TraceKey>,
+    /// Tracefiles whose stream is not known yet.
+    pub(super) unassigned: Vec<TracefileReader>,
     /// Nothing further is expected of it.
     pub(super) is_finished: bool,
 }
 
 /// A trace that has been announced.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct FollowedTrace {
     pub(super) key: TraceKey,
     pub(super) uuid: Option<Uuid>,
-    pub(super) told: Told,
-    pub(super) first_place: FileId,
-    pub(super) homes: HashSet<PathBuf>,
+    pub(super) announced: AnnouncedMetadata,
+    pub(super) first_directory: FileId,
+    pub(super) trace_paths: HashSet<PathBuf>,
     /// Whether its relay locks what it writes.
     pub(super) has_locks: bool,
     /// When anything of it was written last.
@@ -102,69 +103,69 @@ pub(super) struct Group {
     pub(super) drained: Option<u64>,
 }
 
-impl Place {
+impl ChunkDirectory {
     /// Nothing further is expected of it.
     pub(super) fn finish(&mut self) {
-        (self.group, self.metadata, self.is_finished) = (None, None, true);
-        self.loose.clear();
+        (self.trace, self.metadata, self.is_finished) = (None, None, true);
+        self.unassigned.clear();
     }
 
     /// As users know it: the host, and where it lies.
     pub(super) fn name(&self) -> String {
-        let home = self.home.to_string_lossy();
+        let trace_path = self.trace_path.to_string_lossy();
         let trace = self
             .metadata
             .as_ref()
             .map(|metadata| metadata.metadata.trace());
         match trace.and_then(|trace| trace.environment_value("hostname")) {
-            Some(EnvironmentValue::Text(host)) if home.is_empty() => host.to_string(),
-            Some(EnvironmentValue::Text(host)) => format!("{host}/{home}"),
-            _ => home.into_owned(),
+            Some(EnvironmentValue::Text(host)) if trace_path.is_empty() => host.to_string(),
+            Some(EnvironmentValue::Text(host)) => format!("{host}/{trace_path}"),
+            _ => trace_path.into_owned(),
         }
     }
 }
 
-impl Follow {
+impl DirectoryFollower {
     pub(super) fn new(
         root: PathBuf,
         options: FollowOptions,
-        news: Sender<News>,
-        watch: Watch,
+        events: Sender<SourceEvent>,
+        watch: DirectoryWatch,
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
             root,
             options,
-            news,
+            events,
             watch,
             stop,
-            places: HashMap::new(),
-            groups: BTreeMap::new(),
+            directories: HashMap::new(),
+            traces: BTreeMap::new(),
             streams: BTreeMap::new(),
             files: HashMap::new(),
-            dirty: BTreeSet::new(),
+            changed_streams: BTreeSet::new(),
             scans: 0,
             scan_wanted: true,
-            is_soon: false,
-            shown: VecDeque::new(),
-            next_tick: Instant::now(),
+            is_retry_soon: false,
+            packet_ends: VecDeque::new(),
+            next_poll: Instant::now(),
             next_scan: Instant::now(),
-            full_wait: FULL.0,
+            full_backlog_interval: FULL_BACKLOG_INTERVALS.0,
             sending: Duration::ZERO,
         }
     }
 
     /// Until there is nothing more to come, or nobody listens.
     pub(super) fn run(&mut self) {
-        while let Ok(Some(wait)) = self.round() {
-            let woken = self.watch.wait(wait);
-            self.take(woken);
+        while let Ok(Some(wait)) = self.run_round() {
+            let changes = self.watch.wait(wait);
+            self.mark_changes(changes);
         }
     }
 
     /// All that can be done now. Gives how long to wait, unless this is the end.
-    fn round(&mut self) -> Result<Option<Duration>, Stopped> {
-        self.is_soon = false;
+    fn run_round(&mut self) -> Result<Option<Duration>, Stopped> {
+        self.is_retry_soon = false;
         if self.is_stopped() {
             return Err(Stopped);
         }
@@ -172,19 +173,19 @@ impl Follow {
             && let Err(error) = self.rescan()
         {
             let what = format!("cannot read {}: {error}", self.root.display());
-            self.send(News::Failed(what))?;
+            self.send_event(SourceEvent::Failed(what))?;
             return Ok(None);
         }
         self.join_traces()?;
         self.join_files()?;
-        let (is_full, has_more) = self.visit_dirty()?;
+        let (is_full, has_more) = self.read_changed_streams()?;
         self.end_streams()?;
         self.end_traces()?;
         if self.is_done() {
             let nothing = format!("no trace at or below {}", self.root.display());
-            self.send(match self.places.is_empty() {
-                true => News::Failed(nothing),
-                false => News::Done,
+            self.send_event(match self.directories.is_empty() {
+                true => SourceEvent::Failed(nothing),
+                false => SourceEvent::Done,
             })?;
             return Ok(None);
         }
@@ -193,55 +194,56 @@ impl Follow {
 
     fn wait_time(&mut self, is_full: bool, has_more: bool) -> Duration {
         if has_more {
-            self.full_wait = FULL.0;
+            self.full_backlog_interval = FULL_BACKLOG_INTERVALS.0;
             return Duration::ZERO;
         }
-        let mut wait = self.next_tick.saturating_duration_since(Instant::now());
+        let mut wait = self.next_poll.saturating_duration_since(Instant::now());
         if is_full {
-            wait = wait.min(self.full_wait);
-            self.full_wait = (self.full_wait * 2).min(FULL.1);
+            wait = wait.min(self.full_backlog_interval);
+            self.full_backlog_interval =
+                (self.full_backlog_interval * 2).min(FULL_BACKLOG_INTERVALS.1);
         }
-        if self.is_soon || self.scan_wanted {
-            wait = wait.min(SOON);
+        if self.is_retry_soon || self.scan_wanted {
+            wait = wait.min(RETRY_INTERVAL);
         }
         wait
     }
 
-    fn take(&mut self, woken: Woken) {
-        self.scan_wanted |= woken.structure;
-        self.dirty.extend(woken.streams);
+    fn mark_changes(&mut self, changes: WatchEvents) {
+        self.scan_wanted |= changes.structure;
+        self.changed_streams.extend(changes.streams);
         let now = Instant::now();
         if now >= self.next_scan {
             self.scan_wanted = true;
         }
-        if woken.all && self.is_soon || woken.structure {
-            self.dirty.extend(self.streams.keys().copied());
+        if changes.all && self.is_retry_soon || changes.structure {
+            self.changed_streams.extend(self.streams.keys().copied());
         }
     }
 
     /// Hands over what is new. Whether the reader has no room for all of it, and whether there is
     /// more that it has room for.
-    fn visit_dirty(&mut self) -> Result<(bool, bool), Stopped> {
+    fn read_changed_streams(&mut self) -> Result<(bool, bool), Stopped> {
         let begun = Instant::now();
-        let is_tick = begun >= self.next_tick;
-        if is_tick {
-            self.dirty.extend(self.streams.keys().copied());
+        let is_poll_due = begun >= self.next_poll;
+        if is_poll_due {
+            self.changed_streams.extend(self.streams.keys().copied());
         }
         self.sending = Duration::ZERO;
-        if is_tick {
-            self.promise_for_idle()?;
+        if is_poll_due {
+            self.send_watermarks_of_idle_streams()?;
             self.finish_chunks();
-            let places: Vec<_> = self.places.keys().copied().collect();
-            for place in places {
-                self.grow_metadata(place)?;
+            let directories: Vec<_> = self.directories.keys().copied().collect();
+            for chunk in directories {
+                self.grow_metadata(chunk)?;
             }
         }
         let (mut is_full, mut has_more) = (false, false);
-        for key in std::mem::take(&mut self.dirty) {
+        for key in std::mem::take(&mut self.changed_streams) {
             let Some(mut stream) = self.streams.remove(&key) else {
                 continue;
             };
-            let next = self.visit(&mut stream)?;
+            let next = self.read_stream(&mut stream)?;
             match next {
                 Next::PartOf(whole) => {
                     has_more = true;
@@ -253,18 +255,21 @@ impl Follow {
                 Next::Wait => {}
             }
             if next != Next::Wait {
-                self.dirty.insert(key);
+                self.changed_streams.insert(key);
             }
             self.streams.insert(key, stream);
         }
-        if is_tick {
-            let tick = if self.watch.is_complete() {
-                TICK
+        if is_poll_due {
+            let poll_interval = if self.watch.is_complete() {
+                POLL_INTERVAL
             } else {
-                TICK_WITHOUT
+                POLL_INTERVAL_WITHOUT_INOTIFY
             };
             let looking = begun.elapsed().saturating_sub(self.sending);
-            self.next_tick = Instant::now() + tick.max(looking * LEAST_REST).min(RESCAN);
+            self.next_poll = Instant::now()
+                + poll_interval
+                    .max(looking * MIN_IDLE_RATIO)
+                    .min(MIN_SCAN_INTERVAL);
         }
         Ok((is_full, has_more))
     }
@@ -279,64 +284,75 @@ impl Follow {
         }
         let mut paths = HashMap::new();
         for trace in found.traces {
-            self.take_trace(trace, &mut paths);
+            self.add_found_trace(trace, &mut paths);
         }
         let scans = self.scans;
-        let pieces = self
+        let tracefiles = self
             .streams
             .values_mut()
-            .flat_map(|stream| &mut stream.pieces);
-        for piece in pieces.chain(self.places.values_mut().flat_map(|place| &mut place.loose)) {
-            if let Some(path) = paths.remove(&piece.id) {
-                (piece.path, piece.seen) = (path, scans);
+            .flat_map(|stream| &mut stream.tracefiles);
+        for tracefile in tracefiles.chain(
+            self.directories
+                .values_mut()
+                .flat_map(|chunk| &mut chunk.unassigned),
+        ) {
+            if let Some(path) = paths.remove(&tracefile.id) {
+                (tracefile.path, tracefile.seen) = (path, scans);
             }
         }
         self.files
-            .retain(|_, (seen, is_read)| !*is_read || seen.elapsed() < FORGET);
+            .retain(|_, (seen, is_read)| !*is_read || seen.elapsed() < READ_FILE_RETENTION);
         // Again: a scan may have missed it.
-        self.places
-            .retain(|_, place| !place.is_finished || place.seen + MISSED >= scans);
-        self.dirty.extend(self.streams.keys().copied());
-        let rest = (begun.elapsed() * LEAST_REST).clamp(RESCAN, FORGET / 2);
+        self.directories
+            .retain(|_, chunk| !chunk.is_finished || chunk.seen + MAX_MISSED_SCANS >= scans);
+        self.changed_streams.extend(self.streams.keys().copied());
+        let rest =
+            (begun.elapsed() * MIN_IDLE_RATIO).clamp(MIN_SCAN_INTERVAL, READ_FILE_RETENTION / 2);
         self.next_scan = Instant::now() + rest;
         Ok(())
     }
 
-    fn take_trace(&mut self, trace: FoundTrace, paths: &mut HashMap<FileId, PathBuf>) {
-        let is_new_place = !self.places.contains_key(&trace.id);
+    fn add_found_trace(&mut self, trace: FoundTrace, paths: &mut HashMap<FileId, PathBuf>) {
+        let is_new_directory = !self.directories.contains_key(&trace.id);
         let mut is_old = false;
-        let place = self.places.entry(trace.id).or_insert_with(|| Place {
-            id: trace.id,
-            directory: PathBuf::new(),
-            home: trace.home.clone(),
-            modified: trace.modified,
-            seen: 0,
-            metadata: None,
-            group: None,
-            loose: Vec::new(),
-            is_finished: false,
-        });
-        (place.directory, place.seen) = (trace.directory, self.scans);
+        let chunk = self
+            .directories
+            .entry(trace.id)
+            .or_insert_with(|| ChunkDirectory {
+                id: trace.id,
+                path: PathBuf::new(),
+                trace_path: trace.trace_path.clone(),
+                modified: trace.modified,
+                seen: 0,
+                metadata: None,
+                trace: None,
+                unassigned: Vec::new(),
+                is_finished: false,
+            });
+        (chunk.path, chunk.seen) = (trace.directory, self.scans);
         for file in trace.files {
-            place.modified = place.modified.max(file.modified);
+            chunk.modified = chunk.modified.max(file.modified);
             let is_new = !self.files.contains_key(&file.id);
             is_old |= !is_new;
             let (seen, _) = self.files.entry(file.id).or_insert((Instant::now(), false));
             *seen = Instant::now();
             if is_new {
-                place
-                    .loose
-                    .push(Piece::new(&file, &trace.home, trace.id, self.scans));
-                place.is_finished = false;
+                chunk.unassigned.push(TracefileReader::new(
+                    &file,
+                    &trace.trace_path,
+                    trace.id,
+                    self.scans,
+                ));
+                chunk.is_finished = false;
             }
             paths.insert(file.id, file.path);
         }
         // It has been read before, and came back into sight.
-        place.is_finished |= is_new_place && is_old && place.loose.is_empty();
+        chunk.is_finished |= is_new_directory && is_old && chunk.unassigned.is_empty();
     }
 
-    /// A file has been read to its end.
-    pub(super) fn read_all_of(&mut self, file: FileId) {
+    /// Records that a file has been read to its end.
+    pub(super) fn mark_as_read(&mut self, file: FileId) {
         if let Some((_, is_read)) = self.files.get_mut(&file) {
             *is_read = true;
         }
@@ -347,24 +363,26 @@ impl Follow {
     }
 
     /// How the clock of a trace runs. All its streams have one, in every tracer there is.
-    pub(super) fn timescale(&self, group: TraceKey) -> Option<Timescale> {
-        let place = self.places.get(&self.groups.get(&group)?.first_place)?;
-        let trace = place.metadata.as_ref()?.metadata.trace();
+    pub(super) fn timescale(&self, trace: TraceKey) -> Option<Timescale> {
+        let chunk = self
+            .directories
+            .get(&self.traces.get(&trace)?.first_directory)?;
+        let trace = chunk.metadata.as_ref()?.metadata.trace();
         trace.streams().find_map(|stream| stream.timescale())
     }
 
-    /// Waits for room, and no longer than somebody listens.
-    pub(super) fn send(&mut self, news: News) -> Result<(), Stopped> {
+    /// Sends an event once the channel has room for it.
+    pub(super) fn send_event(&mut self, event: SourceEvent) -> Result<(), Stopped> {
         if self.is_stopped() {
             return Err(Stopped);
         }
         let begun = Instant::now();
-        let sent = self.news.blocking_send(news).map_err(|_| Stopped);
+        let sent = self.events.blocking_send(event).map_err(|_| Stopped);
         self.sending += begun.elapsed();
         sent
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire) || self.news.is_closed()
+        self.stop.load(Ordering::Acquire) || self.events.is_closed()
     }
 }

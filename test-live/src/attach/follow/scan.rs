@@ -8,9 +8,9 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 /// Deepest nesting that is searched, as [`ctf::directory::traces_below`] does.
-const MOST_DEPTH: usize = 64;
-/// Where chunks wait while they are being moved.
-const MOVING: [&str; 2] = [".tmp_old_chunk", ".tmp_new_chunk"];
+const MAX_DEPTH: usize = 64;
+/// Directories in which chunks lie while they are being moved.
+const CHUNK_MOVE_DIRECTORIES: [&str; 2] = [".tmp_old_chunk", ".tmp_new_chunk"];
 /// Where completed chunks lie.
 const ARCHIVES: &str = "archives";
 
@@ -62,7 +62,7 @@ pub(super) struct FoundTrace {
     pub(super) directory: PathBuf,
     pub(super) id: FileId,
     /// Below where the search began, without what a chunk adds: the same in all chunks.
-    pub(super) home: PathBuf,
+    pub(super) trace_path: PathBuf,
     /// When its metadata file was written last.
     pub(super) modified: SystemTime,
     /// Its tracefiles, empty ones too, in byte order.
@@ -78,7 +78,7 @@ pub(super) struct Scan {
     pub(super) directories: Vec<PathBuf>,
 }
 
-/// Looks.
+/// Scans for traces at or below a directory.
 ///
 /// # Errors
 /// If `root` itself cannot be read.
@@ -89,7 +89,7 @@ pub(super) fn scan(root: &Path) -> io::Result<Scan> {
     while let Some((directory, depth)) = left.pop() {
         if let Some(trace) = trace_at(root, &directory) {
             scan.traces.push(trace);
-        } else if depth < MOST_DEPTH {
+        } else if depth < MAX_DEPTH {
             let below = entries(&directory).filter(|(_, about)| about.is_dir());
             left.extend(below.map(|(path, _)| (path, depth + 1)));
         }
@@ -118,7 +118,7 @@ fn trace_at(root: &Path, directory: &Path) -> Option<FoundTrace> {
     Some(FoundTrace {
         directory: directory.to_owned(),
         id,
-        home: home(directory.strip_prefix(root).unwrap_or(directory)),
+        trace_path: path_without_chunks(directory.strip_prefix(root).unwrap_or(directory)),
         modified: FoundFile::new(PathBuf::new(), &metadata).modified,
         files,
     })
@@ -131,10 +131,10 @@ fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
 }
 
 /// A path without the directories of chunks.
-fn home(path: &Path) -> PathBuf {
+fn path_without_chunks(path: &Path) -> PathBuf {
     let is_chunk = |part: &Component<'_>| {
         let name = part.as_os_str().to_string_lossy();
-        name == ARCHIVES || MOVING.contains(&&*name) || is_chunk_name(&name)
+        name == ARCHIVES || CHUNK_MOVE_DIRECTORIES.contains(&&*name) || is_chunk_name(&name)
     };
     path.components().filter(|part| !is_chunk(part)).collect()
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_has_one_home_in_all_chunks() {
+    fn a_trace_has_the_same_path_in_all_chunks() {
         let chunk = "20261120T213831+0000-20261120T213901+0000-0";
         for path in [
             "host/s-1/ust/64-bit".to_owned(),
@@ -164,7 +164,7 @@ mod tests {
             format!("host/s-1/archives/{chunk}/ust/64-bit"),
         ] {
             assert_eq!(
-                home(Path::new(&path)),
+                path_without_chunks(Path::new(&path)),
                 Path::new("host/s-1/ust/64-bit"),
                 "{path}"
             );
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_tracefiles_count_and_indexes_do_not() {
+    fn a_scan_finds_empty_tracefiles_and_no_index_files() {
         let root = tempfile::tempdir().unwrap();
         let trace = root.path().join("host/s/ust");
         fs::create_dir_all(trace.join("index")).unwrap();

@@ -5,39 +5,39 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use ctf::index::{Entry, News as IndexNews};
+use ctf::index::{Entry, FollowEvent};
 
-use super::piece::{Piece, PieceError, packet_bytes};
-use super::run::{Follow, MISSED, Stopped};
+use super::run::{DirectoryFollower, MAX_MISSED_SCANS, Stopped};
 use super::scan::FileId;
-use crate::attach::{Backlog, News, StreamKey, TraceKey};
+use super::tracefile_reader::{TracefileError, TracefileReader, packet_bytes};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
 /// A stream that has been announced.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct FollowedStream {
     pub(super) key: StreamKey,
-    pub(super) group: TraceKey,
+    pub(super) trace: TraceKey,
     /// Its class and number, from its first packet.
     pub(super) identity: Option<(u64, u64)>,
     /// Whether its first packet has been looked at.
     pub(super) is_identified: bool,
     /// In order of time. The first is being read.
-    pub(super) pieces: VecDeque<Piece>,
-    /// Home and name of all pieces it has had.
+    pub(super) tracefiles: VecDeque<TracefileReader>,
+    /// Trace path and name of all tracefiles it has had.
     pub(super) names: BTreeSet<(PathBuf, OsString)>,
-    /// Home and name without number.
+    /// Trace path, and file name without number.
     pub(super) stem: (PathBuf, String),
-    /// Entries of the first piece whose packets have not been handed over.
+    /// Entries of the first tracefile whose packets have not been handed over.
     queue: VecDeque<Entry>,
-    /// Whether an entry of the first piece has been taken.
+    /// Whether an entry of the first tracefile has been taken.
     is_begun: bool,
     backlog: Backlog,
     /// No event from before this will come, in cycles.
-    pub(super) promised: u64,
+    pub(super) watermark: u64,
     pub(super) grown: Instant,
     /// Where the last packet begins that was found, in cycles.
     reached: u64,
-    /// The scan that was the last when all pieces had been read.
+    /// The scan that was the last when all tracefiles had been read.
     pub(super) drained: Option<u64>,
     /// Whether its index file is watched.
     is_watched: bool,
@@ -56,68 +56,73 @@ pub(super) enum Next {
     PartOf(StreamKey),
 }
 
-impl Stream {
-    pub(super) fn new(group: TraceKey, piece: Piece, backlog: Backlog) -> Self {
+impl FollowedStream {
+    pub(super) fn new(trace: TraceKey, tracefile: TracefileReader, backlog: Backlog) -> Self {
         let mut stream = Self {
             key: StreamKey::fresh(),
-            group,
+            trace,
             identity: None,
             is_identified: false,
-            pieces: VecDeque::new(),
+            tracefiles: VecDeque::new(),
             names: BTreeSet::new(),
-            stem: (piece.home.clone(), piece.stem()),
+            stem: (tracefile.trace_path.clone(), tracefile.stem()),
             queue: VecDeque::new(),
             is_begun: false,
             backlog,
-            promised: 0,
+            watermark: 0,
             grown: Instant::now(),
             reached: 0,
             drained: None,
             is_watched: false,
         };
-        stream.insert(piece);
+        stream.insert(tracefile);
         stream
     }
 
-    /// Takes a piece in, at its place in time. One without packets is the last.
-    pub(super) fn insert(&mut self, mut piece: Piece) {
-        piece.close();
-        for other in &mut self.pieces {
-            other.learn_begin();
+    /// Takes a tracefile in, at its place in time. One without packets is the last.
+    pub(super) fn insert(&mut self, mut tracefile: TracefileReader) {
+        tracefile.close();
+        for other in &mut self.tracefiles {
+            other.update_begin();
         }
-        self.names.insert((piece.home.clone(), piece.name()));
+        self.names
+            .insert((tracefile.trace_path.clone(), tracefile.name()));
         self.drained = None;
         let from = usize::from(self.is_begun);
-        let is_later = |other: &Piece| match (other.begin, piece.begin) {
+        let is_later = |other: &TracefileReader| match (other.begin, tracefile.begin) {
             (Some(other), Some(begin)) => other > begin,
             // Entries are written in the order of packets: what has none yet is later.
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        let later = self.pieces.iter().skip(from).position(is_later);
-        let at = later.map_or(self.pieces.len(), |later| later + from);
+        let later = self.tracefiles.iter().skip(from).position(is_later);
+        let at = later.map_or(self.tracefiles.len(), |later| later + from);
         if at == 0 {
             self.is_watched = false;
-            if let Some(front) = self.pieces.front_mut() {
+            if let Some(front) = self.tracefiles.front_mut() {
                 front.close();
             }
         }
-        self.pieces.insert(at, piece);
+        self.tracefiles.insert(at, tracefile);
     }
 
-    /// Of pieces that were found without packets, the one that has got some is the earlier one.
+    /// Of tracefiles that were found without packets, the one that has got some is the earlier one.
     fn reorder(&mut self) -> Next {
-        if self.is_begun || self.pieces.len() < 2 {
+        if self.is_begun || self.tracefiles.len() < 2 {
             return Next::Wait;
         }
-        for piece in &mut self.pieces {
-            piece.learn_begin();
+        for tracefile in &mut self.tracefiles {
+            tracefile.update_begin();
         }
-        if self.pieces.iter().all(|piece| piece.begin.is_none()) {
+        if self
+            .tracefiles
+            .iter()
+            .all(|tracefile| tracefile.begin.is_none())
+        {
             return Next::Wait;
         }
-        let pieces = self.pieces.make_contiguous();
-        pieces.sort_by_key(|piece| (piece.begin.is_none(), piece.begin));
+        let tracefiles = self.tracefiles.make_contiguous();
+        tracefiles.sort_by_key(|tracefile| (tracefile.begin.is_none(), tracefile.begin));
         self.is_watched = false;
         Next::Again
     }
@@ -127,17 +132,17 @@ impl Stream {
         self.queue.is_empty()
     }
 
-    fn drop_front(&mut self) -> Option<FileId> {
+    fn remove_first_tracefile(&mut self) -> Option<FileId> {
         self.queue.clear();
         self.is_begun = false;
         self.is_watched = false;
-        self.pieces.pop_front().map(|piece| piece.id)
+        self.tracefiles.pop_front().map(|tracefile| tracefile.id)
     }
 }
 
-impl Follow {
+impl DirectoryFollower {
     /// Hands over what is new of a stream.
-    pub(super) fn visit(&mut self, stream: &mut Stream) -> Result<Next, Stopped> {
+    pub(super) fn read_stream(&mut self, stream: &mut FollowedStream) -> Result<Next, Stopped> {
         for _ in 0..self.options.backlog.max(1) {
             if let Some(next) = stream.queue.front()
                 && self.is_full(&stream.backlog, next)
@@ -145,10 +150,10 @@ impl Follow {
                 return Ok(Next::Full);
             }
             if let Some(entry) = stream.queue.pop_front() {
-                self.packet(stream, &entry)?;
+                self.send_packet(stream, &entry)?;
                 continue;
             }
-            match self.look(stream)? {
+            match self.read_index(stream)? {
                 Next::Again => {}
                 next => return Ok(next),
             }
@@ -164,95 +169,99 @@ impl Follow {
         is_enough || !backlog.is_empty() && !self.options.memory.has_room(size)
     }
 
-    fn packet(&mut self, stream: &mut Stream, entry: &Entry) -> Result<(), Stopped> {
-        let Some(piece) = stream.pieces.front_mut() else {
+    fn send_packet(&mut self, stream: &mut FollowedStream, entry: &Entry) -> Result<(), Stopped> {
+        let Some(tracefile) = stream.tracefiles.front_mut() else {
             return Ok(());
         };
-        match piece.packet(entry, &self.options.memory) {
+        match tracefile.packet(entry, &self.options.memory) {
             Ok(packet) => {
-                stream.backlog.add();
-                self.send(News::Packet {
+                stream.backlog.add_packet();
+                self.send_event(SourceEvent::Packet {
                     stream: stream.key,
                     packet,
                 })
             }
-            Err(PieceError::Bad(what)) => self.send(News::Notice(what)),
-            Err(PieceError::Away) => Ok(()),
+            Err(TracefileError::Unreadable(what)) => self.send_event(SourceEvent::Notice(what)),
+            Err(TracefileError::Moved) => Ok(()),
         }
     }
 
-    /// Looks into the index of the first piece.
-    fn look(&mut self, stream: &mut Stream) -> Result<Next, Stopped> {
+    /// Looks into the index of the first tracefile.
+    fn read_index(&mut self, stream: &mut FollowedStream) -> Result<Next, Stopped> {
         let key = stream.key;
-        let Some(piece) = stream.pieces.front_mut() else {
+        let Some(tracefile) = stream.tracefiles.front_mut() else {
             return Ok(Next::Wait);
         };
         if !stream.is_watched {
             self.watch.forget(key);
-            self.watch.index(&piece.index_path(), key);
+            self.watch.index(&tracefile.index_path(), key);
             // An index file that is not there yet has no directory, perhaps.
-            stream.is_watched = piece.index_path().exists();
+            stream.is_watched = tracefile.index_path().exists();
         }
-        let news = match piece.poll() {
-            // What came between the look and the question is found by a second look.
-            Ok(IndexNews::None | IndexNews::Gone) => {
+        let event = match tracefile.poll() {
+            // What came between the poll and the question is found by a second poll.
+            Ok(FollowEvent::None | FollowEvent::Gone) => {
                 let has_next = stream
-                    .pieces
+                    .tracefiles
                     .get(1)
                     .is_some_and(|next| next.begin.is_some());
-                let Some(piece) = stream.pieces.front_mut() else {
+                let Some(tracefile) = stream.tracefiles.front_mut() else {
                     return Ok(Next::Wait);
                 };
-                if self.may_grow(piece, stream.group, has_next) {
+                if self.may_grow(tracefile, stream.trace, has_next) {
                     return Ok(stream.reorder());
                 }
-                match piece.poll() {
-                    Ok(IndexNews::None | IndexNews::Gone) => {
-                        return Ok(self.next_piece(stream));
+                match tracefile.poll() {
+                    Ok(FollowEvent::None | FollowEvent::Gone) => {
+                        return Ok(self.next_tracefile(stream));
                     }
-                    news => news,
+                    event => event,
                 }
             }
-            news => news,
+            event => event,
         };
-        match news {
-            Ok(IndexNews::Entries(entries)) => self.entries(stream, entries),
-            Ok(IndexNews::Beacon(until)) => {
+        match event {
+            Ok(FollowEvent::Entries(entries)) => self.queue_entries(stream, entries),
+            Ok(FollowEvent::Beacon(until)) => {
                 // Only a relay that locks what it writes has any.
-                if let Some(group) = self.groups.get_mut(&stream.group) {
-                    group.has_locks = true;
+                if let Some(trace) = self.traces.get_mut(&stream.trace) {
+                    trace.has_locks = true;
                 }
-                self.promise(stream, until.0)?;
+                self.send_watermark(stream, until.0)?;
                 Ok(Next::Again)
             }
-            Ok(IndexNews::None | IndexNews::Gone) => Ok(Next::Wait),
-            Err(PieceError::Bad(what)) => {
-                self.send(News::Notice(what))?;
-                Ok(self.next_piece(stream))
+            Ok(FollowEvent::None | FollowEvent::Gone) => Ok(Next::Wait),
+            Err(TracefileError::Unreadable(what)) => {
+                self.send_event(SourceEvent::Notice(what))?;
+                Ok(self.next_tracefile(stream))
             }
-            Err(PieceError::Away) => Ok(self.away(stream)),
+            Err(TracefileError::Moved) => Ok(self.handle_moved_tracefile(stream)),
         }
     }
 
-    fn entries(&mut self, stream: &mut Stream, entries: Vec<Entry>) -> Result<Next, Stopped> {
+    fn queue_entries(
+        &mut self,
+        stream: &mut FollowedStream,
+        entries: Vec<Entry>,
+    ) -> Result<Next, Stopped> {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             return Ok(Next::Again);
         };
-        let Some(piece) = stream.pieces.front_mut() else {
+        let Some(tracefile) = stream.tracefiles.front_mut() else {
             return Ok(Next::Wait);
         };
         if first.packet.begin.0 < stream.reached {
             // Found too late: what follows it has been shown, and it was counted as lost.
-            return Ok(self.next_piece(stream));
+            return Ok(self.next_tracefile(stream));
         }
         // What these packets need has been written before their entries were.
-        self.grow_metadata(piece.place)?;
-        self.grown(stream.group, last.packet.end.0, piece.modified());
+        self.grow_metadata(tracefile.directory)?;
+        self.record_growth(stream.trace, last.packet.end.0, tracefile.modified());
         stream.grown = Instant::now();
         if !stream.is_identified {
-            let identity = self.identity(piece, first);
-            let is_it = |other: &&Stream| {
-                identity.is_some() && (other.group, other.identity) == (stream.group, identity)
+            let identity = self.identity(tracefile, first);
+            let is_it = |other: &&FollowedStream| {
+                identity.is_some() && (other.trace, other.identity) == (stream.trace, identity)
             };
             if let Some(whole) = self.streams.values().find(is_it) {
                 return Ok(Next::PartOf(whole.key));
@@ -266,23 +275,27 @@ impl Follow {
         Ok(Next::Again)
     }
 
-    /// Says that nothing from before `until` will come on the stream.
-    pub(super) fn promise(&mut self, stream: &mut Stream, until: u64) -> Result<(), Stopped> {
-        if until <= stream.promised {
+    /// Sends the watermark `until`, in cycles, if it is later than the last one.
+    pub(super) fn send_watermark(
+        &mut self,
+        stream: &mut FollowedStream,
+        until: u64,
+    ) -> Result<(), Stopped> {
+        if until <= stream.watermark {
             return Ok(());
         }
-        stream.promised = until;
-        self.send(News::Quiet {
+        stream.watermark = until;
+        self.send_event(SourceEvent::Watermark {
             stream: stream.key,
             until,
         })
     }
 
-    fn next_piece(&mut self, stream: &mut Stream) -> Next {
-        if let Some(id) = stream.drop_front() {
-            self.read_all_of(id);
+    fn next_tracefile(&mut self, stream: &mut FollowedStream) -> Next {
+        if let Some(id) = stream.remove_first_tracefile() {
+            self.mark_as_read(id);
         }
-        if stream.pieces.is_empty() {
+        if stream.tracefiles.is_empty() {
             stream.drained = Some(self.scans);
             self.scan_wanted = true;
             return Next::Wait;
@@ -290,12 +303,15 @@ impl Follow {
         Next::Again
     }
 
-    /// The first piece is not where it was: it has moved, or been replaced or removed.
-    fn away(&mut self, stream: &mut Stream) -> Next {
-        let seen = stream.pieces.front().map_or(0, |piece| piece.seen);
+    /// The first tracefile is not where it was: it has moved, or been replaced or removed.
+    fn handle_moved_tracefile(&mut self, stream: &mut FollowedStream) -> Next {
+        let seen = stream
+            .tracefiles
+            .front()
+            .map_or(0, |tracefile| tracefile.seen);
         // A scan may miss what moves while it looks.
-        if self.scans > seen + MISSED {
-            return self.next_piece(stream);
+        if self.scans > seen + MAX_MISSED_SCANS {
+            return self.next_tracefile(stream);
         }
         self.scan_wanted = true;
         Next::Wait

@@ -3,46 +3,52 @@ use tokio::sync::mpsc::channel;
 use super::*;
 
 #[test]
-fn where_no_trace_is_there_is_nothing_to_follow() {
+fn following_a_directory_without_traces_fails() {
     let directory = tempfile::tempdir().unwrap();
     for path in [
         directory.path().to_owned(),
         directory.path().join("missing"),
     ] {
-        let (sender, mut news) = channel(1);
+        let (sender, mut events) = channel(1);
         let handle = spawn(path, FollowOptions::default(), sender).unwrap();
-        assert!(matches!(news.blocking_recv(), Some(News::Failed(_))));
-        assert!(news.blocking_recv().is_none());
+        assert!(matches!(
+            events.blocking_recv(),
+            Some(SourceEvent::Failed(_))
+        ));
+        assert!(events.blocking_recv().is_none());
         handle.join();
     }
 }
 
 #[test]
-fn who_waits_is_stopped_at_once() {
+fn stopping_ends_a_directory_source_that_waits_for_traces() {
     let directory = tempfile::tempdir().unwrap();
     let options = FollowOptions {
         wait: true,
         ..FollowOptions::default()
     };
-    let (sender, mut news) = channel(1);
+    let (sender, mut events) = channel(1);
     let handle = spawn(directory.path().to_owned(), options, sender).unwrap();
     handle.stop();
-    assert!(news.blocking_recv().is_none());
+    assert!(events.blocking_recv().is_none());
     handle.join();
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_source() {
+fn a_dropped_receiver_ends_a_directory_source() {
     let directory = tempfile::tempdir().unwrap();
     let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; }; stream {};";
     for name in ["a", "b", "c"] {
         std::fs::create_dir(directory.path().join(name)).unwrap();
         std::fs::write(directory.path().join(name).join("metadata"), text).unwrap();
     }
-    let (sender, mut news) = channel(1);
+    let (sender, mut events) = channel(1);
     let path = directory.path().to_owned();
     let handle = spawn(path, FollowOptions::default(), sender).unwrap();
-    assert!(matches!(news.blocking_recv(), Some(News::Trace { .. })));
-    drop(news);
+    assert!(matches!(
+        events.blocking_recv(),
+        Some(SourceEvent::Trace { .. })
+    ));
+    drop(events);
     handle.join();
 }

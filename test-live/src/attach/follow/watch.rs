@@ -20,21 +20,21 @@ use crate::attach::StreamKey;
 /// Bytes of events that are read at a time.
 const EVENT_BYTES: usize = 16 << 10;
 
-/// Wakes up whoever waits, from another thread.
+/// Wakes up the thread in [`DirectoryWatch::wait`], from another one.
 #[derive(Debug, Clone)]
 pub(super) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
     /// Wakes it up now, or the next time that it waits.
     pub(super) fn wake(&self) {
-        // It only fails if it has been woken up before.
+        // It only fails if the eventfd is readable already.
         let _ = rustix::io::write(&*self.0, &[1; 8]);
     }
 }
 
-/// What may have happened.
+/// The changes that inotify has reported since the last wait.
 #[derive(Debug, Default)]
-pub(super) struct Woken {
+pub(super) struct WatchEvents {
     /// Files or directories have come, gone or moved.
     pub(super) structure: bool,
     /// Anything may have.
@@ -43,16 +43,16 @@ pub(super) struct Woken {
     pub(super) streams: Vec<StreamKey>,
 }
 
-/// Waits.
+/// Waits for changes below a directory, by inotify or by timeout.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct DirectoryWatch {
     inotify: Option<OwnedFd>,
     waker: Waker,
     /// Index files, by directory and name, and whose they are.
     indexes: HashMap<(i32, OsString), StreamKey>,
 }
 
-impl Watch {
+impl DirectoryWatch {
     /// Watches nothing.
     ///
     /// # Errors
@@ -114,40 +114,40 @@ impl Watch {
                 self.inotify = None;
                 None
             }
-            // It has gone away meanwhile, or is not there yet.
+            // It has been removed meanwhile, or is not there yet.
             Err(_) => None,
         }
     }
 
     /// Waits until something has happened, but not longer than `most`.
-    pub(super) fn wait(&mut self, most: Duration) -> Woken {
+    pub(super) fn wait(&mut self, most: Duration) -> WatchEvents {
         let mut fds = vec![PollFd::new(&*self.waker.0, PollFlags::IN)];
         if let Some(inotify) = &self.inotify {
             fds.push(PollFd::new(inotify, PollFlags::IN));
         }
         let most = Timespec::try_from(most).ok();
-        let woken = poll(&mut fds, most.as_ref());
+        let changes = poll(&mut fds, most.as_ref());
         drop(fds);
         let _ = rustix::io::read(&*self.waker.0, &mut [0; 8]);
-        match woken {
-            Ok(0) => Woken {
+        match changes {
+            Ok(0) => WatchEvents {
                 all: true,
-                ..Woken::default()
+                ..WatchEvents::default()
             },
             _ => self.events(),
         }
     }
 
-    fn events(&mut self) -> Woken {
-        let mut woken = Woken::default();
+    fn events(&mut self) -> WatchEvents {
+        let mut changes = WatchEvents::default();
         let Some(inotify) = &self.inotify else {
-            return woken;
+            return changes;
         };
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut reader = inotify::Reader::new(inotify.as_fd(), &mut buffer);
         while let Ok(event) = reader.next() {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                (woken.all, woken.structure) = (true, true);
+                (changes.all, changes.structure) = (true, true);
                 continue;
             }
             if event.events().contains(ReadFlags::IGNORED) {
@@ -158,12 +158,12 @@ impl Watch {
             let name = event.file_name().map(|name| name.to_bytes().to_vec());
             let name = OsString::from_vec(name.unwrap_or_default());
             match self.indexes.get(&(event.wd(), name)) {
-                Some(stream) => woken.streams.push(*stream),
+                Some(stream) => changes.streams.push(*stream),
                 // Of an index file that nobody reads yet.
                 None if event.events().contains(ReadFlags::MODIFY) => {}
-                None => woken.structure = true,
+                None => changes.structure = true,
             }
         }
-        woken
+        changes
     }
 }

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::super::json_fields::{Fields, Progress, Scopes};
 use super::super::json_text::{self, integer, lossy_string, string};
-use super::own::{Identity, Member, Own};
+use super::own::{Identity, Member, OwnFields};
 
 /// What an element of `args` says next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +23,7 @@ enum Argument {
 #[derive(Debug)]
 pub(crate) struct Gather {
     pub(crate) identity: Identity,
-    pub(crate) own: Own,
+    pub(crate) own: OwnFields,
     /// `addr` of the payload.
     pub(crate) address: u64,
     /// Members of a JSON object, from the payload.
@@ -45,7 +45,7 @@ impl Default for Gather {
     fn default() -> Self {
         Self {
             identity: Identity::default(),
-            own: Own::default(),
+            own: OwnFields::default(),
             address: 0,
             arguments: Vec::new(),
             context: Vec::new(),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_one_only_if_both_halves_are_declared() {
+    fn a_span_needs_both_its_begin_and_end_event_classes() {
         let begin = |name| Kind::pair(name, true);
         let end = |name| Kind::pair(name, false);
         for (name, other, want) in [

@@ -37,8 +37,8 @@ use ctf::model::EnvironmentValue;
 
 use self::gather::Gather;
 use self::kind::Kind;
-use self::records::{Records, When};
-use self::sent::{How, Sender};
+use self::records::{RecordTime, Records};
+use self::sent::{SentRecordOptions, SentRecordWriter};
 use self::tracks::{Environment, Track, Tracks};
 use super::json_text::{hex, integer, lossy_string, string};
 use super::{Origin, Sink, SinkError};
@@ -101,7 +101,7 @@ pub struct Tef<W: Write> {
     kinds: HashMap<(TraceKey, u64, u64), Kind>,
     /// How many event classes a stream class had when `kinds` was filled.
     declared: HashMap<(TraceKey, u64), usize>,
-    sender: Sender,
+    sender: SentRecordWriter,
     finished: bool,
 }
 
@@ -119,7 +119,7 @@ impl<W: Write> Tef<W> {
             gather: Gather::default(),
             kinds: HashMap::new(),
             declared: HashMap::new(),
-            sender: Sender::default(),
+            sender: SentRecordWriter::default(),
             finished: false,
         }
     }
@@ -143,15 +143,15 @@ impl<W: Write> Tef<W> {
         let time = i128::from(self.now) - i128::from(base);
         let identity = &self.gather.identity;
         let track = self.tracks.track(identity, environment, origin, |record| {
-            let name = When {
+            let name = RecordTime {
                 is_metadata: true,
-                ..When::default()
+                ..RecordTime::default()
             };
             self.records.add(name, record);
         });
         self.members.clear();
         write_event(&mut self.members, name, kind, track, &self.gather);
-        let when = When {
+        let when = RecordTime {
             ts: Some(time),
             dur: match kind {
                 Kind::Record => self.gather.own.duration.into(),
@@ -282,8 +282,8 @@ fn hex_number(value: u64, out: &mut Vec<u8>) {
 
 impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        if Sender::knows(event.class().name().unwrap_or_default()) {
-            let how = How {
+        if SentRecordWriter::knows(event.class().name().unwrap_or_default()) {
+            let how = SentRecordOptions {
                 times: self.options.sent,
                 perfetto: self.options.perfetto,
             };

@@ -50,7 +50,7 @@ impl Identity {
 
 /// Fields of the generic classes of our own producers.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct OwnFields {
     pub(crate) phase: Vec<u8>,
     pub(crate) name: Vec<u8>,
     pub(crate) category: Vec<u8>,
@@ -65,7 +65,7 @@ pub(crate) struct Own {
     pub(crate) parent: u64,
 }
 
-impl Own {
+impl OwnFields {
     /// A record without phase is an instant.
     pub(crate) fn phase(&self) -> &[u8] {
         if self.phase.is_empty() {

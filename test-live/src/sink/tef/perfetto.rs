@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_are_finer_or_strings_are_rounded() {
+    fn perfetto_times_finer_than_nanoseconds_or_in_strings_are_rounded() {
         let mut event = Event::new("X");
         event.rest = r#"{"ts":"12.5","dur":1.23456,"tts":"soon","cname":"good"}"#.into();
         settle_times(&mut event);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_would_end_the_import_is_changed() {
+    fn only_records_that_would_fail_the_perfetto_import_are_changed() {
         for (json, want) in [
             (r#"{"a":[1,-2.5e3],"b":"1"}"#, r#"{"a":[1,-2.5e3],"b":"1"}"#),
             ("9223372036854775807", "9223372036854775807"),

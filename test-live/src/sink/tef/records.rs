@@ -2,12 +2,12 @@
 
 use ::tef::event::write_microseconds;
 
-/// Held at most. Then they are written, in order as far as they go.
-const MOST_HELD: usize = 256 << 20;
+/// Largest number of bytes of records that are held. Then they are written, in order as far as they go.
+const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Where a record belongs.
+/// The time span by which a record is put in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct When {
+pub(super) struct RecordTime {
     /// Nanoseconds; none for one that holds at any time.
     pub(super) ts: Option<i128>,
     /// How long it takes.
@@ -29,7 +29,7 @@ pub(super) struct Records {
 struct Held {
     members: Vec<u8>,
     /// When, and up to where in `members`.
-    places: Vec<(When, usize)>,
+    places: Vec<(RecordTime, usize)>,
     /// Subtracted from all times: the first of them.
     origin: Option<i128>,
 }
@@ -45,14 +45,14 @@ impl Records {
     }
 
     /// One, of these members but without `ts`.
-    pub(super) fn add(&mut self, when: When, members: &[u8]) {
+    pub(super) fn add(&mut self, when: RecordTime, members: &[u8]) {
         match &mut self.held {
             None => write(&mut self.buffer, &mut self.any, when.ts, members),
             Some(held) => {
                 held.members.extend_from_slice(members);
                 held.places.push((when, held.members.len()));
-                let places = held.places.len() * size_of::<(When, usize)>();
-                if held.members.len() + places >= MOST_HELD {
+                let places = held.places.len() * size_of::<(RecordTime, usize)>();
+                if held.members.len() + places >= MAX_HELD_BYTES {
                     self.write_held();
                 }
             }
@@ -100,9 +100,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_first_and_the_longer_of_two_that_begin_together() {
+    fn held_records_are_ordered_by_metadata_begin_and_duration() {
         let mut records = Records::new(Vec::new(), true);
-        let at = |ts, dur| When {
+        let at = |ts, dur| RecordTime {
             ts: Some(ts),
             dur,
             is_metadata: false,
@@ -111,9 +111,9 @@ mod tests {
         records.add(at(5500, 2000), b"\"b\":1");
         records.add(at(4000, 0), b"\"c\":1");
         let is_metadata = true;
-        let name = When {
+        let name = RecordTime {
             is_metadata,
-            ..When::default()
+            ..RecordTime::default()
         };
         records.add(name, b"\"d\":1");
         assert_eq!(records.write_held(), Some(4000));

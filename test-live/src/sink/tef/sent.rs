@@ -5,25 +5,25 @@ use ::tef::ctf::{Found, Gather};
 use ::tef::{Checked, Event as Sent, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
-use super::records::{Records, When};
+use super::records::{RecordTime, Records};
 use super::{SentTimes, perfetto};
 
-/// Shows them.
+/// Writes such events as the records that they were.
 #[derive(Debug, Default)]
-pub(super) struct Sender {
+pub(super) struct SentRecordWriter {
     gather: Gather,
     json: Vec<u8>,
     for_perfetto: Vec<u8>,
 }
 
-/// What becomes of them.
+/// The options with which such events are written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct SentRecordOptions {
     pub(super) times: SentTimes,
     pub(super) perfetto: bool,
 }
 
-impl Sender {
+impl SentRecordWriter {
     /// Whether events of a class of this name are such.
     pub(super) fn knows(class: &str) -> bool {
         Gather::understands(class)
@@ -34,7 +34,7 @@ impl Sender {
     pub(super) fn show(
         &mut self,
         event: &Event<'_>,
-        how: How,
+        how: SentRecordOptions,
         records: &mut Records,
     ) -> Result<bool, FieldError> {
         self.gather.clear();
@@ -73,15 +73,20 @@ impl Sender {
 }
 
 /// Writes an event without its `ts`, and says when it is.
-fn write(record: Record<'_>, arrival: Option<i64>, how: How, out: &mut Vec<u8>) -> When {
+fn write(
+    record: Record<'_>,
+    arrival: Option<i64>,
+    how: SentRecordOptions,
+    out: &mut Vec<u8>,
+) -> RecordTime {
     let Record::Event(mut sent) = record else {
         record.write_json(out);
-        return When::default();
+        return RecordTime::default();
     };
     if how.perfetto || how.times == SentTimes::Arrival {
         perfetto::settle_times(&mut sent);
     }
-    let when = When {
+    let when = RecordTime {
         ts: time(&sent, arrival, how.times),
         dur: sent.dur.unwrap_or(0).into(),
         is_metadata: sent.phase == "M",

@@ -5,7 +5,7 @@ use ctf::model::{Labels, Scope};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sink::tests_support::{Place, labels, plain};
+use crate::sink::tests_support::{TestOrigin, labels, plain};
 
 /// What is written of some events.
 fn records(times: Times, events: impl FnOnce(&mut Tef<&mut Vec<u8>>)) -> Vec<Value> {
@@ -59,8 +59,8 @@ fn labelled(labels: &Labels) -> NumberFormat<'_> {
 }
 
 #[test]
-fn an_event_is_an_instant_with_its_payload_and_foreign_contexts() {
-    let place = Place::new("t", "s");
+fn a_tef_record_of_an_event_is_an_instant_with_payload_and_contexts() {
+    let place = TestOrigin::new("t", "s");
     let environment = Environment {
         host: Some("h"),
         ..Environment::default()
@@ -113,8 +113,8 @@ fn an_event_is_an_instant_with_its_payload_and_foreign_contexts() {
 }
 
 #[test]
-fn a_trace_without_threads_is_shown_by_cpu() {
-    let place = Place::new("host/kernel", "s");
+fn events_without_thread_ids_have_one_tef_track_per_cpu() {
+    let place = TestOrigin::new("host/kernel", "s");
     let kernel = Environment {
         is_kernel: true,
         ..Environment::default()
@@ -144,8 +144,8 @@ fn a_trace_without_threads_is_shown_by_cpu() {
 }
 
 #[test]
-fn processes_of_two_hosts_with_one_number_stay_apart() {
-    let (one, two) = (Place::new("a", "s"), Place::new("b", "s"));
+fn processes_of_two_hosts_with_the_same_pid_have_different_tef_tracks() {
+    let (one, two) = (TestOrigin::new("a", "s"), TestOrigin::new("b", "s"));
     let records = records(Times::Absolute, |tef| {
         for (place, host) in [(&one, "a"), (&two, "b"), (&one, "a")] {
             let environment = Environment {
@@ -176,8 +176,8 @@ fn processes_of_two_hosts_with_one_number_stay_apart() {
 }
 
 #[test]
-fn functions_are_spans_named_by_their_address() {
-    let place = Place::new("a", "s");
+fn function_events_are_tef_spans_named_by_their_address() {
+    let place = TestOrigin::new("a", "s");
     let records = records(Times::Absolute, |tef| {
         for kind in [Kind::FunctionEntry, Kind::FunctionExit] {
             let none = Environment::default();
@@ -245,8 +245,8 @@ fn arguments_json() -> Value {
 }
 
 #[test]
-fn a_record_becomes_again_what_it_was() {
-    let place = Place::new("a", "s");
+fn a_tldrs_record_is_written_as_it_was_sent() {
+    let place = TestOrigin::new("a", "s");
     let phases = labels(&[("X", 88, 88), ("i", 105, 105)]);
     let of = |tef: &mut Tef<&mut Vec<u8>>, phase, flow| {
         let none = Environment::default();
@@ -298,8 +298,8 @@ fn a_record_becomes_again_what_it_was() {
 }
 
 #[test]
-fn records_of_logs_and_spans_are_instants_and_spans() {
-    let place = Place::new("a", "s");
+fn log_and_span_records_of_our_producers_are_tef_instants_and_spans() {
+    let place = TestOrigin::new("a", "s");
     let levels = labels(&[("INFO", 3, 3)]);
     let none = Environment::default();
     let records = records(Times::Absolute, |tef| {
@@ -364,10 +364,10 @@ fn records_of_logs_and_spans_are_instants_and_spans() {
 }
 
 #[test]
-fn a_trace_of_no_events_and_one_that_is_dropped_are_whole() {
+fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
     assert!(records(Times::Absolute, |_| ()).is_empty());
     let mut out = Vec::new();
-    let place = Place::new("a", "s");
+    let place = TestOrigin::new("a", "s");
     let mut tef = Tef::new(&mut out, Options::default());
     let none = Environment::default();
     tef.shown("e", &Kind::Instant, None, none, place.origin(), |_| Ok(()))

@@ -189,15 +189,15 @@ impl Tracks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
-    fn track(tracks: &mut Tracks, of: Environment<'_>, place: &Place) -> i64 {
+    fn track(tracks: &mut Tracks, of: Environment<'_>, place: &TestOrigin) -> i64 {
         let identity = Identity::default();
         tracks.track(&identity, of, place.origin(), |_| {}).process
     }
 
     #[test]
-    fn of_traces_that_have_ended_only_hosts_and_processes_are_remembered() {
+    fn the_tef_sink_keeps_only_hosts_and_processes_of_ended_traces() {
         let mut tracks = Tracks::default();
         let host = Environment {
             host: Some("h"),
@@ -206,7 +206,7 @@ mod tests {
         };
         let mut seen = HashSet::new();
         for _ in 0..100 {
-            let (anonymous, known) = (Place::new("t", "s"), Place::new("t", "s"));
+            let (anonymous, known) = (TestOrigin::new("t", "s"), TestOrigin::new("t", "s"));
             // What is shown of traces that have ended is still to be told from the next.
             assert!(seen.insert(track(&mut tracks, Environment::default(), &anonymous)));
             assert_eq!(track(&mut tracks, host, &known), 7);
@@ -219,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn no_more_processes_are_remembered_than_there_may_be() {
+    fn the_number_of_processes_in_the_tef_sink_is_limited() {
         let mut tracks = Tracks::default();
-        let place = Place::new("t", "s");
+        let place = TestOrigin::new("t", "s");
         for process in 0..2 * i64::try_from(MAX_REMEMBERED).unwrap() {
             let of = Environment {
                 host: Some("h"),

@@ -15,16 +15,16 @@ use crate::sink::keys::KeyMap;
 
 /// The event classes seen so far, and the packet of each stream, of traces and streams that have not
 /// ended.
-pub(super) struct Classes {
+pub(super) struct ClassPrograms {
     fields: Fields,
     names: Names,
     style: Style,
     /// By the ordinal of the event class.
-    known: KeyMap<usize, Box<Class>>,
-    packets: KeyMap<StreamKey, Packet>,
+    known: KeyMap<usize, Box<ClassProgram>>,
+    packets: KeyMap<StreamKey, PacketText>,
 }
 
-struct Class {
+struct ClassProgram {
     trace: TraceKey,
     header: Box<[u8]>,
     /// Of contexts and payload.
@@ -33,13 +33,13 @@ struct Class {
 
 /// The text of a packet's context.
 #[derive(Default)]
-struct Packet {
+struct PacketText {
     /// 0: there is none yet.
     number: u64,
     text: Vec<u8>,
 }
 
-impl Classes {
+impl ClassPrograms {
     pub(super) fn new(fields: Fields, names: Names, style: Style) -> Self {
         Self {
             fields,
@@ -68,7 +68,7 @@ impl Classes {
     ) -> Result<(), FieldError> {
         let class = match self.known.entry(event.class().ordinal()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Box::new(Class::new(
+            Entry::Vacant(new) => new.insert(Box::new(ClassProgram::new(
                 event,
                 origin,
                 self.fields,
@@ -79,7 +79,7 @@ impl Classes {
         out.extend_from_slice(&class.header);
         let packet = match self.packets.entry(origin.stream.key) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Packet::default()),
+            Entry::Vacant(new) => new.insert(PacketText::default()),
         };
         if packet.number != event.packet() {
             packet.begin(event, self.names, &self.style)?;
@@ -89,7 +89,7 @@ impl Classes {
     }
 }
 
-impl Class {
+impl ClassProgram {
     #[cold]
     fn new(
         event: &Event<'_>,
@@ -117,7 +117,7 @@ impl Class {
     }
 }
 
-impl Packet {
+impl PacketText {
     #[cold]
     fn begin(&mut self, event: &Event<'_>, names: Names, style: &Style) -> Result<(), FieldError> {
         let context = event.stream_class().packet_context();
@@ -136,7 +136,7 @@ mod tests {
     use ctf::decode::StreamDecoder;
 
     use super::*;
-    use crate::sink::tests_support::Place;
+    use crate::sink::tests_support::TestOrigin;
 
     /// Events of one byte, which is their payload.
     const METADATA: &[u8] = b"/* CTF 1.8 */
@@ -145,10 +145,10 @@ mod tests {
         event { name = \"e\"; fields := struct { integer { size = 8; align = 8; } x; }; };";
 
     #[test]
-    fn nothing_is_remembered_of_streams_and_traces_that_have_ended() {
-        let mut classes = Classes::new(Fields::default(), Names::default(), Style::plain());
+    fn the_text_sink_forgets_ended_streams_and_traces() {
+        let mut classes = ClassPrograms::new(Fields::default(), Names::default(), Style::plain());
         for _ in 0..10 {
-            let place = Place::new("t", "s");
+            let place = TestOrigin::new("t", "s");
             let metadata = Metadata::read(METADATA).unwrap();
             let mut decoder = StreamDecoder::new();
             decoder.begin_packet(metadata.trace(), &[7]).unwrap();

@@ -17,7 +17,7 @@ pub use header::Fields;
 pub use time::{ClockFormat, Times};
 pub use values::Names;
 
-use self::class::Classes;
+use self::class::ClassPrograms;
 use self::style::Style;
 use super::{Origin, Sink, SinkError};
 use crate::attach::{StreamKey, TraceKey};
@@ -47,7 +47,7 @@ pub struct TextSink<W> {
     options: TextOptions,
     style: Style,
     times: Times,
-    classes: Classes,
+    classes: ClassPrograms,
     /// Cycles and time of the event before.
     before: Option<(u64, Option<i64>)>,
 }
@@ -65,7 +65,7 @@ impl<W: Write> TextSink<W> {
             out: Vec::with_capacity(BUFFER + (BUFFER >> 2)),
             style,
             times: Times::new(options.clock.clone()),
-            classes: Classes::new(options.fields, options.names, style),
+            classes: ClassPrograms::new(options.fields, options.names, style),
             options,
             before: None,
         }

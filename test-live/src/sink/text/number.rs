@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn floating_point_numbers_are_as_printf_writes_them() {
+    fn floats_are_written_in_text_as_printf_does() {
         for (value, want) in [
             (0.0, "0"),
             (-0.0, "-0"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn bases_have_their_prefixes() {
+    fn integers_in_text_have_the_prefix_of_their_base() {
         assert_eq!(text(|out| hexadecimal(out, 0)), "0x0");
         assert_eq!(text(|out| hexadecimal(out, 0xABC)), "0xABC");
         assert_eq!(text(|out| octal(out, 0)), "00");

@@ -82,7 +82,7 @@ impl Program {
                 Step::Other(class, named) => {
                     fields.visit(class, &mut Values::new(out, style, *named))?;
                 }
-                Step::Hidden(class) => fields.pass(class)?,
+                Step::Hidden(class) => fields.skip_field(class)?,
             }
         }
         Ok(())

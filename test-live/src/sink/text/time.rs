@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_that_of_the_day_with_nine_digits() {
+    fn a_time_in_text_is_the_time_of_day_with_nine_digits() {
         let time = 1_700_000_000_000_000_260;
         assert_eq!(shown(ClockFormat::default(), time), "22:13:20.000000260");
         let date = ClockFormat {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_that_is_remembered_is_not_taken_for_another() {
+    fn the_cached_second_of_a_time_is_used_for_that_second_only() {
         let mut times = Times::new(ClockFormat {
             gmt: true,
             ..ClockFormat::default()

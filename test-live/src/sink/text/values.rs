@@ -51,7 +51,7 @@ impl<'a> Values<'a> {
     }
 
     #[inline]
-    fn put(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
 
@@ -59,23 +59,23 @@ impl<'a> Values<'a> {
     #[inline]
     fn paint(&mut self, colour: &'static str) {
         if !colour.is_empty() {
-            self.put(colour);
+            self.push_text(colour);
         }
     }
 
     #[inline]
     fn separate(&mut self) {
-        self.put(if self.first { " " } else { ", " });
+        self.push_text(if self.first { " " } else { ", " });
         self.first = false;
     }
 
     /// The labels of an enumeration, before its number.
     fn labels(&mut self, labels: &Labels, value: i128) {
-        self.put("( ");
+        self.push_text("( ");
         let mut any = false;
         for label in labels.of(value) {
             if any {
-                self.put(", ");
+                self.push_text(", ");
             }
             any = true;
             self.paint(self.style.label);
@@ -86,10 +86,10 @@ impl<'a> Values<'a> {
         }
         if !any {
             self.paint(self.style.unknown);
-            self.put("<unknown>");
+            self.push_text("<unknown>");
             self.paint(self.style.end);
         }
-        self.put(" : container = ");
+        self.push_text(" : container = ");
     }
 }
 
@@ -104,14 +104,14 @@ impl Visitor for Values<'_> {
         self.separate();
         if self.named {
             self.paint(self.style.name);
-            self.put(name);
+            self.push_text(name);
             self.paint(self.style.end);
-            self.put(" = ");
+            self.push_text(" = ");
         }
     }
 
     fn end_structure(&mut self) {
-        self.put(" }");
+        self.push_text(" }");
         self.first = false;
     }
 
@@ -126,31 +126,31 @@ impl Visitor for Values<'_> {
         if self.named {
             self.out.push(b'[');
             number::decimal(self.out, index);
-            self.put("] = ");
+            self.push_text("] = ");
         }
     }
 
     fn end_array(&mut self) {
-        self.put(" ]");
+        self.push_text(" ]");
         self.first = false;
     }
 
     fn begin_variant(&mut self, _option: Option<&str>) {
-        self.put("{ ");
+        self.push_text("{ ");
     }
 
     fn end_variant(&mut self) {
-        self.put(" }");
+        self.push_text(" }");
     }
 
     fn begin_optional(&mut self, present: bool) {
-        self.put(if present { "{ " } else { "<none>" });
+        self.push_text(if present { "{ " } else { "<none>" });
         self.first = !present;
     }
 
     fn end_optional(&mut self) {
         if !self.first {
-            self.put(" }");
+            self.push_text(" }");
         }
         self.first = false;
     }
@@ -169,7 +169,7 @@ impl Visitor for Values<'_> {
         }
         self.paint(self.style.end);
         if format.labels.is_some() {
-            self.put(" )");
+            self.push_text(" )");
         }
     }
 
@@ -190,7 +190,7 @@ impl Visitor for Values<'_> {
         }
         self.paint(self.style.end);
         if format.labels.is_some() {
-            self.put(" )");
+            self.push_text(" )");
         }
     }
 
@@ -202,7 +202,7 @@ impl Visitor for Values<'_> {
 
     fn boolean(&mut self, value: bool) {
         self.paint(self.style.number);
-        self.put(if value { "true" } else { "false" });
+        self.push_text(if value { "true" } else { "false" });
         self.paint(self.style.end);
     }
 
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_values_are_separated_where_they_must_be() {
+    fn nested_values_in_text_are_separated_by_commas() {
         let plain = NumberFormat {
             bits: 8,
             base: Base::Decimal,
@@ -323,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_printable_is_escaped_and_the_rest_is_left() {
+    fn unprintable_characters_in_text_are_escaped() {
         let mut out = Vec::new();
         escape(&mut out, b"a\x01\x7f\x1b\n\\\"'?\xc3\xa9z");
         assert_eq!(out, b"a\\x01\\x7f\\e\\n\\\\\\\"\\'\\?\xc3\xa9z");
     }
 
     #[test]
-    fn an_optional_structure_is_closed() {
+    fn an_optional_structure_in_text_has_its_closing_brace() {
         let text = shown(|values| {
             values.begin_optional(true);
             values.begin_structure();

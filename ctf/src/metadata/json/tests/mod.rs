@@ -88,7 +88,7 @@ fn why(class: &str) -> String {
 }
 
 #[test]
-fn lttngs_dialect_is_read() {
+fn ctf_2_metadata_of_lttng_is_read() {
     let declarations = parse_all(&lttng()).unwrap();
     let [trace, name, major, clock, stream, event] = &declarations[..] else {
         panic!("{declarations:?}")
@@ -147,7 +147,7 @@ fn lttngs_dialect_is_read() {
 }
 
 #[test]
-fn a_header_has_its_roles_labels_and_references() {
+fn an_event_header_has_its_roles_labels_and_references() {
     let declarations = parse_all(&lttng()).unwrap();
     let header = declarations
         .iter()
@@ -192,7 +192,7 @@ fn a_header_has_its_roles_labels_and_references() {
 }
 
 #[test]
-fn pieces_of_any_size_declare_the_same_as_soon_as_they_can() {
+fn json_metadata_in_chunks_of_any_size_gives_the_same_declarations() {
     let text = lttng();
     let whole = parse_all(&text).unwrap();
     for size in [1, 2, 3, 7, 64, 1000] {
@@ -208,7 +208,7 @@ fn pieces_of_any_size_declare_the_same_as_soon_as_they_can() {
 }
 
 #[test]
-fn metadata_that_is_cut_is_incomplete_or_short_of_declarations() {
+fn cut_json_metadata_is_incomplete_or_has_fewer_declarations() {
     let text = lttng();
     let whole = parse_all(&text).unwrap();
     for length in 0..text.len() - 1 {
@@ -225,7 +225,7 @@ fn metadata_that_is_cut_is_incomplete_or_short_of_declarations() {
 }
 
 #[test]
-fn every_field_class_is_read() {
+fn every_json_field_class_is_read() {
     let bits = |bits| BitField {
         bits,
         order: ByteOrder::Big,
@@ -288,7 +288,7 @@ fn every_field_class_is_read() {
 }
 
 #[test]
-fn numbers_have_their_full_range() {
+fn json_numbers_keep_their_full_range() {
     let class = built(
         r#"{"type":"variable-length-signed-integer","preferred-display-base":2,"mappings":{"all":[[-9223372036854775808,18446744073709551615]]}}"#,
     );
@@ -302,7 +302,7 @@ fn numbers_have_their_full_range() {
 }
 
 #[test]
-fn a_location_without_origin_begins_in_the_structure_around() {
+fn a_field_location_without_origin_is_relative_to_the_enclosing_structure() {
     let class = built(
         r#"{"type":"optional","field-class":{"type":"null-terminated-string"},"selector-field-location":{"path":[null,"a","b"]}}"#,
     );

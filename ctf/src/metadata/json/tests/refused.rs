@@ -26,7 +26,7 @@ fn aliases_of_aliases_are_bounded_in_depth_and_number() {
 }
 
 #[test]
-fn deep_json_is_refused() {
+fn deeply_nested_json_is_refused() {
     let class = format!(
         "{}\"x\"{}",
         r#"{"type":"optional","field-class":"#.repeat(9000),
@@ -36,7 +36,7 @@ fn deep_json_is_refused() {
 }
 
 #[test]
-fn what_the_model_cannot_hold_is_refused_by_name() {
+fn each_unsupported_json_declaration_is_refused_with_its_own_error() {
     let fixed = |kind: &str, length: &str, more: &str| {
         format!(
             r#"{{"type":"fixed-length-{kind}","length":{length},"byte-order":"little-endian"{more}}}"#
@@ -98,7 +98,7 @@ fn what_the_model_cannot_hold_is_refused_by_name() {
 }
 
 #[test]
-fn a_fragment_out_of_place_is_refused() {
+fn a_json_fragment_in_the_wrong_order_is_refused() {
     let trace = r#"{"type":"trace-class"}"#;
     let clock = r#"{"type":"clock-class","id":"c","frequency":1}"#;
     for (fragments, want) in [
@@ -156,7 +156,7 @@ fn a_fragment_out_of_place_is_refused() {
 }
 
 #[test]
-fn what_is_unknown_but_harmless_is_ignored() {
+fn unknown_json_attributes_without_effect_are_ignored() {
     let trace =
         r#"{"type":"trace-class","attributes":{"me":[1,{"a":2.5}]},"extensions":{},"new":1}"#;
     let event = r#"{"type":"event-record-class","attributes":{"lttng.org,2009":{"log-level":7,"emf-uri":[]}}}"#;
@@ -176,7 +176,7 @@ fn what_is_unknown_but_harmless_is_ignored() {
 }
 
 #[test]
-fn an_error_says_where_in_the_whole_text_it_is_and_stays() {
+fn a_json_error_has_its_position_in_the_whole_text_and_is_repeated() {
     let mut parser = Parser::new();
     let text = format!("\x1e{PREAMBLE}\n\x1e{{\n \"type\":\"trace-class\",\n \"\u{e4}\": ?}}");
     let error = parser.extend(text.as_bytes()).unwrap_err();
@@ -191,7 +191,7 @@ fn an_error_says_where_in_the_whole_text_it_is_and_stays() {
 
 proptest! {
     #[test]
-    fn any_change_of_a_byte_is_read_or_refused(at: prop::sample::Index, byte: u8) {
+    fn json_metadata_with_one_byte_changed_is_read_or_refused(at: prop::sample::Index, byte: u8) {
         let mut text = lttng().into_bytes();
         let at = at.index(text.len());
         text[at] = byte;

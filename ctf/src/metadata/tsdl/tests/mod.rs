@@ -128,7 +128,7 @@ clock { name = "mono"; freq = 1000; offset_s = -3; offset = 4; absolute = TRUE; 
 "#;
 
 #[test]
-fn blocks_in_any_order_are_given_in_the_order_in_which_they_can_be_taken() {
+fn tsdl_blocks_in_any_order_are_declared_in_the_order_of_their_dependencies() {
     let (declarations, warnings) = in_pieces(BACKWARDS.as_bytes(), usize::MAX).unwrap();
     let ranks: Vec<u8> = declarations.iter().map(rank).collect();
     assert_eq!(ranks, [0, 1, 1, 2, 4, 3]);
@@ -169,7 +169,7 @@ fn blocks_in_any_order_are_given_in_the_order_in_which_they_can_be_taken() {
 }
 
 #[test]
-fn text_cut_anywhere_declares_the_same() {
+fn tsdl_text_cut_anywhere_gives_the_same_declarations() {
     let (whole, warnings) = in_pieces(BACKWARDS.as_bytes(), usize::MAX).unwrap();
     for size in [1, 2, 3, 7, 64, 500] {
         let (pieces, warnings_of_pieces) = in_pieces(BACKWARDS.as_bytes(), size).unwrap();
@@ -179,7 +179,7 @@ fn text_cut_anywhere_declares_the_same() {
 }
 
 #[test]
-fn a_declaration_is_given_as_soon_as_it_is_complete() {
+fn a_tsdl_declaration_is_given_as_soon_as_it_is_complete() {
     let mut parser = Parser::new(true);
     let text = format!("{TYPES}{TRACE}struct s {{ u8 a; }};");
     assert_eq!(parser.extend(text.as_bytes()).unwrap().len(), 1);
@@ -204,7 +204,7 @@ fn a_declaration_is_given_as_soon_as_it_is_complete() {
 }
 
 #[test]
-fn a_token_cut_between_two_pieces_is_one_token() {
+fn a_tsdl_token_cut_between_two_chunks_is_one_token() {
     let mut parser = Parser::new(true);
     parser.extend(TRACE.as_bytes()).unwrap();
     assert!(parser.extend(b"env { na").unwrap().is_empty());
@@ -221,7 +221,7 @@ fn a_token_cut_between_two_pieces_is_one_token() {
 }
 
 #[test]
-fn what_names_a_later_clock_waits_for_it_and_what_follows_waits_too() {
+fn a_tsdl_declaration_that_names_a_later_clock_is_pending_with_all_that_follow() {
     let mut parser = Parser::new(true);
     let text = format!(
         "{TRACE}typealias integer {{ size = 8; map = clock.c.value; }} := t;
@@ -235,7 +235,7 @@ fn what_names_a_later_clock_waits_for_it_and_what_follows_waits_too() {
 }
 
 #[test]
-fn only_text_from_packets_may_lack_the_signature() {
+fn tsdl_text_without_signature_is_accepted_from_metadata_packets_only() {
     assert!(Parser::new(true).extend(b"trace").is_ok());
     assert!(Parser::new(false).extend(b"/* CTF 1.8\n*/").is_ok());
     for text in [

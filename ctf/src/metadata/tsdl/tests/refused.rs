@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_a_type_must_not_be_is_refused_where_it_stands() {
+fn each_invalid_tsdl_type_is_refused_with_its_position() {
     for (fields, want) in [
         ("u8 a[-1];", "6: -1 is no length"),
         ("u8 a[];", "6: a length"),
@@ -102,7 +102,7 @@ fn what_a_type_must_not_be_is_refused_where_it_stands() {
 }
 
 #[test]
-fn what_a_block_must_not_say_is_refused_where_it_stands() {
+fn each_invalid_tsdl_block_is_refused_with_its_position() {
     for (text, want) in [
         ("", "1: the metadata has no `trace`"),
         (
@@ -180,7 +180,7 @@ fn what_a_block_must_not_say_is_refused_where_it_stands() {
 }
 
 #[test]
-fn what_a_packet_header_must_be_is_demanded() {
+fn a_packet_header_without_the_required_fields_is_refused() {
     for (fields, want) in [
         (
             "u64 magic;",
@@ -203,7 +203,7 @@ fn what_a_packet_header_must_be_is_demanded() {
 }
 
 #[test]
-fn a_text_cut_short_is_refused_at_every_byte_within_a_declaration() {
+fn tsdl_text_that_ends_within_a_declaration_is_refused() {
     let text = &BACKWARDS[..BACKWARDS.find("\ncallsite").unwrap()];
     for cut in 0..text.len() {
         in_pieces(&text.as_bytes()[..cut], cut).unwrap_err();
@@ -211,7 +211,7 @@ fn a_text_cut_short_is_refused_at_every_byte_within_a_declaration() {
 }
 
 #[test]
-fn types_within_each_other_are_limited_however_they_are_written() {
+fn nesting_of_tsdl_types_is_limited_in_every_notation() {
     let deep = |open: &str, close: &str| format!("{TRACE}{}{}", open.repeat(9000), close);
     for text in [
         deep("struct { ", ""),
@@ -230,13 +230,13 @@ fn types_within_each_other_are_limited_however_they_are_written() {
 }
 
 #[test]
-fn what_waits_for_something_that_never_comes_is_limited() {
+fn pending_tsdl_declarations_are_limited() {
     let waiting = "struct s { };".repeat(limits::WAITING_TOKENS / 5 + 1);
     assert!(refused(&waiting).contains("too much waits"));
 }
 
 #[test]
-fn types_that_double_at_every_step_are_refused_before_they_grow() {
+fn tsdl_types_that_double_at_every_step_are_refused_before_memory_is_allocated() {
     let mut text = format!("{TYPES}{TRACE}struct s0 {{ u8 a; }};\n");
     for n in 1..100 {
         text += &format!("struct s{n} {{ struct s{0} a; struct s{0} b; }};\n", n - 1);
@@ -248,7 +248,7 @@ fn types_that_double_at_every_step_are_refused_before_they_grow() {
 }
 
 #[test]
-fn no_change_of_one_byte_makes_it_panic() {
+fn tsdl_text_with_one_byte_changed_never_panics() {
     for place in 0..BACKWARDS.len() {
         for byte in *b"{};.-0a\"\xff" {
             let mut text = BACKWARDS.as_bytes().to_vec();

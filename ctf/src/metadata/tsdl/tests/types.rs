@@ -4,7 +4,7 @@ use super::*;
 use crate::model::{Base, Length, Origin, Scope, Selection};
 
 #[test]
-fn one_underscore_is_removed_for_display_only() {
+fn one_leading_underscore_of_a_field_name_is_removed_for_display_only() {
     let members = members("u8 __n; u8 _a[__n]; u8 b;");
     let names: Vec<(&str, &str)> = (members.iter())
         .map(|member| (&*member.name, &*member.written))
@@ -13,7 +13,7 @@ fn one_underscore_is_removed_for_display_only() {
 }
 
 #[test]
-fn a_name_is_a_type_only_where_a_type_may_stand() {
+fn a_tsdl_name_is_a_type_only_in_type_position() {
     let members = members(
         "typealias integer { size = 16; } := u8; u8 wide; u32 u64; u64 u32; struct { u8 u8; } s;",
     );
@@ -24,7 +24,7 @@ fn a_name_is_a_type_only_where_a_type_may_stand() {
 }
 
 #[test]
-fn a_type_is_known_in_its_scope_only() {
+fn a_tsdl_type_is_visible_in_its_scope_only() {
     let error = refused(&format!(
         "{TYPES}{TRACE}event {{ name = a; fields := struct {{ typedef u8 mine; mine a; }}; }}
         event {{ name = b; fields := struct {{ mine a; }}; }}"
@@ -33,7 +33,7 @@ fn a_type_is_known_in_its_scope_only() {
 }
 
 #[test]
-fn types_are_found_by_all_their_words_and_pointers_are_in_base_16() {
+fn tsdl_types_are_found_by_all_words_of_their_name_and_pointers_are_hexadecimal() {
     let members = members(
         "typealias integer { size = 7; } := unsigned long long;
         typealias integer { size = 9; } := const struct page *;
@@ -64,7 +64,7 @@ fn types_are_found_by_all_their_words_and_pointers_are_in_base_16() {
 }
 
 #[test]
-fn lengths_of_several_brackets_apply_from_the_right() {
+fn array_lengths_in_several_brackets_apply_from_the_right() {
     let members = members("u8 grid[2][3]; integer { size = 8; encoding = UTF8; } lines[2][u];");
     let FieldClass::Array {
         element, length, ..
@@ -91,7 +91,7 @@ fn lengths_of_several_brackets_apply_from_the_right() {
 }
 
 #[test]
-fn only_bytes_with_an_encoding_make_a_text() {
+fn only_arrays_of_bytes_with_an_encoding_are_text() {
     let members = members(
         "integer { size = 8; encoding = ASCII; signed = true; } a[2];
         integer { size = 8; encoding = none; } b[2];
@@ -106,7 +106,7 @@ fn only_bytes_with_an_encoding_make_a_text() {
 }
 
 #[test]
-fn labels_without_a_value_follow_the_one_before() {
+fn an_enumeration_label_without_value_has_the_next_one() {
     let members = members("enum : u8 { A, B, int = 10, D, R = 20 ... 30, E, A = 7, } e;");
     let labels = integer(&members[0].class).labels.clone().unwrap();
     let shown: Vec<(&str, &[(i128, i128)])> = (labels.as_slice().iter())

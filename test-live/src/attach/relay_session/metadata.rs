@@ -2,22 +2,22 @@
 
 use viewer_proto::metadata::MetadataStatus;
 
-use super::{TraceOf, Visit};
-use crate::attach::News;
+use super::{RelaySession, SessionTraceId};
+use crate::attach::SourceEvent;
 use crate::attach::error::AttachError;
-use crate::attach::resume::Memory;
+use crate::attach::resume_state::ResumeState;
 
-/// Replies without a byte in them that are taken to mean "ask again" at once. After that it is
-/// asked again when everything is.
-const MOST_EMPTY: u32 = 4;
+/// Number of replies without a byte after which a trace's metadata is requested again only with
+/// everything else, and no longer at once.
+const MAX_EMPTY_REPLIES: u32 = 4;
 
-impl Visit {
+impl RelaySession {
     /// Fetches metadata where there may be any. Gives whether there was.
-    pub(super) async fn look_for_metadata(
+    pub(super) async fn request_metadata(
         &mut self,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
-        let asked: Vec<TraceOf> = self
+        let asked: Vec<SessionTraceId> = self
             .traces
             .iter()
             .filter_map(|(id, trace)| trace.may_have_metadata.then_some(*id))
@@ -25,7 +25,7 @@ impl Visit {
         self.is_metadata_pushed = false;
         let mut is_progress = false;
         for trace in asked {
-            is_progress |= self.fetch_metadata(trace, memory).await?;
+            is_progress |= self.fetch_metadata(trace, resume).await?;
         }
         Ok(is_progress)
     }
@@ -33,8 +33,8 @@ impl Visit {
     /// Fetches what there is of a trace's metadata. Gives whether there was any, or it is complete.
     pub(super) async fn fetch_metadata(
         &mut self,
-        id: TraceOf,
-        memory: &mut Memory,
+        id: SessionTraceId,
+        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let mut is_progress = false;
         let mut empty = 0;
@@ -50,14 +50,14 @@ impl Visit {
             match status {
                 MetadataStatus::Ok if bytes.is_empty() => {
                     empty += 1;
-                    if empty == MOST_EMPTY {
+                    if empty == MAX_EMPTY_REPLIES {
                         trace.may_have_metadata = true;
                         return Ok(is_progress);
                     }
                 }
                 MetadataStatus::Ok => {
                     is_progress = true;
-                    self.pass_on_metadata(id, bytes, memory).await?;
+                    self.send_metadata(id, bytes, resume).await?;
                 }
                 MetadataStatus::NoNew => {
                     // Some relays say so for ever, of what has never come.
@@ -74,27 +74,28 @@ impl Visit {
         }
     }
 
-    async fn pass_on_metadata(
+    async fn send_metadata(
         &mut self,
-        id: TraceOf,
+        id: SessionTraceId,
         bytes: Vec<u8>,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         let Some(trace) = self.traces.get_mut(&id) else {
             return Ok(());
         };
         if !std::mem::replace(&mut trace.has_metadata, true) {
-            trace.is_known = memory.recognise(id, &bytes);
+            trace.is_known = resume.identify_trace(id, &bytes);
             let streams = self.streams.iter_mut();
             for (stream, own) in streams.filter(|(_, stream)| stream.trace == id) {
                 // A packet may have waited for this.
                 own.may_have_packets = true;
                 if !trace.is_known {
-                    memory.forget(*stream);
+                    resume.forget_stream(*stream);
                 }
             }
         }
         let trace = trace.key;
-        self.say(News::Metadata { trace, bytes }).await
+        self.send_event(SourceEvent::Metadata { trace, bytes })
+            .await
     }
 }

@@ -1,8 +1,8 @@
-//! One connection's life: attaches to the sessions that are meant, and passes on what their streams
-//! have, until they have all ended or the connection fails.
+//! The viewer's protocol session on one connection to a relay: attaches to the sessions that are
+//! meant, and passes on what their streams have, until they have all ended or the connection fails.
 //!
-//! It goes in rounds. In each, every stream that may have something and whose backlog has room is
-//! asked, once or for as much as the relay says there is; then it waits until there may be more.
+//! It goes in rounds. In each, every stream that may have something and whose backlog has room is asked
+//! for packets, once or for as much as the relay says there is; then it waits until there may be more.
 
 mod metadata;
 mod packets;
@@ -18,47 +18,48 @@ use viewer_proto::push::Notification;
 use viewer_proto::session::Seek;
 use wire::{SessionId, StreamId, TraceId};
 
-use super::backlog::{Backlog, Room};
+use super::backlog::{Backlog, BacklogTotal};
 use super::connection::Connection;
 use super::error::AttachError;
 use super::push;
 use super::relay::{Missing, Options};
-use super::resume::Memory;
+use super::resume_state::ResumeState;
 use super::target::RelayTarget;
-use super::{News, StreamKey, TraceKey};
-use packets::Answer;
-use wait::Pace;
+use super::{SourceEvent, StreamKey, TraceKey};
+use packets::IndexReply;
+use wait::PollTimer;
 
-/// Packets of one stream that may wait to be decoded: enough to go on while the reader is busy.
-const STREAM_PACKETS: usize = 8;
+/// Number of packets of one stream that wait to be decoded from which its backlog may be full: enough to
+/// go on while the reader is busy.
+const MIN_FULL_BACKLOG_PACKETS: usize = 8;
 
-/// The same of packets that are small: as many as come to so many bytes.
-const STREAM_BYTES: usize = 1 << 20;
+/// Number of bytes that these packets must have as well for the backlog to be full.
+const MIN_FULL_BACKLOG_BYTES: usize = 1 << 20;
 
-/// And however small they are.
-const SMALL_PACKETS: usize = 128;
+/// Number of packets with which a backlog is full, however small they are.
+const MAX_BACKLOG_PACKETS: usize = 128;
 
-/// One connection and what it brings.
-pub(super) struct Visit {
+/// One connection to a relay, with the sessions that are attached on it and their traces and streams.
+pub(super) struct RelaySession {
     target: RelayTarget,
     options: Options,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<SourceEvent>,
     connection: Connection,
     /// What the relay pushes, or may yet.
     push: Option<mpsc::Receiver<Notification>>,
-    pace: Pace,
-    room: Room,
+    poll_timer: PollTimer,
+    backlogs: BacklogTotal,
     /// When to ask next which sessions there are.
     list_due: Instant,
     /// Whether that has been asked before.
     has_listed: bool,
     /// Whether sessions can be attached to.
     is_created: bool,
-    sessions: BTreeMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, AttachedSession>,
     /// Sessions that are listed and not attached to again: they have ended, or cannot be followed.
-    passed_over: HashSet<SessionId>,
-    traces: BTreeMap<TraceOf, Trace>,
-    streams: BTreeMap<StreamId, Stream>,
+    skipped_sessions: HashSet<SessionId>,
+    traces: BTreeMap<SessionTraceId, AttachedTrace>,
+    streams: BTreeMap<StreamId, AttachedStream>,
     /// The relay has pushed that a trace has metadata.
     is_metadata_pushed: bool,
     /// Any session has been attached to.
@@ -67,10 +68,10 @@ pub(super) struct Visit {
     is_finished: bool,
 }
 
-/// A trace of a session.
-type TraceOf = (SessionId, TraceId);
+/// A trace, by its session and its number in it.
+type SessionTraceId = (SessionId, TraceId);
 
-struct Session {
+struct AttachedSession {
     /// As users know it.
     name: String,
     live_timer: Option<Duration>,
@@ -80,7 +81,7 @@ struct Session {
     may_have_streams: bool,
 }
 
-struct Trace {
+struct AttachedTrace {
     key: TraceKey,
     metadata: Option<StreamId>,
     /// Any of its metadata has been passed on.
@@ -97,33 +98,33 @@ struct Trace {
     streams: usize,
 }
 
-struct Stream {
+struct AttachedStream {
     key: StreamKey,
     /// As users know it.
     name: String,
-    trace: TraceOf,
+    trace: SessionTraceId,
     backlog: Backlog,
     /// Whether to ask for the next packet.
     may_have_packets: bool,
     /// Packets that the relay has said are there and that have not been asked for.
     unread: u64,
-    /// What it has answered, oldest first, and has not been dealt with.
-    answers: VecDeque<Answer>,
-    /// Quiet time that has been passed on.
-    quiet: Option<u64>,
-    /// It makes no sense: nothing more of it is passed on, only its end awaited.
+    /// Replies to `GET_NEXT_INDEX` that have not been handled, oldest first.
+    replies: VecDeque<IndexReply>,
+    /// The watermark that has been passed on, in cycles.
+    watermark: Option<u64>,
+    /// Its relay has broken the protocol on it: nothing more of it is passed on, only its end awaited.
     is_broken: bool,
 }
 
-impl Visit {
-    /// Connects.
-    pub(super) async fn begin(
+impl RelaySession {
+    /// Connects to the relay, and opens a push connection beside it if the relay may push.
+    pub(super) async fn connect(
         target: &RelayTarget,
         options: &Options,
-        news: mpsc::Sender<News>,
+        events: mpsc::Sender<SourceEvent>,
         is_held_back: &watch::Receiver<bool>,
     ) -> Result<Self, AttachError> {
-        let connection = Connection::open(target, options.connect_patience).await?;
+        let connection = Connection::open(target, options.connect_timeout).await?;
         let push = match connection.identity() {
             // 0 is nobody.
             (relay, Some(viewer)) if options.push && viewer.0 != 0 => {
@@ -134,16 +135,16 @@ impl Visit {
         Ok(Self {
             target: target.clone(),
             options: options.clone(),
-            news,
+            events,
             connection,
             push,
-            pace: Pace::new(Instant::now()),
-            room: Room::default(),
+            poll_timer: PollTimer::new(Instant::now()),
+            backlogs: BacklogTotal::default(),
             list_due: Instant::now(),
             has_listed: false,
             is_created: false,
             sessions: BTreeMap::new(),
-            passed_over: HashSet::new(),
+            skipped_sessions: HashSet::new(),
             traces: BTreeMap::new(),
             streams: BTreeMap::new(),
             is_metadata_pushed: false,
@@ -153,70 +154,73 @@ impl Visit {
     }
 
     /// Follows until nothing is left to be followed.
-    pub(super) async fn run(&mut self, memory: &mut Memory) -> Result<(), AttachError> {
+    pub(super) async fn run(&mut self, resume: &mut ResumeState) -> Result<(), AttachError> {
         loop {
-            let is_polling = self.poll_if_due();
+            let is_polling = self.mark_all_if_poll_due();
             if Instant::now() >= self.list_due {
-                self.look_for_sessions().await?;
+                self.request_sessions().await?;
             }
-            let mut is_progress = self.look_for_streams().await?;
-            is_progress |= self.look_for_metadata(memory).await?;
+            let mut is_progress = self.request_streams().await?;
+            is_progress |= self.request_metadata(resume).await?;
             for stream in self.ready_streams() {
-                is_progress |= self.advance(stream, memory).await?;
+                is_progress |= self.read_stream(stream, resume).await?;
             }
-            self.end_what_is_over(memory).await?;
+            self.end_finished_traces_and_sessions(resume).await?;
             if self.is_finished {
                 return Ok(());
             }
-            self.pace.note(is_polling, is_progress, Instant::now());
-            self.wait_for_news(memory).await?;
+            self.poll_timer
+                .end_round(is_polling, is_progress, Instant::now());
+            self.wait_for_changes(resume).await?;
         }
     }
 
     /// Tells the relay that this viewer leaves.
-    pub(super) async fn leave(&mut self) -> Result<(), AttachError> {
-        self.connection.settle().await?;
+    pub(super) async fn detach_sessions(&mut self) -> Result<(), AttachError> {
+        self.connection.drain_replies().await?;
         while let Some((session, _)) = self.sessions.pop_first() {
             self.connection.detach(session).await?;
         }
         Ok(())
     }
 
-    /// Everything that was announced has ended.
-    pub(super) async fn end_everything(&mut self) -> Result<(), AttachError> {
+    /// Ends every stream and trace that was announced.
+    pub(super) async fn end_streams_and_traces(&mut self) -> Result<(), AttachError> {
         while let Some((_, stream)) = self.streams.pop_first() {
-            self.say(News::StreamEnd { stream: stream.key }).await?;
+            self.send_event(SourceEvent::StreamEnd { stream: stream.key })
+                .await?;
         }
         while let Some((_, trace)) = self.traces.pop_first() {
-            self.say(News::TraceEnd { trace: trace.key }).await?;
+            self.send_event(SourceEvent::TraceEnd { trace: trace.key })
+                .await?;
         }
         Ok(())
     }
 
-    /// Passes on what has happened, once there is room for it.
-    pub(super) async fn say(&self, news: News) -> Result<(), AttachError> {
-        let said = self.news.send(news).await;
-        said.map_err(|_| AttachError::Unheard)
+    /// Passes on what has happened, once the channel has room for it.
+    pub(super) async fn send_event(&self, event: SourceEvent) -> Result<(), AttachError> {
+        let said = self.events.send(event).await;
+        said.map_err(|_| AttachError::ReceiverGone)
     }
 
-    async fn notice(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
+    async fn send_notice(&self, text: impl std::fmt::Display) -> Result<(), AttachError> {
         let text = format!("{}: {text}", self.target);
-        self.say(News::Notice(text)).await
+        self.send_event(SourceEvent::Notice(text)).await
     }
 
     /// Whether a stream has to wait for the reader: it has enough packets that wait to be decoded, or
     /// any and its next one gets no memory. Where none waits, the reader may need the next to go on
     /// with the other streams; it is had whether or not there is memory for it.
-    fn is_full(&self, stream: &Stream) -> bool {
+    fn is_full(&self, stream: &AttachedStream) -> bool {
         if stream.backlog.is_empty() {
             return false;
         }
-        let next = stream.answers.front().map_or(0, Answer::missing_bytes);
-        is_enough(&stream.backlog, 0, 0) || !self.options.memory.has_room(next)
+        let next = stream.replies.front().map_or(0, IndexReply::missing_bytes);
+        is_backlog_full(&stream.backlog, 0, 0) || !self.options.memory.has_room(next)
     }
 
     fn ready_streams(&self) -> Vec<StreamId> {
-        let is_ready = |(id, stream): (&StreamId, &Stream)| {
+        let is_ready = |(id, stream): (&StreamId, &AttachedStream)| {
             (stream.may_have_packets && !self.is_full(stream)).then_some(*id)
         };
         self.streams.iter().filter_map(is_ready).collect()
@@ -236,9 +240,10 @@ impl Visit {
     }
 }
 
-/// Whether a stream has enough packets that wait to be decoded, once so many more of so many bytes do.
-fn is_enough(backlog: &Backlog, more: usize, more_bytes: usize) -> bool {
+/// Whether a stream has enough packets that wait to be decoded, once `more` of `more_bytes` bytes do too.
+fn is_backlog_full(backlog: &Backlog, more: usize, more_bytes: usize) -> bool {
     let packets = backlog.len() + more;
-    let is_much = packets >= STREAM_PACKETS && backlog.bytes() + more_bytes >= STREAM_BYTES;
-    is_much || packets >= SMALL_PACKETS
+    let is_much = packets >= MIN_FULL_BACKLOG_PACKETS
+        && backlog.bytes() + more_bytes >= MIN_FULL_BACKLOG_BYTES;
+    is_much || packets >= MAX_BACKLOG_PACKETS
 }

@@ -1,4 +1,4 @@
-//! One tracefile and its index file.
+//! Reads one tracefile by its index file.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -9,29 +9,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ctf::decode::PacketHead;
-use ctf::index::{Entry, FollowError, Follower, News};
+use ctf::index::{Entry, FollowError, FollowEvent, IndexFollower};
 use ctf::metadata::Trace;
 
 use super::scan::{FileId, FoundFile};
 use crate::attach::{MemoryBudget, Packet};
 
-/// A file is not asked for its lock before it is that old: a writer that finds a reader's lock on
+/// How old a file must be before its lock is tried: a writer that finds a reader's lock on
 /// the file that it has just made goes on without its own.
-pub(super) const YOUNG: Duration = Duration::from_millis(100);
-/// Most bytes of one packet, as the relay has it.
-const MOST_PACKET_BYTES: u64 = 1 << 30;
-/// What is read of a packet to learn what it is: no header and context is longer.
-const HEAD_BYTES: u64 = 4096;
+pub(super) const LOCK_GRACE_PERIOD: Duration = Duration::from_millis(100);
+/// Largest packet that is read, in bytes; the relay has the same limit.
+const MAX_PACKET_BYTES: u64 = 1 << 30;
+/// Bytes of a packet that are read to find its stream: no header and context is longer.
+const MAX_PACKET_HEAD_BYTES: u64 = 4096;
 
-/// A tracefile, of which all packets are of one stream.
+/// The reader of one tracefile, all packets of which are of one stream.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct TracefileReader {
     pub(super) path: PathBuf,
     pub(super) id: FileId,
-    /// Of its trace, in all chunks.
-    pub(super) home: PathBuf,
+    /// Path of its trace without the directories of chunks.
+    pub(super) trace_path: PathBuf,
     /// The directory that it was found in.
-    pub(super) place: FileId,
+    pub(super) directory: FileId,
     /// Where its first packet begins, in cycles. None: no packet is known yet.
     pub(super) begin: Option<u64>,
     /// The last scan that has found it.
@@ -44,25 +44,25 @@ pub(super) struct Piece {
 struct Open {
     data: Arc<File>,
     /// Also what its path led to before it was opened.
-    index: Option<(Follower, Option<FileId>)>,
+    index: Option<(IndexFollower, Option<FileId>)>,
 }
 
-/// Why there is nothing to be had of a piece.
+/// Why a tracefile cannot be read.
 #[derive(Debug)]
-pub(super) enum PieceError {
+pub(super) enum TracefileError {
     /// It is not where it was.
-    Away,
+    Moved,
     /// It cannot be read.
-    Bad(String),
+    Unreadable(String),
 }
 
-impl Piece {
-    pub(super) fn new(found: &FoundFile, home: &Path, place: FileId, scan: u64) -> Self {
+impl TracefileReader {
+    pub(super) fn new(found: &FoundFile, trace_path: &Path, directory: FileId, scan: u64) -> Self {
         Self {
             path: found.path.clone(),
             id: found.id,
-            home: home.to_owned(),
-            place,
+            trace_path: trace_path.to_owned(),
+            directory,
             begin: None,
             seen: scan,
             found: Instant::now(),
@@ -74,7 +74,7 @@ impl Piece {
         self.path.file_name().unwrap_or_default().to_owned()
     }
 
-    /// Its name without the number that tells it from other pieces of the stream, if it has one.
+    /// Its name without the number that tells it from other tracefiles of the stream, if it has one.
     pub(super) fn stem(&self) -> String {
         let name = self.name().to_string_lossy().into_owned();
         match name.rsplit_once('_') {
@@ -92,8 +92,8 @@ impl Piece {
     }
 
     /// Whether it has been known for so short a time that much may still be missing.
-    pub(super) fn is_young(&self) -> bool {
-        self.found.elapsed() < YOUNG
+    pub(super) fn is_within_lock_grace_period(&self) -> bool {
+        self.found.elapsed() < LOCK_GRACE_PERIOD
     }
 
     /// Closes its files; they can be opened again.
@@ -102,7 +102,7 @@ impl Piece {
     }
 
     /// Whether the relay holds its lock on it.
-    pub(super) fn is_locked(&mut self) -> Result<bool, PieceError> {
+    pub(super) fn is_locked(&mut self) -> Result<bool, TracefileError> {
         Ok(is_locked(&self.open()?.data))
     }
 
@@ -123,32 +123,33 @@ impl Piece {
     }
 
     /// Looks into the index once.
-    pub(super) fn poll(&mut self) -> Result<News, PieceError> {
+    pub(super) fn poll(&mut self) -> Result<FollowEvent, TracefileError> {
         if self.open()?.index.is_none() {
             let index = self.open_index()?;
             self.open()?.index = index;
         }
         let open = self.open()?;
         let Some((index, _)) = &mut open.index else {
-            return Ok(News::None);
+            return Ok(FollowEvent::None);
         };
-        let news = index.poll();
-        let news = news.map_err(|error| PieceError::Bad(crate::with_sources(&error)))?;
-        if let (None, News::Entries(entries)) = (self.begin, &news)
+        let event = index.poll();
+        let event =
+            event.map_err(|error| TracefileError::Unreadable(crate::with_sources(&error)))?;
+        if let (None, FollowEvent::Entries(entries)) = (self.begin, &event)
             && let Some(first) = entries.first()
         {
-            if !self.is_ours(first)? {
+            if !self.is_own_index(first)? {
                 self.open()?.index = None;
-                return Ok(News::None);
+                return Ok(FollowEvent::None);
             }
             self.begin = Some(first.packet.begin.0);
         }
-        Ok(news)
+        Ok(event)
     }
 
     /// Whether the index file is this one's, and not of a tracefile that it has just replaced: the relay
     /// removes that before it writes to this one.
-    fn is_ours(&mut self, first: &Entry) -> Result<bool, PieceError> {
+    fn is_own_index(&mut self, first: &Entry) -> Result<bool, TracefileError> {
         let path = self.index_path();
         let open = self.open()?;
         let end = first.offset.0 + first.packet.packet_size.0 / 8;
@@ -158,7 +159,7 @@ impl Piece {
     }
 
     /// Looks whether it has got a first packet meanwhile. Its packets are read from the first then.
-    pub(super) fn learn_begin(&mut self) {
+    pub(super) fn update_begin(&mut self) {
         if self.begin.is_none() {
             // What is wrong with it is found when its turn comes.
             let _ = self.poll();
@@ -171,24 +172,24 @@ impl Piece {
         &mut self,
         entry: &Entry,
         memory: &MemoryBudget,
-    ) -> Result<Packet, PieceError> {
+    ) -> Result<Packet, TracefileError> {
         let size = packet_bytes(entry);
         if let Some(reservation) = memory.reserve(usize::try_from(size).unwrap_or(usize::MAX)) {
-            let bytes = self.read(entry, MOST_PACKET_BYTES)?;
+            let bytes = self.read(entry, MAX_PACKET_BYTES)?;
             return Ok(Packet::in_memory(bytes, reservation));
         }
-        let file = Arc::clone(self.data_of(entry)?);
+        let file = Arc::clone(self.file_with_packet(entry)?);
         Ok(Packet::in_tracefile(file, entry.offset.0, size, memory))
     }
 
     /// What a packet says of itself.
     pub(super) fn head(&mut self, entry: &Entry, trace: &Trace) -> Option<PacketHead> {
-        let bytes = self.read(entry, HEAD_BYTES).ok()?;
+        let bytes = self.read(entry, MAX_PACKET_HEAD_BYTES).ok()?;
         PacketHead::read(trace, &bytes, entry.packet.packet_size.0 / 8).ok()
     }
 
-    fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, PieceError> {
-        let data = Arc::clone(self.data_of(entry)?);
+    fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, TracefileError> {
+        let data = Arc::clone(self.file_with_packet(entry)?);
         let size = packet_bytes(entry).min(most);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
         data.read_exact_at(&mut bytes, entry.offset.0)
@@ -197,9 +198,9 @@ impl Piece {
     }
 
     /// The file with a packet, all of which is there. Before memory is taken for it.
-    fn data_of(&mut self, entry: &Entry) -> Result<&Arc<File>, PieceError> {
+    fn file_with_packet(&mut self, entry: &Entry) -> Result<&Arc<File>, TracefileError> {
         let size = packet_bytes(entry);
-        if size > MOST_PACKET_BYTES {
+        if size > MAX_PACKET_BYTES {
             return Err(self.wrong(entry, "it is too large"));
         }
         let len = self.open()?.data.metadata().map(|about| about.len());
@@ -210,12 +211,12 @@ impl Piece {
         Ok(&self.open()?.data)
     }
 
-    fn wrong(&self, entry: &Entry, what: &str) -> PieceError {
+    fn wrong(&self, entry: &Entry, what: &str) -> TracefileError {
         let (path, at) = (self.path.display(), entry.offset.0);
-        PieceError::Bad(format!("{path}, packet at byte {at}: {what}"))
+        TracefileError::Unreadable(format!("{path}, packet at byte {at}: {what}"))
     }
 
-    fn open(&mut self) -> Result<&mut Open, PieceError> {
+    fn open(&mut self) -> Result<&mut Open, TracefileError> {
         let open = match self.open.take() {
             Some(open) => open,
             None => Open {
@@ -227,34 +228,34 @@ impl Piece {
     }
 
     /// None: there is no index file yet.
-    fn open_index(&mut self) -> Result<Option<(Follower, Option<FileId>)>, PieceError> {
+    fn open_index(&mut self) -> Result<Option<(IndexFollower, Option<FileId>)>, TracefileError> {
         let path = self.index_path();
         let id = FileId::at(&path);
-        match Follower::open(&path) {
+        match IndexFollower::open(&path) {
             // A tracefile is replaced before its index file is: this one is not of the next.
             Ok(index) if FileId::at(&self.path) == Some(self.id) => Ok(Some((index, id))),
             Ok(_) => {
                 self.close();
-                Err(PieceError::Away)
+                Err(TracefileError::Moved)
             }
             Err(FollowError::Io { source, .. }) if is_missing(&source) => Ok(None),
-            Err(error) => Err(PieceError::Bad(crate::with_sources(&error))),
+            Err(error) => Err(TracefileError::Unreadable(crate::with_sources(&error))),
         }
     }
 
-    fn open_data(&self) -> Result<File, PieceError> {
+    fn open_data(&self) -> Result<File, TracefileError> {
         let bad = |error: io::Error| {
             if is_missing(&error) {
-                return PieceError::Away;
+                return TracefileError::Moved;
             }
-            PieceError::Bad(format!("cannot read {}: {error}", self.path.display()))
+            TracefileError::Unreadable(format!("cannot read {}: {error}", self.path.display()))
         };
         let data = File::open(&self.path).map_err(bad)?;
         let about = data.metadata().map_err(bad)?;
         if FileId::of(&about) == self.id {
             Ok(data)
         } else {
-            Err(PieceError::Away)
+            Err(TracefileError::Moved)
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How far each stream has been read, so that after a lost connection nothing is shown twice.
+//! The state from which a relay is followed again after a reconnect: how far each stream has been
+//! read, so that nothing is shown twice.
 //!
 //! A relay that has been started again gives its numbers again: a trace is the same only if its
 //! metadata begins as it did, which has the trace's own UUID in it.
@@ -13,27 +14,27 @@ use std::hash::Hash;
 use viewer_proto::index::NextIndex;
 use wire::{SessionId, StreamId, TraceId};
 
-/// Bytes of metadata that tell a trace from others: the UUID is in the first few hundred.
-const TELLING: usize = 4096;
+/// Length in bytes of the metadata prefix that tells a trace from others: the UUID is in the first few hundred.
+const METADATA_PREFIX_BYTES: usize = 4096;
 
-/// Traces that have ended and are remembered.
+/// Largest number of traces that have ended and are remembered.
 const MAX_ENDED_TRACES: usize = 256;
 
-/// Streams that have ended and are remembered.
+/// Largest number of streams that have ended and are remembered.
 const MAX_ENDED_STREAMS: usize = 4096;
 
-/// What is remembered from one connection to the next.
+/// The read position of every stream and the identity of every trace, kept from one connection to the next.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct ResumeState {
     /// What the metadata of each trace begins with.
-    traces: Remembered<(SessionId, TraceId), Vec<u8>>,
-    streams: Remembered<StreamId, Mark>,
+    traces: EvictingMap<(SessionId, TraceId), Vec<u8>>,
+    streams: EvictingMap<StreamId, ReadPosition>,
 }
 
-/// Values of what is being followed, and of what was last: so many at most, the oldest are evicted.
+/// A map whose keys are evicted, oldest first, once more than `max_ended` of them are not followed any more.
 #[derive(Debug)]
-struct Remembered<K, V> {
-    values: HashMap<K, Value<V>>,
+struct EvictingMap<K, V> {
+    values: HashMap<K, RetainedValue<V>>,
     /// Those that are not being followed, in the order in which they ended.
     ended: BTreeMap<u64, K>,
     max_ended: usize,
@@ -42,45 +43,45 @@ struct Remembered<K, V> {
 }
 
 #[derive(Debug)]
-struct Value<V> {
+struct RetainedValue<V> {
     value: V,
     /// Its number among those that have ended.
     ended: Option<u64>,
 }
 
-/// Up to where a stream has been handed over: begin and end of its last packet. Quiet time is a
-/// packet that has no length.
+/// Up to where a stream has been handed over, in cycles: begin and end of its last packet. A watermark
+/// is a packet that has no length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Mark {
+struct ReadPosition {
     end: u64,
     begin: u64,
 }
 
-impl Default for Memory {
+impl Default for ResumeState {
     fn default() -> Self {
         Self {
-            traces: Remembered::new(MAX_ENDED_TRACES),
-            streams: Remembered::new(MAX_ENDED_STREAMS),
+            traces: EvictingMap::new(MAX_ENDED_TRACES),
+            streams: EvictingMap::new(MAX_ENDED_STREAMS),
         }
     }
 }
 
-impl Memory {
+impl ResumeState {
     /// The first metadata of a trace has come. Gives whether the trace is one that was read before.
-    pub(super) fn recognise(&mut self, trace: (SessionId, TraceId), metadata: &[u8]) -> bool {
-        let telling = metadata.get(..TELLING).unwrap_or(metadata);
+    pub(super) fn identify_trace(&mut self, trace: (SessionId, TraceId), metadata: &[u8]) -> bool {
+        let prefix = metadata.get(..METADATA_PREFIX_BYTES).unwrap_or(metadata);
         let known = self.traces.get(trace);
         let is_known =
-            known.is_some_and(|known| known.starts_with(telling) || telling.starts_with(known));
+            known.is_some_and(|known| known.starts_with(prefix) || prefix.starts_with(known));
         if !is_known {
-            self.traces.insert(trace, telling.to_vec());
+            self.traces.insert(trace, prefix.to_vec());
         }
         self.traces.follow(trace);
         is_known
     }
 
     /// A stream is being followed.
-    pub(super) fn follow(&mut self, stream: StreamId) {
+    pub(super) fn follow_stream(&mut self, stream: StreamId) {
         self.streams.follow(stream);
     }
 
@@ -101,40 +102,40 @@ impl Memory {
     }
 
     /// A stream has the number of one that was read before, but is another.
-    pub(super) fn forget(&mut self, stream: StreamId) {
+    pub(super) fn forget_stream(&mut self, stream: StreamId) {
         self.streams.remove(stream);
     }
 
     /// Whether this packet has been handed over.
-    pub(super) fn has_had(&self, stream: StreamId, index: &NextIndex) -> bool {
-        let mark = self.streams.get(stream);
-        mark.is_some_and(|mark| Mark::of(index) <= *mark)
+    pub(super) fn was_handed_over(&self, stream: StreamId, index: &NextIndex) -> bool {
+        let position = self.streams.get(stream);
+        position.is_some_and(|position| ReadPosition::of(index) <= *position)
     }
 
     /// A packet has been handed over.
-    pub(super) fn hand_over(&mut self, stream: StreamId, index: &NextIndex) {
-        self.advance(stream, Mark::of(index));
+    pub(super) fn record_packet(&mut self, stream: StreamId, index: &NextIndex) {
+        self.advance(stream, ReadPosition::of(index));
     }
 
-    /// Quiet time has been handed over.
-    pub(super) fn quiet(&mut self, stream: StreamId, until: u64) {
+    /// A watermark has been handed over.
+    pub(super) fn record_watermark(&mut self, stream: StreamId, until: u64) {
         self.advance(
             stream,
-            Mark {
+            ReadPosition {
                 end: until,
                 begin: 0,
             },
         );
     }
 
-    fn advance(&mut self, stream: StreamId, to: Mark) {
-        let mark = self.streams.get(stream).copied();
-        let to = mark.map_or(to, |mark| mark.max(to));
+    fn advance(&mut self, stream: StreamId, to: ReadPosition) {
+        let position = self.streams.get(stream).copied();
+        let to = position.map_or(to, |position| position.max(to));
         self.streams.insert(stream, to);
     }
 }
 
-impl<K: Copy + Eq + Hash, V> Remembered<K, V> {
+impl<K: Copy + Eq + Hash, V> EvictingMap<K, V> {
     fn new(max_ended: usize) -> Self {
         Self {
             values: HashMap::new(),
@@ -151,7 +152,8 @@ impl<K: Copy + Eq + Hash, V> Remembered<K, V> {
     /// Sets the value of what is being followed.
     fn insert(&mut self, key: K, value: V) {
         self.remove(key);
-        self.values.insert(key, Value { value, ended: None });
+        self.values
+            .insert(key, RetainedValue { value, ended: None });
     }
 
     fn remove(&mut self, key: K) {
@@ -199,7 +201,7 @@ impl<K: Copy + Eq + Hash, V> Remembered<K, V> {
     }
 }
 
-impl Mark {
+impl ReadPosition {
     fn of(index: &NextIndex) -> Self {
         Self {
             end: index.packet.end.0,
@@ -222,73 +224,76 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_known_and_what_follows_is_not() {
-        let mut memory = Memory::default();
+    fn packets_up_to_the_read_position_count_as_handed_over() {
+        let mut resume = ResumeState::default();
         let stream = StreamId(1);
-        assert!(!memory.has_had(stream, &packet(0, 10)));
-        memory.hand_over(stream, &packet(0, 10));
-        memory.hand_over(stream, &packet(10, 20));
-        memory.quiet(stream, 30);
-        assert!(memory.has_had(stream, &packet(0, 10)));
-        assert!(memory.has_had(stream, &packet(10, 20)));
-        assert!(!memory.has_had(stream, &packet(30, 30)));
-        memory.forget(stream);
-        assert!(!memory.has_had(stream, &packet(0, 10)));
+        assert!(!resume.was_handed_over(stream, &packet(0, 10)));
+        resume.record_packet(stream, &packet(0, 10));
+        resume.record_packet(stream, &packet(10, 20));
+        resume.record_watermark(stream, 30);
+        assert!(resume.was_handed_over(stream, &packet(0, 10)));
+        assert!(resume.was_handed_over(stream, &packet(10, 20)));
+        assert!(!resume.was_handed_over(stream, &packet(30, 30)));
+        resume.forget_stream(stream);
+        assert!(!resume.was_handed_over(stream, &packet(0, 10)));
     }
 
     #[test]
-    fn of_streams_and_traces_that_have_ended_the_last_are_remembered() {
-        let mut memory = Memory::default();
+    fn the_oldest_ended_streams_and_traces_are_evicted_from_the_resume_state() {
+        let mut resume = ResumeState::default();
         let trace = |number| (SessionId(number), TraceId(0));
-        memory.hand_over(StreamId(0), &packet(0, 10));
-        memory.recognise(trace(0), b"uuid 0");
+        resume.record_packet(StreamId(0), &packet(0, 10));
+        resume.identify_trace(trace(0), b"uuid 0");
         for number in 1..=10_000 {
-            memory.hand_over(StreamId(number), &packet(0, 10));
-            memory.recognise(trace(number), format!("uuid {number}").as_bytes());
-            memory.stream_ended(StreamId(number));
-            memory.trace_ended(trace(number));
+            resume.record_packet(StreamId(number), &packet(0, 10));
+            resume.identify_trace(trace(number), format!("uuid {number}").as_bytes());
+            resume.stream_ended(StreamId(number));
+            resume.trace_ended(trace(number));
         }
-        assert_eq!(memory.streams.values.len(), MAX_ENDED_STREAMS + 1);
-        assert_eq!(memory.traces.values.len(), MAX_ENDED_TRACES + 1);
+        assert_eq!(resume.streams.values.len(), MAX_ENDED_STREAMS + 1);
+        assert_eq!(resume.traces.values.len(), MAX_ENDED_TRACES + 1);
         for (number, is_known) in [(0, true), (1, false), (10_000, true)] {
-            assert_eq!(memory.has_had(StreamId(number), &packet(0, 10)), is_known);
+            assert_eq!(
+                resume.was_handed_over(StreamId(number), &packet(0, 10)),
+                is_known
+            );
             let metadata = format!("uuid {number}");
             assert_eq!(
-                memory.recognise(trace(number), metadata.as_bytes()),
+                resume.identify_trace(trace(number), metadata.as_bytes()),
                 is_known
             );
         }
     }
 
     #[test]
-    fn what_was_followed_when_connections_were_lost_is_remembered() {
-        let mut memory = Memory::default();
+    fn streams_followed_when_the_connection_was_lost_are_not_evicted() {
+        let mut resume = ResumeState::default();
         let streams = 2 * MAX_ENDED_STREAMS as u64;
         for number in 0..streams {
-            memory.hand_over(StreamId(number), &packet(0, 10));
+            resume.record_packet(StreamId(number), &packet(0, 10));
         }
-        memory.connection_lost();
-        memory.connection_lost();
-        memory.follow(StreamId(0));
+        resume.connection_lost();
+        resume.connection_lost();
+        resume.follow_stream(StreamId(0));
         for number in streams..3 * streams {
-            memory.hand_over(StreamId(number), &packet(0, 10));
-            memory.stream_ended(StreamId(number));
+            resume.record_packet(StreamId(number), &packet(0, 10));
+            resume.stream_ended(StreamId(number));
         }
-        assert!(memory.has_had(StreamId(0), &packet(0, 10)));
-        assert!(!memory.has_had(StreamId(1), &packet(0, 10)));
-        assert_eq!(memory.streams.values.len(), 2 * MAX_ENDED_STREAMS + 1);
-        memory.connection_lost();
-        assert!(memory.has_had(StreamId(0), &packet(0, 10)));
+        assert!(resume.was_handed_over(StreamId(0), &packet(0, 10)));
+        assert!(!resume.was_handed_over(StreamId(1), &packet(0, 10)));
+        assert_eq!(resume.streams.values.len(), 2 * MAX_ENDED_STREAMS + 1);
+        resume.connection_lost();
+        assert!(resume.was_handed_over(StreamId(0), &packet(0, 10)));
     }
 
     #[test]
-    fn a_trace_with_other_metadata_is_another() {
-        let mut memory = Memory::default();
+    fn a_trace_with_other_metadata_is_not_resumed() {
+        let mut resume = ResumeState::default();
         let trace = (SessionId(1), TraceId(1));
-        assert!(!memory.recognise(trace, b"uuid 1, and"));
-        assert!(memory.recognise(trace, b"uuid 1"));
-        assert!(memory.recognise(trace, b"uuid 1, and more"));
-        assert!(!memory.recognise(trace, b"uuid 2"));
-        assert!(memory.recognise(trace, b"uuid 2"));
+        assert!(!resume.identify_trace(trace, b"uuid 1, and"));
+        assert!(resume.identify_trace(trace, b"uuid 1"));
+        assert!(resume.identify_trace(trace, b"uuid 1, and more"));
+        assert!(!resume.identify_trace(trace, b"uuid 2"));
+        assert!(resume.identify_trace(trace, b"uuid 2"));
     }
 }

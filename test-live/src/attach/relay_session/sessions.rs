@@ -8,45 +8,45 @@ use viewer_proto::session::{AttachStatus, ListedSession};
 use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use wire::SessionId;
 
-use super::{Session, Stream, Trace, TraceOf, Visit};
+use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
 use crate::attach::relay::Missing;
-use crate::attach::resume::Memory;
-use crate::attach::{News, StreamKey, TraceKey};
+use crate::attach::resume_state::ResumeState;
+use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
-/// How often it is asked for new sessions, and for new streams whether or not the relay says that
+/// How often the relay is asked for new sessions, and for new streams whether or not the relay says that
 /// there are any: some say it only while others have packets.
-const LIST_PERIOD: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The same while there is nothing else to do.
-const LIST_WAITING: Duration = Duration::from_millis(200);
+/// How often the relay is asked for new sessions while none is attached.
+const IDLE_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Visit {
+impl RelaySession {
     /// Attaches to the sessions that are meant and not attached to.
-    pub(super) async fn look_for_sessions(&mut self) -> Result<(), AttachError> {
+    pub(super) async fn request_sessions(&mut self) -> Result<(), AttachError> {
         let listed = self.connection.sessions().await?;
         // The number of a session that the relay lists no longer is never given again.
         let ids: HashSet<SessionId> = listed.iter().map(|session| session.session).collect();
-        self.passed_over.retain(|id| ids.contains(id));
+        self.skipped_sessions.retain(|id| ids.contains(id));
         let wanted = |session: &ListedSession| {
             self.target.names(session)
                 && !self.sessions.contains_key(&session.session)
-                && !self.passed_over.contains(&session.session)
+                && !self.skipped_sessions.contains(&session.session)
         };
         let wanted: Vec<ListedSession> = listed.into_iter().filter(wanted).collect();
         for session in wanted {
-            self.join(&session).await?;
+            self.attach_session(&session).await?;
         }
         if self.sessions.is_empty() {
-            self.miss_sessions().await?;
+            self.handle_no_session().await?;
         }
         for session in self.sessions.values_mut() {
             session.may_have_streams = true;
         }
         let period = if self.sessions.is_empty() {
-            LIST_WAITING
+            IDLE_LIST_INTERVAL
         } else {
-            LIST_PERIOD
+            LIST_INTERVAL
         };
         self.list_due = Instant::now() + period;
         self.has_listed = true;
@@ -54,10 +54,10 @@ impl Visit {
     }
 
     /// There is no session: waits, fails or ends.
-    async fn miss_sessions(&mut self) -> Result<(), AttachError> {
+    async fn handle_no_session(&mut self) -> Result<(), AttachError> {
         if self.waits_for_sessions() {
             if !self.has_listed {
-                self.notice("waiting for a live session").await?;
+                self.send_notice("waiting for a live session").await?;
             }
             return Ok(());
         }
@@ -68,14 +68,14 @@ impl Visit {
         Ok(())
     }
 
-    async fn join(&mut self, listed: &ListedSession) -> Result<(), AttachError> {
+    async fn attach_session(&mut self, listed: &ListedSession) -> Result<(), AttachError> {
         let id = listed.session;
         let name = format!("{}/{}", listed.host, listed.name);
         let live_timer = listed.live_timer.period();
         if live_timer.is_none() {
-            self.passed_over.insert(id);
+            self.skipped_sessions.insert(id);
             let text = format_args!("session {name} is not live and cannot be followed");
-            return self.notice(text).await;
+            return self.send_notice(text).await;
         }
         if !self.is_created {
             self.connection.create().await?;
@@ -87,14 +87,14 @@ impl Visit {
             // It has ended since it was listed.
             AttachStatus::Unknown => return Ok(()),
             AttachStatus::NotLive => {
-                self.passed_over.insert(id);
+                self.skipped_sessions.insert(id);
                 return Ok(());
             }
             // Old relays allow one viewer.
             AttachStatus::Already if self.options.missing == Missing::Wait => {
                 let text = format_args!("session {name} is taken by another viewer; waiting");
                 if !self.has_listed {
-                    self.notice(text).await?;
+                    self.send_notice(text).await?;
                 }
                 return Ok(());
             }
@@ -106,9 +106,9 @@ impl Visit {
                 });
             }
         }
-        self.notice(format_args!("following session {name}"))
+        self.send_notice(format_args!("following session {name}"))
             .await?;
-        let session = Session {
+        let session = AttachedSession {
             name,
             live_timer,
             is_over: false,
@@ -116,12 +116,12 @@ impl Visit {
         };
         self.sessions.insert(id, session);
         self.has_followed = true;
-        self.pace.set_live_timers(self.sessions.values());
-        self.announce(id, streams).await
+        self.poll_timer.set_live_timers(self.sessions.values());
+        self.announce_streams(id, streams).await
     }
 
     /// Asks sessions for new streams where there may be any. Gives whether there were.
-    pub(super) async fn look_for_streams(&mut self) -> Result<bool, AttachError> {
+    pub(super) async fn request_streams(&mut self) -> Result<bool, AttachError> {
         let asked: Vec<SessionId> = self
             .sessions
             .iter_mut()
@@ -134,7 +134,7 @@ impl Visit {
         for id in asked {
             let (status, streams) = self.connection.new_streams(id).await?;
             is_progress |= !streams.is_empty();
-            self.announce(id, streams).await?;
+            self.announce_streams(id, streams).await?;
             // A relay that knows nothing of the session adds nothing to it either.
             if matches!(status, NewStreamsStatus::HungUp | NewStreamsStatus::Failed)
                 && let Some(session) = self.sessions.get_mut(&id)
@@ -146,30 +146,30 @@ impl Visit {
         Ok(is_progress)
     }
 
-    async fn announce(
+    async fn announce_streams(
         &mut self,
         session: SessionId,
         records: Vec<StreamRecord>,
     ) -> Result<(), AttachError> {
         for record in records {
             let id = record.stream;
-            let metadata_twice = |trace: &Trace| trace.metadata == Some(id);
+            let metadata_twice = |trace: &AttachedTrace| trace.metadata == Some(id);
             if self.streams.contains_key(&id) || self.traces.values().any(metadata_twice) {
                 return Err(AttachError::StreamTwice { stream: id });
             }
-            self.announce_one(session, &record).await?;
+            self.announce_stream(session, &record).await?;
         }
         Ok(())
     }
 
-    async fn announce_one(
+    async fn announce_stream(
         &mut self,
         session: SessionId,
         record: &StreamRecord,
     ) -> Result<(), AttachError> {
-        let id: TraceOf = (session, record.trace);
+        let id: SessionTraceId = (session, record.trace);
         if !self.traces.contains_key(&id) {
-            let trace = self.new_trace(session, record).await?;
+            let trace = self.announce_trace(session, record).await?;
             self.traces.insert(id, trace);
         }
         let Some(trace) = self.traces.get_mut(&id) else {
@@ -185,35 +185,35 @@ impl Visit {
         }
         trace.streams += 1;
         trace.has_had_streams = true;
-        let stream = Stream {
+        let stream = AttachedStream {
             key: StreamKey::fresh(),
-            name: joined(record.path.0.to_string(), &record.channel.0.to_string()),
+            name: join_names(record.path.0.to_string(), &record.channel.0.to_string()),
             trace: id,
-            backlog: self.room.backlog(),
+            backlog: self.backlogs.backlog(),
             may_have_packets: true,
             unread: 0,
-            answers: VecDeque::new(),
-            quiet: None,
+            replies: VecDeque::new(),
+            watermark: None,
             is_broken: false,
         };
-        let news = News::Stream {
+        let event = SourceEvent::Stream {
             stream: stream.key,
             trace: trace.key,
             name: stream.name.clone(),
             backlog: stream.backlog.clone(),
         };
         self.streams.insert(record.stream, stream);
-        self.say(news).await
+        self.send_event(event).await
     }
 
-    async fn new_trace(
+    async fn announce_trace(
         &self,
         session: SessionId,
         record: &StreamRecord,
-    ) -> Result<Trace, AttachError> {
+    ) -> Result<AttachedTrace, AttachError> {
         let session = self.sessions.get(&session);
         let name = session.map(|session| session.name.clone());
-        let trace = Trace {
+        let trace = AttachedTrace {
             key: TraceKey::fresh(),
             metadata: None,
             has_metadata: false,
@@ -223,35 +223,36 @@ impl Visit {
             has_had_streams: false,
             streams: 0,
         };
-        let name = joined(name.unwrap_or_default(), &record.path.0.to_string());
-        let news = News::Trace {
+        let name = join_names(name.unwrap_or_default(), &record.path.0.to_string());
+        let event = SourceEvent::Trace {
             trace: trace.key,
             name,
         };
-        self.say(news).await?;
+        self.send_event(event).await?;
         Ok(trace)
     }
 
     /// Ends the traces and sessions of which nothing further comes.
-    pub(super) async fn end_what_is_over(
+    pub(super) async fn end_finished_traces_and_sessions(
         &mut self,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         let sessions = &self.sessions;
-        let is_over = |(id, trace): (&TraceOf, &Trace)| {
+        let is_over = |(id, trace): (&SessionTraceId, &AttachedTrace)| {
             let session_is_over = sessions.get(&id.0).is_none_or(|session| session.is_over);
             let is_over = session_is_over || (trace.is_complete && trace.has_had_streams);
             (trace.streams == 0 && is_over).then_some(*id)
         };
-        let over: Vec<TraceOf> = self.traces.iter().filter_map(is_over).collect();
+        let over: Vec<SessionTraceId> = self.traces.iter().filter_map(is_over).collect();
         for id in over {
             if let Some(trace) = self.traces.remove(&id) {
-                memory.trace_ended(id);
-                self.say(News::TraceEnd { trace: trace.key }).await?;
+                resume.trace_ended(id);
+                self.send_event(SourceEvent::TraceEnd { trace: trace.key })
+                    .await?;
             }
         }
         let has_traces = |id: SessionId| self.traces.keys().any(|trace| trace.0 == id);
-        let is_over = |(id, session): (&SessionId, &Session)| {
+        let is_over = |(id, session): (&SessionId, &AttachedSession)| {
             (session.is_over && !has_traces(*id)).then_some(*id)
         };
         let over: Vec<SessionId> = self.sessions.iter().filter_map(is_over).collect();
@@ -265,20 +266,20 @@ impl Visit {
         let Some(session) = self.sessions.remove(&id) else {
             return Ok(());
         };
-        self.passed_over.insert(id);
+        self.skipped_sessions.insert(id);
         if self.connection.can_detach() {
             self.connection.detach(id).await?;
         }
-        self.pace.set_live_timers(self.sessions.values());
+        self.poll_timer.set_live_timers(self.sessions.values());
         // Another may have taken its place; if none has, that was all.
         self.list_due = Instant::now();
         let text = format_args!("session {} has ended", session.name);
-        self.notice(text).await
+        self.send_notice(text).await
     }
 }
 
 /// A name and a name below it.
-fn joined(above: String, below: &str) -> String {
+fn join_names(above: String, below: &str) -> String {
     if above.is_empty() || below.is_empty() {
         return above + below;
     }

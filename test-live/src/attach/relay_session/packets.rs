@@ -1,6 +1,6 @@
 //! A stream's next packets: where they are, and their bytes.
 //!
-//! A relay that says how many there are is asked for many at once. Its answers are kept, and dealt with
+//! A relay that says how many there are is asked for many at once. Its replies are kept, and handled
 //! one after the other, as if each had been waited for.
 
 use std::io;
@@ -9,65 +9,69 @@ use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use viewer_proto::packet::{GetPacket, PacketHead, PacketStatus};
 use wire::{Bytes, StreamId};
 
-use super::{Stream, Visit, is_enough};
+use super::{AttachedStream, RelaySession, is_backlog_full};
 use crate::attach::error::AttachError;
 use crate::attach::packet::IncomingPacket;
-use crate::attach::resume::Memory;
-use crate::attach::{News, Packet, Reservation};
+use crate::attach::resume_state::ResumeState;
+use crate::attach::{Packet, Reservation, SourceEvent};
 
-/// Largest packet that is taken.
-const MOST_PACKET: u64 = 1 << 30;
+/// Largest packet that is accepted, in bytes.
+const MAX_PACKET_BYTES: u64 = 1 << 30;
 
-/// Of small packets, so many bytes are asked for at once.
-const MAX_BYTES_AT_ONCE: usize = 1 << 20;
+/// Largest number of bytes of small packets that are requested at once.
+const MAX_PREFETCH_BYTES: usize = 1 << 20;
 
-/// Most indexes, or packets, that are asked for at once. The relay remembers as many tracefiles, should
-/// each be in another one; and the commands fit into any socket.
-const MOST_AT_ONCE: usize = 64;
+/// Largest number of indexes, or of packets, that are requested at once. The relay remembers as many tracefiles, should each
+/// be in another one; and the commands fit into any socket.
+const MAX_PIPELINED_REQUESTS: usize = 64;
 
-/// An answer to `GET_NEXT_INDEX` that has not been dealt with.
-pub(super) struct Answer {
+/// A reply to `GET_NEXT_INDEX` that has not been handled.
+pub(super) struct IndexReply {
     index: NextIndex,
     /// What has come of its packet, if that has been asked for.
     packet: Option<IncomingPacket>,
 }
 
-/// What has become of an answer.
-enum Dealt {
-    With { is_progress: bool },
-    NotYet(Answer),
+/// Whether a reply has been handled, or is kept until it can be.
+enum ReplyOutcome {
+    Done { is_progress: bool },
+    Pending(IndexReply),
 }
 
-/// What has become of a packet.
-enum Fetched {
+/// How the fetching of a packet has ended.
+enum FetchOutcome {
     Whole(Packet),
-    /// Not now.
+    /// It is requested again later.
     Later,
     /// It cannot be had, and why, if it is not the relay that has lost it.
     Lost(Option<io::Error>),
 }
 
-impl Visit {
+impl RelaySession {
     /// Asks a stream for its next packets, and passes on those that there is room for. Gives whether
     /// anything has come of it.
-    pub(super) async fn advance(
+    pub(super) async fn read_stream(
         &mut self,
         id: StreamId,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let mut is_progress = false;
-        memory.follow(id);
-        if self.streams.get(&id).is_some_and(Stream::has_no_answer) {
-            is_progress |= self.ask_indexes(id, memory).await?;
+        resume.follow_stream(id);
+        if self
+            .streams
+            .get(&id)
+            .is_some_and(AttachedStream::has_no_reply)
+        {
+            is_progress |= self.request_indexes(id, resume).await?;
         }
-        self.fetch_ahead(id, memory).await?;
-        while let Some(answer) = self.next_answer(id) {
-            match self.deal_with(id, answer, memory).await? {
-                Dealt::With { is_progress: more } => is_progress |= more,
-                Dealt::NotYet(answer) => {
+        self.prefetch_packets(id, resume).await?;
+        while let Some(reply) = self.take_reply(id) {
+            match self.handle_reply(id, reply, resume).await? {
+                ReplyOutcome::Done { is_progress: more } => is_progress |= more,
+                ReplyOutcome::Pending(reply) => {
                     if let Some(stream) = self.streams.get_mut(&id) {
                         stream.may_have_packets = false;
-                        stream.answers.push_front(answer);
+                        stream.replies.push_front(reply);
                     }
                     return Ok(is_progress);
                 }
@@ -77,63 +81,63 @@ impl Visit {
     }
 
     /// Asks for as many indexes as there are, as far as that is known, and whether there are more.
-    async fn ask_indexes(
+    async fn request_indexes(
         &mut self,
         id: StreamId,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
         };
         let unread = usize::try_from(stream.unread).unwrap_or(usize::MAX);
-        let times = unread.saturating_add(1).min(MOST_AT_ONCE);
+        let times = unread.saturating_add(1).min(MAX_PIPELINED_REQUESTS);
         stream.unread = stream.unread.saturating_sub(times as u64);
         let indexes = self.connection.next_indexes(id, times).await?;
         // Each of them says it until it has been done.
         let flags = indexes.iter().fold(0, |flags, index| flags | index.flags);
-        let is_progress = self.heed(id, flags, memory).await?;
+        let is_progress = self.handle_flags(id, flags, resume).await?;
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(is_progress);
         };
         // A relay's way to show flags to viewers that look for them nowhere else.
-        let is_hint = |index: &NextIndex| {
+        let is_flag_carrier = |index: &NextIndex| {
             index.status == IndexStatus::Ready && index.packet.packet_size.0 == 0
         };
-        if indexes.last().is_some_and(is_hint) {
+        if indexes.last().is_some_and(is_flag_carrier) {
             stream.may_have_packets = is_progress;
         }
-        let answers = indexes.into_iter().filter(|index| !is_hint(index));
-        stream.answers = answers.map(Answer::new).collect();
+        let replies = indexes.into_iter().filter(|index| !is_flag_carrier(index));
+        stream.replies = replies.map(IndexReply::new).collect();
         Ok(is_progress)
     }
 
-    /// The oldest answer that has not been dealt with, unless it has to wait for the reader.
-    fn next_answer(&mut self, id: StreamId) -> Option<Answer> {
+    /// The oldest reply that has not been dealt with, unless it has to wait for the reader.
+    fn take_reply(&mut self, id: StreamId) -> Option<IndexReply> {
         let is_full = self.is_full(self.streams.get(&id)?);
         let stream = self.streams.get_mut(&id)?;
-        let may_wait = |answer: &mut Answer| is_full && answer.index.status == IndexStatus::Ready;
-        stream.answers.pop_front_if(|answer| !may_wait(answer))
+        let may_wait = |reply: &mut IndexReply| is_full && reply.index.status == IndexStatus::Ready;
+        stream.replies.pop_front_if(|reply| !may_wait(reply))
     }
 
-    async fn deal_with(
+    async fn handle_reply(
         &mut self,
         id: StreamId,
-        answer: Answer,
-        memory: &mut Memory,
-    ) -> Result<Dealt, AttachError> {
-        let with = |is_progress| Ok(Dealt::With { is_progress });
+        reply: IndexReply,
+        resume: &mut ResumeState,
+    ) -> Result<ReplyOutcome, AttachError> {
+        let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
             return with(false);
         };
-        let index = &answer.index;
+        let index = &reply.index;
         stream.may_have_packets = index.status == IndexStatus::Ready;
         match index.status {
             IndexStatus::Retry => with(false),
             IndexStatus::Inactive => {
-                with(self.pass_on_quiet(id, index.packet.end.0, memory).await?)
+                with(self.send_watermark(id, index.packet.end.0, resume).await?)
             }
             IndexStatus::HungUp => {
-                memory.stream_ended(id);
+                resume.stream_ended(id);
                 self.end_stream(id).await?;
                 with(true)
             }
@@ -143,9 +147,9 @@ impl Visit {
             }),
             IndexStatus::Ready if stream.is_broken => with(true),
             IndexStatus::Ready => match packet_size(index) {
-                Ok(size) => self.take_packet(id, answer, size, memory).await,
+                Ok(size) => self.take_packet(id, reply, size, resume).await,
                 Err(fault) => {
-                    self.give_up(id, fault).await?;
+                    self.abandon_stream(id, fault).await?;
                     with(true)
                 }
             },
@@ -156,11 +160,11 @@ impl Visit {
     async fn take_packet(
         &mut self,
         id: StreamId,
-        mut answer: Answer,
+        mut reply: IndexReply,
         size: u64,
-        memory: &mut Memory,
-    ) -> Result<Dealt, AttachError> {
-        let with = |is_progress| Ok(Dealt::With { is_progress });
+        resume: &mut ResumeState,
+    ) -> Result<ReplyOutcome, AttachError> {
+        let with = |is_progress| Ok(ReplyOutcome::Done { is_progress });
         let Some(stream) = self.streams.get_mut(&id) else {
             return with(false);
         };
@@ -171,37 +175,41 @@ impl Visit {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
-                self.give_up(id, "has packets but no metadata").await?;
+                self.abandon_stream(id, "has packets but no metadata")
+                    .await?;
                 return with(true);
             }
-            return Ok(Dealt::NotYet(answer));
+            return Ok(ReplyOutcome::Pending(reply));
         }
-        if trace.is_known && memory.has_had(id, &answer.index) {
+        if trace.is_known && resume.was_handed_over(id, &reply.index) {
             return with(true);
         }
-        match self.fetch(id, &mut answer, size, memory).await? {
-            Fetched::Whole(packet) => {
-                self.pass_on_packet(id, &answer.index, packet, memory)
-                    .await?;
+        match self.fetch_packet(id, &mut reply, size, resume).await? {
+            FetchOutcome::Whole(packet) => {
+                self.send_packet(id, &reply.index, packet, resume).await?;
                 with(true)
             }
-            Fetched::Lost(error) => {
+            FetchOutcome::Lost(error) => {
                 let name = self.streams.get(&id).map(|stream| stream.name.as_str());
                 let mut text = format!("lost a packet of {}", name.unwrap_or_default());
                 if let Some(error) = error {
                     text.push_str(&format!(": cannot store it in a temporary file: {error}"));
                 }
-                self.notice(text).await?;
+                self.send_notice(text).await?;
                 with(true)
             }
-            Fetched::Later => Ok(Dealt::NotYet(answer)),
+            FetchOutcome::Later => Ok(ReplyOutcome::Pending(reply)),
         }
     }
 
-    /// Fetches the packets that there is room for, all at once if they are small. What does not come is
-    /// left to [`fetch`](Self::fetch).
-    async fn fetch_ahead(&mut self, id: StreamId, memory: &mut Memory) -> Result<(), AttachError> {
-        let (asks, reservations) = self.asks_ahead(id, memory);
+    /// Fetches the packets that there is memory for, all at once if they are small. What does not come is
+    /// left to [`fetch_packet`](Self::fetch_packet).
+    async fn prefetch_packets(
+        &mut self,
+        id: StreamId,
+        resume: &mut ResumeState,
+    ) -> Result<(), AttachError> {
+        let (asks, reservations) = self.prefetch_requests(id, resume);
         // One alone is fetched when it is its turn.
         if asks.len() < 2 {
             return Ok(());
@@ -211,14 +219,18 @@ impl Visit {
             .iter()
             .fold(0, |flags, (head, _)| flags | head.flags);
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.keep(&asks, packets.into_iter().zip(reservations));
+            stream.keep_packets(&asks, packets.into_iter().zip(reservations));
         }
-        self.heed(id, flags, memory).await?;
+        self.handle_flags(id, flags, resume).await?;
         Ok(())
     }
 
     /// What to ask for at once, and the memory for it.
-    fn asks_ahead(&self, id: StreamId, memory: &Memory) -> (Vec<GetPacket>, Vec<Reservation>) {
+    fn prefetch_requests(
+        &self,
+        id: StreamId,
+        resume: &ResumeState,
+    ) -> (Vec<GetPacket>, Vec<Reservation>) {
         let (mut asks, mut reservations) = (Vec::new(), Vec::new());
         let Some(stream) = self.streams.get(&id).filter(|stream| !stream.is_broken) else {
             return (asks, reservations);
@@ -228,17 +240,17 @@ impl Visit {
             return (asks, reservations);
         };
         let mut bytes = 0;
-        for Answer { index, packet } in &stream.answers {
-            let is_had = trace.is_known && memory.has_had(id, index);
-            if index.status != IndexStatus::Ready || is_had || packet.is_some() {
+        for IndexReply { index, packet } in &stream.replies {
+            let is_handed_over = trace.is_known && resume.was_handed_over(id, index);
+            if index.status != IndexStatus::Ready || is_handed_over || packet.is_some() {
                 continue;
             }
             let size = packet_size(index).unwrap_or(u64::MAX);
             let size_in_memory = usize::try_from(size).unwrap_or(usize::MAX);
-            let is_full = is_enough(&stream.backlog, asks.len(), bytes);
+            let is_full = is_backlog_full(&stream.backlog, asks.len(), bytes);
             bytes = bytes.saturating_add(size_in_memory);
             let Ok(len) = u32::try_from(size) else { break };
-            if is_full || bytes > MAX_BYTES_AT_ONCE {
+            if is_full || bytes > MAX_PREFETCH_BYTES {
                 break;
             }
             let Some(reservation) = self.options.memory.reserve(size_in_memory) else {
@@ -255,28 +267,28 @@ impl Visit {
     }
 
     /// Fetches what is missing of a packet, in as many pieces as the relay likes.
-    async fn fetch(
+    async fn fetch_packet(
         &mut self,
         id: StreamId,
-        answer: &mut Answer,
+        reply: &mut IndexReply,
         size: u64,
-        memory: &mut Memory,
-    ) -> Result<Fetched, AttachError> {
-        let mut packet = match answer.packet.take() {
+        resume: &mut ResumeState,
+    ) -> Result<FetchOutcome, AttachError> {
+        let mut packet = match reply.packet.take() {
             Some(begun) => begun,
             None => match IncomingPacket::new(size, &self.options.memory) {
                 Ok(packet) => packet,
-                Err(error) => return Ok(Fetched::Lost(Some(error))),
+                Err(error) => return Ok(FetchOutcome::Lost(Some(error))),
             },
         };
         let mut has_repeated = false;
         loop {
             let have = packet.received();
             if have >= size {
-                return Ok(Fetched::Whole(packet.finish()));
+                return Ok(FetchOutcome::Whole(packet.finish()));
             }
-            let Some(offset) = answer.index.offset.0.checked_add(have) else {
-                return Ok(Fetched::Lost(None));
+            let Some(offset) = reply.index.offset.0.checked_add(have) else {
+                return Ok(FetchOutcome::Lost(None));
             };
             let ask = GetPacket {
                 stream: id,
@@ -291,9 +303,9 @@ impl Visit {
             };
             let head = self.connection.packet(ask, take).await?;
             if let Err(error) = stored {
-                return Ok(Fetched::Lost(Some(error)));
+                return Ok(FetchOutcome::Lost(Some(error)));
             }
-            let is_heeded = self.heed(id, head.flags, memory).await?;
+            let is_handled = self.handle_flags(id, head.flags, resume).await?;
             let is_flagged = head.flags & (NEW_METADATA | NEW_STREAMS) != 0;
             match head.status {
                 PacketStatus::Ok if head.len == 0 => {
@@ -301,89 +313,92 @@ impl Visit {
                 }
                 PacketStatus::Ok => {}
                 // What the flags said has been done.
-                PacketStatus::Failed if is_heeded => {}
+                PacketStatus::Failed if is_handled => {}
                 PacketStatus::Failed if is_flagged && !has_repeated => has_repeated = true,
-                PacketStatus::Failed if !is_flagged => return Ok(Fetched::Lost(None)),
+                PacketStatus::Failed if !is_flagged => return Ok(FetchOutcome::Lost(None)),
                 PacketStatus::Failed | PacketStatus::Retry => {
-                    answer.packet = Some(packet);
-                    return Ok(Fetched::Later);
+                    reply.packet = Some(packet);
+                    return Ok(FetchOutcome::Later);
                 }
-                PacketStatus::EndOfFile => return Ok(Fetched::Lost(None)),
+                PacketStatus::EndOfFile => return Ok(FetchOutcome::Lost(None)),
             }
         }
     }
 
-    async fn pass_on_packet(
+    async fn send_packet(
         &mut self,
         id: StreamId,
         index: &NextIndex,
         packet: Packet,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<(), AttachError> {
         let Some(stream) = self.streams.get(&id) else {
             return Ok(());
         };
-        memory.hand_over(id, index);
+        resume.record_packet(id, index);
         let bytes = usize::try_from(packet.len()).unwrap_or(usize::MAX);
-        stream.backlog.add_sized(bytes);
+        stream.backlog.add_sized_packet(bytes);
         let stream = stream.key;
-        self.say(News::Packet { stream, packet }).await
+        self.send_event(SourceEvent::Packet { stream, packet })
+            .await
     }
 
     /// Passes on that nothing comes before a time, if that is more than was known.
-    pub(super) async fn pass_on_quiet(
+    pub(super) async fn send_watermark(
         &mut self,
         id: StreamId,
         until: u64,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(false);
         };
-        if stream.is_broken || stream.quiet.is_some_and(|known| known >= until) {
+        if stream.is_broken || stream.watermark.is_some_and(|known| known >= until) {
             return Ok(false);
         }
-        stream.quiet = Some(until);
-        memory.quiet(id, until);
+        stream.watermark = Some(until);
+        resume.record_watermark(id, until);
         let stream = stream.key;
-        self.say(News::Quiet { stream, until }).await?;
+        self.send_event(SourceEvent::Watermark { stream, until })
+            .await?;
         Ok(true)
     }
 
     /// Does what the flags of a reply about a stream ask for. Gives whether there was anything.
-    async fn heed(
+    async fn handle_flags(
         &mut self,
         id: StreamId,
         flags: u32,
-        memory: &mut Memory,
+        resume: &mut ResumeState,
     ) -> Result<bool, AttachError> {
         let mut is_progress = false;
         if flags & NEW_STREAMS != 0 {
             for session in self.sessions.values_mut() {
                 session.may_have_streams = true;
             }
-            is_progress |= self.look_for_streams().await?;
-            is_progress |= self.look_for_metadata(memory).await?;
+            is_progress |= self.request_streams().await?;
+            is_progress |= self.request_metadata(resume).await?;
         }
         let trace = self.streams.get(&id).map(|stream| stream.trace);
         if let Some(trace) = trace
             && flags & NEW_METADATA != 0
         {
-            is_progress |= self.fetch_metadata(trace, memory).await?;
+            is_progress |= self.fetch_metadata(trace, resume).await?;
         }
         Ok(is_progress)
     }
 
-    /// Passes on nothing more of a stream.
-    async fn give_up(&mut self, id: StreamId, fault: &str) -> Result<(), AttachError> {
+    /// Ends a stream for its reader: nothing more of it is passed on.
+    async fn abandon_stream(&mut self, id: StreamId, fault: &str) -> Result<(), AttachError> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
         stream.is_broken = true;
         let key = stream.key;
         let text = format!("{} {fault}: it is left out", stream.name);
-        self.notice(text).await?;
-        self.say(News::StreamEnd { stream: key }).await
+        self.send_notice(text).await?;
+        self.send_event(SourceEvent::StreamEnd { stream: key })
+            .await
     }
 
     async fn end_stream(&mut self, id: StreamId) -> Result<(), AttachError> {
@@ -401,11 +416,12 @@ impl Visit {
         if stream.is_broken {
             return Ok(());
         }
-        self.say(News::StreamEnd { stream: stream.key }).await
+        self.send_event(SourceEvent::StreamEnd { stream: stream.key })
+            .await
     }
 }
 
-impl Answer {
+impl IndexReply {
     fn new(index: NextIndex) -> Self {
         Self {
             index,
@@ -423,39 +439,39 @@ impl Answer {
     }
 }
 
-impl Stream {
-    fn has_no_answer(&self) -> bool {
-        self.answers.is_empty()
+impl AttachedStream {
+    fn has_no_reply(&self) -> bool {
+        self.replies.is_empty()
     }
 
     /// Keeps the packets that have come with the indexes that they were asked for by.
-    fn keep(
+    fn keep_packets(
         &mut self,
         asks: &[GetPacket],
         packets: impl Iterator<Item = ((PacketHead, Vec<u8>), Reservation)>,
     ) {
-        let mut answers = self.answers.iter_mut();
+        let mut replies = self.replies.iter_mut();
         for (ask, ((head, bytes), reservation)) in asks.iter().zip(packets) {
-            let mut its = answers.by_ref().filter(|answer| answer.packet.is_none());
-            let is_it = |answer: &&mut Answer| answer.index.offset == ask.offset;
-            if let Some(answer) = its.find(is_it)
+            let mut its = replies.by_ref().filter(|reply| reply.packet.is_none());
+            let is_it = |reply: &&mut IndexReply| reply.index.offset == ask.offset;
+            if let Some(reply) = its.find(is_it)
                 && head.status == PacketStatus::Ok
             {
-                answer.packet = Some(IncomingPacket::begun(bytes, reservation));
+                reply.packet = Some(IncomingPacket::begun(bytes, reservation));
             }
         }
     }
 }
 
-/// In bytes, if it makes sense.
+/// The size of a packet in bytes, unless its index contradicts itself.
 fn packet_size(index: &NextIndex) -> Result<u64, &'static str> {
     let packet = &index.packet;
     if packet.content_size > packet.packet_size {
-        return Err("has a packet with more in it than it has room for");
+        return Err("has a packet with more in it than it has backlogs for");
     }
     match packet.packet_size.to_bytes() {
         None => Err("has a packet that ends inside of a byte"),
-        Some(Bytes(size)) if size > MOST_PACKET => Err("has a packet of more than 1 GiB"),
+        Some(Bytes(size)) if size > MAX_PACKET_BYTES => Err("has a packet of more than 1 GiB"),
         Some(Bytes(size)) => Ok(size),
     }
 }
