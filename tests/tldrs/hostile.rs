@@ -27,7 +27,12 @@ fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
     written(&mut client, &vec![b'x'; 1 << 20], 1 << 10);
     write!(client, "\n{}\n", event("b", 2)).unwrap();
     tldrs.stores("t", &events(&["a", "b"]));
-    let rejected = fs::read_to_string(tldrs.data.join("t.rejected.jsonl")).unwrap();
+    // It is written after the events that came with it.
+    let rejected = tldrs.data.join("t.rejected.jsonl");
+    wait_until("the line is kept as rejected", || {
+        fs::read(&rejected).is_ok_and(|lines| lines.ends_with(b"\n"))
+    });
+    let rejected = fs::read_to_string(rejected).unwrap();
     assert_eq!(rejected.lines().count(), 1);
     assert!(rejected.contains("too long") && rejected.len() < 8192);
     assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
