@@ -160,28 +160,27 @@ pub const MIN_RECEIVED_BYTES: usize = 64 << 10;
 /// See [`MIN_RECEIVED_BYTES`].
 pub const MAX_RECEIVED_BYTES: usize = 1 << 20;
 
-/// How long small packets gather that come all the time, before they are taken together. A viewer
-/// gets them later by so much, and a producer whose relay is killed loses so much of what it was told
-/// was taken.
+/// Interval between reads of a data connection whose small packets are coalesced. Viewers get them later by
+/// so much, and a producer whose relay is killed loses so much of what was acknowledged.
 pub const COALESCE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Packets up to this size gather. Of larger ones, each is worth a read.
+/// Largest packet, in bytes, that is coalesced. Each larger one is worth a read of its own.
 pub const MAX_COALESCED_PACKET: u32 = 32 << 10;
 
-/// Small packets gather when so many have come one soon after the other.
+/// Reads in a row that each brought a small packet, after which packets are coalesced.
 pub const COALESCE_AFTER_READS: u32 = 8;
 
-/// How long the next command of a peer that asks at once is looked out for before its thread sleeps: a
-/// producer writes a packet in between.
+/// How long the socket of a peer that sends its next command at once is busy-polled before the thread sleeps:
+/// a producer writes a packet in between.
 pub const SPIN_DURATION: Duration = Duration::from_micros(200);
 
-/// A peer asks at once if it does within this time. To be woken takes some of it.
+/// Longest wait for a command that counts as fast. It includes the time that a wake-up takes.
 pub const SPIN_THRESHOLD: Duration = Duration::from_micros(250);
 
-/// So many times it must have done so before it is looked out for.
+/// Fast waits in a row after which a socket is busy-polled.
 pub const SPIN_AFTER_FAST_WAITS: i32 = 16;
 
-/// So many times more after somebody else had need of the processor.
+/// Further fast waits that are needed after another thread had need of the processor.
 pub const SPIN_COOLDOWN: i32 = 32;
 
 /// Pieces in which packets are read for a viewer: while it takes one, the next is read. Smaller packets

@@ -109,7 +109,7 @@ mod tests {
         fs::write(at("precious"), "do not lose me").unwrap();
         let path = at("pid");
         symlink("precious", &path).unwrap();
-        // The names that a draft had when they were told by the process.
+        // Names that can be guessed from the process id.
         symlink("precious", at(&format!("pid.{}", std::process::id()))).unwrap();
         let file = OwnFile::number(&path, 17).unwrap();
         let there = fs::symlink_metadata(&path).unwrap();
