@@ -4,8 +4,8 @@
 use std::fmt::{Display, Write};
 
 use super::Port;
+use crate::publish::viewer_lag::Lags;
 use crate::registry::Registry;
-use crate::registry::viewer_lag::Lags;
 use crate::store::fault::FaultKind;
 
 /// Text that grows by one metric after the other.

@@ -10,7 +10,7 @@ use wire::{StreamId, TracePath};
 
 use super::stream_writer::WhenFull;
 use crate::limits::MAX_METADATA_BYTES;
-use crate::registry::published::PublishedMetadata;
+use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::metadata::MetadataFile;

@@ -5,7 +5,6 @@
 //! [`stream`] (one stream, as its connections know it) and `stream_writer` (what happens in it, also while the disk is full),
 //! [`rotation`] (when it goes over to another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
 
-pub mod connection;
 pub mod error;
 pub mod metadata_stream;
 pub mod reorder;
@@ -14,7 +13,6 @@ pub mod rotation;
 pub mod stream;
 mod stream_writer;
 
-pub use connection::DataConnection;
 pub use error::IngestError;
 pub use metadata_stream::MetadataStream;
 pub use stream::DataStream;

@@ -10,7 +10,7 @@ use wire::Bytes;
 use super::file_calls::{FileCalls, ReadFile};
 use super::subscribed::Subscribed;
 use crate::limits::METADATA_BYTES;
-use crate::registry::published::PublishedMetadata;
+use crate::publish::published::PublishedMetadata;
 
 /// A viewer's position in a metadata stream.
 #[derive(Debug)]

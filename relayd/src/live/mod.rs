@@ -17,11 +17,11 @@ use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use wire::{Bytes, SessionId, ViewerId};
 
+use crate::publish::announced::Content;
+use crate::publish::subscription::{ChangeQueue, Subscription};
+use crate::publish::viewer_lag::ViewerPositions;
 use crate::registry::Registry;
-use crate::registry::announced::Content;
 use crate::registry::session::Session;
-use crate::registry::subscription::{ChangeQueue, Subscription};
-use crate::registry::viewer_lag::ViewerPositions;
 use file_calls::FileCalls;
 pub use file_calls::{Capacity, Turn};
 pub use metadata::MetadataReader;

@@ -15,9 +15,9 @@ use wire::{Bytes, ClassId, Timestamp};
 use super::file_calls::{FileCalls, ReadFile};
 use super::subscribed::Subscribed;
 use crate::limits::{MAX_SKIPPED_TRACEFILES, MAX_TRACEFILES_OWED};
-use crate::registry::published::{Found, Published, Run};
-use crate::registry::viewer_lag::ReadPosition;
-use crate::registry::watermark::Watermark;
+use crate::publish::published::{Found, Published, Run};
+use crate::publish::viewer_lag::ReadPosition;
+use crate::publish::watermark::Watermark;
 use crate::store::index_file::read_entries;
 use crate::store::segment::Segment;
 

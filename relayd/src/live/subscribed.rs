@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use viewer_proto::server::Change;
 
-use crate::registry::published::{Published, PublishedMetadata};
+use crate::publish::published::{Published, PublishedMetadata};
+use crate::publish::subscription::{ChangeQueue, Subscription};
 use crate::registry::session::Session;
-use crate::registry::subscription::{ChangeQueue, Subscription};
 
 /// Something that notifies subscribers of its changes.
 pub(super) trait Observable {

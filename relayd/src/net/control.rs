@@ -20,8 +20,8 @@ use super::send::send;
 use super::session_affinity::SessionAffinity;
 use super::worker_pool::WorkerId;
 use crate::config::Timeouts;
-use crate::control::Producer;
 use crate::limits::{HANDSHAKE_TIMEOUT, MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
+use crate::producer::Producer;
 use crate::registry::Registry;
 
 /// Room for reads: commands are short, and metadata is passed on in pieces.

@@ -20,12 +20,12 @@ use super::session_affinity::SessionAffinity;
 use super::watched::Socket;
 use super::worker_pool::WorkerId;
 use crate::config::Timeouts;
-use crate::ingest::DataConnection;
 use crate::ingest::error::At;
 use crate::limits::{
     COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,
     SPACE_RETRY_INTERVAL,
 };
+use crate::producer::data_connection::DataConnection;
 use crate::registry::Registry;
 
 thread_local! {

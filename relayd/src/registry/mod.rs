@@ -7,17 +7,11 @@
 //! (who is to hear that any of this has changed), [`tally`] and [`viewer_lag`] (what is counted of
 //! streams and of those who watch them).
 
-pub mod announced;
 mod occupancy;
-pub mod published;
 pub mod recording;
 pub mod session;
 pub mod stream;
 mod stream_table;
-pub mod subscription;
-pub mod tally;
-pub mod viewer_lag;
-pub mod watermark;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -37,14 +31,14 @@ use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
 use crate::limits::{DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL};
+use crate::publish::subscription::{Subscription, Subscriptions};
+use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
 use occupancy::Neighbourhoods;
 use recording::Recordings;
 use session::Session;
 use stream::Stream;
-use subscription::{Subscription, Subscriptions};
-use tally::Totals;
 
 /// What every session goes by.
 #[derive(Debug, Clone)]

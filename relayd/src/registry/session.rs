@@ -12,16 +12,16 @@ use tracing::{debug, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
-use super::announced::{Announced, Listed};
 use super::recording::Recording;
 use super::stream::Stream;
 use super::stream_table::{StreamTable, holds_back};
-use super::subscription::{Subscription, Subscriptions};
-use super::tally::Totals;
-use super::viewer_lag::ViewerLag;
-use super::watermark::Watermark;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
+use crate::publish::announced::{Announced, Listed};
+use crate::publish::subscription::{Subscription, Subscriptions};
+use crate::publish::tally::Totals;
+use crate::publish::viewer_lag::ViewerLag;
+use crate::publish::watermark::Watermark;
 
 /// What a session is, from its beginning on.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 use wire::StreamId;
 
-use super::announced::Content;
 use super::session::Session;
 use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
+use crate::publish::announced::Content;
 
 /// A stream of either sort.
 #[derive(Debug, Clone)]

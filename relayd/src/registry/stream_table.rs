@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use wire::{StreamId, Timestamp, TraceId, TracePath};
 
-use super::announced::{Content, Listed};
 use super::stream::Stream;
-use super::tally::Totals;
 use crate::limits::MAX_STREAMS;
+use crate::publish::announced::{Content, Listed};
+use crate::publish::tally::Totals;
 use entry::Entry;
 
 /// The streams of one session.

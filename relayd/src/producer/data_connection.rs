@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 use wire::{Bytes, SessionId, StreamId};
 
-use super::error::{At, IngestError};
-use super::reorder::Early;
-use super::reorder_budget::{EarlyBuffer, Exhausted};
-use super::stream::{Arrival, ConnectionId, DataStream};
-use super::stream_writer::Resumed;
+use crate::ingest::Resumed;
+use crate::ingest::error::{At, IngestError};
+use crate::ingest::reorder::Early;
+use crate::ingest::reorder_budget::{EarlyBuffer, Exhausted};
+use crate::ingest::stream::{Arrival, ConnectionId, DataStream};
 use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
 use crate::registry::session::Session;

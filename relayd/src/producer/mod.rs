@@ -5,6 +5,7 @@
 //! closing streams, indexes), `chunks` (rotating and clearing).
 
 mod chunks;
+pub mod data_connection;
 mod session;
 mod streams;
 
