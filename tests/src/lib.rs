@@ -16,7 +16,6 @@ pub mod disk;
 pub mod lab;
 pub mod lease;
 pub mod lttng;
-pub mod peers;
 pub mod process;
 pub mod producer;
 pub mod push;
@@ -32,6 +31,7 @@ pub mod viewer;
 pub mod watch;
 
 pub use lab::Lab;
+pub use peers;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

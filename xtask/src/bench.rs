@@ -1,62 +1,29 @@
-//! Measurements beside the real peers. They are programs of their own, built to be fast.
+//! Measurements beside the real peers: the package `benches`, compiled with optimisation.
 
-use std::process::Command;
-
-use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::packages;
+use crate::{packages, stage};
 
 /// What is measured.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What to measure: see below. Nothing: everything
-    #[arg(value_parser = names())]
+    /// Measurements to run, one after the other [default: all of them]
+    #[arg(value_parser = BENCHES)]
     names: Vec<String>,
 }
 
-type Bench = fn() -> anyhow::Result<()>;
-
-/// What can be measured, and how.
-const BENCHES: &[(&str, Bench)] = &[
-    ("latency", || program("latency")),
-    ("relay", || program("relay")),
-    ("tldrs", || program("tldrs")),
-    ("replay", || program("replay")),
-    ("viewer", || program("viewer")),
-];
-
-fn names() -> Vec<&'static str> {
-    BENCHES.iter().map(|(name, _)| *name).collect()
-}
+/// The modules of `benches/`.
+const BENCHES: [&str; 5] = ["latency", "relay", "tldrs", "replay", "viewer"];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    packages::provide()?;
+    packages::install_missing()?;
     let is_chosen =
-        |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
-    for (_, bench) in BENCHES.iter().filter(|(name, _)| is_chosen(name)) {
-        bench()?;
-    }
-    Ok(())
-}
-
-/// A module of `benches/`.
-fn program(name: &str) -> anyhow::Result<()> {
-    let mut cargo = Command::new(env!("CARGO"));
-    // The relay that is measured is built by the program itself, just so.
-    cargo.args([
-        "run",
-        "--quiet",
-        "--release",
-        "--package=benches",
-        "--",
-        name,
-    ]);
-    let status = cargo
-        .status()
-        .with_context(|| format!("cannot run {cargo:?}"))?;
-    if !status.success() {
-        bail!("{cargo:?} failed");
+        |name: &str| options.names.is_empty() || options.names.iter().any(|chosen| chosen == name);
+    for name in BENCHES.into_iter().filter(|name| is_chosen(name)) {
+        let stage = format!("measuring: {name} (compiles the programs with optimisation first)");
+        // The measurement builds the programs that it measures itself.
+        let arguments = ["run", "--release", "--package=benches", "--", name];
+        stage::cargo(&stage, &arguments, &[])?;
     }
     Ok(())
 }

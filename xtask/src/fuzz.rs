@@ -1,26 +1,29 @@
-//! Hostile input for the readers, for a while: `fuzz/README.md`.
+//! Hostile input for the parsers, for a limited time: `fuzz/README.md`.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 
-/// What is tried.
+use crate::stage;
+
+/// What is fuzzed.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// One of those in fuzz/fuzz_targets; all of them if none is given
+    /// Target in fuzz/fuzz_targets [default: all of them]
     target: Option<String>,
-    /// For each
+    /// Duration of each target, in seconds
     #[arg(default_value_t = 60)]
     seconds: u32,
 }
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 
-/// Of one input. None of them asks for more than a few milliseconds.
+/// A single input that takes longer is a finding. Inputs of this size take milliseconds.
 const MAX_SECONDS: u32 = 10;
+/// A single input that needs more memory is a finding.
 const MAX_MEBIBYTES: u32 = 2048;
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -30,7 +33,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         None => targets(directory)?,
     };
     for target in targets {
-        eprintln!("xtask: {target} for {} s", options.seconds);
+        stage::announce(&format!("fuzzing {target} for {} s", options.seconds));
         fuzz(directory, &target, options.seconds)?;
     }
     Ok(())
@@ -61,11 +64,5 @@ fn fuzz(directory: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
         .arg(format!("-timeout={MAX_SECONDS}"))
         .arg(format!("-rss_limit_mb={MAX_MEBIBYTES}"))
         .arg(format!("-dict=dictionaries/{target}"));
-    let status = cargo
-        .status()
-        .with_context(|| format!("cannot run {cargo:?}; is cargo-fuzz installed?"))?;
-    if !status.success() {
-        bail!("{target}: {cargo:?} failed");
-    }
-    Ok(())
+    stage::run(&mut cargo).context("is cargo-fuzz installed?")
 }

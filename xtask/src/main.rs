@@ -1,10 +1,14 @@
 //! Every developer command in one place: `cargo xtask <job>`.
+//!
+//! This program depends on none of the programs of the workspace, so that it compiles in seconds and can say
+//! what it does while cargo compiles the rest: see [`stage`].
 
 mod bench;
 mod demo;
 mod fuzz;
 mod man;
 mod packages;
+mod stage;
 mod test;
 
 use clap::{Parser, Subcommand};
@@ -21,9 +25,9 @@ struct Arguments {
 enum Job {
     /// Measure beside the real peers
     Bench(bench::Options),
-    /// Record a real live session, watch it, and end by itself
+    /// Record a live session, watch it, and exit when it has ended
     Demo(demo::Options),
-    /// Give the readers hostile input for a while (needs cargo-fuzz)
+    /// Feed hostile input to the parsers (needs cargo-fuzz)
     Fuzz(fuzz::Options),
     /// Write the man pages of all programs to target/man, shell completions to target/completions
     Man,

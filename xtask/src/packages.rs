@@ -1,34 +1,29 @@
-//! The real peers, from Debian's packages.
+//! Installs the real peers from Debian's packages.
 
 use std::process::Command;
 
-use anyhow::{Context, bail};
-use tests::peers;
+use anyhow::bail;
 
-/// Makes sure that the real peers are there: installs what is missing if it may.
+use crate::stage;
+
+/// Installs the peers that are missing, if this process is root on a system with `apt-get`.
 ///
 /// # Errors
-/// If something is missing that it may not, or cannot, install: with the command that would.
-pub(crate) fn provide() -> anyhow::Result<()> {
+/// If a peer is missing and cannot be installed. The error names the command that installs it.
+pub(crate) fn install_missing() -> anyhow::Result<()> {
     let missing = peers::missing();
     if missing.is_empty() {
         return Ok(());
     }
     let install = peers::install_command(&missing);
-    if !may_install() {
+    if !can_install() {
         bail!("missing programs; as root, run:\n\n    apt-get update && {install}\n");
     }
-    eprintln!("xtask: installing {}", missing.join(", "));
+    stage::announce(&format!("installing {}", missing.join(", ")));
     for command in ["apt-get update", install.as_str()] {
         let mut words = command.split(' ');
         let mut program = Command::new(words.next().unwrap_or_default());
-        let status = program
-            .args(words)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .status();
-        if !status.with_context(|| command.to_owned())?.success() {
-            bail!("failed: {command}");
-        }
+        stage::run(program.args(words).env("DEBIAN_FRONTEND", "noninteractive"))?;
     }
     let missing = peers::missing();
     if !missing.is_empty() {
@@ -37,7 +32,7 @@ pub(crate) fn provide() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn may_install() -> bool {
+fn can_install() -> bool {
     let is_root = Command::new("id")
         .arg("-u")
         .output()

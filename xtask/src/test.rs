@@ -1,87 +1,88 @@
 //! Everything that must pass.
 
-use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::packages;
+use crate::{packages, stage};
 
 /// How much is run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Also what takes long: many more cases of every property, every whole-program test ten times, half
+    /// Also run what takes long: 20,000 cases of every property, every whole-program test ten times, and half
     /// an hour at full load
     #[arg(long)]
     long: bool,
 }
 
-/// How often whole programs are tested in a long run.
+/// Runs of the whole-program tests with `--long`.
 const LONG_ROUNDS: usize = 10;
 
-/// How long the relay is kept at full load in a long run.
+/// Seconds at full load with `--long`.
 const LONG_SOAK: &str = "1800";
 
-/// Cases of every property in a long run.
+/// Cases of every property with `--long`.
 const LONG_CASES: &str = "20000";
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let begun = Instant::now();
-    packages::provide()?;
-    cargo("format", &["fmt", "--all", "--check"], &[])?;
-    let lints = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "--deny=warnings",
-    ];
-    cargo("lints", &lints, &[])?;
-    let documentation = ["doc", "--workspace", "--no-deps", "--quiet"];
-    cargo(
-        "documentation",
-        &documentation,
+    packages::install_missing()?;
+    stage::cargo(
+        "1 of 4: format (cargo fmt --check)",
+        &["fmt", "--all", "--check"],
+        &[],
+    )?;
+    stage::cargo(
+        "2 of 4: lints (cargo clippy)",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "--deny=warnings",
+        ],
+        &[],
+    )?;
+    stage::cargo(
+        "3 of 4: documentation (cargo doc)",
+        &["doc", "--workspace", "--no-deps"],
         &[("RUSTDOCFLAGS", "--deny=warnings")],
     )?;
-    cargo("all tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
+    stage::cargo(
+        "4 of 4: all tests (cargo test; whole programs and the real peers included)",
+        &["test", "--workspace", "--no-fail-fast"],
+        &[],
+    )?;
     if options.long {
-        let cases = [("PROPTEST_CASES", LONG_CASES)];
-        cargo(
-            "properties, long",
-            &["test", "--workspace", "--exclude=tests"],
-            &cases,
-        )?;
-        for round in 1..=LONG_ROUNDS {
-            let name = format!("whole programs, round {round} of {LONG_ROUNDS}");
-            cargo(&name, &["test", "--package=tests"], &[])?;
-        }
-        let soak = [
+        run_long()?;
+    }
+    stage::announce(&format!(
+        "everything passed in {} s",
+        begun.elapsed().as_secs()
+    ));
+    Ok(())
+}
+
+/// What only `--long` runs.
+fn run_long() -> anyhow::Result<()> {
+    stage::cargo(
+        "long: properties",
+        &["test", "--workspace", "--exclude=tests"],
+        &[("PROPTEST_CASES", LONG_CASES)],
+    )?;
+    for round in 1..=LONG_ROUNDS {
+        let stage = format!("long: whole programs, round {round} of {LONG_ROUNDS}");
+        stage::cargo(&stage, &["test", "--package=tests"], &[])?;
+    }
+    stage::cargo(
+        "long: full load",
+        &[
             "test",
             "--package=tests",
             "--test=soak",
             "--",
             "--nocapture",
-        ];
-        cargo("full load", &soak, &[("SOAK_SECONDS", LONG_SOAK)])?;
-    }
-    eprintln!(
-        "xtask: everything passed in {} s",
-        begun.elapsed().as_secs()
-    );
-    Ok(())
-}
-
-fn cargo(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<()> {
-    eprintln!("xtask: {name}");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(arguments).envs(environment.iter().copied());
-    let status = cargo
-        .status()
-        .with_context(|| format!("cannot run {cargo:?}"))?;
-    if !status.success() {
-        bail!("{name}: {cargo:?} failed");
-    }
-    Ok(())
+        ],
+        &[("SOAK_SECONDS", LONG_SOAK)],
+    )
 }

@@ -1,5 +1,5 @@
-//! The main job, live, on defaults: a real program traced by LTTng, its events streamed to our
-//! relay and shown while they happen, the trace left on disk.
+//! The demonstration with LTTng: a program traced by LTTng, its events streamed to the relay and shown while
+//! they happen, the trace left on disk.
 
 use std::process::Command;
 use std::time::Instant;
@@ -14,19 +14,15 @@ use tests::relay::Relay;
 use tests::tracee;
 use tests::viewer::{Viewer, hostname};
 
-use crate::packages;
+use super::ViewerOutput;
 
-use super::Shown;
-
-/// Between two events.
+/// The pause between two events, in microseconds.
 const PAUSE_US: u32 = 100_000;
-/// How often LTTng sends what it has.
+/// The live timer of the session, in microseconds.
 const LIVE_TIMER_US: u32 = 100_000;
 const SESSION: &str = "demo";
 
 pub(super) fn run(events: usize) -> anyhow::Result<()> {
-    packages::provide()?;
-    eprintln!("xtask: building relayd, test-live and a small program to be traced");
     built::relayd();
     built::test_live();
     tracee::program();
@@ -54,7 +50,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     let url = format!("net://{}/host/{}/{SESSION}", relay.live, hostname());
     println!("$ test-live {url}");
     let mut viewer = Command::new(built::test_live());
-    // Without what depends on the event before, so that the lines can be compared.
+    // Without the time since the event before, so that the lines can be compared with those of babeltrace2.
     viewer.args(["--no-delta", &url]).env("TZ", "UTC");
     let viewer = Process::start(&mut viewer);
     Viewer::connect(relay.live).wait_for_listed(SESSION, |session| session.viewers == 1);
@@ -62,46 +58,46 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     daemon.lttng(&["start", SESSION]);
     println!("$ lttng start; tracee {}\n", events);
     let traced = tracee::start(&lab, events, PAUSE_US, "demo");
-    let shown = show(viewer, traced, &daemon)?;
+    let shown = show_events(viewer, traced, &daemon)?;
 
     let on_disk = Babeltrace::Two.read(&relay.output).succeeded();
     ensure!(
         relay.stop().status.success(),
-        "relayd did not end in good order"
+        "relayd did not exit with success"
     );
     let directory = lab.keep();
     println!("\n{} events emitted, {} shown live,", events, shown.len());
     println!(
-        "{} in the trace, says babeltrace2. To see them again:\n$ {} {}",
+        "{} in the trace as babeltrace2 reads it. To show them again:\n$ {} {}",
         on_disk.len(),
         built::test_live().display(),
         directory.join("output").display()
     );
     if !numbers(&shown).into_iter().eq(0..events) || shown != on_disk {
-        bail!("they should be the same");
+        bail!("the events shown live and those in the trace differ");
     }
     Ok(())
 }
 
-/// Prints what the viewer prints, as it comes; destroys the session when the traced program has
-/// ended, and gives all lines when the viewer has.
-fn show(
+/// Prints the output of the viewer as it comes, destroys the session when the traced program has exited, and
+/// returns all lines when the viewer has exited.
+fn show_events(
     viewer: Process,
     traced: Process,
     daemon: &SessionDaemon<'_>,
 ) -> anyhow::Result<Vec<String>> {
     let begun = Instant::now();
     let mut traced = Some(traced);
-    let mut shown = Shown::new(viewer);
-    while shown.more()? {
+    let mut shown = ViewerOutput::new(viewer);
+    while shown.print_new()? {
         if let Some(ended) = traced.take_if(|traced| !traced.is_running()) {
             ended.wait().succeeded();
             daemon.lttng(&["destroy", SESSION]);
         }
     }
-    let lines = shown.end()?;
+    let lines = shown.finish()?;
     println!(
-        "\nThe session has ended after {:.1} s, and so has the viewer.",
+        "\nThe session has ended after {:.1} s, and the viewer has exited.",
         begun.elapsed().as_secs_f32()
     );
     Ok(lines)

@@ -1,8 +1,9 @@
-//! The real programs. One that is missing is an error: a test that did not run has shown nothing.
+//! The real programs that tests and measurements run, and the Debian packages that contain them. A missing
+//! program is an error, never a skipped test: a test that did not run has shown nothing.
 
 use std::path::PathBuf;
 
-/// Programs that the tests need, and the Debian packages that bring them.
+/// Each program that the tests run, and the Debian package that contains it.
 pub const PROGRAMS: &[(&str, &str)] = &[
     ("lttng", "lttng-tools"),
     ("lttng-sessiond", "lttng-tools"),
@@ -16,7 +17,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("strace", "strace"),
 ];
 
-/// The packages that are not installed.
+/// Lists the packages of the programs that are not on the `PATH`, without duplicates.
 #[must_use]
 pub fn missing() -> Vec<&'static str> {
     let missing = PROGRAMS
@@ -27,7 +28,7 @@ pub fn missing() -> Vec<&'static str> {
     packages
 }
 
-/// The command that installs packages.
+/// Returns the command that installs these packages. It needs root.
 #[must_use]
 pub fn install_command(packages: &[&str]) -> String {
     format!(
@@ -36,10 +37,10 @@ pub fn install_command(packages: &[&str]) -> String {
     )
 }
 
-/// Where a program is.
+/// Returns the path of an installed program.
 ///
 /// # Panics
-/// If it is not installed.
+/// If the program is not installed. The message names the command that installs it.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     find(name).unwrap_or_else(|| {

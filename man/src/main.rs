@@ -1,0 +1,67 @@
+//! Writes the man pages and shell completions of all programs, from the definitions that `--help` shows.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::{Command, CommandFactory};
+use clap_complete::{Shell, generate_to};
+use clap_mangen::Man;
+
+/// The output directories, below the workspace and not checked in.
+const MAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/man");
+const COMPLETIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/completions");
+
+/// The relay daemon of LTTng. Sites that replace it install `relayd` by this name too.
+const REFERENCE: &str = "lttng-relayd";
+
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+
+fn main() -> anyhow::Result<()> {
+    let relayd = relayd::cli::Arguments::command();
+    write_pages(relayd.clone(), "8")?;
+    write_completions(relayd.clone(), "relayd")?;
+    write_completions(relayd, REFERENCE)?;
+    for program in [
+        consumer::cli::Arguments::command(),
+        test_live::cli::Arguments::command(),
+        tldrs::cli::Arguments::command(),
+    ] {
+        let name = program.get_name().to_owned();
+        write_pages(program.clone(), "1")?;
+        write_completions(program, &name)?;
+    }
+    Ok(())
+}
+
+/// Writes the page of a program in this section of the manual, and one page for each of its commands.
+fn write_pages(mut program: Command, section: &str) -> anyhow::Result<()> {
+    make_directory(MAN)?;
+    program.build();
+    let commands = program.get_subcommands().cloned();
+    let commands = commands.filter(|command| command.get_name() != "help");
+    for command in commands.collect::<Vec<_>>().into_iter().chain([program]) {
+        let man = Man::new(command).section(section);
+        let path = Path::new(MAN).join(man.get_filename());
+        let mut text = Vec::new();
+        man.render(&mut text)?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Writes what shells complete for a program of this name.
+fn write_completions(mut command: Command, name: &str) -> anyhow::Result<()> {
+    make_directory(COMPLETIONS)?;
+    for shell in SHELLS {
+        let written = generate_to(shell, &mut command, name, COMPLETIONS);
+        let path = written.with_context(|| format!("cannot write to {COMPLETIONS}"))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+fn make_directory(directory: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {directory}"))
+}

@@ -1,0 +1,72 @@
+//! The demonstration of `cargo xtask demo`: a program is traced, its events are streamed to the relay and
+//! shown while they happen, and the trace stays on disk.
+//!
+//! `demo tldrs` traces programs that write to the tldrs socket of the consumer; `demo lttng EVENTS` traces a
+//! program with LTTng.
+
+mod lttng;
+mod tldrs;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tests::process::Process;
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["tldrs"] => tldrs::run(),
+        ["lttng", events] => lttng::run(events.parse().context("EVENTS is not a number")?),
+        _ => bail!("usage: demo tldrs | demo lttng EVENTS"),
+    }
+}
+
+/// The interval at which the output of the viewer is read.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A viewer whose lines are printed as they come.
+struct ViewerOutput {
+    viewer: Process,
+    printed: usize,
+}
+
+impl ViewerOutput {
+    fn new(viewer: Process) -> Self {
+        let printed = 0;
+        Self { viewer, printed }
+    }
+
+    /// Prints the new lines. Returns whether there may be more.
+    fn print_new(&mut self) -> anyhow::Result<bool> {
+        let is_running = self.viewer.is_running();
+        let lines = self.viewer.stdout();
+        self.print_lines(&lines)?;
+        if is_running {
+            std::thread::sleep(READ_INTERVAL);
+        }
+        Ok(is_running)
+    }
+
+    fn print_lines(&mut self, lines: &[String]) -> anyhow::Result<()> {
+        print_from(lines, self.printed)?;
+        self.printed = lines.len();
+        Ok(())
+    }
+
+    /// Waits for the viewer to exit with success, and returns all its lines.
+    fn finish(self) -> anyhow::Result<Vec<String>> {
+        let lines = self.viewer.wait().succeeded();
+        print_from(&lines, self.printed)?;
+        Ok(lines)
+    }
+}
+
+fn print_from(lines: &[String], begin: usize) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for line in lines.iter().skip(begin) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! The demonstration without any peer: several short-lived processes write to the tldrs socket of the
+//! consumer, and `test-live` shows their events from the relay.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::ensure;
+use tests::built;
+use tests::lab::Lab;
+use tests::process::Process;
+use tests::relay::Relay;
+use tests::viewer::hostname;
+
+use super::ViewerOutput;
+
+/// The pause between two files that the traced processes read. Without it they end before anything is shown.
+const PAUSE_MS: &str = "15";
+
+pub(super) fn run() -> anyhow::Result<()> {
+    let lab = Lab::new();
+    let relay = Relay::start(&lab);
+    println!("$ relayd -o {}", relay.output.display());
+    let socket = lab.path().join("tldrs.socket");
+    let agent = start_consumer(&lab, &relay, &socket);
+
+    let (traced, session) = start_traced_program(&lab, &socket)?;
+    let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
+    println!("$ test-live --seek beginning {url}\n");
+    let color = if std::io::stdout().is_terminal() {
+        "--color=always"
+    } else {
+        "--color=never"
+    };
+    let mut viewer = lab.command(built::test_live());
+    let wait = ["--session-not-found=continue", "--seek=beginning"];
+    viewer.args(wait).args([color, &url]);
+    let mut shown = ViewerOutput::new(Process::start(&mut viewer));
+    while shown.print_new()? {}
+    let shown = shown.finish()?;
+    traced.wait().succeeded();
+
+    agent.signal(rustix::process::Signal::TERM);
+    ensure!(
+        agent.wait().status.success(),
+        "consumer did not exit with success"
+    );
+    let output = relay.output.clone();
+    ensure!(
+        relay.stop().status.success(),
+        "relayd did not exit with success"
+    );
+    let on_disk = read_trace(&output, &["--quiet"]);
+    let json = lab.path().join("perfetto.json");
+    let json_option = json.to_string_lossy();
+    let perfetto = [
+        "--quiet",
+        "--sink=tef",
+        "--for=perfetto",
+        "-w",
+        &json_option,
+    ];
+    read_trace(&output, &perfetto);
+    let directory = lab.keep();
+    println!("\nThe session has ended, and the viewer has exited.");
+    println!(
+        "{} events shown live, {} in the trace. To show them again:",
+        shown.len(),
+        on_disk.len()
+    );
+    println!("$ {} {}", built::test_live().display(), output.display());
+    println!("Or open in https://ui.perfetto.dev: {}", json.display());
+    ensure!(
+        !shown.is_empty() && shown.len() == on_disk.len(),
+        "the numbers of events differ"
+    );
+    ensure!(directory.is_dir(), "the trace is gone");
+    Ok(())
+}
+
+/// Starts `consumer serve`, and waits until the consumer is ready.
+fn start_consumer(lab: &Lab, relay: &Relay, socket: &Path) -> Process {
+    let url = format!(
+        "net://{}:{}:{}",
+        relay.control.ip(),
+        relay.control.port(),
+        relay.data.port()
+    );
+    let mut command = lab.command(built::consumer());
+    command
+        .args(["serve", "-v", "-U", &url])
+        .arg(format!("--tldrs={}", socket.display()))
+        .arg(format!("--tldrs-dir={}", lab.directory("tldrs").display()))
+        .arg(format!("--socket={}", lab.path().join("status").display()));
+    let mut consumer = Process::start(&mut command);
+    consumer.wait_for_stderr("the consumer is ready", |line| {
+        line.contains("consumer::agent: ready").then_some(())
+    });
+    println!("$ consumer serve -U {url} --tldrs={}", socket.display());
+    consumer
+}
+
+/// Starts the traced program. Returns the program and the name of its session.
+fn start_traced_program(lab: &Lab, socket: &Path) -> anyhow::Result<(Process, String)> {
+    let export = lab.path().join("trace.json");
+    let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
+    let mut command = lab.command(built::count_lines());
+    command
+        .arg(&sources)
+        .arg(&export)
+        .env("TRACE_TEF_TLDR_SOCKET", socket)
+        .env("COUNT_LINES_PAUSE_MS", PAUSE_MS);
+    let traced = Process::start(&mut command);
+    let session = format!("count-{}", traced.id());
+    println!("$ count_lines {} {} &", sources.display(), export.display());
+    Ok((traced, session))
+}
+
+/// Returns the lines that `test-live` prints for the trace on disk.
+fn read_trace(directory: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut reader = Command::new(built::test_live());
+    Process::start(reader.arg(directory).args(arguments))
+        .wait()
+        .succeeded()
+}

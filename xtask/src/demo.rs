@@ -1,0 +1,32 @@
+//! The main job, live, with the default options: a program is traced, its events are streamed to the relay
+//! and shown while they happen, and the trace stays on disk. `tests/demo` does it; this builds what it needs.
+
+use clap::Args;
+
+use crate::{packages, stage};
+
+/// What the demonstration shows.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Trace a program with LTTng, instead of one that writes to the tldrs socket of the consumer
+    #[arg(long)]
+    lttng: bool,
+    /// Number of events that the program traced by LTTng emits
+    #[arg(long, default_value_t = 60, requires = "lttng")]
+    events: usize,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut targets = vec!["--bin=demo", "--bin=relayd", "--bin=test-live"];
+    let mut arguments = Vec::new();
+    if options.lttng {
+        packages::install_missing()?;
+        arguments.extend(["lttng".to_owned(), options.events.to_string()]);
+    } else {
+        targets.extend(["--bin=consumer", "--example=count_lines"]);
+        arguments.push("tldrs".to_owned());
+    }
+    stage::build("compiling the programs (the first time, minutes)", &targets)?;
+    stage::announce("starting them");
+    stage::run_built("demo", &arguments)
+}

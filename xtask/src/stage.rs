@@ -1,0 +1,70 @@
+//! One stage of a job: a line on standard error that says what happens now, then a program that does it.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// The root of the workspace.
+pub(crate) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Prints what the job does now. Every stage that can take longer than a second begins with it.
+pub(crate) fn announce(stage: &str) {
+    eprintln!("xtask: {stage}");
+}
+
+/// Announces a stage, then runs cargo for it in the workspace.
+///
+/// # Errors
+/// If cargo cannot be run, or fails.
+pub(crate) fn cargo(
+    stage: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> anyhow::Result<()> {
+    announce(stage);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(WORKSPACE);
+    run(&mut cargo).with_context(|| stage.to_owned())
+}
+
+/// Builds binaries and examples of the workspace as its tests build them. `targets` is what `cargo build`
+/// takes: `["--bin", "relayd"]`.
+///
+/// The features of dependencies are unified over the packages that a command names. With `--workspace` they
+/// are those of `cargo test --workspace`, and nothing is compiled twice.
+///
+/// # Errors
+/// If cargo cannot be run, or fails.
+pub(crate) fn build(stage: &str, targets: &[&str]) -> anyhow::Result<()> {
+    let arguments = [&["build", "--workspace"], targets].concat();
+    cargo(stage, &arguments, &[])
+}
+
+/// Runs a program that [`build`] has built.
+///
+/// # Errors
+/// If the program cannot be run, or fails.
+pub(crate) fn run_built(name: &str, arguments: &[String]) -> anyhow::Result<()> {
+    // This program is in the directory that cargo builds to, whatever CARGO_TARGET_DIR says.
+    let this = std::env::current_exe().context("cannot find this program")?;
+    let directory = this.parent().unwrap_or(Path::new(WORKSPACE));
+    run(Command::new(directory.join(name)).args(arguments))
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// If the command cannot be run, or fails.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} failed: {status}");
+    }
+    Ok(())
+}
