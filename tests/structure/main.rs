@@ -1,0 +1,7 @@
+//! Rules about the source tree itself: layers of modules, sizes, names of files in pages, dependencies.
+
+mod dependencies;
+mod layers;
+mod pages;
+mod sizes;
+mod source;

@@ -1,0 +1,85 @@
+//! Pages name files that exist.
+
+use std::fs;
+use std::path::Path;
+
+use crate::source::root;
+
+/// The pages that describe the tree.
+const PAGES: [&str; 4] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "doc/packet.md",
+    "doc/security.md",
+];
+
+#[test]
+fn every_path_in_the_pages_about_the_tree_exists() {
+    let root = root();
+    let mut paths = 0;
+    for page in PAGES {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        for path in text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|code| is_path(&root, code))
+        {
+            paths += 1;
+            assert!(root.join(path).exists(), "{page}: `{path}` does not exist");
+        }
+    }
+    assert!(
+        paths > 50,
+        "only {paths} paths found: the pages have another form"
+    );
+}
+
+/// Whether code in a page is the path of a file of the workspace: its first part is a folder there.
+fn is_path(root: &Path, code: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let Some((folder, _)) = code.split_once('/') else {
+        return false;
+    };
+    !folder.is_empty() && code.chars().all(is_plain) && root.join(folder).is_dir()
+}
+
+#[test]
+fn the_map_in_the_architecture_page_names_every_folder() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let map = page
+        .split("```")
+        .nth(1)
+        .expect("the page begins with a map");
+    let mut folder = "";
+    for line in map.lines() {
+        let Some(name) = line
+            .split_whitespace()
+            .next()
+            .filter(|name| name.contains(['/', '.']))
+        else {
+            continue;
+        };
+        match line.len() - line.trim_start().len() {
+            0 => {
+                folder = name;
+                assert!(root().join(name).exists(), "{name} does not exist");
+            }
+            2 => {
+                let path = Path::new(folder).join(name);
+                assert!(
+                    root().join(&path).exists(),
+                    "{} does not exist",
+                    path.display()
+                );
+            }
+            _ => {}
+        }
+    }
+    for package in crate::source::packages() {
+        let is_named = map
+            .lines()
+            .any(|line| line.starts_with(&format!("{package}/")));
+        assert!(is_named, "{package}/ is not in the map");
+    }
+}
