@@ -40,8 +40,10 @@ fn no_dependency_is_banned_or_there_in_two_versions() {
     let bans = &rules["bans"];
     let crates = |list: &str| -> BTreeSet<String> {
         let list = bans[list].as_array().unwrap().iter();
-        list.map(|entry| entry["crate"].as_str().unwrap().to_owned())
-            .collect()
+        // `name@version`, or only a name.
+        let specs = list.map(|entry| entry["crate"].as_str().unwrap());
+        let names = specs.map(|spec| spec.split('@').next().unwrap_or(spec));
+        names.map(str::to_owned).collect()
     };
     let (banned, skipped) = (crates("deny"), crates("skip"));
     let mut versions = BTreeMap::<String, BTreeSet<String>>::new();
@@ -89,12 +91,7 @@ fn dependencies() -> Vec<Value> {
     let errors = String::from_utf8_lossy(&metadata.stderr);
     assert!(metadata.status.success(), "{errors}");
     let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
-    // `packages` names those for other platforms too, the nodes of the graph only those that are compiled.
-    let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
-    let compiled: BTreeSet<_> = nodes
-        .iter()
-        .filter_map(|node| node["id"].as_str())
-        .collect();
+    let compiled = reachable(&metadata);
     let is_compiled = |package: &&Value| compiled.contains(package["id"].as_str().unwrap());
     let packages = metadata["packages"].as_array().unwrap().iter();
     packages
@@ -102,4 +99,26 @@ fn dependencies() -> Vec<Value> {
         .filter(is_compiled)
         .cloned()
         .collect()
+}
+
+/// The ids of the packages that the workspace reaches. The list of packages names those for other platforms
+/// too, and even the graph has nodes that nothing leads to.
+fn reachable(metadata: &Value) -> BTreeSet<&str> {
+    fn text(value: &Value) -> &str {
+        value.as_str().unwrap()
+    }
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap().iter();
+    let nodes: BTreeMap<_, _> = nodes
+        .map(|node| (text(&node["id"]), &node["deps"]))
+        .collect();
+    let members = metadata["workspace_members"].as_array().unwrap();
+    let mut next: Vec<_> = members.iter().map(text).collect();
+    let mut found = BTreeSet::new();
+    while let Some(package) = next.pop() {
+        if found.insert(package) {
+            let used = nodes[package].as_array().unwrap().iter();
+            next.extend(used.map(|used| text(&used["pkg"])));
+        }
+    }
+    found
 }
