@@ -5,3 +5,4 @@ mod layers;
 mod pages;
 mod sizes;
 mod source;
+mod words;
