@@ -242,6 +242,15 @@
 //!
 //! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from packets
 //! to events), [`directory`], [`index`], [`write`](mod@write).
+//!
+//! Modules are layered: each uses only modules to its left, and the same holds for the files of a module
+//! (`a <- b`: b uses a).
+//!
+//! ```text
+//! lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- directory
+//!                     model <- write
+//!                              index (uses none of them)
+//! ```
 
 mod bits;
 mod clock;
@@ -253,6 +262,7 @@ mod labels;
 mod lookup;
 pub mod metadata;
 pub mod model;
+mod plan;
 pub mod write;
 
 pub use clock::Timescale;

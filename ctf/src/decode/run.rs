@@ -6,10 +6,10 @@ use std::cell::Cell;
 use memchr::memchr;
 
 use super::error::FieldError;
-use super::plan::{Choice, Loop, Meaning, Plan, Step};
 use crate::bits::{aligned, load, sign_extended};
 use crate::clock;
 use crate::model::{ByteOrder, Length, Role, Slot};
+use crate::plan::{Choice, Loop, Meaning, Plan, Step};
 
 /// Largest number of elements that take no bits, in a packet of few bits: each bit allows for one
 /// more. Elements that take bits are bounded by the packet.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::resolve::Slots;
 use crate::clock::Timescale;
-use crate::decode::plan::{Known, Plan};
 use crate::model::{LogLevel, Structure};
+use crate::plan::{Known, Plan};
 
 /// Event classes up to this id are found by their place in a list, others by search.
 const DENSE_IDS: u64 = 1 << 16;

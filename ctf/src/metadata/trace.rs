@@ -7,12 +7,12 @@ use super::classes::{EventClass, StreamClass, StreamClock};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
 use super::steering::{MovedClocks, has};
 use crate::clock::Timescale;
-use crate::decode::plan::{Known, Plan};
 use crate::error::MetadataError;
 use crate::model::{
     Clock, Declaration, EnvironmentValue, EventDraft, Position, Role, Scope, StreamDraft,
     Structure, TraceDraft, Uuid,
 };
+use crate::plan::{Known, Plan};
 
 /// Largest number of event classes of one stream class.
 const MAX_EVENT_CLASSES: usize = 1 << 16;
