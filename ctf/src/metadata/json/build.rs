@@ -5,34 +5,16 @@ use std::sync::Arc;
 
 use super::class::{ClassOrAlias, Location, Ranges, RawClass};
 use super::limits::{MAX_CLASSES, MAX_DEPTH, MAX_MEMBERS};
+use super::problem::Problem;
+use super::property::Name;
 use super::scalar::{
-    alignment, encoding, fixed_length, integer, media_type, needed, static_length, unsupported,
-    uuid_role, variable_integer,
+    Built, ClassContext, alignment, encoding, fixed_length, integer, media_type, needed,
+    static_length, unsupported, uuid_role, variable_integer,
 };
 use crate::model::{
     FieldClass, Length, Member, Origin, Position, Reference, Scope, Selection, Structure, Variant,
     VariantOption,
 };
-
-/// What is wrong with a fragment, and where, if that is known.
-#[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) at: Option<Position>,
-    pub(super) what: String,
-}
-
-impl Problem {
-    pub(super) fn new(what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self { at: None, what }
-    }
-
-    /// Says in which member or option it is.
-    fn within(mut self, name: &str) -> Self {
-        self.what = format!("{name:?}: {}", self.what);
-        self
-    }
-}
 
 /// Builds field classes, and keeps those that have a name.
 #[derive(Debug, Default)]
@@ -43,18 +25,6 @@ pub(super) struct Builder {
     /// Where the fragment begins.
     at: Position,
 }
-
-/// Where a field class is used.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ClassContext<'a> {
-    /// `None` where an alias is declared: any may use it.
-    pub(super) scope: Option<Scope>,
-    /// The stream class' default.
-    pub(super) clock: Option<&'a Arc<str>>,
-    depth: usize,
-}
-
-pub(super) type Built = Result<FieldClass<Reference>, Problem>;
 
 impl Builder {
     /// The field classes of another fragment follow.
@@ -291,8 +261,7 @@ impl Builder {
                 return Err(Problem::new(format!("unknown origin {unknown:?}")));
             }
         };
-        let name =
-            |name: &Option<super::fragment::Name>| name.as_ref().map(|name| Arc::clone(&name.0));
+        let name = |name: &Option<Name>| name.as_ref().map(|name| Arc::clone(&name.0));
         Ok(Reference {
             origin,
             path: location.path.iter().map(name).collect(),

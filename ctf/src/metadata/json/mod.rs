@@ -1,13 +1,15 @@
 //! The metadata of CTF 2: a sequence of JSON objects, each a fragment that declares something.
 //!
-//! Read in this order: [`sequence`] (where fragments begin and end), [`fragment`] and [`class`]
-//! (what is written in them, as tables), [`build`] and [`scalar`] (field classes as the model has them), and here
-//! what a fragment may say at its place.
+//! Read in this order: [`sequence`] (where fragments begin and end), [`property`], [`class`] and
+//! [`fragment`] (what is written in them, as tables), [`scalar`] and [`build`] (field classes as the model
+//! has them), and here what a fragment may say at its place. Each uses only those before it.
 
 mod build;
 mod class;
 mod fragment;
 mod limits;
+mod problem;
+mod property;
 mod scalar;
 mod sequence;
 
@@ -16,13 +18,14 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use self::build::{Builder, Problem};
+use self::build::Builder;
 use self::class::ClassOrAlias;
 use self::fragment::{
     AliasFragment, ClockFragment, EventFragment, Kind, PreambleFragment, StreamFragment,
     TraceFragment,
 };
 use self::limits::MAX_FRAGMENTS;
+use self::problem::Problem;
 use self::sequence::{Fragment, Sequence};
 use crate::error::MetadataError;
 use crate::model::{
