@@ -1,10 +1,11 @@
 //! The text of CTF 1.8 (TSDL) into declarations.
 //!
 //! Text becomes tokens (`lexer`, `literal`), the tokens of one outermost declaration a tree
-//! (`cursor`, `block_syntax`, `type_syntax` make what `syntax` describes), and trees become drafts
+//! (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax` make what `syntax` describes), and trees become drafts
 //! (`evaluator`, `declarators`, `scalars` for types, `blocks` and `roles` for what has fields).
 //! Nothing here resolves references or compares declarations with each other, except by name.
 
+mod attribute_syntax;
 mod attributes;
 mod block_syntax;
 mod blocks;

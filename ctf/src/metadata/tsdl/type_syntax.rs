@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::block_syntax::attributes;
+use super::attribute_syntax::attributes;
 use super::cursor::{Cursor, is_keyword};
 use super::lexer::Kind;
 use super::limits::{LABELS, MEMBERS};
@@ -110,9 +110,9 @@ pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError
                     "struct" => structure(cursor)?,
                     "variant" => variant(cursor)?,
                     "enum" => enumeration(cursor)?,
-                    "integer" => TypeKind::Integer(attributes(cursor)?),
-                    "floating_point" => TypeKind::Float(attributes(cursor)?),
-                    _ if cursor.peek_mark("{") => TypeKind::String(attributes(cursor)?),
+                    "integer" => TypeKind::Integer(attributes(cursor, class)?),
+                    "floating_point" => TypeKind::Float(attributes(cursor, class)?),
+                    _ if cursor.peek_mark("{") => TypeKind::String(attributes(cursor, class)?),
                     _ => TypeKind::String(Vec::new()),
                 }
             }
