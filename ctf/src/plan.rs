@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use crate::lookup::FirstMatch;
-use crate::model::{ByteOrder, FieldClass, Integer, Length, Role, Slot, Structure, Variant};
+use crate::model::{
+    BitField, ByteOrder, FieldClass, Integer, Length, Role, Slot, Structure, VariableInteger,
+    Variant,
+};
 
 /// Steps over one structure or over several that follow one another.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -210,38 +213,8 @@ impl Compiler {
                 self.align(field.alignment);
                 self.skip_field(u64::from(field.bits), field.order);
             }
-            FieldClass::Boolean(field) => {
-                self.align(field.alignment);
-                self.number(Read {
-                    bits: field.bits,
-                    signed: false,
-                    order: field.order,
-                    meaning: Meaning {
-                        slot: field.slot,
-                        boolean: true,
-                        ..Meaning::default()
-                    },
-                });
-            }
-            FieldClass::VariableInteger(integer) => {
-                self.align(8);
-                let meaning = Meaning {
-                    slot: integer.slot,
-                    role: integer.role,
-                    moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
-                    boolean: false,
-                };
-                self.least_bits = self.least_bits.saturating_add(8);
-                self.known = Known::multiple_of(8);
-                self.steps.push(if meaning.is_needed() {
-                    Step::ReadVariable(ReadVariable {
-                        signed: integer.signed,
-                        meaning,
-                    })
-                } else {
-                    Step::SkipVariable(integer.signed)
-                });
-            }
+            FieldClass::Boolean(field) => self.boolean(field),
+            FieldClass::VariableInteger(integer) => self.variable_integer(integer),
             FieldClass::String(encoding) => {
                 self.align(8);
                 let unit = encoding.unit();
@@ -276,22 +249,7 @@ impl Compiler {
                 ranges,
                 class,
                 signed,
-            } => {
-                let body = Self::body(self.known, |body| body.class(class));
-                let lookup = if ranges.is_empty() {
-                    FirstMatch::not_zero(*signed)
-                } else {
-                    FirstMatch::new([&ranges[..]], *signed)
-                };
-                self.known = self.known.or(body.known);
-                self.steps.push(Step::Choose(Box::new(Choice {
-                    selector: *selector,
-                    signed: *signed,
-                    lookup: Arc::new(lookup),
-                    options: Box::new([body.steps.into()]),
-                    optional: true,
-                })));
-            }
+            } => self.optional(*selector, ranges, class, *signed),
             FieldClass::Variant(variant) => self.variant(variant),
         }
     }
@@ -311,6 +269,40 @@ impl Compiler {
         });
     }
 
+    fn boolean(&mut self, field: &BitField) {
+        self.align(field.alignment);
+        self.number(Read {
+            bits: field.bits,
+            signed: false,
+            order: field.order,
+            meaning: Meaning {
+                slot: field.slot,
+                boolean: true,
+                ..Meaning::default()
+            },
+        });
+    }
+
+    fn variable_integer(&mut self, integer: &VariableInteger) {
+        self.align(8);
+        let meaning = Meaning {
+            slot: integer.slot,
+            role: integer.role,
+            moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
+            boolean: false,
+        };
+        self.least_bits = self.least_bits.saturating_add(8);
+        self.known = Known::multiple_of(8);
+        self.steps.push(if meaning.is_needed() {
+            Step::ReadVariable(ReadVariable {
+                signed: integer.signed,
+                meaning,
+            })
+        } else {
+            Step::SkipVariable(integer.signed)
+        });
+    }
+
     fn number(&mut self, read: Read) {
         let bits = u64::from(read.bits);
         if !read.meaning.is_needed() {
@@ -321,6 +313,29 @@ impl Compiler {
         self.least_bits = self.least_bits.saturating_add(bits);
         self.known = self.known.after(bits);
         self.steps.push(Step::Read(read));
+    }
+
+    fn optional(
+        &mut self,
+        selector: Slot,
+        ranges: &[(i128, i128)],
+        class: &FieldClass,
+        signed: bool,
+    ) {
+        let body = Self::body(self.known, |body| body.class(class));
+        let lookup = if ranges.is_empty() {
+            FirstMatch::not_zero(signed)
+        } else {
+            FirstMatch::new([ranges], signed)
+        };
+        self.known = self.known.or(body.known);
+        self.steps.push(Step::Choose(Box::new(Choice {
+            selector,
+            signed,
+            lookup: Arc::new(lookup),
+            options: Box::new([body.steps.into()]),
+            optional: true,
+        })));
     }
 
     fn variant(&mut self, variant: &Variant) {

@@ -368,23 +368,8 @@ impl Trace {
         draft: &EventDraft,
         name: &str,
     ) -> Result<(), MetadataError> {
-        let refuse = |what: String| Err(MetadataError::text(draft.at, what));
         let id = draft.id.unwrap_or(0);
-        if stream.place(id).is_some() {
-            return refuse(format!(
-                "event class {name} has the id {id}, which another of stream class {} has",
-                stream.id
-            ));
-        }
-        if !stream.events.is_empty() && !stream.has_event_ids {
-            return refuse(format!(
-                "several event classes in stream class {}, and no event says of which it is",
-                stream.id
-            ));
-        }
-        if stream.events.len() >= MAX_EVENT_CLASSES {
-            return refuse(format!("more than {MAX_EVENT_CLASSES} event classes"));
-        }
+        check_event_id(stream, id, name).map_err(|what| MetadataError::text(draft.at, what))?;
         let mut event_slots = Slots::of_event();
         let before = (self.trace_slots, stream.stream_slots);
         let (mut context, mut payload) = (None, None);
@@ -420,26 +405,7 @@ impl Trace {
             stream.plan(self.header_plan.end);
             stream.plan_events();
         }
-        let mut moved = MovedClocks::default();
-        for root in [&context, &payload].into_iter().flatten() {
-            moved.add(root);
-        }
-        for name in moved.names {
-            let Some(place) = self.clock_places.get(&name).copied() else {
-                return refuse(format!("the clock {name} is not declared"));
-            };
-            match stream.clock {
-                StreamClock::Declared(known) if known == place => {}
-                StreamClock::None => {
-                    stream.clock = StreamClock::Declared(place);
-                    stream.unmapped = false;
-                    stream.timescale = self.timescale(stream.clock, draft.at)?;
-                }
-                StreamClock::Declared(_) | StreamClock::Implicit => {
-                    return refuse(format!("{name} is not the clock of the stream class"));
-                }
-            }
-        }
+        self.move_clocks(stream, [&context, &payload], draft.at)?;
         stream.slots = stream.slots.max(event_slots.needed());
         let plan = stream.event_plan(context.as_deref(), payload.as_deref());
         stream.add(EventClass {
@@ -452,6 +418,56 @@ impl Trace {
             payload,
             plan,
         });
+        Ok(())
+    }
+
+    /// Takes the clocks that the fields of a new event class move: they must be the clock of its
+    /// stream class, which gets one if it has none.
+    fn move_clocks(
+        &self,
+        stream: &mut StreamClass,
+        roots: [&Option<Arc<Structure>>; 2],
+        at: Position,
+    ) -> Result<(), MetadataError> {
+        let refuse = |what: String| Err(MetadataError::text(at, what));
+        let mut moved = MovedClocks::default();
+        for root in roots.into_iter().flatten() {
+            moved.add(root);
+        }
+        for name in moved.names {
+            let Some(place) = self.clock_places.get(&name).copied() else {
+                return refuse(format!("the clock {name} is not declared"));
+            };
+            match stream.clock {
+                StreamClock::Declared(known) if known == place => {}
+                StreamClock::None => {
+                    stream.clock = StreamClock::Declared(place);
+                    stream.unmapped = false;
+                    stream.timescale = self.timescale(stream.clock, at)?;
+                }
+                StreamClock::Declared(_) | StreamClock::Implicit => {
+                    return refuse(format!("{name} is not the clock of the stream class"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `stream` may have an event class of this id, and one more at all.
+fn check_event_id(stream: &StreamClass, id: u64, name: &str) -> Result<(), String> {
+    let of = stream.id;
+    if stream.place(id).is_some() {
+        Err(format!(
+            "event class {name} has the id {id}, which another of stream class {of} has"
+        ))
+    } else if !stream.events.is_empty() && !stream.has_event_ids {
+        Err(format!(
+            "several event classes in stream class {of}, and no event says of which it is"
+        ))
+    } else if stream.events.len() >= MAX_EVENT_CLASSES {
+        Err(format!("more than {MAX_EVENT_CLASSES} event classes"))
+    } else {
         Ok(())
     }
 }
