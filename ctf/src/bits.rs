@@ -1,6 +1,8 @@
 //! Numbers of any width at any bit of a packet. Positions count bits from the packet's first;
 //! what the first bit of a byte is, the byte order of the field says (CTF 1.8.3, section 4.1.5).
 
+use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
+
 use crate::model::ByteOrder;
 
 /// `position` moved up to a multiple of `alignment` bits, a power of two.
@@ -40,12 +42,11 @@ fn load_slowly(
 ) -> Option<u64> {
     let touched = usize::try_from((skipped + bits).div_ceil(8)).ok()?;
     let bytes = bytes.get(first..first.checked_add(touched)?)?;
-    let gather = |sum: u128, byte: &u8| sum << 8 | u128::from(*byte);
     let number = match order {
-        ByteOrder::Little => bytes.iter().rev().fold(0, gather) >> skipped,
+        ByteOrder::Little => LittleEndian::read_uint128(bytes, touched) >> skipped,
         ByteOrder::Big => {
             let unused = u32::from(u8::try_from(touched).ok()?) * 8 - skipped - bits;
-            bytes.iter().fold(0, gather) >> unused
+            BigEndian::read_uint128(bytes, touched) >> unused
         }
     };
     u64::try_from(number & (u128::from(u64::MAX) >> (64 - bits))).ok()

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
+
 use super::error::FieldError;
 use super::run::{Cursor, load_selector, load_slot, store_slot};
 use super::visit::{NumberFormat, Visitor};
@@ -227,28 +229,23 @@ impl<V: Visitor> Walk<'_, '_, V> {
         match encoding {
             Encoding::Utf8 => self.visitor.text(bytes),
             Encoding::Utf16(order) => {
-                let units = bytes.chunks_exact(2).map(|unit| match (unit, order) {
-                    ([low, high], ByteOrder::Little) | ([high, low], ByteOrder::Big) => {
-                        u16::from(*high) << 8 | u16::from(*low)
-                    }
-                    _ => 0,
-                });
-                let text = char::decode_utf16(units)
+                let read = match order {
+                    ByteOrder::Little => LittleEndian::read_u16,
+                    ByteOrder::Big => BigEndian::read_u16,
+                };
+                let text = char::decode_utf16(bytes.chunks_exact(2).map(read))
                     .map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect::<String>();
                 self.visitor.text(text.as_bytes());
             }
             Encoding::Utf32(order) => {
+                let read = match order {
+                    ByteOrder::Little => LittleEndian::read_u32,
+                    ByteOrder::Big => BigEndian::read_u32,
+                };
                 let text = bytes
                     .chunks_exact(4)
-                    .map(|unit| {
-                        let gather = |sum: u32, byte: &u8| sum << 8 | u32::from(*byte);
-                        let code = match order {
-                            ByteOrder::Little => unit.iter().rev().fold(0, gather),
-                            ByteOrder::Big => unit.iter().fold(0, gather),
-                        };
-                        char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-                    })
+                    .map(|unit| char::from_u32(read(unit)).unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect::<String>();
                 self.visitor.text(text.as_bytes());
             }

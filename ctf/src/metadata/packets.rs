@@ -3,6 +3,8 @@
 //! Metadata that is not in packets passes through unchanged. Which of both it is shows in the first
 //! four bytes; the byte order of the packets says nothing about that of the trace.
 
+use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
+
 use crate::error::MetadataError;
 use crate::model::{ByteOrder, Uuid};
 
@@ -232,10 +234,10 @@ impl Fields<'_> {
     }
 
     fn size(&mut self, order: ByteOrder) -> u64 {
-        let bytes = self.bytes();
+        let bytes = self.bytes::<4>();
         u64::from(match order {
-            ByteOrder::Little => u32::from_le_bytes(bytes),
-            ByteOrder::Big => u32::from_be_bytes(bytes),
+            ByteOrder::Little => LittleEndian::read_u32(&bytes),
+            ByteOrder::Big => BigEndian::read_u32(&bytes),
         })
     }
 }
