@@ -159,12 +159,12 @@
 //! ```
 //! use ctf::model::Uuid;
 //! use ctf::write::{
-//!     Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
-//!     Value,
+//!     Appended, EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter,
+//!     TraceDeclaration, Value,
 //! };
 //! use wire::Timestamp;
 //!
-//! let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "my-program"));
+//! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-program"));
 //! let stream = metadata.stream(0)?;
 //! let said = EventDeclaration {
 //!     fields: vec![("what".into(), FieldType::Text)],
@@ -175,7 +175,7 @@
 //! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 1 << 20));
 //! writer.open(Timestamp(1000))?; // nanoseconds since 1970, unless the trace says otherwise
 //! let values = &[Value::Text("hello")];
-//! let event = Event { time: Timestamp(1500), process: 1, thread: 1, values };
+//! let event = EventRecord { time: Timestamp(1500), process: 1, thread: 1, values };
 //! assert_eq!(writer.append(&said, &event)?, Appended::Written);
 //!
 //! # let temporary = tempfile::tempdir()?;
