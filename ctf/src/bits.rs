@@ -7,22 +7,22 @@ use crate::model::ByteOrder;
 
 /// `position` moved up to a multiple of `alignment` bits, a power of two.
 #[inline]
-pub(crate) const fn aligned(position: u64, alignment: u32) -> u64 {
+pub(crate) const fn align_up(position: u64, alignment: u32) -> u64 {
     let mask = alignment as u64 - 1;
     (position + mask) & !mask
 }
 
 /// The number of `bits` bits (1 to 64) at `position`; none if the bytes end before.
 #[inline]
-pub(crate) fn load(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
+pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
     let first = usize::try_from(position / 8).ok()?;
     let skipped = u32::from(position.to_le_bytes()[0] & 7);
     let bits = u32::from(bits);
     if skipped + bits > 64 {
-        return load_slowly(bytes, first, skipped, bits, order);
+        return read_bits_bytewise(bytes, first, skipped, bits, order);
     }
     let Some(eight) = bytes.get(first..).and_then(<[u8]>::first_chunk::<8>) else {
-        return load_slowly(bytes, first, skipped, bits, order);
+        return read_bits_bytewise(bytes, first, skipped, bits, order);
     };
     Some(match order {
         ByteOrder::Little => (u64::from_le_bytes(*eight) >> skipped) & (u64::MAX >> (64 - bits)),
@@ -33,7 +33,7 @@ pub(crate) fn load(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> O
 /// Where eight bytes cannot be taken at once: at the end of a packet, and for numbers that lie in
 /// nine bytes.
 #[cold]
-fn load_slowly(
+fn read_bits_bytewise(
     bytes: &[u8],
     first: usize,
     skipped: u32,
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn bit_fields_of_both_byte_orders_are_read_from_opposite_ends_of_the_bytes() {
         let bytes = [0x3F, 0x12, 0xCD, 0xAB];
-        let read = |at, bits, order| load(&bytes, at, bits, order).unwrap();
+        let read = |at, bits, order| read_bits(&bytes, at, bits, order).unwrap();
         assert_eq!(read(0, 5, ByteOrder::Little), 31);
         assert_eq!(read(5, 11, ByteOrder::Little), 0x091);
         assert_eq!(read(16, 16, ByteOrder::Little), 0xABCD);
         assert_eq!(read(0, 5, ByteOrder::Big), 7);
         assert_eq!(read(5, 11, ByteOrder::Big), 0x712);
         assert_eq!(read(16, 16, ByteOrder::Big), 0xCDAB);
-        assert_eq!(load(&bytes, 17, 16, ByteOrder::Big), None);
+        assert_eq!(read_bits(&bytes, 17, 16, ByteOrder::Big), None);
     }
 
     proptest! {
@@ -101,7 +101,7 @@ mod tests {
                         ByteOrder::Big => number << 1 | bit(position + place, order),
                     })
                 });
-                prop_assert_eq!(load(&bytes, position, bits, order), want);
+                prop_assert_eq!(read_bits(&bytes, position, bits, order), want);
             }
         }
     }

@@ -147,7 +147,7 @@
 //!
 //! let whole = ctf::index::read(&std::fs::read(&path)?)?;
 //! assert_eq!((whole.entries.len(), whole.tail), (1, Tail::Beacon(Timestamp(2500))));
-//! assert!(whole.cover(Bytes(4096)), "a data file of one packet has no more");
+//! assert!(whole.covers_file(Bytes(4096)), "a data file of one packet has no more");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -15,7 +15,7 @@ use crate::model::{
 pub(crate) struct Plan {
     pub(crate) steps: Box<[Step]>,
     /// What is known of the position after the last step.
-    pub(crate) end: Known,
+    pub(crate) end: KnownPosition,
 }
 
 /// One step of a plan.
@@ -81,7 +81,7 @@ impl Meaning {
 pub(crate) struct Loop {
     pub(crate) count: Length,
     /// The fewest bits that an element takes.
-    pub(crate) least_bits: u64,
+    pub(crate) min_bits: u64,
     pub(crate) body: Box<[Step]>,
 }
 
@@ -98,13 +98,13 @@ pub(crate) struct Choice {
 
 /// What is known of a position when a plan is made: its remainder by `modulus` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownPosition {
     /// A power of two; 1 if nothing is known.
     modulus: u64,
     remainder: u64,
 }
 
-impl Known {
+impl KnownPosition {
     /// The first bit of a packet.
     pub(crate) const BEGIN: Self = Self {
         modulus: 1 << 32,
@@ -148,7 +148,7 @@ impl Known {
     }
 }
 
-impl Default for Known {
+impl Default for KnownPosition {
     fn default() -> Self {
         Self {
             modulus: 1,
@@ -160,13 +160,13 @@ impl Default for Known {
 impl Plan {
     /// Over `structures`, one after the other, from a position of which `begin` is known.
     pub(crate) fn over<'a>(
-        begin: Known,
+        begin: KnownPosition,
         structures: impl IntoIterator<Item = &'a Structure>,
     ) -> Self {
         let mut compiler = Compiler {
             steps: Vec::new(),
             known: begin,
-            least_bits: 0,
+            min_bits: 0,
         };
         for structure in structures {
             compiler.structure(structure);
@@ -180,18 +180,18 @@ impl Plan {
 
 struct Compiler {
     steps: Vec<Step>,
-    known: Known,
+    known: KnownPosition,
     /// The fewest bits of all steps so far, without alignment.
-    least_bits: u64,
+    min_bits: u64,
 }
 
 impl Compiler {
     /// A body of its own, from a position of which `known` is known.
-    fn body(known: Known, compile: impl FnOnce(&mut Self)) -> Self {
+    fn body(known: KnownPosition, compile: impl FnOnce(&mut Self)) -> Self {
         let mut body = Self {
             steps: Vec::new(),
             known,
-            least_bits: 0,
+            min_bits: 0,
         };
         compile(&mut body);
         body
@@ -218,8 +218,8 @@ impl Compiler {
             FieldClass::String(encoding) => {
                 self.align(8);
                 let unit = encoding.unit();
-                self.least_bits = self.least_bits.saturating_add(u64::from(unit) * 8);
-                self.known = Known::multiple_of(8);
+                self.min_bits = self.min_bits.saturating_add(u64::from(unit) * 8);
+                self.known = KnownPosition::multiple_of(8);
                 self.steps.push(Step::SkipString(unit));
             }
             FieldClass::Text { length, .. } => self.bytes(length),
@@ -291,8 +291,8 @@ impl Compiler {
             moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
             boolean: false,
         };
-        self.least_bits = self.least_bits.saturating_add(8);
-        self.known = Known::multiple_of(8);
+        self.min_bits = self.min_bits.saturating_add(8);
+        self.known = KnownPosition::multiple_of(8);
         self.steps.push(if meaning.is_needed() {
             Step::ReadVariable(ReadVariable {
                 signed: integer.signed,
@@ -310,7 +310,7 @@ impl Compiler {
             return;
         }
         self.check_order(read.order);
-        self.least_bits = self.least_bits.saturating_add(bits);
+        self.min_bits = self.min_bits.saturating_add(bits);
         self.known = self.known.after(bits);
         self.steps.push(Step::Read(read));
     }
@@ -340,17 +340,17 @@ impl Compiler {
 
     fn variant(&mut self, variant: &Variant) {
         let mut options = Vec::with_capacity(variant.options.len());
-        let mut known: Option<Known> = None;
-        let mut least = u64::MAX;
+        let mut known: Option<KnownPosition> = None;
+        let mut min_bits = u64::MAX;
         for option in &variant.options {
             let body = Self::body(self.known, |body| body.class(&option.class));
             known = Some(known.map_or(body.known, |known| known.or(body.known)));
-            least = least.min(body.least_bits);
+            min_bits = min_bits.min(body.min_bits);
             options.push(body.steps.into());
         }
         if let Some(known) = known {
             self.known = known;
-            self.least_bits = self.least_bits.saturating_add(least);
+            self.min_bits = self.min_bits.saturating_add(min_bits);
         }
         self.steps.push(Step::Choose(Box::new(Choice {
             selector: variant.selector,
@@ -365,7 +365,7 @@ impl Compiler {
         // Each element begins with its alignment. If the one before ends with it too, that needs no
         // step of its own.
         let alignment = element.alignment();
-        let known = Known::multiple_of(alignment);
+        let known = KnownPosition::multiple_of(alignment);
         let mut body = Self::body(known, |body| body.class(element));
         if body.known.modulo(alignment) != Some(0) {
             body.steps.insert(0, Step::Align(alignment));
@@ -389,14 +389,14 @@ impl Compiler {
             }
             _ => {
                 if let Length::Static(count) = length {
-                    self.least_bits = self
-                        .least_bits
-                        .saturating_add(count.saturating_mul(body.least_bits));
+                    self.min_bits = self
+                        .min_bits
+                        .saturating_add(count.saturating_mul(body.min_bits));
                 }
                 self.known = self.known.or(body.known);
                 self.steps.push(Step::Loop(Box::new(Loop {
                     count: length.clone(),
-                    least_bits: body.least_bits,
+                    min_bits: body.min_bits,
                     body: body.steps.into(),
                 })));
             }
@@ -412,13 +412,13 @@ impl Compiler {
                 // More than any packet holds: as a loop it finds its end.
                 None => self.steps.push(Step::Loop(Box::new(Loop {
                     count: length.clone(),
-                    least_bits: 8,
+                    min_bits: 8,
                     body: Box::new([Step::Skip(8, ByteOrder::Little)]),
                 }))),
             },
             Length::Dynamic(slot) => {
                 self.steps.push(Step::Repeat(*slot, 8, ByteOrder::Little));
-                self.known = Known::multiple_of(8);
+                self.known = KnownPosition::multiple_of(8);
             }
         }
     }
@@ -427,7 +427,7 @@ impl Compiler {
         self.align(8);
         self.steps.push(Step::MetadataUuid);
         self.known = self.known.after(128);
-        self.least_bits = self.least_bits.saturating_add(128);
+        self.min_bits = self.min_bits.saturating_add(128);
     }
 
     fn align(&mut self, alignment: u32) {
@@ -443,7 +443,7 @@ impl Compiler {
             }
             None => {
                 self.steps.push(Step::Align(alignment));
-                self.known = Known::multiple_of(alignment);
+                self.known = KnownPosition::multiple_of(alignment);
             }
         }
     }
@@ -454,7 +454,7 @@ impl Compiler {
     }
 
     fn skip(&mut self, bits: u64, order: ByteOrder) {
-        self.least_bits = self.least_bits.saturating_add(bits);
+        self.min_bits = self.min_bits.saturating_add(bits);
         self.known = self.known.after(bits);
         if let Some(Step::Skip(before, last)) = self.steps.last_mut()
             && let Some(sum) = before.checked_add(bits)

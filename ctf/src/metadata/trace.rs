@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::classes::{EventClass, StreamClass, StreamClock};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
-use super::steering::{MovedClocks, has};
+use super::steering::{MovedClocks, has_role};
 use crate::clock::Timescale;
 use crate::error::MetadataError;
 use crate::model::{
     Clock, Declaration, EnvironmentValue, EventDraft, Position, Role, Scope, StreamDraft,
     Structure, TraceDraft, Uuid,
 };
-use crate::plan::{Known, Plan};
+use crate::plan::{KnownPosition, Plan};
 
 /// Largest number of event classes of one stream class.
 const MAX_EVENT_CLASSES: usize = 1 << 16;
@@ -146,16 +146,16 @@ impl Trace {
                     fields_left: &mut self.fields_left,
                 },
             )?;
-            self.has_stream_ids = has(&header, Role::StreamClassId);
+            self.has_stream_ids = has_role(&header, Role::StreamClassId);
             self.header_clocks.add(&header);
             self.packet_header = Some(header);
-            self.plan_header();
+            self.compile_header_plan();
         }
         Ok(())
     }
 
-    fn plan_header(&mut self) {
-        self.header_plan = Plan::over(Known::BEGIN, self.packet_header.as_deref());
+    fn compile_header_plan(&mut self) {
+        self.header_plan = Plan::over(KnownPosition::BEGIN, self.packet_header.as_deref());
     }
 
     fn declare_environment(&mut self, name: Arc<str>, value: EnvironmentValue) {
@@ -248,10 +248,10 @@ impl Trace {
             }
         }
         if self.trace_slots != before {
-            self.plan_header();
+            self.compile_header_plan();
         }
         let has_event_ids =
-            (event_header.as_deref()).is_some_and(|header| has(header, Role::EventClassId));
+            (event_header.as_deref()).is_some_and(|header| has_role(header, Role::EventClassId));
         let mut stream = StreamClass {
             id,
             has_event_ids,
@@ -271,7 +271,7 @@ impl Trace {
             stream_slots,
             slots: stream_slots.needed(),
         };
-        stream.plan(self.header_plan.end);
+        stream.compile_plans(self.header_plan.end);
         (stream.clock, stream.unmapped) =
             self.find_clock(&stream, draft.clock.as_ref(), draft.at)?;
         stream.timescale = self.timescale(stream.clock, draft.at)?;
@@ -399,16 +399,16 @@ impl Trace {
             }
         }
         if self.trace_slots != before.0 {
-            self.plan_header();
+            self.compile_header_plan();
         }
         if stream.stream_slots != before.1 {
-            stream.plan(self.header_plan.end);
-            stream.plan_events();
+            stream.compile_plans(self.header_plan.end);
+            stream.compile_event_plans();
         }
         self.move_clocks(stream, [&context, &payload], draft.at)?;
         stream.slots = stream.slots.max(event_slots.needed());
         let plan = stream.event_plan(context.as_deref(), payload.as_deref());
-        stream.add(EventClass {
+        stream.add_event(EventClass {
             id,
             ordinal: EventClass::next_ordinal(),
             name: draft.name.clone(),

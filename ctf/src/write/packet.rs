@@ -6,7 +6,7 @@ use thiserror::Error;
 use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
 use super::declare::{DeclaredEventClass, DeclaredStreamClass};
-use super::value::{Misfit, Room, Value};
+use super::value::{BoundedBuffer, Misfit, Value};
 
 /// Packets are a multiple of so many bytes.
 const PAGE: usize = 4096;
@@ -32,19 +32,19 @@ const EXTENDED: u16 = 65_535;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketSize {
     usual: usize,
-    most: usize,
+    max: usize,
 }
 
 impl PacketSize {
     /// In bytes, rounded up to whole pages. A packet is longer than `usual` only for one event that
-    /// is, and never longer than `most`.
+    /// is, and never longer than `max`.
     #[must_use]
-    pub fn new(usual: usize, most: usize) -> Self {
+    pub fn new(usual: usize, max: usize) -> Self {
         let pages = |bytes: usize| bytes.clamp(PAGE, MAX_PACKET_BYTES).next_multiple_of(PAGE);
         let usual = pages(usual);
         Self {
             usual,
-            most: pages(most).max(usual),
+            max: pages(max).max(usual),
         }
     }
 }
@@ -227,20 +227,25 @@ impl StreamWriter {
         let before = self.last;
         self.advance(event.time)?;
         let begin = self.bytes.len();
-        let most = if open.is_empty {
-            self.size.most
+        let max_bytes = if open.is_empty {
+            self.size.max
         } else {
             self.size.usual
         };
         let bytes = &mut self.bytes;
-        let refused = match write(&mut Room { bytes, most }, class, event, before) {
+        let refused = match write_event(
+            &mut BoundedBuffer { bytes, max_bytes },
+            class,
+            event,
+            before,
+        ) {
             Ok(()) => {
                 let is_empty = false;
                 self.open = Some(Open { is_empty, ..open });
                 return Ok(Appended::Written);
             }
-            Err((_, Misfit::Room)) if !open.is_empty => Ok(Appended::Full),
-            Err((_, Misfit::Room)) => Err(PacketError::TooLong(most)),
+            Err((_, Misfit::NoSpace)) if !open.is_empty => Ok(Appended::Full),
+            Err((_, Misfit::NoSpace)) => Err(PacketError::TooLong(max_bytes)),
             Err((field, Misfit::Type)) => Err(PacketError::Value(field)),
         };
         self.bytes.truncate(begin);
@@ -326,8 +331,8 @@ impl StreamWriter {
 }
 
 /// Writes an event that comes after `before`. Fails with the number of the field that misfits.
-fn write(
-    to: &mut Room<'_>,
+fn write_event(
+    to: &mut BoundedBuffer<'_>,
     class: &DeclaredEventClass,
     event: &EventRecord<'_>,
     before: Timestamp,

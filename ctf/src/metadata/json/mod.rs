@@ -117,8 +117,8 @@ impl Parser {
                 "metadata begins with something but a preamble",
             ));
         }
-        kind.extensions.must_be_known()?;
-        self.builder.begin(fragment.at);
+        kind.extensions.check_known()?;
+        self.builder.begin_fragment(fragment.at);
         match &*kind.name {
             "preamble" => self.preamble(&parse(fragment)?, fragment.at),
             "field-class-alias" => self.alias(parse(fragment)?),
@@ -144,7 +144,7 @@ impl Parser {
     }
 
     fn alias(&mut self, alias: AliasFragment) -> Result<(), Problem> {
-        self.builder.alias(alias.name.0, alias.class)
+        self.builder.declare_alias(alias.name.0, alias.class)
     }
 
     fn trace(
@@ -268,10 +268,12 @@ impl Parser {
         clock: Option<&Arc<str>>,
     ) -> Result<Option<Arc<Structure<Reference>>>, Problem> {
         class
-            .map(|class| match self.builder.build(class, scope, clock)? {
-                FieldClass::Structure(structure) => Ok(structure),
-                _ => Err(Problem::new("a root that is no structure")),
-            })
+            .map(
+                |class| match self.builder.build_root(class, scope, clock)? {
+                    FieldClass::Structure(structure) => Ok(structure),
+                    _ => Err(Problem::new("a root that is no structure")),
+                },
+            )
             .transpose()
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Extensions(Option<String>);
 
 impl Extensions {
     /// None are known.
-    pub(super) fn must_be_known(&self) -> Result<(), Problem> {
+    pub(super) fn check_known(&self) -> Result<(), Problem> {
         match &self.0 {
             None => Ok(()),
             Some(name) => Err(Problem::new(format!("unknown extension {name:?}"))),

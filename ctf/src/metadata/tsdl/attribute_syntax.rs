@@ -2,7 +2,7 @@
 
 use super::cursor::Cursor;
 use super::lexer::Kind;
-use super::limits::MEMBERS;
+use super::limits::MAX_MEMBERS;
 use super::syntax::{Attribute, Name, Need, Path, TypeSyntax, Value};
 use crate::error::MetadataError;
 
@@ -18,8 +18,8 @@ pub(super) fn attributes(
     let mut attributes = Vec::new();
     cursor.demand_mark("{")?;
     while !cursor.take_mark("}") {
-        if attributes.len() == MEMBERS {
-            return Err(cursor.wrong(format!("more than {MEMBERS} attributes")));
+        if attributes.len() == MAX_MEMBERS {
+            return Err(cursor.wrong(format!("more than {MAX_MEMBERS} attributes")));
         }
         let attribute = attribute(cursor, parse_type)?;
         if let ("map", Value::Path(path)) = (&*attribute.path.joined(), &attribute.value)

@@ -3,7 +3,7 @@
 use super::attribute_syntax::{attribute, begins_attribute};
 use super::cursor::Cursor;
 use super::lexer::{Kind, Token};
-use super::limits::MEMBERS;
+use super::limits::MAX_MEMBERS;
 use super::syntax::{BlockKind, Entry, Outermost, OutermostKind};
 use super::type_syntax;
 use crate::error::MetadataError;
@@ -49,8 +49,8 @@ fn entries(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>, MetadataError> {
     let mut entries = Vec::new();
     cursor.demand_mark("{")?;
     while !cursor.take_mark("}") {
-        if entries.len() == MEMBERS {
-            return Err(cursor.wrong(format!("more than {MEMBERS} entries in a block")));
+        if entries.len() == MAX_MEMBERS {
+            return Err(cursor.wrong(format!("more than {MAX_MEMBERS} entries in a block")));
         }
         entries.push(if begins_attribute(cursor) {
             Entry::Attribute(attribute(cursor, type_syntax::class)?)
