@@ -1,26 +1,28 @@
 //! Numbers of any width at any bit of a packet. Positions count bits from the packet's first;
 //! what the first bit of a byte is, the byte order of the field says (CTF 1.8.3, section 4.1.5).
 
+use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
+
 use crate::model::ByteOrder;
 
 /// `position` moved up to a multiple of `alignment` bits, a power of two.
 #[inline]
-pub(crate) const fn aligned(position: u64, alignment: u32) -> u64 {
+pub(crate) const fn align_up(position: u64, alignment: u32) -> u64 {
     let mask = alignment as u64 - 1;
     (position + mask) & !mask
 }
 
 /// The number of `bits` bits (1 to 64) at `position`; none if the bytes end before.
 #[inline]
-pub(crate) fn load(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
+pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
     let first = usize::try_from(position / 8).ok()?;
     let skipped = u32::from(position.to_le_bytes()[0] & 7);
     let bits = u32::from(bits);
     if skipped + bits > 64 {
-        return load_slowly(bytes, first, skipped, bits, order);
+        return read_bits_bytewise(bytes, first, skipped, bits, order);
     }
     let Some(eight) = bytes.get(first..).and_then(<[u8]>::first_chunk::<8>) else {
-        return load_slowly(bytes, first, skipped, bits, order);
+        return read_bits_bytewise(bytes, first, skipped, bits, order);
     };
     Some(match order {
         ByteOrder::Little => (u64::from_le_bytes(*eight) >> skipped) & (u64::MAX >> (64 - bits)),
@@ -31,7 +33,7 @@ pub(crate) fn load(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> O
 /// Where eight bytes cannot be taken at once: at the end of a packet, and for numbers that lie in
 /// nine bytes.
 #[cold]
-fn load_slowly(
+fn read_bits_bytewise(
     bytes: &[u8],
     first: usize,
     skipped: u32,
@@ -40,12 +42,11 @@ fn load_slowly(
 ) -> Option<u64> {
     let touched = usize::try_from((skipped + bits).div_ceil(8)).ok()?;
     let bytes = bytes.get(first..first.checked_add(touched)?)?;
-    let gather = |sum: u128, byte: &u8| sum << 8 | u128::from(*byte);
     let number = match order {
-        ByteOrder::Little => bytes.iter().rev().fold(0, gather) >> skipped,
+        ByteOrder::Little => LittleEndian::read_uint128(bytes, touched) >> skipped,
         ByteOrder::Big => {
             let unused = u32::from(u8::try_from(touched).ok()?) * 8 - skipped - bits;
-            bytes.iter().fold(0, gather) >> unused
+            BigEndian::read_uint128(bytes, touched) >> unused
         }
     };
     u64::try_from(number & (u128::from(u64::MAX) >> (64 - bits))).ok()
@@ -67,14 +68,14 @@ mod tests {
     #[test]
     fn bit_fields_of_both_byte_orders_are_read_from_opposite_ends_of_the_bytes() {
         let bytes = [0x3F, 0x12, 0xCD, 0xAB];
-        let read = |at, bits, order| load(&bytes, at, bits, order).unwrap();
+        let read = |at, bits, order| read_bits(&bytes, at, bits, order).unwrap();
         assert_eq!(read(0, 5, ByteOrder::Little), 31);
         assert_eq!(read(5, 11, ByteOrder::Little), 0x091);
         assert_eq!(read(16, 16, ByteOrder::Little), 0xABCD);
         assert_eq!(read(0, 5, ByteOrder::Big), 7);
         assert_eq!(read(5, 11, ByteOrder::Big), 0x712);
         assert_eq!(read(16, 16, ByteOrder::Big), 0xCDAB);
-        assert_eq!(load(&bytes, 17, 16, ByteOrder::Big), None);
+        assert_eq!(read_bits(&bytes, 17, 16, ByteOrder::Big), None);
     }
 
     proptest! {
@@ -100,7 +101,7 @@ mod tests {
                         ByteOrder::Big => number << 1 | bit(position + place, order),
                     })
                 });
-                prop_assert_eq!(load(&bytes, position, bits, order), want);
+                prop_assert_eq!(read_bits(&bytes, position, bits, order), want);
             }
         }
     }

@@ -7,7 +7,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// The clock value of a stream after a field of `bits` bits said `value`: the next time its low
 /// bits read so. A gap of more than one period of a narrow field cannot be seen.
 #[inline]
-pub(crate) const fn moved(cycles: u64, value: u64, bits: u8) -> u64 {
+pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     if bits >= 64 {
         return value;
     }
@@ -40,7 +40,7 @@ impl Timescale {
             .offset_seconds
             .checked_add(seconds)?
             .checked_mul(NANOSECONDS.cast_signed())?
-            .checked_add(scaled(rest, clock.frequency)?)?;
+            .checked_add(cycles_to_nanoseconds(rest, clock.frequency)?)?;
         Some(Self {
             base,
             frequency: clock.frequency,
@@ -60,7 +60,7 @@ impl Timescale {
         let since_zero = if self.frequency == NANOSECONDS {
             i64::try_from(cycles).ok()?
         } else {
-            scaled(cycles, self.frequency)?
+            cycles_to_nanoseconds(cycles, self.frequency)?
         };
         self.base.checked_add(since_zero)
     }
@@ -68,7 +68,7 @@ impl Timescale {
 
 /// In double precision, because that is how `babeltrace2` 2.0.4 does it: exact arithmetic would
 /// differ from what it prints in the last digits.
-fn scaled(cycles: u64, frequency: u64) -> Option<i64> {
+fn cycles_to_nanoseconds(cycles: u64, frequency: u64) -> Option<i64> {
     if frequency == NANOSECONDS {
         return i64::try_from(cycles).ok();
     }
@@ -102,11 +102,11 @@ mod tests {
 
     #[test]
     fn a_narrow_timestamp_field_that_decreases_has_wrapped_once() {
-        assert_eq!(moved(0x1_05, 0x07, 8), 0x1_07);
-        assert_eq!(moved(0x1_05, 0x05, 8), 0x1_05);
-        assert_eq!(moved(0x1_05, 0x04, 8), 0x2_04);
-        assert_eq!(moved(77, 3, 64), 3);
-        assert_eq!(moved(u64::MAX, 0, 8), 0);
+        assert_eq!(advance_clock(0x1_05, 0x07, 8), 0x1_07);
+        assert_eq!(advance_clock(0x1_05, 0x05, 8), 0x1_05);
+        assert_eq!(advance_clock(0x1_05, 0x04, 8), 0x2_04);
+        assert_eq!(advance_clock(77, 3, 64), 3);
+        assert_eq!(advance_clock(u64::MAX, 0, 8), 0);
     }
 
     #[test]

@@ -147,7 +147,7 @@
 //!
 //! let whole = ctf::index::read(&std::fs::read(&path)?)?;
 //! assert_eq!((whole.entries.len(), whole.tail), (1, Tail::Beacon(Timestamp(2500))));
-//! assert!(whole.cover(Bytes(4096)), "a data file of one packet has no more");
+//! assert!(whole.covers_file(Bytes(4096)), "a data file of one packet has no more");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -159,12 +159,12 @@
 //! ```
 //! use ctf::model::Uuid;
 //! use ctf::write::{
-//!     Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
-//!     Value,
+//!     Appended, EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter,
+//!     TraceDeclaration, Value,
 //! };
 //! use wire::Timestamp;
 //!
-//! let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "my-program"));
+//! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-program"));
 //! let stream = metadata.stream(0)?;
 //! let said = EventDeclaration {
 //!     fields: vec![("what".into(), FieldType::Text)],
@@ -175,7 +175,7 @@
 //! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 1 << 20));
 //! writer.open(Timestamp(1000))?; // nanoseconds since 1970, unless the trace says otherwise
 //! let values = &[Value::Text("hello")];
-//! let event = Event { time: Timestamp(1500), process: 1, thread: 1, values };
+//! let event = EventRecord { time: Timestamp(1500), process: 1, thread: 1, values };
 //! assert_eq!(writer.append(&said, &event)?, Appended::Written);
 //!
 //! # let temporary = tempfile::tempdir()?;
@@ -242,6 +242,15 @@
 //!
 //! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from packets
 //! to events), [`directory`], [`index`], [`write`](mod@write).
+//!
+//! Modules are layered: each uses only modules to its left, and the same holds for the files of a module
+//! (`a <- b`: b uses a).
+//!
+//! ```text
+//! lookup <- labels <- model <- bits, clock, error, plan <- metadata <- decode <- directory
+//!                     model <- write
+//!                              index (uses none of them)
+//! ```
 
 mod bits;
 mod clock;
@@ -253,6 +262,7 @@ mod labels;
 mod lookup;
 pub mod metadata;
 pub mod model;
+mod plan;
 pub mod write;
 
 pub use clock::Timescale;

@@ -36,16 +36,16 @@ impl FirstMatch {
         sets: impl IntoIterator<Item = &'a [(i128, i128)]>,
         signed: bool,
     ) -> Self {
-        let (least, most) = if signed {
+        let (min, max) = if signed {
             (i128::from(i64::MIN), i128::from(i64::MAX))
         } else {
             (0, i128::from(u64::MAX))
         };
-        let rank = |value: i128| u64::try_from(value - least).unwrap_or(0);
+        let rank = |value: i128| u64::try_from(value - min).unwrap_or(0);
         let mut ranges = Vec::new();
         for (number, set) in (0..).zip(sets) {
             ranges.extend(set.iter().filter_map(|(low, high)| {
-                let (low, high) = ((*low).max(least), (*high).min(most));
+                let (low, high) = ((*low).max(min), (*high).min(max));
                 (low <= high).then(|| (rank(low), rank(high), number))
             }));
         }
@@ -83,7 +83,7 @@ pub(crate) fn without_overlap(ranges: &[(i128, i128)]) -> Vec<(i128, i128)> {
 
 /// Whether one of the ranges contains the value, where they are in order and do not overlap.
 #[inline]
-pub(crate) fn contain(ranges: &[(i128, i128)], value: i128) -> bool {
+pub(crate) fn any_contains(ranges: &[(i128, i128)], value: i128) -> bool {
     let behind = ranges.partition_point(|(low, _)| *low <= value);
     let range = behind.checked_sub(1).and_then(|place| ranges.get(place));
     range.is_some_and(|(_, high)| value <= *high)

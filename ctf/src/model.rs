@@ -4,8 +4,11 @@
 //! Read in this order: [`Scope`] (the six roots of fields), [`FieldClass`] (what a field is made of),
 //! [`Role`] (fields that steer decoding and are not shown), [`Clock`].
 //!
-//! Sizes and alignments of numbers and structures are in bits, lengths of texts and blobs in bytes.
+//! Sizes and alignments of numbers and structures are in bits, lengths of texts and BLOBs in bytes.
 //! Classes are shared (`Arc`): many events have the same contexts.
+//!
+//! Sections are those of the CTF 1.8.3 specification, attributes in `code` those of TSDL, its metadata
+//! language. Properties named in quotation marks are those of the JSON of CTF 2.
 //!
 //! Field classes are generic over how they name the field that gives a length or a selection: a
 //! parser writes a [`Reference`], what [`Metadata`](crate::Metadata) holds names a [`Slot`].
@@ -16,12 +19,14 @@ use std::sync::Arc;
 pub use crate::labels::{Label, Labels};
 use crate::lookup::FirstMatch;
 
-/// The identity of a trace. Its `Display` is the usual text with dashes.
+/// The UUID of a trace or a clock (`uuid` of `trace` and `clock`, "uuid" and "uid"): 16 bytes in the order
+/// in which packets hold them. `Display` writes 32 hexadecimal digits with dashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// Reads the usual text: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+    /// Reads 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12, with a dash between groups; `None` for
+    /// any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let groups = [8, 4, 4, 4, 12];
@@ -56,34 +61,36 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Which end of a number comes first.
+/// The order of the bytes of a number, and of bit-fields within a byte (`byte_order`, 4.1.3 and 4.1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// The least significant byte, and in a byte the least significant bit.
+    /// The least significant byte comes first, and the first field in a byte has its low bits. (`le`)
     Little,
-    /// The most significant byte, and in a byte the most significant bit.
+    /// The most significant byte comes first, and the first field in a byte has its high bits. (`be`,
+    /// `network`)
     Big,
 }
 
-/// A root from which fields are decoded, in the order in which they lie in a packet.
+/// The six root structures of fields, in the order in which they lie in a packet (7.3.2, dynamic
+/// scopes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Once in a packet. (`trace.packet.header`)
+    /// The header at the beginning of each packet of the trace. (`trace.packet.header`, 5.1)
     PacketHeader,
-    /// Once in a packet, after its header. (`stream.packet.context`)
+    /// The context behind the header of each packet of a stream class. (`stream.packet.context`, 5.2)
     PacketContext,
-    /// Once in an event. (`stream.event.header`)
+    /// The header of each event of a stream class. (`stream.event.header`, 6.1)
     EventHeader,
-    /// Once in an event, the same for all events of a stream class. (`stream.event.context`)
+    /// The context that each event of a stream class has behind its header. (`stream.event.context`, 6.2)
     CommonContext,
-    /// Once in an event, its class' own. (`event.context`)
+    /// The context that only events of one event class have. (`event.context`, 6.2)
     SpecificContext,
-    /// What the event says. (`event.fields`)
+    /// The payload of an event. (`event.fields`, 6.3)
     Payload,
 }
 
 impl Scope {
-    /// As references in CTF 1.8 write it.
+    /// The prefix by which lengths and tags of CTF 1.8 refer to fields of this root (7.3.2).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,68 +104,77 @@ impl Scope {
     }
 }
 
-/// What a field means to whoever decodes it. A field with a role is not shown, unless a length or
-/// a selection refers to it.
+/// The meaning of a field to the decoder. TSDL gives it by the name of the field, CTF 2 by "roles". A field
+/// with a role is not shown, unless a length or a selection refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// `magic`: 0xC1FC1FC1.
+    /// The magic number 0xC1FC1FC1, 32 bits, first in a packet. (`magic`, "packet-magic-number")
     PacketMagic,
-    /// `uuid`: that of the metadata. On a [`Blob`](FieldClass::Blob) of 16 bytes, or on an array of
-    /// 16 bytes.
+    /// The UUID of the metadata to which the packet belongs: an array of 16 bytes, or in CTF 2 also a
+    /// [`Blob`](FieldClass::Blob). (`uuid`, "metadata-stream-uuid")
     MetadataUuid,
-    /// `stream_id`: which stream class.
+    /// The id of the packet's stream class. (`stream_id`, "data-stream-class-id")
     StreamClassId,
-    /// `stream_instance_id`: which stream of its class.
+    /// The number of the packet's stream within its class. (`stream_instance_id`, "data-stream-id")
     StreamId,
-    /// `packet_size`, in bits.
+    /// The size of the packet in bits, padding included. (`packet_size`, "packet-total-length")
     PacketSize,
-    /// `content_size`, in bits.
+    /// The size of the packet in bits without padding, header and context included. (`content_size`,
+    /// "packet-content-length")
     ContentSize,
-    /// `timestamp_begin` of a packet or `timestamp` of an event: moves the stream's clock.
+    /// The time of a packet's beginning or of an event, in cycles: replaces the low bits of the stream's
+    /// clock. (`timestamp_begin` and `timestamp`, "default-clock-timestamp")
     Timestamp,
-    /// `timestamp_end`, in cycles.
+    /// The time of a packet's end, in cycles of the stream's clock. (`timestamp_end`,
+    /// "packet-end-default-clock-timestamp")
     PacketEnd,
-    /// `packet_seq_num`.
+    /// The number of the packet in its stream, which begins again at 0 when its bits are used up.
+    /// (`packet_seq_num`, "packet-sequence-number")
     PacketSequence,
-    /// `events_discarded`, since the stream began.
+    /// The count of events discarded since the stream began, which begins again at 0 when its bits are used
+    /// up. (`events_discarded`, "discarded-event-record-counter-snapshot")
     DiscardedEvents,
-    /// `id`: which event class.
+    /// The id of the event's class. (`id`, "event-record-class-id")
     EventClassId,
 }
 
-/// Where in a parsed trace a decoded number is kept, for the lengths and selections that need it.
+/// The number of the cell in which the decoder keeps a decoded integer or boolean, for the lengths and
+/// selections that refer to it. Given by `metadata`, which numbers cells by packet, stream and event class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub(crate) u32);
 
-/// How metadata names the field that gives a length or a selection.
+/// The path by which metadata names the field that gives a length or a selection (7.3.2; "field location"
+/// of CTF 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// Where the search begins.
+    /// The structure in which the first name of the path is looked up.
     pub origin: Origin,
-    /// Names of members, as they were written; `None` goes to the structure around.
+    /// The names of members, as written in the metadata; `None` goes to the structure around, and is in paths
+    /// of CTF 2 only.
     pub path: Vec<Option<Arc<str>>>,
-    /// Where it stands in the metadata.
+    /// The position of the reference in the metadata, for error messages; of the whole fragment in CTF 2.
     pub at: Position,
 }
 
-/// Where the search for a referred field begins.
+/// The structure in which the search for a referred field begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// In a root.
+    /// In a root: an absolute path of CTF 1.8, or a location of CTF 2 with "origin".
     Root(Scope),
-    /// In the structure that holds the referring field. (CTF 2)
+    /// In the structure that holds the referring field: a location of CTF 2 without "origin".
     Enclosing,
     /// In the innermost structure around the referring field which has, before it, a member of the
-    /// path's first name. (CTF 1.8)
+    /// path's first name: a relative path of CTF 1.8.
     Innermost,
 }
 
-/// A place in metadata text: line and column, both from 1.
+/// A place in the text of metadata, without the headers of metadata packets. 0:0 (the default) is no
+/// place: the error concerns all of the metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Position {
-    /// From 1.
+    /// The line, from 1.
     pub line: u32,
-    /// In characters, from 1.
+    /// The column in characters, not bytes, from 1.
     pub column: u32,
 }
 
@@ -168,64 +184,68 @@ impl fmt::Display for Position {
     }
 }
 
-/// A clock: what its cycles mean.
+/// A clock, by which cycles become times (`clock`, section 8; clock class fragment of CTF 2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clock {
-    /// By which fields name it.
+    /// The name by which fields and stream classes refer to it. (`name`, "id")
     pub name: Arc<str>,
-    /// Two clocks of the same identity may be compared.
+    /// The identity of the clock: times of two clocks with the same one may be compared. `None` if not given,
+    /// or if "uid" of CTF 2 is not a UUID. (`uuid`, "uid")
     pub uuid: Option<Uuid>,
-    /// In plain words.
+    /// A description for people. `None` if not given. (`description`)
     pub description: Option<Arc<str>>,
-    /// Cycles in a second, never 0.
+    /// The frequency in Hz, never 0; 1 GHz if TSDL does not give it. (`freq`, "frequency")
     pub frequency: u64,
-    /// In cycles.
+    /// The uncertainty of the clock in cycles. `None` if not given. (`precision`)
     pub precision: Option<u64>,
-    /// Seconds from the origin to this clock's zero.
+    /// Seconds from the origin to the clock's zero; 0 if not given. (`offset_s`, "offset-from-origin")
     pub offset_seconds: i64,
-    /// Cycles to be added to that.
+    /// Cycles from there to the clock's zero, perhaps more than a second; 0 if not given. (`offset`,
+    /// "offset-from-origin")
     pub offset_cycles: u64,
-    /// Whether its origin is 1970, so that it may be compared with other such clocks.
+    /// Whether its origin is 1970-01-01 00:00 UTC, so that its times may be compared with those of other such
+    /// clocks. False if not given. (`absolute`, "origin" of "unix-epoch")
     pub absolute: bool,
 }
 
-/// One entry of the environment.
+/// The value of an entry of the environment. (`env`, "environment")
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvironmentValue {
-    /// A number.
+    /// A number. Constants of TSDL from 2^63 to 2^64 - 1 wrap around to negative ones.
     Integer(i64),
-    /// A text.
+    /// A text, with its escapes replaced.
     Text(Arc<str>),
 }
 
-/// How a number is shown.
+/// The base in which a number is shown; decoding does not depend on it. (`base`,
+/// "preferred-display-base")
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Base {
-    /// 2.
+    /// Base 2. (`2`, `b`, `bin`, `binary`)
     Binary,
-    /// 8.
+    /// Base 8. (`8`, `o`, `oct`, `octal`)
     Octal,
-    /// 10.
+    /// Base 10, if nothing else is given. (`10`, `d`, `dec`, `decimal`, `i`, `u`)
     #[default]
     Decimal,
-    /// 16.
+    /// Base 16. (`16`, `x`, `X`, `hex`, `hexadecimal`, `p`)
     Hexadecimal,
 }
 
-/// Code units of a text.
+/// The encoding of a text, which decides how many bytes a code unit has. (`encoding`, "encoding")
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
-    /// UTF-8, or ASCII, which is the same to a reader.
+    /// UTF-8, or ASCII, which is the same to a reader; the only one of CTF 1.8.
     #[default]
     Utf8,
-    /// Two bytes each.
+    /// UTF-16: code units of 2 bytes in this order. ("utf-16le", "utf-16be")
     Utf16(ByteOrder),
-    /// Four bytes each.
+    /// UTF-32: code units of 4 bytes in this order. ("utf-32le", "utf-32be")
     Utf32(ByteOrder),
 }
 
 impl Encoding {
-    /// Bytes in a code unit.
+    /// The number of bytes in a code unit: 1, 2 or 4.
     #[must_use]
     pub const fn unit(self) -> u8 {
         match self {
@@ -236,33 +256,37 @@ impl Encoding {
     }
 }
 
-/// A number of a fixed count of bits.
+/// An integer or enumeration of a fixed number of bits (`integer`, 4.1.5; `enum`, 4.1.8;
+/// "fixed-length-unsigned-integer", "fixed-length-signed-integer").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Integer {
-    /// 1 to 64.
+    /// The width in bits, 1 to 64. (`size`, "length")
     pub bits: u8,
-    /// Two's complement.
+    /// Whether it is in two's complement; false if TSDL does not give it. (`signed`)
     pub signed: bool,
-    /// Of its bytes.
+    /// The order of its bytes; in TSDL that of the trace if not given. (`byte_order`, "byte-order")
     pub order: ByteOrder,
-    /// In bits, a power of two.
+    /// The alignment in bits, a power of two. If not given it is 8 in TSDL where `bits` is a multiple of 8,
+    /// else 1. (`align`, 4.1.2; "alignment")
     pub alignment: u32,
-    /// How it is shown.
+    /// The base in which it is shown.
     pub base: Base,
-    /// Its elements make a text. (`encoding` of CTF 1.8)
+    /// Whether an array of such integers is a text: they have 8 bits and an encoding. False in CTF 2.
+    /// (`encoding`)
     pub text: bool,
-    /// Present if it is an enumeration.
+    /// The labels of an enumeration; `None` if it is none. (`enum`, "mappings")
     pub labels: Option<Arc<Labels>>,
-    /// What it means.
+    /// The meaning to the decoder; `None` if it is data.
     pub role: Option<Role>,
-    /// The clock that it moves, by name.
+    /// The name of the clock of which its value is the low bits; `None` if it moves none. (`map`)
     pub clock: Option<Arc<str>>,
-    /// Where it is kept for those who refer to it.
+    /// The cell that keeps its value; `None` if no length or selection refers to it.
     pub(crate) slot: Option<Slot>,
 }
 
 impl Integer {
-    /// An unsigned number in base 10.
+    /// An unsigned number in base 10, without labels, role and clock. `bits` are 1 to 64, `alignment` is in
+    /// bits and a power of two.
     #[must_use]
     pub const fn unsigned(bits: u8, alignment: u32, order: ByteOrder) -> Self {
         Self {
@@ -279,116 +303,130 @@ impl Integer {
         }
     }
 
-    /// Whether it steers decoding only, and so is not shown.
+    /// Whether it is of use to the decoder only, and so is not shown: it has a role or moves a clock, and no
+    /// length or selection refers to it.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         (self.role.is_some() || self.clock.is_some()) && self.slot.is_none()
     }
 }
 
-/// A number of as many bytes as it needs, seven bits in each. (LEB128)
+/// An integer or enumeration of as many bytes as it needs, seven bits in each, aligned to a byte: LEB128
+/// (CTF 2 only, "variable-length-unsigned-integer", "variable-length-signed-integer").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableInteger {
-    /// Two's complement.
+    /// Whether it is in two's complement of the bits that there are.
     pub signed: bool,
-    /// How it is shown.
+    /// The base in which it is shown.
     pub base: Base,
-    /// Present if it is an enumeration.
+    /// The labels of an enumeration; `None` if it is none. (`enum`, "mappings")
     pub labels: Option<Arc<Labels>>,
-    /// What it means.
+    /// The meaning to the decoder; `None` if it is data.
     pub role: Option<Role>,
-    /// The clock that it moves, by name.
+    /// The name of the clock of which its value is the low bits; `None` if it moves none. (`map`)
     pub clock: Option<Arc<str>>,
-    /// Where it is kept for those who refer to it.
+    /// The cell that keeps its value; `None` if no length or selection refers to it.
     pub(crate) slot: Option<Slot>,
 }
 
-/// Bits without a number's meaning: bit arrays, bit maps, booleans, and floating point numbers.
+/// Layout of a field of a fixed number of bits that is no integer: bit array, bit map, boolean, floating
+/// point number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitField {
-    /// 1 to 64; 32 or 64 if it is a floating point number.
+    /// The width in bits, 1 to 64; 32 or 64 if it is a floating point number. (`exp_dig` and `mant_dig`,
+    /// 4.1.7; "length")
     pub bits: u8,
-    /// Of its bytes.
+    /// The order of its bytes; in TSDL that of the trace if not given. (`byte_order`, "byte-order")
     pub order: ByteOrder,
-    /// In bits, a power of two.
+    /// The alignment in bits, a power of two; 1 if not given. (`align`, "alignment")
     pub alignment: u32,
-    /// For a boolean that an optional field refers to.
+    /// The cell that keeps the value of a boolean; `None` if no optional field refers to it.
     pub(crate) slot: Option<Slot>,
 }
 
-/// How much there is of a text, a blob or an array.
+/// The length of a text or BLOB in bytes, of an array in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Length<R = Slot> {
-    /// Always so much.
+    /// The same in every event. ("length")
     Static(u64),
-    /// What another field says.
+    /// The value of an unsigned integer that is decoded before. (sequence, 4.2.4;
+    /// "length-field-location")
     Dynamic(R),
 }
 
-/// What a field is made of.
+/// The class of a field: how its bits are laid out, and what they mean. `R` is [`Reference`] as parsed, and
+/// [`Slot`] once references are resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldClass<R = Slot> {
-    /// A number, or an enumeration.
+    /// An integer of fixed width, or an enumeration.
     Integer(Integer),
-    /// A number of as many bytes as it needs.
+    /// An integer of variable width, or an enumeration. CTF 2 only.
     VariableInteger(VariableInteger),
-    /// A floating point number of IEEE 754.
+    /// A floating point number of IEEE 754, of 32 or 64 bits. (`floating_point`, 4.1.7)
     Float(BitField),
-    /// True if any of its bits is set.
+    /// A boolean, true if any of its bits is set. CTF 2 only. ("fixed-length-boolean")
     Boolean(BitField),
-    /// Bits.
+    /// Bits without further meaning. CTF 2 only. ("fixed-length-bit-array")
     BitArray(BitField),
-    /// Named flags over bits; labels name ranges of bits, from 0.
+    /// Bits with names: each label has ranges of bits, counted from the least significant, 0. CTF 2 only.
+    /// ("fixed-length-bit-map")
     BitMap(BitField, Arc<Labels>),
-    /// A text up to a terminating code unit of zero.
+    /// A text up to the first code unit of zero, which belongs to the field. (`string`, 4.2.5;
+    /// "null-terminated-string")
     String(Encoding),
-    /// A text of so many bytes, or up to the first code unit of zero in them.
+    /// A text in so many bytes, which ends before the first code unit of zero in them, if there is one: an
+    /// array of 8-bit integers with `encoding`, "static-length-string", "dynamic-length-string".
     Text {
-        /// In bytes.
+        /// The length in bytes, terminator and what follows it included.
         length: Length<R>,
-        /// Of its code units.
+        /// The encoding of the text.
         encoding: Encoding,
     },
-    /// Bytes.
+    /// Bytes without further meaning to the decoder. CTF 2 only. ("static-length-blob",
+    /// "dynamic-length-blob")
     Blob {
-        /// In bytes.
+        /// The length in bytes.
         length: Length<R>,
-        /// What the bytes are.
+        /// The IANA media type of the bytes, "application/octet-stream" if not given. ("media-type")
         media_type: Arc<str>,
-        /// Only [`Role::MetadataUuid`].
+        /// [`Role::MetadataUuid`], or `None`.
         role: Option<Role>,
     },
-    /// Fields with names.
+    /// Named fields, one after the other.
     Structure(Arc<Structure<R>>),
-    /// Fields of one class.
+    /// Fields of one class, one after the other (array, 4.2.3; sequence, 4.2.4; "static-length-array",
+    /// "dynamic-length-array").
     Array {
-        /// Of each element.
+        /// The class of each element.
         element: Arc<Self>,
-        /// How many there are.
+        /// The number of elements.
         length: Length<R>,
-        /// In bits, a power of two; before references are resolved the element may ask for more.
+        /// The alignment in bits, a power of two. It is "minimum-alignment" or 1 as parsed, and at least the
+        /// alignment of the element once references are resolved.
         alignment: u32,
-        /// Only [`Role::MetadataUuid`].
+        /// [`Role::MetadataUuid`], or `None`.
         role: Option<Role>,
     },
-    /// A field or nothing.
+    /// A field that is there or not, as a selector says. CTF 2 only. ("optional")
     Optional {
-        /// Present if one of these ranges contains what this field says.
+        /// The boolean or integer that selects. ("selector-field-location")
         selector: R,
-        /// First and last value, both included; of a boolean 0 and 1. Empty: any but 0. In order, and
-        /// without overlap, once references are resolved.
+        /// The values of the selector for which the field is there: first and last of each range, both
+        /// included. Empty for a boolean without ranges, which selects unless it is 0. In order and without
+        /// overlap once references are resolved. ("selector-field-ranges")
         ranges: Vec<(i128, i128)>,
-        /// What may be present.
+        /// The class of the field, if it is there.
         class: Arc<Self>,
-        /// Whether the selector is signed. Known once references are resolved.
+        /// Whether the selector is signed. False until references are resolved.
         signed: bool,
     },
-    /// One of several.
+    /// One of several fields, as a selector says.
     Variant(Arc<Variant<R>>),
 }
 
 impl<R> FieldClass<R> {
-    /// In bits. Settled once references are resolved.
+    /// The alignment in bits, a power of two. Before references are resolved, structures and arrays may
+    /// give too little.
     #[must_use]
     pub fn alignment(&self) -> u32 {
         match self {
@@ -405,18 +443,19 @@ impl<R> FieldClass<R> {
     }
 }
 
-/// Fields with names, one after the other.
+/// Named fields, one after the other, without padding at the end (`struct`, 4.2.1; "structure").
 #[derive(Debug, Clone, PartialEq)]
 pub struct Structure<R = Slot> {
-    /// In the order in which they lie.
+    /// The members, in the order in which they lie in the packet.
     pub members: Vec<Member<R>>,
-    /// In bits, a power of two. Before references are resolved only what the structure itself asks
-    /// for: its members may ask for more.
+    /// The alignment in bits, a power of two. It is what the structure itself asks for, or 1, as parsed
+    /// (`align()`, "minimum-alignment"), and at least that of each member once references are resolved.
     pub alignment: u32,
 }
 
 impl<R> Structure<R> {
-    /// Whether it has members and none of them is to be shown.
+    /// Whether it is not shown: it has members, and each of them is hidden. False until references are
+    /// resolved.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
         !self.members.is_empty() && self.members.iter().all(|member| member.hidden)
@@ -426,51 +465,53 @@ impl<R> Structure<R> {
 /// A named field of a structure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member<R = Slot> {
-    /// As it is shown.
+    /// The name that is shown: in TSDL without one leading underscore (4.2.1).
     pub name: Arc<str>,
-    /// As it was written, and as references name it.
+    /// The name as written in the metadata, by which references name the member.
     pub written: Arc<str>,
-    /// What it is made of.
+    /// The class of the field.
     pub class: FieldClass<R>,
-    /// Whether it steers decoding only, and so is not shown. Known once references are resolved.
+    /// Whether it is of use to the decoder only, and so is not shown. False until references are resolved.
     pub hidden: bool,
 }
 
-/// One of several fields, as another field says.
+/// One of several fields, as another field says (`variant`, 4.2.2; "variant").
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant<R = Slot> {
-    /// What says it.
+    /// The enumeration (the tag of CTF 1.8) or integer that selects.
     pub selector: R,
-    /// In order of declaration: the first whose ranges contain what the selector says is taken.
+    /// The options in order of declaration: the first whose ranges contain the value of the selector is
+    /// taken. Only those of CTF 1.8 may overlap.
     pub options: Vec<VariantOption<R>>,
-    /// Whether the selector is signed. Known once references are resolved.
+    /// Whether the selector is signed. False until references are resolved.
     pub signed: bool,
-    /// Finds the option for what the selector says. Empty until references are resolved.
+    /// The option for each value of the selector. Empty until references are resolved.
     pub(crate) lookup: Arc<FirstMatch>,
 }
 
-/// One choice of a variant.
+/// One option of a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantOption<R = Slot> {
-    /// As it is shown.
+    /// The name that is shown: in TSDL without one leading underscore. `None` if CTF 2 gives no "name".
     pub name: Option<Arc<str>>,
-    /// Selected by which values.
+    /// The values of the selector that select the option.
     pub ranges: Selection,
-    /// What the field then is.
+    /// The class of the field, if the option is selected.
     pub class: FieldClass<R>,
 }
 
-/// Which values of the selector take an option.
+/// The values of the selector that select an option of a variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// Those of the selector's label of this name, as written. (CTF 1.8, until references are
-    /// resolved.)
+    /// The values of the tag's label of this name, as written in the metadata: in CTF 1.8, until references
+    /// are resolved.
     Label(Arc<str>),
-    /// First and last value of each range, both included.
+    /// The first and last value of each range, both included. ("selector-field-ranges")
     Ranges(Vec<(i128, i128)>),
 }
 
-/// Events of this severity and worse are of interest to somebody; 0 is the worst, 14 the least.
+/// The log level of an event class, 0 (the most severe) to 14, as in `enum lttng_loglevel` of LTTng.
+/// (`loglevel`, "log-level" of LTTng's attributes)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogLevel(pub u8);
 
@@ -493,27 +534,31 @@ impl LogLevel {
         "TRACE_DEBUG",
     ];
 
-    /// `TRACE_EMERG` to `TRACE_DEBUG`. (`enum lttng_loglevel`)
+    /// The name that LTTng and babeltrace2 give it, `TRACE_EMERG` to `TRACE_DEBUG`; `None` above 14.
+    /// (`enum lttng_loglevel`)
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         Self::NAMES.get(usize::from(self.0)).copied()
     }
 }
 
-/// Everything of a trace that a parser has understood and nobody has resolved yet, in the order in
-/// which it must be taken.
+/// A declaration as parsed, with references by name. A parser gives declarations in the order in which
+/// [`Trace`](crate::metadata::Trace) must take them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Declaration {
-    /// At most once; before all but clocks and the environment.
+    /// The trace itself: at most once, and before all but clocks and the environment.
     Trace(TraceDraft),
-    /// The last value of a name counts.
+    /// An entry of the environment, name and value. The last value of a name counts.
     Environment(Arc<str>, EnvironmentValue),
+    /// A clock, and where it is declared.
     Clock(Clock, Position),
+    /// A stream class.
     Stream(StreamDraft),
+    /// An event class.
     Event(EventDraft),
 }
 
-/// The trace itself. (`trace` of CTF 1.8, preamble and `trace-class` of CTF 2)
+/// The trace as parsed. (`trace` of CTF 1.8; "preamble" and "trace-class" of CTF 2)
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct TraceDraft {
     pub(crate) uuid: Option<Uuid>,
@@ -522,13 +567,14 @@ pub(crate) struct TraceDraft {
     pub(crate) at: Position,
 }
 
-/// A stream class. Fields that have a role carry it already.
+/// A stream class as parsed. Fields that have a role carry it already. (`stream`, "data-stream-class")
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct StreamDraft {
-    /// 0 if it was not given.
+    /// `None` if TSDL does not give it, which means 0.
     pub(crate) id: Option<u64>,
     pub(crate) name: Option<Arc<str>>,
-    /// Given (CTF 2), or found from the fields that move one (CTF 1.8).
+    /// The name of the default clock of CTF 2. `None` in CTF 1.8, where fields name the clock that they
+    /// move.
     pub(crate) clock: Option<Arc<str>>,
     pub(crate) packet_context: Option<Arc<Structure<Reference>>>,
     pub(crate) event_header: Option<Arc<Structure<Reference>>>,
@@ -536,7 +582,7 @@ pub(crate) struct StreamDraft {
     pub(crate) at: Position,
 }
 
-/// An event class.
+/// An event class as parsed. (`event`, "event-record-class")
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct EventDraft {
     pub(crate) id: Option<u64>,

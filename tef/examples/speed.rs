@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use ctf::model::Uuid;
-use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use tef::Record;
 use tef::ctf::Classes;
 use wire::Timestamp;
@@ -18,7 +18,7 @@ const SHORT: &str =
 const PACKET: usize = 256 << 10;
 
 fn main() {
-    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "speed"));
+    let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "speed"));
     let stream = metadata.stream(0).expect("the first");
     let classes = Classes::declare(&mut metadata, &stream).expect("the first");
     let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(PACKET, PACKET));

@@ -8,12 +8,12 @@
 //!
 //! ```
 //! use ctf::model::Uuid;
-//! use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+//! use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 //! use tef::ctf::Classes;
 //! use tef::{Checked, Record};
 //! use wire::Timestamp;
 //!
-//! let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "my-daemon"));
+//! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-daemon"));
 //! let stream = metadata.stream(0)?;
 //! let classes = Classes::declare(&mut metadata, &stream)?;
 //! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(65_536, 1 << 20));

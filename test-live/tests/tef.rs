@@ -10,7 +10,7 @@ use std::path::Path;
 
 use clap::Parser;
 use ctf::model::Uuid;
-use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use serde_json::{Number, Value, json};
 use tef::Record;
 use tef::ctf::{Classes, Client, Encoded, Lost};
@@ -23,7 +23,7 @@ const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
 
 /// Writes a trace of what `events` gives, a microsecond after another.
 fn record(directory: &Path, events: impl FnOnce(&mut dyn FnMut(&Encoded<'_>), &Classes)) {
-    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "test"));
+    let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "test"));
     let stream = metadata.stream(0).unwrap();
     let classes = Classes::declare(&mut metadata, &stream).unwrap();
     let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(1 << 20, 1 << 20));

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use ctf::model::Uuid;
 use ctf::write::{
-    Appended, Event, EventClass, EventDeclaration, MetadataText, PacketSize, StreamClass,
-    StreamWriter, Trace, metadata_packets,
+    Appended, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, EventRecord, MetadataText,
+    PacketSize, StreamWriter, TraceDeclaration, metadata_packets,
 };
 use relay_proto::chunk::CloseCommand;
 use relay_proto::{Reply, ReturnCode};
@@ -24,13 +24,13 @@ const EVENTS: u64 = 20;
 /// Makes packets of `EVENTS` events each.
 struct Events {
     metadata: Vec<u8>,
-    class: StreamClass,
-    event: EventClass,
+    class: DeclaredStreamClass,
+    event: DeclaredEventClass,
 }
 
 impl Events {
     fn new() -> Self {
-        let mut text = MetadataText::new(&Trace::new(UUID, "crash-test"));
+        let mut text = MetadataText::new(&TraceDeclaration::new(UUID, "crash-test"));
         let class = text.stream(0).unwrap();
         let event = text.event(&class, &EventDeclaration::new(1, "event"));
         Self {
@@ -47,7 +47,7 @@ impl Events {
             let begin = 1000 * number;
             writer.open(Timestamp(begin)).unwrap();
             for time in begin..begin + EVENTS {
-                let event = Event {
+                let event = EventRecord {
                     time: Timestamp(time),
                     process: 1,
                     thread: 1,

@@ -6,9 +6,9 @@ use std::path::Path;
 use ctf::index::{Entry, IndexFormat, MAX_ENTRY_BYTES};
 use ctf::model::{EnvironmentValue, LogLevel, Uuid};
 use ctf::write::{
-    Appended, Argument, ArgumentValue, Enumeration, Event, EventClass, EventDeclaration, FieldType,
-    MetadataText, PacketSize, StreamClass, StreamWriter, Trace, TraceClock, Value, Width,
-    metadata_packets,
+    Appended, Argument, ArgumentValue, DeclaredEventClass, DeclaredStreamClass, Enumeration,
+    EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter, TraceClock,
+    TraceDeclaration, Value, Width, metadata_packets,
 };
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
@@ -24,7 +24,7 @@ fn metadata() -> MetadataText {
         ("procname", text("prog")),
         ("vpid", EnvironmentValue::Integer(-42)),
     ];
-    MetadataText::new(&Trace {
+    MetadataText::new(&TraceDeclaration {
         environment: environment
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
@@ -33,7 +33,7 @@ fn metadata() -> MetadataText {
             offset_seconds: 1_767_225_600,
             offset_nanoseconds: 123_456_789,
         },
-        ..Trace::new(UUID, "our-producer")
+        ..TraceDeclaration::new(UUID, "our-producer")
     })
 }
 
@@ -78,8 +78,8 @@ impl Files {
     }
 }
 
-fn append(writer: &mut StreamWriter, class: &EventClass, time: u64, values: &[Value<'_>]) {
-    let event = Event {
+fn append(writer: &mut StreamWriter, class: &DeclaredEventClass, time: u64, values: &[Value<'_>]) {
+    let event = EventRecord {
         time: Timestamp(time),
         process: 100,
         thread: -101,
@@ -88,7 +88,7 @@ fn append(writer: &mut StreamWriter, class: &EventClass, time: u64, values: &[Va
     assert_eq!(writer.append(class, &event), Ok(Appended::Written));
 }
 
-fn writer(stream: &StreamClass, instance: u64, cpu: u32) -> StreamWriter {
+fn writer(stream: &DeclaredStreamClass, instance: u64, cpu: u32) -> StreamWriter {
     StreamWriter::new(stream, instance, cpu, PacketSize::new(4096, 65_536))
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ctf::decode::Event as DecodedEvent;
 use ctf::model::Uuid;
 use ctf::write::{
-    Appended, Event, EventClass, EventDeclaration, MetadataText, PacketSize, StreamClass,
-    StreamWriter, Trace, metadata_packets,
+    Appended, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, EventRecord, MetadataText,
+    PacketSize, StreamWriter, TraceDeclaration, metadata_packets,
 };
 use relay_proto::chunk::CloseCommand;
 use relay_proto::reply::ReturnCode;
@@ -42,8 +42,8 @@ struct Tracer {
     uuid: Uuid,
     producer: Producer,
     text: MetadataText,
-    class: StreamClass,
-    event: EventClass,
+    class: DeclaredStreamClass,
+    event: DeclaredEventClass,
     metadata: StreamId,
     streams: Vec<Stream>,
     /// Events so far: the time of each is ten times its number.
@@ -61,7 +61,7 @@ impl Tracer {
     fn new(relay: &Relay, name: &str, streams: u32, size: u64, count: u64) -> Self {
         let mut producer = Producer::open(relay, live_session(name));
         let uuid = uuid(name);
-        let mut text = MetadataText::new(&Trace::new(uuid, "tracer"));
+        let mut text = MetadataText::new(&TraceDeclaration::new(uuid, "tracer"));
         let class = text.stream(0).unwrap();
         let event = text
             .event(&class, &EventDeclaration::new(0, "first"))
@@ -115,7 +115,7 @@ impl Tracer {
         let time = |number: u64| Timestamp(number * 10);
         writer.open(time(self.events)).unwrap();
         for _ in 0..events {
-            let event = Event {
+            let event = EventRecord {
                 time: time(self.events),
                 process: 1,
                 thread: 1,

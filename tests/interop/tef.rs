@@ -3,7 +3,7 @@
 use std::fs;
 
 use ctf::model::Uuid;
-use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use tef::Record;
 use tef::ctf::{Classes, Client, Encoded, Lost};
 use tests::babeltrace::Babeltrace;
@@ -11,7 +11,7 @@ use wire::Timestamp;
 
 #[test]
 fn babeltrace_shows_members_as_fields_and_what_never_applies_not_at_all() {
-    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "test"));
+    let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "test"));
     let stream = metadata.stream(0).unwrap();
     let classes = Classes::declare(&mut metadata, &stream).unwrap();
     let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 65_536));

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ctf::model::Uuid;
 use ctf::write::{
-    Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
-    Value,
+    Appended, EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter,
+    TraceDeclaration, Value,
 };
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
@@ -150,7 +150,7 @@ fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prin
     let root = lab.directory("clocks");
     // The later event has fewer cycles.
     for (number, offset, cycles) in [(1, 100, 1000), (2, 600, 502)] {
-        let mut trace = Trace::new(Uuid([number; 16]), "test");
+        let mut trace = TraceDeclaration::new(Uuid([number; 16]), "test");
         trace.clock.offset_nanoseconds = offset;
         let mut metadata = MetadataText::new(&trace);
         let stream = metadata.stream(0).unwrap();
@@ -160,7 +160,7 @@ fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prin
         let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(4096, 4096));
         let time = Timestamp(cycles);
         writer.open(time).unwrap();
-        let event = Event {
+        let event = EventRecord {
             time,
             process: 1,
             thread: 1,

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ctf::model::{EnvironmentValue, LogLevel, Uuid};
 use ctf::write::{
-    Appended, Argument, ArgumentValue, Enumeration, Event, EventClass, EventDeclaration, FieldType,
-    MetadataText, PacketSize, StreamWriter, Trace, TraceClock, Value, Width, metadata_packets,
+    Appended, Argument, ArgumentValue, DeclaredEventClass, Enumeration, EventDeclaration,
+    EventRecord, FieldType, MetadataText, PacketSize, StreamWriter, TraceClock, TraceDeclaration,
+    Value, Width, metadata_packets,
 };
 use wire::Timestamp;
 
@@ -23,7 +24,7 @@ const UUID: Uuid = Uuid(*b"made-up-to-test!");
 pub struct Recording {
     directory: PathBuf,
     metadata: MetadataText,
-    stream: ctf::write::StreamClass,
+    stream: ctf::write::DeclaredStreamClass,
     next_event: u32,
 }
 
@@ -47,7 +48,7 @@ impl Recording {
             ("procname", EnvironmentValue::Text("prog".into())),
             ("vpid", EnvironmentValue::Integer(42)),
         ];
-        let mut metadata = MetadataText::new(&Trace {
+        let mut metadata = MetadataText::new(&TraceDeclaration {
             environment: environment
                 .map(|(name, value)| (name.to_owned(), value))
                 .into(),
@@ -56,7 +57,7 @@ impl Recording {
                 offset_seconds: 1_767_225_600,
                 offset_nanoseconds: 123_456_789,
             },
-            ..Trace::new(UUID, "made-up")
+            ..TraceDeclaration::new(UUID, "made-up")
         });
         let stream = metadata.stream(0).unwrap();
         fs::create_dir_all(&directory).unwrap();
@@ -72,7 +73,7 @@ impl Recording {
     ///
     /// # Panics
     /// If that is not possible.
-    pub fn event(&mut self, name: &str, fields: &[(&str, FieldType)]) -> EventClass {
+    pub fn event(&mut self, name: &str, fields: &[(&str, FieldType)]) -> DeclaredEventClass {
         let owned = |(name, of): &(&str, FieldType)| ((*name).to_owned(), of.clone());
         let declaration = EventDeclaration {
             log_level: Some(LogLevel(6)),
@@ -120,7 +121,11 @@ impl Stream {
     ///
     /// # Panics
     /// If it cannot be written.
-    pub fn packet(&mut self, span: (u64, u64), events: &[(u64, &EventClass, &[Value<'_>])]) {
+    pub fn packet(
+        &mut self,
+        span: (u64, u64),
+        events: &[(u64, &DeclaredEventClass, &[Value<'_>])],
+    ) {
         self.open(span.0, events);
         let packet = self.writer.close(Timestamp(span.1)).unwrap();
         self.data.extend(packet.bytes);
@@ -140,10 +145,10 @@ impl Stream {
         self.writer.discard(events);
     }
 
-    fn open(&mut self, begin: u64, events: &[(u64, &EventClass, &[Value<'_>])]) {
+    fn open(&mut self, begin: u64, events: &[(u64, &DeclaredEventClass, &[Value<'_>])]) {
         self.writer.open(Timestamp(begin)).unwrap();
         for (time, class, values) in events {
-            let event = Event {
+            let event = EventRecord {
                 time: Timestamp(*time),
                 process: 100,
                 thread: 101,
@@ -194,7 +199,7 @@ pub fn every_type(lab: &Lab) -> PathBuf {
     ];
     let reals = [0.0, -1.5, 1e300, f64::INFINITY, 1.0 / 3.0];
     let mut stream = trace.stream(1);
-    let numbers: &[(u64, &EventClass, &[Value<'_>])] = &[
+    let numbers: &[(u64, &DeclaredEventClass, &[Value<'_>])] = &[
         (1000, &unsigned, &low),
         (1001, &unsigned, &high),
         (1001, &signed, &negative),
@@ -210,7 +215,7 @@ pub fn every_type(lab: &Lab) -> PathBuf {
             Value::Unsigned(number),
             Value::Arguments(&arguments[..number as usize + 1]),
         ];
-        let events: &[(u64, &EventClass, &[Value<'_>])] = &[(begin + 10, &others, &values)];
+        let events: &[(u64, &DeclaredEventClass, &[Value<'_>])] = &[(begin + 10, &others, &values)];
         stream.packet((begin, begin + 100), events);
     }
     // More than 32 bits of time have passed.

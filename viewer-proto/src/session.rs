@@ -129,8 +129,8 @@ fn counted(from: &mut &[u8], length: u32, what: &'static str) -> Result<Text, De
         return Err(DecodeError::Length {
             what,
             got,
-            least: 0,
-            most,
+            min: 0,
+            max: most,
         });
     }
     let need = length as usize;

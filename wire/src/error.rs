@@ -22,16 +22,16 @@ pub enum DecodeError {
         got: u64,
     },
     /// A length outside of what the field allows.
-    #[error("{what} is {got} bytes long, it must be between {least} and {most}")]
+    #[error("{what} is {got} bytes long, it must be between {min} and {max}")]
     Length {
         /// The field.
         what: &'static str,
         /// Its length.
         got: u64,
         /// The shortest allowed.
-        least: u64,
+        min: u64,
         /// The longest allowed.
-        most: u64,
+        max: u64,
     },
     /// A name without its closing NUL, or with one in the middle.
     #[error("{what} does not end with its first NUL")]

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_not_hex_is_named_with_its_line() {
+    fn a_word_that_is_not_hex_is_reported_with_its_line() {
         for (text, line, word) in [
             ("00 0", 1, "0"),
             ("00\nzz", 2, "zz"),

@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_become_bytes_only_if_they_divide() {
+    fn bit_lengths_convert_to_bytes_only_in_whole_bytes() {
         assert_eq!(Bits(32768).to_bytes(), Some(Bytes(4096)));
         assert_eq!(Bits(12).to_bytes(), None);
         assert_eq!(Bytes(1 << 61).to_bits(), None);
     }
 
     #[test]
-    fn a_number_shows_with_its_word() {
+    fn a_typed_number_displays_its_unit() {
         assert_eq!(StreamId(7).to_string(), "stream 7");
         assert_eq!(SeqNum(41).to_string(), "packet 41");
     }

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_leads_out_is_refused() {
+    fn a_trace_path_that_leaves_its_root_is_refused() {
         for (path, want) in [
             ("", NameError::Empty),
             ("///", NameError::Absolute),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_producers_path_loses_its_extra_slashes() {
+    fn extra_slashes_of_a_trace_path_are_removed() {
         let old = Text::from("/host/session-20261120-213900//ust/uid/0/64-bit");
         let path = TracePath::parse_rooted(&old).unwrap();
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_name_is_a_single_part() {
+    fn a_file_name_has_a_single_path_component() {
         for (name, want) in [
             ("", NameError::Empty),
             (".", NameError::Dots),

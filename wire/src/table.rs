@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shorter_prefix_is_refused_and_nothing_is_taken() {
+    fn every_truncated_message_is_refused_and_consumes_nothing() {
         for have in 0..SAMPLE.len() {
             let mut from = &SAMPLE[..have];
             let refused = DecodeError::Truncated {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_set_may_hold_anything() {
+    fn the_bytes_of_an_unset_flagged_value_are_ignored() {
         let mut bytes = SAMPLE;
         bytes[22..].fill(0xaa);
         assert_eq!(Sample::read(&mut &bytes[..]).unwrap().other, Flagged(None));
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn every_code_of_a_table_reads_back() {
+    fn every_wire_enum_code_reads_back_as_its_value() {
         for &kind in Kind::ALL {
             assert_eq!(Kind::read(&mut &written(&kind)[..]), Ok(kind));
         }
     }
 
     #[test]
-    fn an_unknown_code_is_refused_by_name() {
+    fn an_unknown_wire_enum_code_is_refused_by_name() {
         let mut bytes = SAMPLE;
         bytes[19] = 3;
         let refused = DecodeError::UnknownCode {

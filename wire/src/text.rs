@@ -40,8 +40,8 @@ impl Text {
             return Err(DecodeError::Length {
                 what,
                 got: u64::from(length),
-                least: u64::from(*lengths.start()),
-                most: u64::from(*lengths.end()),
+                min: u64::from(*lengths.start()),
+                max: u64::from(*lengths.end()),
             });
         }
         let need = length as usize;
@@ -203,8 +203,8 @@ mod tests {
                 DecodeError::Length {
                     what: "name",
                     got: 1,
-                    least: 2,
-                    most: 5,
+                    min: 2,
+                    max: 5,
                 },
             ),
             (
@@ -214,8 +214,8 @@ mod tests {
                 DecodeError::Length {
                     what: "name",
                     got: 6,
-                    least: 2,
-                    most: 5,
+                    min: 2,
+                    max: 5,
                 },
             ),
         ] {

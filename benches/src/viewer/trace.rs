@@ -6,8 +6,8 @@ use std::path::Path;
 
 use ctf::model::{LogLevel, Uuid};
 use ctf::write::{
-    Appended, Argument, ArgumentValue, Enumeration, Event, EventDeclaration, FieldType,
-    MetadataText, PacketSize, StreamWriter, Trace, Value, Width,
+    Appended, Argument, ArgumentValue, Enumeration, EventDeclaration, EventRecord, FieldType,
+    MetadataText, PacketSize, StreamWriter, TraceDeclaration, Value, Width,
 };
 use wire::Timestamp;
 
@@ -19,7 +19,7 @@ const PACKET: usize = 256 << 10;
 /// Writes a trace of at least `bytes` to `directory`. How many events it has.
 pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
     fs::create_dir_all(directory)?;
-    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "bench"));
+    let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "bench"));
     let stream = metadata.stream(0).unwrap();
     let kinds: Vec<(&str, Vec<(&str, FieldType)>)> = vec![
         (
@@ -137,7 +137,7 @@ pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
                 6 => &[Value::Unsigned(number % 100), Value::Unsigned(count)],
                 _ => &[Value::Arguments(&arguments)],
             };
-            let event = Event {
+            let event = EventRecord {
                 time: Timestamp(time),
                 process: 1234,
                 thread: 1240,

@@ -14,8 +14,8 @@ mod stream;
 use bytes::Bytes;
 use ctf::model::Uuid;
 use ctf::write::{
-    DeclareError, Event, EventClass, MetadataText, PacketError, PacketSize, StreamClass, Trace,
-    metadata_packets,
+    DeclareError, DeclaredEventClass, DeclaredStreamClass, EventRecord, MetadataText, PacketError,
+    PacketSize, TraceDeclaration, metadata_packets,
 };
 use thiserror::Error;
 use wire::Timestamp;
@@ -58,7 +58,7 @@ impl Packetizer {
     /// # Errors
     /// If the session has been given up.
     pub async fn new(
-        trace: &Trace,
+        trace: &TraceDeclaration,
         path: &str,
         queue: SessionSender,
         activity: Activity,
@@ -79,7 +79,7 @@ impl Packetizer {
     ///
     /// # Errors
     /// If there is one of this id.
-    pub fn declare(&mut self, id: u32) -> Result<StreamClass, DeclareError> {
+    pub fn declare(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
         self.metadata.stream(id)
     }
 
@@ -94,7 +94,7 @@ impl Packetizer {
     /// If the session has been given up.
     pub async fn add_stream(
         &mut self,
-        class: &StreamClass,
+        class: &DeclaredStreamClass,
         channel: &str,
         size: PacketSize,
     ) -> Result<StreamKey, SessionClosed> {
@@ -120,8 +120,8 @@ impl Packetizer {
     pub async fn append(
         &mut self,
         stream: StreamKey,
-        class: &EventClass,
-        event: Event<'_>,
+        class: &DeclaredEventClass,
+        event: EventRecord<'_>,
     ) -> Result<(), PacketizeError> {
         let place = self.place(stream);
         let stream = self.stream(place);

@@ -1,6 +1,9 @@
 //! One stream: its open packet and its watermark.
 
-use ctf::write::{Appended, Event, EventClass, PacketError, PacketSize, StreamClass, StreamWriter};
+use ctf::write::{
+    Appended, DeclaredEventClass, DeclaredStreamClass, EventRecord, PacketError, PacketSize,
+    StreamWriter,
+};
 use wire::{PacketIndex, Timestamp};
 
 /// A stream of the trace, with its open packet.
@@ -14,7 +17,7 @@ pub(super) struct PacketStream {
 }
 
 impl PacketStream {
-    pub(super) fn new(class: &StreamClass, number: u32, size: PacketSize) -> Self {
+    pub(super) fn new(class: &DeclaredStreamClass, number: u32, size: PacketSize) -> Self {
         Self {
             writer: StreamWriter::new(class, number.into(), number, size),
             earliest: Timestamp(0),
@@ -30,14 +33,14 @@ impl PacketStream {
     /// Appends an event to the packet, the first to a new one. False: it is full.
     pub(super) fn append(
         &mut self,
-        class: &EventClass,
-        event: Event<'_>,
+        class: &DeclaredEventClass,
+        event: EventRecord<'_>,
     ) -> Result<bool, PacketError> {
         let time = event.time.max(self.earliest);
         if !self.writer.is_open() {
             self.writer.open(time)?;
         }
-        let appended = self.writer.append(class, &Event { time, ..event })?;
+        let appended = self.writer.append(class, &EventRecord { time, ..event })?;
         self.earliest = time;
         Ok(appended == Appended::Written)
     }

@@ -14,8 +14,8 @@ struct Made {
     packetizer: Packetizer,
     steps: SessionReceiver,
     streams: Vec<StreamKey>,
-    class: EventClass,
-    stream_class: StreamClass,
+    class: DeclaredEventClass,
+    stream_class: DeclaredStreamClass,
 }
 
 fn session(opener: &SessionOpener) -> SessionSender {
@@ -39,7 +39,7 @@ async fn made(streams: usize, activity: &Activity) -> Made {
     });
     let queue = session(&opener);
     let steps = sessions.recv().await.unwrap().steps;
-    let trace = Trace::new(Uuid([7; 16]), "test");
+    let trace = TraceDeclaration::new(Uuid([7; 16]), "test");
     let mut packetizer = Packetizer::new(&trace, "path", queue, activity.clone())
         .await
         .unwrap();
@@ -83,7 +83,7 @@ impl Made {
 
     async fn append(&mut self, stream: usize, time: u64, text: &str) -> Result<(), PacketizeError> {
         let values = [Value::Text(text)];
-        let event = Event {
+        let event = EventRecord {
             time: Timestamp(time),
             process: 1,
             thread: 1,

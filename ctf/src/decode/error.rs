@@ -108,7 +108,7 @@ impl DecodeError {
     }
 
     /// The same, so many bits further on in the packet.
-    pub(crate) fn moved(mut self, bits: u64) -> Self {
+    pub(crate) fn shifted_by(mut self, bits: u64) -> Self {
         match &mut self {
             Self::UnknownEventClass { at, .. } => *at += bits,
             Self::Field { at, what } => {

@@ -83,7 +83,7 @@ impl<'a> Event<'a> {
             return Ok(());
         }
         let mut walk = self.walk(self.context_at, 0, visitor);
-        walk.scope(Scope::PacketContext, context)
+        walk.visit_scope(Scope::PacketContext, context)
     }
 
     /// Shows what is visible of the event itself.
@@ -98,7 +98,7 @@ impl<'a> Event<'a> {
             (Scope::Payload, &self.class.payload),
         ] {
             if let Some(structure) = root {
-                walk.scope(scope, structure)?;
+                walk.visit_scope(scope, structure)?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::error::FieldError;
 use super::run::{Cursor, store_slot};
 use super::visit::Visitor;
-use super::walk::{Walk, unseen};
+use super::walk::{Walk, skip_hidden};
 use crate::bits::sign_extended;
 use crate::model::{FieldClass, Integer};
 
@@ -31,7 +31,7 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn number(&mut self, class: &Integer) -> Result<u64, FieldError> {
         self.cursor.align(class.alignment);
-        let number = self.cursor.number(class.bits, class.order)?;
+        let number = self.cursor.read_number(class.bits, class.order)?;
         let number = if class.signed {
             sign_extended(number, class.bits).cast_unsigned()
         } else {
@@ -50,7 +50,7 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn string(&mut self) -> Result<&'a [u8], FieldError> {
         self.cursor.align(8);
-        self.cursor.text(1)
+        self.cursor.read_text(1)
     }
 
     /// Takes any field, and shows it.
@@ -67,7 +67,7 @@ impl<'a> Fields<'a> {
             slots: self.slots,
             visitor,
         };
-        walk.class(class)?;
+        walk.visit_class(class)?;
         self.cursor = walk.cursor;
         Ok(())
     }
@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// If it is not what its class says.
     pub fn skip_field(&mut self, class: &FieldClass) -> Result<(), FieldError> {
-        self.cursor = unseen(self.cursor, self.slots, |walk| walk.class(class))?;
+        self.cursor = skip_hidden(self.cursor, self.slots, |walk| walk.visit_class(class))?;
         Ok(())
     }
 }

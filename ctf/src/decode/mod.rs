@@ -22,7 +22,6 @@ mod event;
 mod fields;
 mod losses;
 mod packet;
-pub(crate) mod plan;
 mod run;
 mod stream;
 mod visit;

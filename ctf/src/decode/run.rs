@@ -6,10 +6,10 @@ use std::cell::Cell;
 use memchr::memchr;
 
 use super::error::FieldError;
-use super::plan::{Choice, Loop, Meaning, Plan, Step};
-use crate::bits::{aligned, load, sign_extended};
+use crate::bits::{align_up, read_bits, sign_extended};
 use crate::clock;
 use crate::model::{ByteOrder, Length, Role, Slot};
+use crate::plan::{Choice, Loop, Meaning, Plan, Step};
 
 /// Largest number of elements that take no bits, in a packet of few bits: each bit allows for one
 /// more. Elements that take bits are bounded by the packet.
@@ -79,7 +79,7 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     #[inline]
     pub(crate) fn align(&mut self, alignment: u32) {
-        self.position = aligned(self.position + self.shift, alignment) - self.shift;
+        self.position = align_up(self.position + self.shift, alignment) - self.shift;
     }
 
     #[inline]
@@ -93,10 +93,10 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub(crate) fn number(&mut self, bits: u8, order: ByteOrder) -> Result<u64, FieldError> {
+    pub(crate) fn read_number(&mut self, bits: u8, order: ByteOrder) -> Result<u64, FieldError> {
         let width = u64::from(bits);
         let end = self.position.saturating_add(width);
-        match load(self.bytes, self.position, bits, order) {
+        match read_bits(self.bytes, self.position, bits, order) {
             Some(number) if end <= self.end => {
                 self.position = end;
                 Ok(number)
@@ -106,7 +106,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `length` bytes from here on. The position is that of a byte.
-    pub(crate) fn bytes(&mut self, length: u64) -> Result<&'a [u8], FieldError> {
+    pub(crate) fn read_bytes(&mut self, length: u64) -> Result<&'a [u8], FieldError> {
         let bits = length.saturating_mul(8);
         let first = self.position / 8;
         let end = self.position.saturating_add(bits);
@@ -123,7 +123,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text from here to its end, which is a code unit of `unit` bytes, all zero, and passes it.
-    pub(crate) fn text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
+    pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
         let endless = FieldError::EndlessText { end: self.end };
         let first = usize::try_from(self.position / 8).map_err(|_| endless)?;
         let end = usize::try_from(self.end / 8)
@@ -144,10 +144,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// A number of seven bits in each byte, and how many bits that makes.
-    pub(crate) fn variable(&mut self, signed: bool) -> Result<(u64, u8), FieldError> {
+    pub(crate) fn read_variable(&mut self, signed: bool) -> Result<(u64, u8), FieldError> {
         let (mut number, mut bits) = (0_u64, 0_u8);
         loop {
-            let byte = self.number(8, ByteOrder::Little)?;
+            let byte = self.read_number(8, ByteOrder::Little)?;
             let seven = byte & 0x7F;
             let fits = bits < 63
                 || match (signed, bits) {
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether `count` elements of at least `bits` each may follow.
-    pub(crate) fn has_room(&self, count: u64, bits: u64) -> Result<(), FieldError> {
+    pub(crate) fn check_room(&self, count: u64, bits: u64) -> Result<(), FieldError> {
         let room = match bits {
             0 => count <= MAX_EMPTY_ELEMENTS,
             _ => count
@@ -263,7 +263,7 @@ impl DecodeState {
             self.roles.set(role, value, bits);
         }
         if meaning.moves_clock {
-            self.cycles = clock::moved(self.cycles, value, bits);
+            self.cycles = clock::advance_clock(self.cycles, value, bits);
         }
     }
 }
@@ -307,11 +307,15 @@ impl Plan {
         cursor: &mut Cursor<'_>,
         state: &mut DecodeState,
     ) -> Result<(), FieldError> {
-        run(&self.steps, cursor, state)
+        run_steps(&self.steps, cursor, state)
     }
 }
 
-fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut DecodeState) -> Result<(), FieldError> {
+fn run_steps(
+    steps: &[Step],
+    cursor: &mut Cursor<'_>,
+    state: &mut DecodeState,
+) -> Result<(), FieldError> {
     for step in steps {
         match step {
             Step::Align(alignment) => cursor.align(*alignment),
@@ -320,7 +324,7 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut DecodeState) -> Resu
                 state.order = Some(*order);
             }
             Step::Read(read) => {
-                let number = cursor.number(read.bits, read.order)?;
+                let number = cursor.read_number(read.bits, read.order)?;
                 state.order = Some(read.order);
                 let number = if read.signed {
                     sign_extended(number, read.bits).cast_unsigned()
@@ -330,17 +334,17 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut DecodeState) -> Resu
                 state.record_value(read.meaning, number, read.bits);
             }
             Step::SkipString(unit) => {
-                cursor.text(*unit)?;
+                cursor.read_text(*unit)?;
             }
             Step::Repeat(slot, bits, order) => {
                 let count = load_slot(&state.slots, *slot);
-                cursor.has_room(count, *bits)?;
+                cursor.check_room(count, *bits)?;
                 cursor.skip(count.saturating_mul(*bits))?;
                 state.order = Some(*order);
             }
             Step::Empty(length) => state.pass_empty(state.length(length), cursor)?,
-            Step::Choose(choice) => choose(choice, cursor, state)?,
-            Step::Loop(repeated) => repeat(repeated, cursor, state)?,
+            Step::Choose(choice) => run_choice(choice, cursor, state)?,
+            Step::Loop(repeated) => run_loop(repeated, cursor, state)?,
             Step::Order(order) => {
                 let within_byte = !cursor.position.is_multiple_of(8);
                 if within_byte && state.order.is_some_and(|before| before != *order) {
@@ -348,19 +352,19 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, state: &mut DecodeState) -> Resu
                 }
             }
             Step::ReadVariable(read) => {
-                let (number, bits) = cursor.variable(read.signed)?;
+                let (number, bits) = cursor.read_variable(read.signed)?;
                 state.record_value(read.meaning, number, bits);
             }
             Step::SkipVariable(signed) => {
-                cursor.variable(*signed)?;
+                cursor.read_variable(*signed)?;
             }
-            Step::MetadataUuid => state.uuid = cursor.bytes(16)?.try_into().ok(),
+            Step::MetadataUuid => state.uuid = cursor.read_bytes(16)?.try_into().ok(),
         }
     }
     Ok(())
 }
 
-fn choose(
+fn run_choice(
     choice: &Choice,
     cursor: &mut Cursor<'_>,
     state: &mut DecodeState,
@@ -368,7 +372,7 @@ fn choose(
     let value = load_slot(&state.slots, choice.selector);
     let option = choice.lookup.find(value, choice.signed);
     match option.and_then(|option| choice.options.get(option)) {
-        Some(steps) => run(steps, cursor, state),
+        Some(steps) => run_steps(steps, cursor, state),
         None if choice.optional => Ok(()),
         None => Err(FieldError::NoOption {
             value: load_selector(&state.slots, choice.selector, choice.signed),
@@ -376,16 +380,16 @@ fn choose(
     }
 }
 
-fn repeat(
+fn run_loop(
     repeated: &Loop,
     cursor: &mut Cursor<'_>,
     state: &mut DecodeState,
 ) -> Result<(), FieldError> {
     let count = state.length(&repeated.count);
-    cursor.has_room(count, repeated.least_bits)?;
+    cursor.check_room(count, repeated.min_bits)?;
     for _ in 0..count {
         let before = cursor.position;
-        run(&repeated.body, cursor, state)?;
+        run_steps(&repeated.body, cursor, state)?;
         if cursor.position == before {
             state.pass_empty(1, cursor)?;
         }

@@ -25,7 +25,7 @@ pub struct StreamDecoder {
     position: u64,
     /// Where the packet's content ends.
     content_end: u64,
-    /// How many bits behind the packet's head have been removed: see [`remove`](Self::remove). Those
+    /// How many bits behind the packet's head have been removed: see [`remove_bytes`](Self::remove_bytes). Those
     /// are not counted in `position`, `content_end` and [`Current::fields_at`].
     shift: u64,
     current: Option<Current>,
@@ -103,7 +103,7 @@ impl StreamDecoder {
 
     /// Finds the next event, as [`advance`](Self::advance) does, in a packet that was begun by
     /// [`begin_part`](Self::begin_part). `bytes` are the packet's first bytes, as many as there are,
-    /// without those that were removed by [`remove`](Self::remove).
+    /// without those that were removed by [`remove_bytes`](Self::remove_bytes).
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -115,7 +115,7 @@ impl StreamDecoder {
             Ok(true) if self.position <= bits(bytes) => return Ok(PartStep::Event),
             Ok(false) => return Ok(PartStep::PacketEnd),
             Err(error) if is_all_there || !error.may_need_more_bytes() => {
-                return Err(error.moved(self.shift));
+                return Err(error.shifted_by(self.shift));
             }
             Ok(true) | Err(_) => {}
         }
@@ -145,7 +145,7 @@ impl StreamDecoder {
     /// Says that the caller has removed so many bytes from behind the packet's
     /// [head](Self::head_bytes), of those that come [before the next event](Self::passed_bytes). The
     /// event that was found last cannot be shown any more.
-    pub fn remove(&mut self, bytes: u64) {
+    pub fn remove_bytes(&mut self, bytes: u64) {
         let bits = bytes.saturating_mul(8);
         self.current = None;
         self.position = self.position.saturating_sub(bits);

@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 
+use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
+
 use super::error::FieldError;
 use super::run::{Cursor, load_selector, load_slot, store_slot};
 use super::visit::{NumberFormat, Visitor};
 use crate::bits::sign_extended;
-use crate::lookup::contain;
+use crate::lookup::any_contains;
 use crate::model::{
     BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Structure, VariableInteger,
 };
@@ -20,40 +22,46 @@ pub(crate) struct Walk<'w, 'a, V> {
 
 impl<V: Visitor> Walk<'_, '_, V> {
     /// Shows the root `structure`, unless nothing of it is visible, and stands behind it then.
-    pub(crate) fn scope(&mut self, scope: Scope, structure: &Structure) -> Result<(), FieldError> {
+    pub(crate) fn visit_scope(
+        &mut self,
+        scope: Scope,
+        structure: &Structure,
+    ) -> Result<(), FieldError> {
         if structure.is_hidden() {
-            self.cursor = unseen(self.cursor, self.slots, |walk| walk.structure(structure))?;
+            self.cursor = skip_hidden(self.cursor, self.slots, |walk| {
+                walk.visit_structure(structure)
+            })?;
             return Ok(());
         }
         self.visitor.begin_scope(scope);
-        self.structure(structure)?;
+        self.visit_structure(structure)?;
         self.visitor.end_scope();
         Ok(())
     }
 
     /// Shows `structure`, and stands behind it then.
-    pub(crate) fn structure(&mut self, structure: &Structure) -> Result<(), FieldError> {
+    pub(crate) fn visit_structure(&mut self, structure: &Structure) -> Result<(), FieldError> {
         self.cursor.align(structure.alignment);
         self.visitor.begin_structure();
         for member in &structure.members {
             if member.hidden {
-                let pass = |walk: &mut Walk<'_, '_, Unseen>| walk.class(&member.class);
-                self.cursor = unseen(self.cursor, self.slots, pass)?;
+                let pass = |walk: &mut Walk<'_, '_, NullVisitor>| walk.visit_class(&member.class);
+                self.cursor = skip_hidden(self.cursor, self.slots, pass)?;
             } else {
                 self.visitor.member(&member.name);
-                self.class(&member.class)?;
+                self.visit_class(&member.class)?;
             }
         }
         self.visitor.end_structure();
         Ok(())
     }
 
-    pub(crate) fn class(&mut self, class: &FieldClass) -> Result<(), FieldError> {
+    pub(crate) fn visit_class(&mut self, class: &FieldClass) -> Result<(), FieldError> {
         match class {
-            FieldClass::Integer(integer) => self.integer(integer),
-            FieldClass::String(encoding) => self.string(*encoding),
-            FieldClass::Structure(structure) => self.structure(structure),
-            FieldClass::Text { length, encoding } => self.text(length, *encoding),
+            FieldClass::Integer(integer) => self.visit_integer(integer),
+            FieldClass::String(encoding) => self.visit_string(*encoding),
+            FieldClass::Structure(structure) => self.visit_structure(structure),
+            FieldClass::Text { length, encoding } => self.visit_text(length, *encoding),
             FieldClass::Array {
                 element,
                 length,
@@ -61,9 +69,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 ..
             } => {
                 self.cursor.align(*alignment);
-                self.array(element, length)
+                self.visit_array(element, length)
             }
-            FieldClass::Float(field) => self.float(field),
+            FieldClass::Float(field) => self.visit_float(field),
             FieldClass::Variant(variant) => {
                 let bits = load_slot(self.slots, variant.selector);
                 let option = variant.lookup.find(bits, variant.signed);
@@ -72,7 +80,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                     value: load_selector(self.slots, variant.selector, variant.signed),
                 })?;
                 self.visitor.begin_variant(option.name.as_deref());
-                self.class(&option.class)?;
+                self.visit_class(&option.class)?;
                 self.visitor.end_variant();
                 Ok(())
             }
@@ -83,17 +91,17 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 signed,
             } => {
                 let value = load_selector(self.slots, *selector, *signed);
-                let present = contain(ranges, value) || ranges.is_empty() && value != 0;
+                let present = any_contains(ranges, value) || ranges.is_empty() && value != 0;
                 self.visitor.begin_optional(present);
                 if present {
-                    self.class(class)?;
+                    self.visit_class(class)?;
                 }
                 self.visitor.end_optional();
                 Ok(())
             }
-            FieldClass::VariableInteger(integer) => self.variable(integer),
+            FieldClass::VariableInteger(integer) => self.visit_variable(integer),
             FieldClass::Boolean(field) => {
-                let set = self.bits(field)? != 0;
+                let set = self.read_bit_field(field)? != 0;
                 if let Some(slot) = field.slot {
                     store_slot(self.slots, slot, u64::from(set));
                 }
@@ -101,12 +109,12 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 Ok(())
             }
             FieldClass::BitArray(field) => {
-                let value = self.bits(field)?;
+                let value = self.read_bit_field(field)?;
                 self.visitor.bit_array(value, field.bits, None);
                 Ok(())
             }
             FieldClass::BitMap(field, flags) => {
-                let value = self.bits(field)?;
+                let value = self.read_bit_field(field)?;
                 self.visitor.bit_array(value, field.bits, Some(flags));
                 Ok(())
             }
@@ -115,7 +123,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             } => {
                 self.cursor.align(8);
                 let length = self.length(length);
-                let bytes = self.cursor.bytes(length)?;
+                let bytes = self.cursor.read_bytes(length)?;
                 self.visitor.blob(bytes, media_type);
                 Ok(())
             }
@@ -123,9 +131,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
     }
 
     #[inline]
-    fn integer(&mut self, integer: &Integer) -> Result<(), FieldError> {
+    fn visit_integer(&mut self, integer: &Integer) -> Result<(), FieldError> {
         self.cursor.align(integer.alignment);
-        let number = self.cursor.number(integer.bits, integer.order)?;
+        let number = self.cursor.read_number(integer.bits, integer.order)?;
         let format = NumberFormat {
             bits: integer.bits,
             base: integer.base,
@@ -146,9 +154,9 @@ impl<V: Visitor> Walk<'_, '_, V> {
         Ok(())
     }
 
-    fn variable(&mut self, integer: &VariableInteger) -> Result<(), FieldError> {
+    fn visit_variable(&mut self, integer: &VariableInteger) -> Result<(), FieldError> {
         self.cursor.align(8);
-        let (number, bits) = self.cursor.variable(integer.signed)?;
+        let (number, bits) = self.cursor.read_variable(integer.signed)?;
         if let Some(slot) = integer.slot {
             store_slot(self.slots, slot, number);
         }
@@ -165,13 +173,13 @@ impl<V: Visitor> Walk<'_, '_, V> {
         Ok(())
     }
 
-    fn bits(&mut self, field: &BitField) -> Result<u64, FieldError> {
+    fn read_bit_field(&mut self, field: &BitField) -> Result<u64, FieldError> {
         self.cursor.align(field.alignment);
-        self.cursor.number(field.bits, field.order)
+        self.cursor.read_number(field.bits, field.order)
     }
 
-    fn float(&mut self, field: &BitField) -> Result<(), FieldError> {
-        let bits = self.bits(field)?;
+    fn visit_float(&mut self, field: &BitField) -> Result<(), FieldError> {
+        let bits = self.read_bit_field(field)?;
         let value = match u32::try_from(bits) {
             Ok(single) if field.bits == 32 => f64::from(f32::from_bits(single)),
             _ => f64::from_bits(bits),
@@ -187,28 +195,28 @@ impl<V: Visitor> Walk<'_, '_, V> {
         }
     }
 
-    fn array(&mut self, element: &FieldClass, length: &Length) -> Result<(), FieldError> {
+    fn visit_array(&mut self, element: &FieldClass, length: &Length) -> Result<(), FieldError> {
         let length = self.length(length);
         self.visitor.begin_array(length);
         for index in 0..length {
             self.visitor.element(index);
-            self.class(element)?;
+            self.visit_class(element)?;
         }
         self.visitor.end_array();
         Ok(())
     }
 
-    fn string(&mut self, encoding: Encoding) -> Result<(), FieldError> {
+    fn visit_string(&mut self, encoding: Encoding) -> Result<(), FieldError> {
         self.cursor.align(8);
-        let bytes = self.cursor.text(encoding.unit())?;
+        let bytes = self.cursor.read_text(encoding.unit())?;
         self.show_text(bytes, encoding);
         Ok(())
     }
 
-    fn text(&mut self, length: &Length, encoding: Encoding) -> Result<(), FieldError> {
+    fn visit_text(&mut self, length: &Length, encoding: Encoding) -> Result<(), FieldError> {
         self.cursor.align(8);
         let length = self.length(length);
-        let bytes = self.cursor.bytes(length)?;
+        let bytes = self.cursor.read_bytes(length)?;
         let end = match encoding {
             Encoding::Utf8 => memchr::memchr(0, bytes),
             Encoding::Utf16(_) | Encoding::Utf32(_) => {
@@ -227,28 +235,23 @@ impl<V: Visitor> Walk<'_, '_, V> {
         match encoding {
             Encoding::Utf8 => self.visitor.text(bytes),
             Encoding::Utf16(order) => {
-                let units = bytes.chunks_exact(2).map(|unit| match (unit, order) {
-                    ([low, high], ByteOrder::Little) | ([high, low], ByteOrder::Big) => {
-                        u16::from(*high) << 8 | u16::from(*low)
-                    }
-                    _ => 0,
-                });
-                let text = char::decode_utf16(units)
+                let read = match order {
+                    ByteOrder::Little => LittleEndian::read_u16,
+                    ByteOrder::Big => BigEndian::read_u16,
+                };
+                let text = char::decode_utf16(bytes.chunks_exact(2).map(read))
                     .map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect::<String>();
                 self.visitor.text(text.as_bytes());
             }
             Encoding::Utf32(order) => {
+                let read = match order {
+                    ByteOrder::Little => LittleEndian::read_u32,
+                    ByteOrder::Big => BigEndian::read_u32,
+                };
                 let text = bytes
                     .chunks_exact(4)
-                    .map(|unit| {
-                        let gather = |sum: u32, byte: &u8| sum << 8 | u32::from(*byte);
-                        let code = match order {
-                            ByteOrder::Little => unit.iter().rev().fold(0, gather),
-                            ByteOrder::Big => unit.iter().fold(0, gather),
-                        };
-                        char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-                    })
+                    .map(|unit| char::from_u32(read(unit)).unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect::<String>();
                 self.visitor.text(text.as_bytes());
             }
@@ -257,20 +260,20 @@ impl<V: Visitor> Walk<'_, '_, V> {
 }
 
 /// Sees nothing.
-pub(crate) struct Unseen;
+pub(crate) struct NullVisitor;
 
-impl Visitor for Unseen {}
+impl Visitor for NullVisitor {}
 
 /// Goes over fields that are not shown; where it stands then.
-pub(crate) fn unseen<'a>(
+pub(crate) fn skip_hidden<'a>(
     cursor: Cursor<'a>,
     slots: &[Cell<u64>],
-    pass: impl FnOnce(&mut Walk<'_, 'a, Unseen>) -> Result<(), FieldError>,
+    pass: impl FnOnce(&mut Walk<'_, 'a, NullVisitor>) -> Result<(), FieldError>,
 ) -> Result<Cursor<'a>, FieldError> {
     let mut walk = Walk {
         cursor,
         slots,
-        visitor: &mut Unseen,
+        visitor: &mut NullVisitor,
     };
     pass(&mut walk)?;
     Ok(walk.cursor)

@@ -19,12 +19,14 @@
     reason = "this module is where the crate meets the file system"
 )]
 
+mod error;
 mod find;
 mod packets;
 mod streams;
 mod traces;
 
+pub use error::DirectoryError;
 pub use find::traces_below;
 pub use packets::{NextPacket, StreamReader, UnreadPacket};
 pub use streams::StreamFiles;
-pub use traces::{DirectoryError, TraceDirectory, open};
+pub use traces::{TraceDirectory, open};

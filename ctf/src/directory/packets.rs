@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::error::DirectoryError;
 use super::streams::{PacketPlace, StreamFiles};
-use super::traces::DirectoryError;
 
 /// What is known of a packet before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

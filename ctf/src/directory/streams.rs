@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::decode::PacketHead;
-use crate::directory::traces::DirectoryError;
+use super::error::DirectoryError;
+use crate::decode::{DecodeError, PacketHead};
 use crate::metadata::Trace;
 
 /// How much of a packet is read first to learn what it is; more if that does not do.
@@ -207,7 +207,7 @@ fn head_at(
     offset: u64,
     length: u64,
     bytes: &mut Vec<u8>,
-) -> io::Result<Result<PacketHead, crate::decode::DecodeError>> {
+) -> io::Result<Result<PacketHead, DecodeError>> {
     let available = length - offset;
     let mut wanted = FIRST_READ;
     loop {

@@ -1,15 +1,11 @@
 //! Opens traces: reads their metadata, and joins directories that are pieces of one trace.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
-
+use super::error::DirectoryError;
 use super::find::traces_below;
 use super::streams::{StreamFiles, streams_in};
-use crate::decode::DecodeError;
-use crate::error::MetadataError;
 use crate::metadata::Metadata;
 use crate::model::EnvironmentValue;
 
@@ -26,43 +22,6 @@ pub struct TraceDirectory {
     pub metadata_bytes: Vec<u8>,
     /// By class and number.
     pub streams: Vec<StreamFiles>,
-}
-
-/// A trace on disk that cannot be read, or not further.
-#[derive(Debug, Error)]
-pub enum DirectoryError {
-    /// The file system refuses.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// There is no trace.
-    #[error("no trace at or below {}", path.display())]
-    NoTrace {
-        /// Where the search began.
-        path: PathBuf,
-    },
-    /// The metadata cannot be understood.
-    #[error("cannot read {}", path.display())]
-    Metadata {
-        /// Of the metadata file.
-        path: PathBuf,
-        /// Why.
-        source: MetadataError,
-    },
-    /// A data file holds something else than packets.
-    #[error("{}, packet at byte {offset}", path.display())]
-    Packet {
-        /// Of the data file.
-        path: PathBuf,
-        /// Where the packet begins.
-        offset: u64,
-        /// What is wrong with it.
-        source: DecodeError,
-    },
 }
 
 /// Opens all traces at or below `roots`.

@@ -31,7 +31,7 @@ impl Entries {
     /// Whether the entries are all there is to say of a data stream file of this length: it holds
     /// these packets, and nothing besides.
     #[must_use]
-    pub fn cover(&self, file: Bytes) -> bool {
+    pub fn covers_file(&self, file: Bytes) -> bool {
         self.total == file
     }
 }
@@ -81,8 +81,8 @@ mod tests {
         let index = read(&wire::hex::parse(RECORDED).unwrap()).unwrap();
         assert_eq!(index.entries, [entry(0)]);
         assert_eq!(index.tail, Tail::Clean);
-        assert!(index.cover(Bytes(4096)));
-        assert!(!index.cover(Bytes(8192)));
+        assert!(index.covers_file(Bytes(4096)));
+        assert!(!index.covers_file(Bytes(8192)));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::resolve::Slots;
 use crate::clock::Timescale;
-use crate::decode::plan::{Known, Plan};
 use crate::model::{LogLevel, Structure};
+use crate::plan::{KnownPosition, Plan};
 
 /// Event classes up to this id are found by their place in a list, others by search.
 const DENSE_IDS: u64 = 1 << 16;
@@ -128,7 +128,7 @@ impl StreamClass {
         usize::try_from(place?).ok()?.checked_sub(1)
     }
 
-    pub(super) fn add(&mut self, event: EventClass) {
+    pub(super) fn add_event(&mut self, event: EventClass) {
         let id = event.id;
         self.events.push(event);
         let place = u32::try_from(self.events.len()).unwrap_or(0);
@@ -147,14 +147,14 @@ impl StreamClass {
         }
     }
 
-    pub(super) fn plan(&mut self, begin: Known) {
+    pub(super) fn compile_plans(&mut self, begin: KnownPosition) {
         self.context_plan = Plan::over(begin, self.packet_context.as_deref());
         // Where an event begins depends on the one before.
-        self.header_plan = Plan::over(Known::default(), self.event_header.as_deref());
+        self.header_plan = Plan::over(KnownPosition::default(), self.event_header.as_deref());
         self.event_context_plan = Plan::over(self.header_plan.end, self.event_context.as_deref());
     }
 
-    pub(super) fn plan_events(&mut self) {
+    pub(super) fn compile_event_plans(&mut self) {
         for place in 0..self.events.len() {
             let Some(event) = self.events.get(place) else {
                 return;

@@ -12,7 +12,7 @@
 //! before their stream class wait for it.
 
 mod classes;
-mod hide;
+mod hidden;
 mod json;
 mod packets;
 mod resolve;
@@ -51,8 +51,8 @@ pub struct Metadata {
     form: Option<Form>,
     trace: Trace,
     /// Of stream classes that have not been declared; `None` is whichever comes first.
-    waiting: BTreeMap<Option<u64>, Vec<EventDraft>>,
-    waiting_count: usize,
+    pending: BTreeMap<Option<u64>, Vec<EventDraft>>,
+    pending_count: usize,
     text: Vec<u8>,
 }
 
@@ -81,8 +81,8 @@ impl Metadata {
             unpacker: Unpacker::new(),
             form: None,
             trace: Trace::default(),
-            waiting: BTreeMap::new(),
-            waiting_count: 0,
+            pending: BTreeMap::new(),
+            pending_count: 0,
             text: Vec::new(),
         }
     }
@@ -144,7 +144,7 @@ impl Metadata {
                 ));
             }
         }
-        for event in std::mem::take(&mut self.waiting).into_values().flatten() {
+        for event in std::mem::take(&mut self.pending).into_values().flatten() {
             self.trace.declare(Declaration::Event(event))?;
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Metadata {
     /// If one of the event classes cannot be.
     pub fn imply_stream(&mut self) -> Result<(), MetadataError> {
         if self.trace.streams().next().is_none() {
-            self.declare_waiting(None)?;
+            self.declare_pending(None)?;
         }
         Ok(())
     }
@@ -191,13 +191,15 @@ impl Metadata {
     fn declare(&mut self, declarations: Vec<Declaration>) -> Result<(), MetadataError> {
         for declaration in declarations {
             match declaration {
-                Declaration::Event(event) if !self.has_stream_of(&event) => self.wait(event)?,
+                Declaration::Event(event) if !self.has_stream_of(&event) => {
+                    self.defer_event(event)?
+                }
                 Declaration::Stream(stream) => {
                     let id = stream.id.unwrap_or(0);
                     self.trace.declare(Declaration::Stream(stream))?;
                     // At once, not behind what else came with it: how it came makes no difference.
                     for id in [None, Some(id)] {
-                        self.declare_waiting(id)?;
+                        self.declare_pending(id)?;
                     }
                 }
                 declaration => {
@@ -212,19 +214,19 @@ impl Metadata {
         Ok(())
     }
 
-    fn wait(&mut self, event: EventDraft) -> Result<(), MetadataError> {
-        if self.waiting_count >= MAX_PENDING_EVENT_CLASSES {
+    fn defer_event(&mut self, event: EventDraft) -> Result<(), MetadataError> {
+        if self.pending_count >= MAX_PENDING_EVENT_CLASSES {
             let what = format!("more than {MAX_PENDING_EVENT_CLASSES} events without their stream");
             return Err(MetadataError::text(event.at, what));
         }
-        self.waiting_count += 1;
-        self.waiting.entry(event.stream_id).or_default().push(event);
+        self.pending_count += 1;
+        self.pending.entry(event.stream_id).or_default().push(event);
         Ok(())
     }
 
-    fn declare_waiting(&mut self, stream_id: Option<u64>) -> Result<(), MetadataError> {
-        let events = self.waiting.remove(&stream_id).unwrap_or_default();
-        self.waiting_count -= events.len();
+    fn declare_pending(&mut self, stream_id: Option<u64>) -> Result<(), MetadataError> {
+        let events = self.pending.remove(&stream_id).unwrap_or_default();
+        self.pending_count -= events.len();
         for event in events {
             self.trace.declare(Declaration::Event(event))?;
         }

@@ -3,11 +3,13 @@
 //! Metadata that is not in packets passes through unchanged. Which of both it is shows in the first
 //! four bytes; the byte order of the packets says nothing about that of the trace.
 
+use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
+
 use crate::error::MetadataError;
 use crate::model::{ByteOrder, Uuid};
 
 /// All the metadata of a trace, packet headers included. The largest seen in use have a few MiB.
-const METADATA_BYTES: u64 = 64 << 20;
+const MAX_METADATA_BYTES: u64 = 64 << 20;
 
 const MAGIC: [u8; 4] = [0x75, 0xD1, 0x1D, 0x57];
 const MAGIC_LITTLE: [u8; 4] = [0x57, 0x1D, 0xD1, 0x75];
@@ -54,7 +56,7 @@ impl Unpacker {
     ///
     /// # Errors
     ///
-    /// If a packet is malformed, or if there is more metadata than [`METADATA_BYTES`].
+    /// If a packet is malformed, or if there is more metadata than [`MAX_METADATA_BYTES`].
     pub(crate) fn extend(
         &mut self,
         mut bytes: &[u8],
@@ -64,8 +66,8 @@ impl Unpacker {
             let used = self.unpack_some(bytes, text)?;
             let (now, rest) = bytes.split_at_checked(used).unwrap_or((bytes, &[]));
             self.taken += length(now);
-            if self.taken > METADATA_BYTES {
-                return Err(self.wrong(format!("more than {METADATA_BYTES} bytes of metadata")));
+            if self.taken > MAX_METADATA_BYTES {
+                return Err(self.error(format!("more than {MAX_METADATA_BYTES} bytes of metadata")));
             }
             bytes = rest;
         }
@@ -87,7 +89,7 @@ impl Unpacker {
         if between {
             Ok(())
         } else {
-            Err(self.wrong("the metadata ends within it".into()))
+            Err(self.error("the metadata ends within it".into()))
         }
     }
 
@@ -108,7 +110,7 @@ impl Unpacker {
     fn unpack_some(&mut self, bytes: &[u8], text: &mut Vec<u8>) -> Result<usize, MetadataError> {
         match &mut self.state {
             UnpackerState::Plain => {
-                if self.taken.saturating_add(length(bytes)) <= METADATA_BYTES {
+                if self.taken.saturating_add(length(bytes)) <= MAX_METADATA_BYTES {
                     text.extend_from_slice(bytes);
                 }
                 Ok(bytes.len())
@@ -131,41 +133,41 @@ impl Unpacker {
                 }
                 header.extend_from_slice(now);
                 if let Ok(header) = <[u8; HEADER]>::try_from(header.as_slice()) {
-                    self.state = self.begin(header)?;
+                    self.state = self.parse_header(header)?;
                 }
                 Ok(now.len())
             }
             UnpackerState::Content { text: left, .. } if *left > 0 => {
-                let now = at_most(bytes, *left);
+                let now = prefix(bytes, *left);
                 text.extend_from_slice(now);
                 *left -= length(now);
-                self.end();
+                self.end_packet();
                 Ok(now.len())
             }
             UnpackerState::Content { padding, .. } => {
-                let now = at_most(bytes, *padding);
+                let now = prefix(bytes, *padding);
                 *padding -= length(now);
-                self.end();
+                self.end_packet();
                 Ok(now.len())
             }
         }
     }
 
-    fn begin(&mut self, header: [u8; HEADER]) -> Result<UnpackerState, MetadataError> {
+    fn parse_header(&mut self, header: [u8; HEADER]) -> Result<UnpackerState, MetadataError> {
         let mut at = Fields(&header);
         let magic = at.bytes();
         let order = match magic {
             MAGIC => ByteOrder::Big,
             MAGIC_LITTLE => ByteOrder::Little,
-            _ => return Err(self.wrong(format!("begins with {magic:02x?}, not with the magic"))),
+            _ => return Err(self.error(format!("begins with {magic:02x?}, not with the magic"))),
         };
         if *self.order.get_or_insert(order) != order {
-            return Err(self.wrong("its byte order is not that of the first packet".into()));
+            return Err(self.error("its byte order is not that of the first packet".into()));
         }
         let uuid = Uuid(at.bytes());
         let first = *self.uuid.get_or_insert(uuid);
         if first != uuid {
-            return Err(self.wrong(format!("its UUID is {uuid}, that of the first is {first}")));
+            return Err(self.error(format!("its UUID is {uuid}, that of the first is {first}")));
         }
         at.bytes::<4>();
         let content = at.size(order);
@@ -177,33 +179,33 @@ impl Unpacker {
             ("checksum", checksum),
         ] {
             if scheme != 0 {
-                return Err(self.wrong(format!("{what} scheme {scheme} is not known")));
+                return Err(self.error(format!("{what} scheme {scheme} is not known")));
             }
         }
         if !matches!((major, minor), (1, 8) | (2, 0)) {
-            return Err(self.wrong(format!("version {major}.{minor} is neither 1.8 nor 2.0")));
+            return Err(self.error(format!("version {major}.{minor} is neither 1.8 nor 2.0")));
         }
         if content % 8 != 0 || packet % 8 != 0 {
-            return Err(self.wrong(format!("{content} of {packet} bits are not whole bytes")));
+            return Err(self.error(format!("{content} of {packet} bits are not whole bytes")));
         }
         let (content, packet) = (content / 8, packet / 8);
         let Some(text) = content.checked_sub(HEADER_BYTES) else {
-            return Err(self.wrong(format!("{content} bytes cannot hold its header")));
+            return Err(self.error(format!("{content} bytes cannot hold its header")));
         };
         let Some(padding) = packet.checked_sub(content) else {
-            return Err(self.wrong(format!("{content} bytes of content in {packet} bytes")));
+            return Err(self.error(format!("{content} bytes of content in {packet} bytes")));
         };
-        Ok(after(text, padding))
+        Ok(next_state(text, padding))
     }
 
     /// Goes to the next packet if nothing is left of this one.
-    fn end(&mut self) {
+    fn end_packet(&mut self) {
         if let UnpackerState::Content { text, padding } = self.state {
-            self.state = after(text, padding);
+            self.state = next_state(text, padding);
         }
     }
 
-    const fn wrong(&self, what: String) -> MetadataError {
+    const fn error(&self, what: String) -> MetadataError {
         MetadataError::Packet {
             at: self.packet,
             what,
@@ -211,7 +213,7 @@ impl Unpacker {
     }
 }
 
-const fn after(text: u64, padding: u64) -> UnpackerState {
+const fn next_state(text: u64, padding: u64) -> UnpackerState {
     if text == 0 && padding == 0 {
         UnpackerState::Header(Vec::new())
     } else {
@@ -232,10 +234,10 @@ impl Fields<'_> {
     }
 
     fn size(&mut self, order: ByteOrder) -> u64 {
-        let bytes = self.bytes();
+        let bytes = self.bytes::<4>();
         u64::from(match order {
-            ByteOrder::Little => u32::from_le_bytes(bytes),
-            ByteOrder::Big => u32::from_be_bytes(bytes),
+            ByteOrder::Little => LittleEndian::read_u32(&bytes),
+            ByteOrder::Big => BigEndian::read_u32(&bytes),
         })
     }
 }
@@ -244,7 +246,7 @@ fn length(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-fn at_most(bytes: &[u8], limit: u64) -> &[u8] {
+fn prefix(bytes: &[u8], limit: u64) -> &[u8] {
     usize::try_from(limit)
         .ok()
         .and_then(|limit| bytes.get(..limit))

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::hide::hide;
+use super::hidden::mark_hidden;
 use crate::error::MetadataError;
 use crate::lookup::{FirstMatch, without_overlap};
 use crate::model::{
@@ -101,7 +101,7 @@ impl Default for FieldsLeft {
 
 impl FieldsLeft {
     /// Before a name is searched among so many.
-    fn search(&mut self, names: usize) -> Result<(), &'static str> {
+    fn count_comparisons(&mut self, names: usize) -> Result<(), &'static str> {
         let left = self.comparisons.checked_sub(names as u64);
         self.comparisons = left.ok_or("takes too long to find, with all that were before it")?;
         Ok(())
@@ -124,7 +124,7 @@ pub(crate) fn resolve(
         depth: 0,
     };
     let mut structure = resolver.structure(draft)?;
-    hide(&mut structure);
+    mark_hidden(&mut structure);
     Ok(Arc::new(structure))
 }
 
@@ -253,8 +253,10 @@ impl Resolver<'_, '_> {
             } => {
                 let found = self.resolve_reference(selector)?;
                 if ranges.is_empty() && found.kind != Kind::Boolean {
-                    let what =
-                        format!("{} is no boolean, and no ranges are given", shown(selector));
+                    let what = format!(
+                        "{} is no boolean, and no ranges are given",
+                        display_path(selector)
+                    );
                     return Err(MetadataError::text(selector.at, what));
                 }
                 FieldClass::Optional {
@@ -276,7 +278,7 @@ impl Resolver<'_, '_> {
                 if found.kind == Kind::Unsigned {
                     Ok(Length::Dynamic(found.slot))
                 } else {
-                    let what = format!("{} is no unsigned number", shown(reference));
+                    let what = format!("{} is no unsigned number", display_path(reference));
                     Err(MetadataError::text(reference.at, what))
                 }
             }
@@ -292,16 +294,16 @@ impl Resolver<'_, '_> {
                 Selection::Ranges(ranges) => ranges.clone(),
                 Selection::Label(written) => {
                     let Some(labels) = found.labels.as_deref().map(Labels::as_slice) else {
-                        let what = format!("{} is no enumeration", shown(&draft.selector));
+                        let what = format!("{} is no enumeration", display_path(&draft.selector));
                         return Err(MetadataError::text(at, what));
                     };
-                    if let Err(why) = self.roots.fields_left.search(labels.len()) {
+                    if let Err(why) = self.roots.fields_left.count_comparisons(labels.len()) {
                         let what = format!("option {written} {why}");
                         return Err(MetadataError::text(at, what));
                     }
                     let label = labels.iter().find(|label| label.name == *written);
                     let Some(label) = label else {
-                        let tag = shown(&draft.selector);
+                        let tag = display_path(&draft.selector);
                         let what = format!("option {written} is no label of {tag}");
                         return Err(MetadataError::text(at, what));
                     };
@@ -341,7 +343,7 @@ impl Resolver<'_, '_> {
 
     fn resolve_reference(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
         let missing = |why: &str| {
-            let what = format!("{} {why}", shown(reference));
+            let what = format!("{} {why}", display_path(reference));
             Err(MetadataError::text(reference.at, what))
         };
         let names: Option<Vec<Arc<str>>>;
@@ -378,7 +380,7 @@ impl Resolver<'_, '_> {
                 names = reference.path.iter().cloned().collect();
                 let first = names.as_ref().and_then(|names| names.first());
                 let around = self.frames.iter().map(|frame| frame.members.len()).sum();
-                if let Err(why) = self.roots.fields_left.search(around) {
+                if let Err(why) = self.roots.fields_left.count_comparisons(around) {
                     return missing(why);
                 }
                 let declares = |frame: &Frame| {
@@ -394,7 +396,7 @@ impl Resolver<'_, '_> {
         let Some(names) = names else {
             return missing("leaves its root");
         };
-        match self.find_under_way(frame, &names) {
+        match self.find_in_current_root(frame, &names) {
             Ok(Some(found)) => Ok(found),
             Ok(None) => missing("has not been declared before"),
             Err(why) => missing(why),
@@ -402,7 +404,7 @@ impl Resolver<'_, '_> {
     }
 
     /// In the root that is being resolved, from the structure `frame` on.
-    fn find_under_way(
+    fn find_in_current_root(
         &mut self,
         mut frame: usize,
         mut names: &[Arc<str>],
@@ -421,10 +423,10 @@ impl Resolver<'_, '_> {
             else {
                 return Ok(None);
             };
-            left.search(here.members.len())?;
+            left.count_comparisons(here.members.len())?;
             let mut members = here.members.iter_mut();
             if let Some(member) = members.find(|member| member.written == *name) {
-                return mark(&mut member.class, rest, slots, left);
+                return assign_slot(&mut member.class, rest, slots, left);
             }
             if here.current != *name {
                 return Ok(None);
@@ -462,23 +464,23 @@ impl Resolver<'_, '_> {
             return Ok(None);
         };
         let left = &mut *roots.fields_left;
-        left.search(root.members.len())?;
+        left.count_comparisons(root.members.len())?;
         let mut members = root.members.iter_mut();
         let Some(member) = members.find(|member| member.written == *name) else {
             return Ok(None);
         };
         let before = *slots;
-        let found = mark(&mut member.class, rest, slots, left);
+        let found = assign_slot(&mut member.class, rest, slots, left);
         // What others refer to is shown.
         if *slots != before {
-            hide(root);
+            mark_hidden(root);
         }
         found
     }
 }
 
 /// Gives the field at the end of the path a slot.
-fn mark(
+fn assign_slot(
     class: &mut FieldClass,
     names: &[Arc<str>],
     slots: &mut Slots,
@@ -519,10 +521,10 @@ fn mark(
             let Some((name, rest)) = names.split_first() else {
                 return Err("is a structure, no number");
             };
-            left.search(structure.members.len())?;
+            left.count_comparisons(structure.members.len())?;
             let mut members = Arc::make_mut(structure).members.iter_mut();
             match members.find(|member| member.written == *name) {
-                Some(member) => mark(&mut member.class, rest, slots, left),
+                Some(member) => assign_slot(&mut member.class, rest, slots, left),
                 None => Ok(None),
             }
         }
@@ -530,14 +532,14 @@ fn mark(
             let Some((name, rest)) = names.split_first() else {
                 return Err("is a variant, no number");
             };
-            left.search(variant.options.len())?;
+            left.count_comparisons(variant.options.len())?;
             let mut options = Arc::make_mut(variant).options.iter_mut();
             match options.find(|option| is_option(option, name)) {
-                Some(option) => mark(&mut option.class, rest, slots, left),
+                Some(option) => assign_slot(&mut option.class, rest, slots, left),
                 None => Ok(None),
             }
         }
-        FieldClass::Optional { class, .. } => mark(Arc::make_mut(class), names, slots, left),
+        FieldClass::Optional { class, .. } => assign_slot(Arc::make_mut(class), names, slots, left),
         FieldClass::Array { .. } => Err("is an array, no number"),
         FieldClass::Float(_) => Err("is a floating point number, no whole one"),
         FieldClass::BitArray(_)
@@ -555,7 +557,7 @@ fn is_option(option: &VariantOption, name: &str) -> bool {
 }
 
 /// Whose root it is and the names, as metadata writes them.
-fn shown(reference: &Reference) -> String {
+fn display_path(reference: &Reference) -> String {
     let root = match reference.origin {
         Origin::Root(scope) => Some(scope.name()),
         Origin::Enclosing | Origin::Innermost => None,

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use crate::model::{FieldClass, Role, Structure};
 
 /// Whether a field of this role is anywhere in `structure`.
-pub(super) fn has(structure: &Structure, role: Role) -> bool {
+pub(super) fn has_role(structure: &Structure, role: Role) -> bool {
     let mut members = structure.members.iter();
-    members.any(|member| class_has(&member.class, role))
+    members.any(|member| class_has_role(&member.class, role))
 }
 
-fn class_has(class: &FieldClass, role: Role) -> bool {
+fn class_has_role(class: &FieldClass, role: Role) -> bool {
     match class {
         FieldClass::Integer(integer) => integer.role == Some(role),
         FieldClass::VariableInteger(integer) => integer.role == Some(role),
-        FieldClass::Structure(structure) => has(structure, role),
+        FieldClass::Structure(structure) => has_role(structure, role),
         FieldClass::Variant(variant) => {
             let mut options = variant.options.iter();
-            options.any(|option| class_has(&option.class, role))
+            options.any(|option| class_has_role(&option.class, role))
         }
-        FieldClass::Optional { class, .. } => class_has(class, role),
+        FieldClass::Optional { class, .. } => class_has_role(class, role),
         _ => false,
     }
 }
@@ -37,7 +37,7 @@ impl MovedClocks {
     /// Adds those of a structure.
     pub(super) fn add(&mut self, structure: &Structure) {
         for member in &structure.members {
-            clocks_in(&member.class, self);
+            add_clocks_of(&member.class, self);
         }
     }
 
@@ -54,7 +54,7 @@ impl MovedClocks {
     }
 }
 
-fn clocks_in(class: &FieldClass, moved: &mut MovedClocks) {
+fn add_clocks_of(class: &FieldClass, moved: &mut MovedClocks) {
     let mut number = |clock: &Option<Arc<str>>, role: Option<Role>| {
         match clock {
             Some(clock) => moved.add_name(clock),
@@ -67,11 +67,11 @@ fn clocks_in(class: &FieldClass, moved: &mut MovedClocks) {
         FieldClass::Structure(structure) => moved.add(structure),
         FieldClass::Variant(variant) => {
             for option in &variant.options {
-                clocks_in(&option.class, moved);
+                add_clocks_of(&option.class, moved);
             }
         }
-        FieldClass::Optional { class, .. } => clocks_in(class, moved),
-        FieldClass::Array { element, .. } => clocks_in(element, moved),
+        FieldClass::Optional { class, .. } => add_clocks_of(class, moved),
+        FieldClass::Array { element, .. } => add_clocks_of(element, moved),
         _ => {}
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::classes::{EventClass, StreamClass, StreamClock};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
-use super::steering::{MovedClocks, has};
+use super::steering::{MovedClocks, has_role};
 use crate::clock::Timescale;
-use crate::decode::plan::{Known, Plan};
 use crate::error::MetadataError;
 use crate::model::{
     Clock, Declaration, EnvironmentValue, EventDraft, Position, Role, Scope, StreamDraft,
     Structure, TraceDraft, Uuid,
 };
+use crate::plan::{KnownPosition, Plan};
 
 /// Largest number of event classes of one stream class.
 const MAX_EVENT_CLASSES: usize = 1 << 16;
@@ -146,16 +146,16 @@ impl Trace {
                     fields_left: &mut self.fields_left,
                 },
             )?;
-            self.has_stream_ids = has(&header, Role::StreamClassId);
+            self.has_stream_ids = has_role(&header, Role::StreamClassId);
             self.header_clocks.add(&header);
             self.packet_header = Some(header);
-            self.plan_header();
+            self.compile_header_plan();
         }
         Ok(())
     }
 
-    fn plan_header(&mut self) {
-        self.header_plan = Plan::over(Known::BEGIN, self.packet_header.as_deref());
+    fn compile_header_plan(&mut self) {
+        self.header_plan = Plan::over(KnownPosition::BEGIN, self.packet_header.as_deref());
     }
 
     fn declare_environment(&mut self, name: Arc<str>, value: EnvironmentValue) {
@@ -248,10 +248,10 @@ impl Trace {
             }
         }
         if self.trace_slots != before {
-            self.plan_header();
+            self.compile_header_plan();
         }
         let has_event_ids =
-            (event_header.as_deref()).is_some_and(|header| has(header, Role::EventClassId));
+            (event_header.as_deref()).is_some_and(|header| has_role(header, Role::EventClassId));
         let mut stream = StreamClass {
             id,
             has_event_ids,
@@ -271,7 +271,7 @@ impl Trace {
             stream_slots,
             slots: stream_slots.needed(),
         };
-        stream.plan(self.header_plan.end);
+        stream.compile_plans(self.header_plan.end);
         (stream.clock, stream.unmapped) =
             self.find_clock(&stream, draft.clock.as_ref(), draft.at)?;
         stream.timescale = self.timescale(stream.clock, draft.at)?;
@@ -368,23 +368,8 @@ impl Trace {
         draft: &EventDraft,
         name: &str,
     ) -> Result<(), MetadataError> {
-        let refuse = |what: String| Err(MetadataError::text(draft.at, what));
         let id = draft.id.unwrap_or(0);
-        if stream.place(id).is_some() {
-            return refuse(format!(
-                "event class {name} has the id {id}, which another of stream class {} has",
-                stream.id
-            ));
-        }
-        if !stream.events.is_empty() && !stream.has_event_ids {
-            return refuse(format!(
-                "several event classes in stream class {}, and no event says of which it is",
-                stream.id
-            ));
-        }
-        if stream.events.len() >= MAX_EVENT_CLASSES {
-            return refuse(format!("more than {MAX_EVENT_CLASSES} event classes"));
-        }
+        check_event_id(stream, id, name).map_err(|what| MetadataError::text(draft.at, what))?;
         let mut event_slots = Slots::of_event();
         let before = (self.trace_slots, stream.stream_slots);
         let (mut context, mut payload) = (None, None);
@@ -414,14 +399,39 @@ impl Trace {
             }
         }
         if self.trace_slots != before.0 {
-            self.plan_header();
+            self.compile_header_plan();
         }
         if stream.stream_slots != before.1 {
-            stream.plan(self.header_plan.end);
-            stream.plan_events();
+            stream.compile_plans(self.header_plan.end);
+            stream.compile_event_plans();
         }
+        self.move_clocks(stream, [&context, &payload], draft.at)?;
+        stream.slots = stream.slots.max(event_slots.needed());
+        let plan = stream.event_plan(context.as_deref(), payload.as_deref());
+        stream.add_event(EventClass {
+            id,
+            ordinal: EventClass::next_ordinal(),
+            name: draft.name.clone(),
+            log_level: draft.log_level,
+            emf_uri: draft.emf_uri.clone(),
+            context,
+            payload,
+            plan,
+        });
+        Ok(())
+    }
+
+    /// Takes the clocks that the fields of a new event class move: they must be the clock of its
+    /// stream class, which gets one if it has none.
+    fn move_clocks(
+        &self,
+        stream: &mut StreamClass,
+        roots: [&Option<Arc<Structure>>; 2],
+        at: Position,
+    ) -> Result<(), MetadataError> {
+        let refuse = |what: String| Err(MetadataError::text(at, what));
         let mut moved = MovedClocks::default();
-        for root in [&context, &payload].into_iter().flatten() {
+        for root in roots.into_iter().flatten() {
             moved.add(root);
         }
         for name in moved.names {
@@ -433,25 +443,31 @@ impl Trace {
                 StreamClock::None => {
                     stream.clock = StreamClock::Declared(place);
                     stream.unmapped = false;
-                    stream.timescale = self.timescale(stream.clock, draft.at)?;
+                    stream.timescale = self.timescale(stream.clock, at)?;
                 }
                 StreamClock::Declared(_) | StreamClock::Implicit => {
                     return refuse(format!("{name} is not the clock of the stream class"));
                 }
             }
         }
-        stream.slots = stream.slots.max(event_slots.needed());
-        let plan = stream.event_plan(context.as_deref(), payload.as_deref());
-        stream.add(EventClass {
-            id,
-            ordinal: EventClass::next_ordinal(),
-            name: draft.name.clone(),
-            log_level: draft.log_level,
-            emf_uri: draft.emf_uri.clone(),
-            context,
-            payload,
-            plan,
-        });
+        Ok(())
+    }
+}
+
+/// Whether `stream` may have an event class of this id, and one more at all.
+fn check_event_id(stream: &StreamClass, id: u64, name: &str) -> Result<(), String> {
+    let of = stream.id;
+    if stream.place(id).is_some() {
+        Err(format!(
+            "event class {name} has the id {id}, which another of stream class {of} has"
+        ))
+    } else if !stream.events.is_empty() && !stream.has_event_ids {
+        Err(format!(
+            "several event classes in stream class {of}, and no event says of which it is"
+        ))
+    } else if stream.events.len() >= MAX_EVENT_CLASSES {
+        Err(format!("more than {MAX_EVENT_CLASSES} event classes"))
+    } else {
         Ok(())
     }
 }

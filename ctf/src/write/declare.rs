@@ -101,12 +101,12 @@ impl EventDeclaration {
 /// A stream class that the metadata declares. Only [`MetadataText`](super::MetadataText) makes one,
 /// so that no packet can name another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamClass {
+pub struct DeclaredStreamClass {
     pub(super) uuid: Uuid,
     pub(super) id: u32,
 }
 
-impl StreamClass {
+impl DeclaredStreamClass {
     /// Unique in the trace.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -117,13 +117,13 @@ impl StreamClass {
 /// An event class that the metadata declares. Only [`MetadataText`](super::MetadataText) makes one,
 /// so that no event can be of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventClass {
-    pub(super) stream: StreamClass,
+pub struct DeclaredEventClass {
+    pub(super) stream: DeclaredStreamClass,
     pub(super) id: u32,
     pub(super) fields: Arc<[FieldType]>,
 }
 
-impl EventClass {
+impl DeclaredEventClass {
     /// Unique in its stream class.
     #[must_use]
     pub fn id(&self) -> u32 {

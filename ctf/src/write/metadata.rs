@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::declare::{DeclareError, EventClass, EventDeclaration, StreamClass, Width};
+use super::declare::{
+    DeclareError, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, Width,
+};
 use super::field_text::{field_lines, hexadecimal, signed, unsigned};
 use super::text::{identifier, quoted};
 use crate::model::{EnvironmentValue, Uuid};
@@ -12,7 +14,7 @@ const MAX_EVENT_CLASSES: usize = 4096;
 
 /// What is the same for all streams of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceDeclaration {
     /// Of the trace; in every packet.
     pub uuid: Uuid,
     /// Name of the program that writes it. One beginning with `lttng` would have readers expect
@@ -38,7 +40,7 @@ pub struct TraceClock {
     pub offset_nanoseconds: u64,
 }
 
-impl Trace {
+impl TraceDeclaration {
     /// One that says only what it must. Its times count from 1970.
     #[must_use]
     pub fn new(uuid: Uuid, tracer_name: &str) -> Self {
@@ -108,7 +110,7 @@ struct arg {
 impl MetadataText {
     /// Declares the trace.
     #[must_use]
-    pub fn new(trace: &Trace) -> Self {
+    pub fn new(trace: &TraceDeclaration) -> Self {
         let mut metadata = Self {
             uuid: trace.uuid,
             text: "/* CTF 1.8 */\n\n".to_owned(),
@@ -126,7 +128,7 @@ impl MetadataText {
     ///
     /// # Errors
     /// If there is one of this id.
-    pub fn stream(&mut self, id: u32) -> Result<StreamClass, DeclareError> {
+    pub fn stream(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
         if self.streams.contains_key(&id) {
             return Err(DeclareError::StreamTwice(id));
         }
@@ -142,7 +144,7 @@ impl MetadataText {
         self.line("\t};");
         self.line("};");
         let uuid = self.uuid;
-        Ok(StreamClass { uuid, id })
+        Ok(DeclaredStreamClass { uuid, id })
     }
 
     /// Declares an event class.
@@ -151,9 +153,9 @@ impl MetadataText {
     /// If it cannot be; then nothing is.
     pub fn event(
         &mut self,
-        stream: &StreamClass,
+        stream: &DeclaredStreamClass,
         event: &EventDeclaration,
-    ) -> Result<EventClass, DeclareError> {
+    ) -> Result<DeclaredEventClass, DeclareError> {
         let (id, uuid) = (event.id, self.uuid);
         let events = self.streams.get_mut(&stream.id);
         let Some(events) = events.filter(|_| stream.uuid == uuid) else {
@@ -188,7 +190,7 @@ impl MetadataText {
         }
         self.line("\t};");
         self.line("};");
-        Ok(EventClass {
+        Ok(DeclaredEventClass {
             stream: stream.clone(),
             id,
             fields: event.fields.iter().map(|(_, of)| of.clone()).collect(),
@@ -229,7 +231,7 @@ impl MetadataText {
         );
     }
 
-    fn trace(&mut self, trace: &Trace) {
+    fn trace(&mut self, trace: &TraceDeclaration) {
         let uuid = trace.uuid;
         self.line("\ntrace {\n\tmajor = 1;\n\tminor = 8;");
         self.line(&format!("\tuuid = \"{uuid}\";"));
@@ -288,8 +290,8 @@ mod tests {
     use super::*;
     use crate::model::LogLevel;
 
-    fn trace(byte: u8) -> Trace {
-        Trace::new(Uuid([byte; 16]), "test")
+    fn trace(byte: u8) -> TraceDeclaration {
+        TraceDeclaration::new(Uuid([byte; 16]), "test")
     }
 
     #[test]

@@ -11,13 +11,13 @@
 //! use ctf::index::{Entry, IndexFormat, MAX_ENTRY_BYTES};
 //! use ctf::model::{LogLevel, Uuid};
 //! use ctf::write::{
-//!     Appended, Event, EventDeclaration, FieldType, MetadataText, PacketSize, StreamWriter, Trace,
-//!     Value, Width,
+//!     Appended, EventDeclaration, EventRecord, FieldType, MetadataText, PacketSize, StreamWriter,
+//!     TraceDeclaration, Value, Width,
 //! };
 //! use wire::{Bytes, Timestamp};
 //!
 //! // What there is to be traced.
-//! let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "my-producer"));
+//! let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "my-producer"));
 //! let stream = metadata.stream(0)?;
 //! let done = EventDeclaration {
 //!     log_level: Some(LogLevel(6)),
@@ -32,7 +32,7 @@
 //! // What has happened.
 //! let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(65_536, 1 << 20));
 //! writer.open(Timestamp(1000))?;
-//! let event = Event {
+//! let event = EventRecord {
 //!     time: Timestamp(1500),
 //!     process: 100,
 //!     thread: 101,
@@ -62,9 +62,10 @@ mod text;
 mod value;
 
 pub use declare::{
-    DeclareError, Enumeration, EventClass, EventDeclaration, FieldType, StreamClass, Width,
+    DeclareError, DeclaredEventClass, DeclaredStreamClass, Enumeration, EventDeclaration,
+    FieldType, Width,
 };
-pub use metadata::{MetadataText, Trace, TraceClock};
+pub use metadata::{MetadataText, TraceClock, TraceDeclaration};
 pub use metadata_packet::metadata_packets;
-pub use packet::{Appended, Event, Packet, PacketError, PacketSize, StreamWriter};
+pub use packet::{Appended, ClosedPacket, EventRecord, PacketError, PacketSize, StreamWriter};
 pub use value::{Argument, ArgumentValue, Value};

@@ -5,8 +5,8 @@ use bytes::BufMut;
 use thiserror::Error;
 use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
-use super::declare::{EventClass, StreamClass};
-use super::value::{Misfit, Room, Value};
+use super::declare::{DeclaredEventClass, DeclaredStreamClass};
+use super::value::{BoundedBuffer, Misfit, Value};
 
 /// Packets are a multiple of so many bytes.
 const PAGE: usize = 4096;
@@ -32,26 +32,26 @@ const EXTENDED: u16 = 65_535;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketSize {
     usual: usize,
-    most: usize,
+    max: usize,
 }
 
 impl PacketSize {
     /// In bytes, rounded up to whole pages. A packet is longer than `usual` only for one event that
-    /// is, and never longer than `most`.
+    /// is, and never longer than `max`.
     #[must_use]
-    pub fn new(usual: usize, most: usize) -> Self {
+    pub fn new(usual: usize, max: usize) -> Self {
         let pages = |bytes: usize| bytes.clamp(PAGE, MAX_PACKET_BYTES).next_multiple_of(PAGE);
         let usual = pages(usual);
         Self {
             usual,
-            most: pages(most).max(usual),
+            max: pages(max).max(usual),
         }
     }
 }
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Event<'a> {
+pub struct EventRecord<'a> {
     /// When.
     pub time: Timestamp,
     /// Number of the process. (`vpid`)
@@ -74,7 +74,7 @@ pub enum Appended {
 
 /// A closed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet<'a> {
+pub struct ClosedPacket<'a> {
     /// All of it, padding included.
     pub bytes: &'a [u8],
     /// What an index says of it.
@@ -123,7 +123,7 @@ pub enum PacketError {
 /// [`discard`](Self::discard); whoever drops a closed packet lets its number show as a gap.
 #[derive(Debug)]
 pub struct StreamWriter {
-    class: StreamClass,
+    class: DeclaredStreamClass,
     instance: u64,
     cpu: u32,
     size: PacketSize,
@@ -147,7 +147,7 @@ impl StreamWriter {
     /// Begins with packet 0 of this stream. `instance` is unique among the streams of its class;
     /// `cpu` is shown with every event: the same number, if there is no better.
     #[must_use]
-    pub fn new(class: &StreamClass, instance: u64, cpu: u32, size: PacketSize) -> Self {
+    pub fn new(class: &DeclaredStreamClass, instance: u64, cpu: u32, size: PacketSize) -> Self {
         Self {
             class: class.clone(),
             instance,
@@ -211,8 +211,8 @@ impl StreamWriter {
     /// class says.
     pub fn append(
         &mut self,
-        class: &EventClass,
-        event: &Event<'_>,
+        class: &DeclaredEventClass,
+        event: &EventRecord<'_>,
     ) -> Result<Appended, PacketError> {
         let Some(open) = self.open else {
             return Err(PacketError::NotOpen);
@@ -227,20 +227,25 @@ impl StreamWriter {
         let before = self.last;
         self.advance(event.time)?;
         let begin = self.bytes.len();
-        let most = if open.is_empty {
-            self.size.most
+        let max_bytes = if open.is_empty {
+            self.size.max
         } else {
             self.size.usual
         };
         let bytes = &mut self.bytes;
-        let refused = match write(&mut Room { bytes, most }, class, event, before) {
+        let refused = match write_event(
+            &mut BoundedBuffer { bytes, max_bytes },
+            class,
+            event,
+            before,
+        ) {
             Ok(()) => {
                 let is_empty = false;
                 self.open = Some(Open { is_empty, ..open });
                 return Ok(Appended::Written);
             }
-            Err((_, Misfit::Room)) if !open.is_empty => Ok(Appended::Full),
-            Err((_, Misfit::Room)) => Err(PacketError::TooLong(most)),
+            Err((_, Misfit::NoSpace)) if !open.is_empty => Ok(Appended::Full),
+            Err((_, Misfit::NoSpace)) => Err(PacketError::TooLong(max_bytes)),
             Err((field, Misfit::Type)) => Err(PacketError::Value(field)),
         };
         self.bytes.truncate(begin);
@@ -258,12 +263,12 @@ impl StreamWriter {
     ///
     /// # Errors
     /// If none is open, or `end` is before its last event.
-    pub fn close(&mut self, end: Timestamp) -> Result<Packet<'_>, PacketError> {
+    pub fn close(&mut self, end: Timestamp) -> Result<ClosedPacket<'_>, PacketError> {
         let index = self.seal(end)?;
         self.bytes
             .resize(self.bytes.len().next_multiple_of(PAGE), 0);
         let bytes = &self.bytes;
-        Ok(Packet { bytes, index })
+        Ok(ClosedPacket { bytes, index })
     }
 
     /// Closes the packet and hands its content over, for where padding need not be written: the rest
@@ -326,10 +331,10 @@ impl StreamWriter {
 }
 
 /// Writes an event that comes after `before`. Fails with the number of the field that misfits.
-fn write(
-    to: &mut Room<'_>,
-    class: &EventClass,
-    event: &Event<'_>,
+fn write_event(
+    to: &mut BoundedBuffer<'_>,
+    class: &DeclaredEventClass,
+    event: &EventRecord<'_>,
     before: Timestamp,
 ) -> Result<(), (usize, Misfit)> {
     let head = |misfit| (0, misfit);

@@ -52,21 +52,21 @@ pub(super) enum Misfit {
     /// It is not what the field holds.
     Type,
     /// There is no room for it.
-    Room,
+    NoSpace,
 }
 
 /// Bytes to which others are added as long as there is room.
 #[derive(Debug)]
-pub(super) struct Room<'a> {
+pub(super) struct BoundedBuffer<'a> {
     pub(super) bytes: &'a mut Vec<u8>,
     /// Bytes in all.
-    pub(super) most: usize,
+    pub(super) max_bytes: usize,
 }
 
-impl Room<'_> {
+impl BoundedBuffer<'_> {
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Misfit> {
-        if self.bytes.len().saturating_add(bytes.len()) > self.most {
-            return Err(Misfit::Room);
+        if self.bytes.len().saturating_add(bytes.len()) > self.max_bytes {
+            return Err(Misfit::NoSpace);
         }
         self.bytes.extend_from_slice(bytes);
         Ok(())
@@ -173,9 +173,9 @@ mod tests {
 
     fn bytes(of: &FieldType, value: Value<'_>) -> Result<Vec<u8>, Misfit> {
         let mut bytes = Vec::new();
-        let mut room = Room {
+        let mut room = BoundedBuffer {
             bytes: &mut bytes,
-            most: 4096,
+            max_bytes: 4096,
         };
         room.field(of, value)?;
         Ok(bytes)
@@ -240,13 +240,13 @@ mod tests {
     #[test]
     fn values_are_never_written_beyond_the_packet() {
         let mut bytes = vec![1, 2, 3];
-        let mut room = Room {
+        let mut room = BoundedBuffer {
             bytes: &mut bytes,
-            most: 5,
+            max_bytes: 5,
         };
         assert_eq!(
             room.field(&FieldType::Text, Value::Text("ab")),
-            Err(Misfit::Room)
+            Err(Misfit::NoSpace)
         );
         assert!(bytes.len() <= 5);
     }

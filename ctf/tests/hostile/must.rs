@@ -162,7 +162,7 @@ fn packet_alike_in_parts(
                     let head = usize::try_from(parts.head_bytes()).unwrap_or(usize::MAX);
                     if passed > head {
                         here.drain(head..passed);
-                        parts.remove((passed - head) as u64);
+                        parts.remove_bytes((passed - head) as u64);
                     }
                     assert!(load(&mut here, 13), "more is needed than there is");
                 }
@@ -240,8 +240,8 @@ pub fn read_index(bytes: &[u8]) {
         return;
     };
     assert!(index.entries.len() <= bytes.len() / index::IndexFormat::V1_0.entry_len());
-    assert!(index.cover(index.total));
-    assert!(!index.cover(Bytes(index.total.0.wrapping_add(1))));
+    assert!(index.covers_file(index.total));
+    assert!(!index.covers_file(Bytes(index.total.0.wrapping_add(1))));
     let mut end = 0;
     for entry in &index.entries {
         assert!(entry.offset.0 >= end);

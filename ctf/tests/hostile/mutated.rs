@@ -5,8 +5,8 @@ use ctf::Metadata;
 use ctf::decode::StreamDecoder;
 use ctf::model::Uuid;
 use ctf::write::{
-    Appended, Argument, ArgumentValue, Event, EventDeclaration, FieldType, MetadataText,
-    PacketSize, StreamWriter, Trace, Value, metadata_packets,
+    Appended, Argument, ArgumentValue, EventDeclaration, EventRecord, FieldType, MetadataText,
+    PacketSize, StreamWriter, TraceDeclaration, Value, metadata_packets,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -64,7 +64,7 @@ fn samples() -> Vec<Sample> {
 /// One of our own writer, its metadata in packets.
 fn written() -> Sample {
     let uuid = Uuid([9; 16]);
-    let mut text = MetadataText::new(&Trace::new(uuid, "tests"));
+    let mut text = MetadataText::new(&TraceDeclaration::new(uuid, "tests"));
     let stream = text.stream(0).unwrap();
     let declaration = EventDeclaration {
         fields: vec![
@@ -81,7 +81,7 @@ fn written() -> Sample {
         value: ArgumentValue::Flag(true),
     };
     for time in 6..9 {
-        let event = Event {
+        let event = EventRecord {
             time: Timestamp(time),
             process: 1,
             thread: 2,

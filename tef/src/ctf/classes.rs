@@ -1,8 +1,8 @@
 //! The event classes, and the values of one event.
 
 use ::ctf::write::{
-    DeclareError, Event as CtfEvent, EventClass, EventDeclaration, FieldType, MetadataText,
-    StreamClass, Value, Width,
+    DeclareError, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, EventRecord,
+    FieldType, MetadataText, Value, Width,
 };
 use wire::Timestamp;
 
@@ -17,11 +17,11 @@ const MAX_FIELD_VALUES: usize = 18;
 #[derive(Debug, Clone)]
 pub struct Classes {
     /// In the order of [`FAMILIES`].
-    families: Vec<EventClass>,
-    other: EventClass,
-    raw: EventClass,
-    client: EventClass,
-    lost: EventClass,
+    families: Vec<DeclaredEventClass>,
+    other: DeclaredEventClass,
+    raw: DeclaredEventClass,
+    client: DeclaredEventClass,
+    lost: DeclaredEventClass,
 }
 
 /// A connection to the daemon: said when it begins and when it ends.
@@ -56,7 +56,7 @@ pub struct Lost<'a> {
 /// An event ready for a packet.
 #[derive(Debug, Clone)]
 pub struct Encoded<'e> {
-    class: &'e EventClass,
+    class: &'e DeclaredEventClass,
     process: i32,
     thread: i32,
     values: [Value<'e>; MAX_FIELD_VALUES],
@@ -64,7 +64,7 @@ pub struct Encoded<'e> {
 }
 
 impl<'e> Encoded<'e> {
-    fn new(class: &'e EventClass) -> Self {
+    fn new(class: &'e DeclaredEventClass) -> Self {
         Self {
             class,
             process: 0,
@@ -84,14 +84,14 @@ impl<'e> Encoded<'e> {
 
     /// What it is one of.
     #[must_use]
-    pub fn class(&self) -> &'e EventClass {
+    pub fn class(&self) -> &'e DeclaredEventClass {
         self.class
     }
 
     /// The event, when it arrived.
     #[must_use]
-    pub fn at(&self, time: Timestamp) -> CtfEvent<'_> {
-        CtfEvent {
+    pub fn at(&self, time: Timestamp) -> EventRecord<'_> {
+        EventRecord {
             time,
             process: self.process,
             thread: self.thread,
@@ -107,7 +107,7 @@ impl Classes {
     /// If the stream class has event classes of these ids.
     pub fn declare(
         metadata: &mut MetadataText,
-        stream: &StreamClass,
+        stream: &DeclaredStreamClass,
     ) -> Result<Self, DeclareError> {
         let mut id = 0;
         let mut declare = |class: &str, fields: &[(&str, FieldType)]| {

@@ -3,7 +3,7 @@
 use ::ctf::Metadata;
 use ::ctf::decode::StreamDecoder;
 use ::ctf::model::Uuid;
-use ::ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, Trace};
+use ::ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use proptest::prelude::*;
 use wire::Timestamp;
 
@@ -21,7 +21,7 @@ struct Recording {
 
 impl Recording {
     fn new() -> Self {
-        let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "test"));
+        let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "test"));
         let stream = metadata.stream(0).unwrap();
         let classes = Classes::declare(&mut metadata, &stream).unwrap();
         let mut writer = StreamWriter::new(&stream, 0, 0, PacketSize::new(1 << 20, 1 << 20));

@@ -88,7 +88,7 @@ impl Window {
         if passed > head {
             packet.bytes.drain(head..passed);
             let removed = (passed - head) as u64;
-            decoder.remove(removed);
+            decoder.remove_bytes(removed);
             self.removed += removed;
         }
         let have = packet.bytes.len();

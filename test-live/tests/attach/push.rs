@@ -5,7 +5,8 @@ use std::sync::mpsc::Sender;
 use clap::Parser;
 use ctf::model::Uuid;
 use ctf::write::{
-    Appended, Event, EventDeclaration, MetadataText, PacketSize, StreamWriter, Trace,
+    Appended, EventDeclaration, EventRecord, MetadataText, PacketSize, StreamWriter,
+    TraceDeclaration,
 };
 use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, run};
@@ -204,13 +205,13 @@ fn a_relay_that_does_not_push_receives_no_attention_message() {
 
 /// One event at 500, in a packet up to 600: the metadata that declares it, its index, its bytes.
 fn event_at_500() -> (String, PacketIndex, Vec<u8>) {
-    let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "tracer"));
+    let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "tracer"));
     let class = metadata.stream(0).unwrap();
     let event = EventDeclaration::new(0, "waits");
     let event = metadata.event(&class, &event).unwrap();
     let mut writer = StreamWriter::new(&class, 0, 0, PacketSize::new(4096, 4096));
     writer.open(Timestamp(400)).unwrap();
-    let happened = Event {
+    let happened = EventRecord {
         time: Timestamp(500),
         process: 1,
         thread: 1,

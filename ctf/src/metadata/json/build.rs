@@ -5,66 +5,40 @@ use std::sync::Arc;
 
 use super::class::{ClassOrAlias, Location, Ranges, RawClass};
 use super::limits::{MAX_CLASSES, MAX_DEPTH, MAX_MEMBERS};
+use super::problem::Problem;
+use super::property::Name;
 use super::scalar::{
-    alignment, encoding, fixed_length, integer, media_type, needed, static_length, unsupported,
-    uuid_role, variable_integer,
+    Built, ClassContext, alignment, encoding, fixed_length, integer, media_type, needed,
+    static_length, unsupported, uuid_role, variable_integer,
 };
 use crate::model::{
     FieldClass, Length, Member, Origin, Position, Reference, Scope, Selection, Structure, Variant,
     VariantOption,
 };
 
-/// What is wrong with a fragment, and where, if that is known.
-#[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) at: Option<Position>,
-    pub(super) what: String,
-}
-
-impl Problem {
-    pub(super) fn new(what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self { at: None, what }
-    }
-
-    /// Says in which member or option it is.
-    fn within(mut self, name: &str) -> Self {
-        self.what = format!("{name:?}: {}", self.what);
-        self
-    }
-}
-
 /// Builds field classes, and keeps those that have a name.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     aliases: HashMap<Arc<str>, ClassOrAlias>,
     /// Of the limit on all field classes.
-    spent: usize,
+    class_count: usize,
     /// Where the fragment begins.
     at: Position,
 }
 
-/// Where a field class is used.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ClassContext<'a> {
-    /// `None` where an alias is declared: any may use it.
-    pub(super) scope: Option<Scope>,
-    /// The stream class' default.
-    pub(super) clock: Option<&'a Arc<str>>,
-    depth: usize,
-}
-
-pub(super) type Built = Result<FieldClass<Reference>, Problem>;
-
 impl Builder {
     /// The field classes of another fragment follow.
-    pub(super) fn begin(&mut self, at: Position) {
+    pub(super) fn begin_fragment(&mut self, at: Position) {
         self.at = at;
     }
 
     /// Gives a class a name. It is built once for nothing: what is wrong with it is wrong here, and
     /// it can name only what was there before.
-    pub(super) fn alias(&mut self, name: Arc<str>, class: ClassOrAlias) -> Result<(), Problem> {
+    pub(super) fn declare_alias(
+        &mut self,
+        name: Arc<str>,
+        class: ClassOrAlias,
+    ) -> Result<(), Problem> {
         let place = ClassContext {
             scope: None,
             clock: None,
@@ -79,7 +53,7 @@ impl Builder {
     }
 
     /// Builds a class to be used as a root.
-    pub(super) fn build(
+    pub(super) fn build_root(
         &mut self,
         class: &ClassOrAlias,
         scope: Scope,
@@ -100,7 +74,7 @@ impl Builder {
                 "field classes within field classes, more than {MAX_DEPTH} deep"
             )));
         }
-        self.spend(1)?;
+        self.count_classes(1)?;
         match class {
             ClassOrAlias::Class(raw) => self.raw(raw, place),
             ClassOrAlias::Alias(name) => match self.aliases.get(name).cloned() {
@@ -110,9 +84,9 @@ impl Builder {
         }
     }
 
-    fn spend(&mut self, count: usize) -> Result<(), Problem> {
-        self.spent = self.spent.saturating_add(count);
-        if self.spent > MAX_CLASSES {
+    fn count_classes(&mut self, count: usize) -> Result<(), Problem> {
+        self.class_count = self.class_count.saturating_add(count);
+        if self.class_count > MAX_CLASSES {
             return Err(Problem::new(format!(
                 "more than {MAX_CLASSES} field classes"
             )));
@@ -121,7 +95,7 @@ impl Builder {
     }
 
     fn raw(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
-        raw.extensions.must_be_known()?;
+        raw.extensions.check_known()?;
         let length = |bits| fixed_length(raw, bits);
         Ok(match &*raw.kind {
             "fixed-length-bit-array" => FieldClass::BitArray(length(1..=64)?),
@@ -173,7 +147,7 @@ impl Builder {
     }
 
     fn structure(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
-        at_most(raw.member_classes.len())?;
+        check_member_count(raw.member_classes.len())?;
         let mut names = HashSet::new();
         let mut members = Vec::with_capacity(raw.member_classes.len());
         for member in &raw.member_classes {
@@ -181,7 +155,7 @@ impl Builder {
             if !names.insert(name) {
                 return Err(Problem::new(format!("a second member {name:?}")));
             }
-            member.extensions.must_be_known()?;
+            member.extensions.check_known()?;
             let class = self.class(&member.field_class, place);
             members.push(Member {
                 name: Arc::clone(name),
@@ -217,7 +191,7 @@ impl Builder {
         let class = needed(raw.field_class.as_ref(), "field-class")?;
         let ranges = raw.selector_field_ranges.clone();
         let ranges = ranges.map_or_else(Vec::new, |ranges| ranges.0);
-        self.spend(ranges.len())?;
+        self.count_classes(ranges.len())?;
         Ok(FieldClass::Optional {
             selector: self.selector(raw)?,
             ranges,
@@ -227,14 +201,14 @@ impl Builder {
     }
 
     fn variant(&mut self, raw: &RawClass, place: ClassContext<'_>) -> Built {
-        at_most(raw.options.len())?;
+        check_member_count(raw.options.len())?;
         if raw.options.is_empty() {
             return Err(Problem::new("a variant without options"));
         }
         let mut names = HashSet::new();
         let mut options = Vec::with_capacity(raw.options.len());
         for option in &raw.options {
-            option.extensions.must_be_known()?;
+            option.extensions.check_known()?;
             let name = option.name.as_ref().map(|name| Arc::clone(&name.0));
             if let Some(name) = &name
                 && !names.insert(Arc::clone(name))
@@ -242,7 +216,7 @@ impl Builder {
                 return Err(Problem::new(format!("a second option {name:?}")));
             }
             let Ranges(ranges) = option.selector_field_ranges.clone();
-            self.spend(ranges.len())?;
+            self.count_classes(ranges.len())?;
             let class = self.class(&option.field_class, place);
             options.push(VariantOption {
                 class: class.map_err(|problem| match &name {
@@ -253,7 +227,7 @@ impl Builder {
                 ranges: Selection::Ranges(ranges),
             });
         }
-        do_not_overlap(&options)?;
+        check_overlap(&options)?;
         Ok(FieldClass::Variant(Arc::new(Variant {
             selector: self.selector(raw)?,
             options,
@@ -273,7 +247,7 @@ impl Builder {
     }
 
     fn reference(&mut self, location: &Location) -> Result<Reference, Problem> {
-        self.spend(location.path.len())?;
+        self.count_classes(location.path.len())?;
         if !matches!(location.path.last(), Some(Some(_))) {
             return Err(Problem::new(
                 "a field location that does not end with a name",
@@ -291,8 +265,7 @@ impl Builder {
                 return Err(Problem::new(format!("unknown origin {unknown:?}")));
             }
         };
-        let name =
-            |name: &Option<super::fragment::Name>| name.as_ref().map(|name| Arc::clone(&name.0));
+        let name = |name: &Option<Name>| name.as_ref().map(|name| Arc::clone(&name.0));
         Ok(Reference {
             origin,
             path: location.path.iter().map(name).collect(),
@@ -301,14 +274,14 @@ impl Builder {
     }
 }
 
-fn at_most(count: usize) -> Result<(), Problem> {
+fn check_member_count(count: usize) -> Result<(), Problem> {
     if count > MAX_MEMBERS {
         return Err(Problem::new(format!("more than {MAX_MEMBERS} members")));
     }
     Ok(())
 }
 
-fn do_not_overlap(options: &[VariantOption<Reference>]) -> Result<(), Problem> {
+fn check_overlap(options: &[VariantOption<Reference>]) -> Result<(), Problem> {
     let mut ranges: Vec<(i128, i128, usize)> = Vec::new();
     for (number, option) in options.iter().enumerate() {
         if let Selection::Ranges(of) = &option.ranges {

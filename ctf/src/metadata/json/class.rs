@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use super::fragment::{Extensions, Name, Ordered};
+use super::property::{Extensions, Name, Ordered};
 use crate::model::{Label, Labels};
 
 /// A field class, or the name of one.

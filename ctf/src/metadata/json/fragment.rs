@@ -1,17 +1,16 @@
 //! What is written in fragments, apart from their field classes. Properties that are not listed are
 //! ignored, as the specification asks.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, Visitor};
 use serde_json::Value;
 
-use super::build::Problem;
 use super::class::ClassOrAlias;
+use super::problem::Problem;
+use super::property::{Extensions, Name, Ordered};
 use crate::model::{Clock, EnvironmentValue, LogLevel, Uuid};
 
 /// LTTng's name space.
@@ -158,37 +157,6 @@ impl ClockFragment {
     }
 }
 
-/// A text that is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name(pub(super) Arc<str>);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from).map(|text| Self(text.into()))
-    }
-}
-
-/// Names of the extensions that a fragment or a field class needs.
-#[derive(Debug, Default)]
-pub(super) struct Extensions(Option<String>);
-
-impl Extensions {
-    /// None are known.
-    pub(super) fn must_be_known(&self) -> Result<(), Problem> {
-        match &self.0 {
-            None => Ok(()),
-            Some(name) => Err(Problem::new(format!("unknown extension {name:?}"))),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Extensions {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let named: Ordered<IgnoredAny> = Deserialize::deserialize(from)?;
-        Ok(Self(named.0.first().map(|(name, _)| name.to_string())))
-    }
-}
-
 /// One entry of the environment.
 #[derive(Debug)]
 pub(super) struct Environment(pub(super) EnvironmentValue);
@@ -220,37 +188,5 @@ impl<'de> Deserialize<'de> for Environment {
         }
 
         from.deserialize_any(Entry).map(Self)
-    }
-}
-
-/// An object's entries in the order in which they were written, each name once.
-#[derive(Debug)]
-pub(super) struct Ordered<V>(pub(super) Vec<(Arc<str>, V)>);
-
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Entries<V>(PhantomData<V>);
-
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
-            type Value = Ordered<V>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
-                let mut names = HashSet::new();
-                while let Some((Name(name), value)) = map.next_entry()? {
-                    if !names.insert(Arc::clone(&name)) {
-                        return Err(A::Error::custom(format!("{name:?} twice")));
-                    }
-                    entries.push((name, value));
-                }
-                Ok(Ordered(entries))
-            }
-        }
-
-        from.deserialize_map(Entries(PhantomData))
     }
 }

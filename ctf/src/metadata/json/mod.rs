@@ -1,13 +1,15 @@
 //! The metadata of CTF 2: a sequence of JSON objects, each a fragment that declares something.
 //!
-//! Read in this order: [`sequence`] (where fragments begin and end), [`fragment`] and [`class`]
-//! (what is written in them, as tables), [`build`] and [`scalar`] (field classes as the model has them), and here
-//! what a fragment may say at its place.
+//! Read in this order: [`sequence`] (where fragments begin and end), [`property`], [`class`] and
+//! [`fragment`] (what is written in them, as tables), [`scalar`] and [`build`] (field classes as the model
+//! has them), and here what a fragment may say at its place. Each uses only those before it.
 
 mod build;
 mod class;
 mod fragment;
 mod limits;
+mod problem;
+mod property;
 mod scalar;
 mod sequence;
 
@@ -16,13 +18,14 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use self::build::{Builder, Problem};
+use self::build::Builder;
 use self::class::ClassOrAlias;
 use self::fragment::{
     AliasFragment, ClockFragment, EventFragment, Kind, PreambleFragment, StreamFragment,
     TraceFragment,
 };
 use self::limits::MAX_FRAGMENTS;
+use self::problem::Problem;
 use self::sequence::{Fragment, Sequence};
 use crate::error::MetadataError;
 use crate::model::{
@@ -114,8 +117,8 @@ impl Parser {
                 "metadata begins with something but a preamble",
             ));
         }
-        kind.extensions.must_be_known()?;
-        self.builder.begin(fragment.at);
+        kind.extensions.check_known()?;
+        self.builder.begin_fragment(fragment.at);
         match &*kind.name {
             "preamble" => self.preamble(&parse(fragment)?, fragment.at),
             "field-class-alias" => self.alias(parse(fragment)?),
@@ -141,7 +144,7 @@ impl Parser {
     }
 
     fn alias(&mut self, alias: AliasFragment) -> Result<(), Problem> {
-        self.builder.alias(alias.name.0, alias.class)
+        self.builder.declare_alias(alias.name.0, alias.class)
     }
 
     fn trace(
@@ -265,10 +268,12 @@ impl Parser {
         clock: Option<&Arc<str>>,
     ) -> Result<Option<Arc<Structure<Reference>>>, Problem> {
         class
-            .map(|class| match self.builder.build(class, scope, clock)? {
-                FieldClass::Structure(structure) => Ok(structure),
-                _ => Err(Problem::new("a root that is no structure")),
-            })
+            .map(
+                |class| match self.builder.build_root(class, scope, clock)? {
+                    FieldClass::Structure(structure) => Ok(structure),
+                    _ => Err(Problem::new("a root that is no structure")),
+                },
+            )
             .transpose()
     }
 }

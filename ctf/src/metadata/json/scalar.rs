@@ -2,12 +2,25 @@
 
 use std::sync::Arc;
 
-use super::build::{Built, ClassContext, Problem};
 use super::class::RawClass;
+use super::problem::Problem;
 use crate::model::{
     Base, BitField, ByteOrder, Encoding, FieldClass, Integer, Labels, Length, Reference, Role,
     Scope, VariableInteger,
 };
+
+/// Where a field class is used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClassContext<'a> {
+    /// `None` where an alias is declared: any may use it.
+    pub(super) scope: Option<Scope>,
+    /// The stream class' default.
+    pub(super) clock: Option<&'a Arc<str>>,
+    /// Field classes around this one.
+    pub(super) depth: usize,
+}
+
+pub(super) type Built = Result<FieldClass<Reference>, Problem>;
 
 pub(super) fn needed<'a, T>(property: Option<&'a T>, name: &str) -> Result<&'a T, Problem> {
     property.ok_or_else(|| Problem::new(format!("missing property {name:?}")))

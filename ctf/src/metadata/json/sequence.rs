@@ -62,10 +62,10 @@ impl Sequence {
         while let Some((&byte, rest)) = piece.split_first() {
             if byte == RECORD_SEPARATOR && self.state != SequenceState::Between {
                 // Not taken yet: it begins the next fragment.
-                return Ok(Some(self.cut()));
+                return Ok(Some(self.take_fragment()));
             }
             *piece = rest;
-            let at = self.advance(byte)?;
+            let at = self.count_byte(byte)?;
             let is_whole = match self.state {
                 SequenceState::Between => {
                     self.between(byte, at)?;
@@ -85,7 +85,7 @@ impl Sequence {
                 }
             };
             if is_whole {
-                return Ok(Some(self.cut()));
+                return Ok(Some(self.take_fragment()));
             }
         }
         Ok(None)
@@ -130,7 +130,7 @@ impl Sequence {
         false
     }
 
-    fn cut(&mut self) -> Fragment {
+    fn take_fragment(&mut self) -> Fragment {
         self.state = SequenceState::Between;
         Fragment {
             text: std::mem::take(&mut self.text),
@@ -139,7 +139,7 @@ impl Sequence {
     }
 
     /// Counts a byte, and gives where it stands.
-    fn advance(&mut self, byte: u8) -> Result<Position, MetadataError> {
+    fn count_byte(&mut self, byte: u8) -> Result<Position, MetadataError> {
         let at = self.at;
         self.total += 1;
         if self.total > MAX_METADATA_BYTES {
@@ -154,7 +154,7 @@ impl Sequence {
                 format!("a fragment of more than {MAX_FRAGMENT_BYTES} bytes"),
             ));
         }
-        self.at = behind(at, byte);
+        self.at = position_after(at, byte);
         Ok(at)
     }
 }
@@ -179,14 +179,14 @@ impl Fragment {
                 text.iter().take(length)
             });
         for &byte in before {
-            at = behind(at, byte);
+            at = position_after(at, byte);
         }
         at
     }
 }
 
 /// The place behind a byte. Of the bytes of a character only the first counts.
-fn behind(at: Position, byte: u8) -> Position {
+fn position_after(at: Position, byte: u8) -> Position {
     match byte {
         b'\n' => Position {
             line: at.line + 1,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::attributes::Attributes;
 use super::evaluator::Evaluator;
-use super::limits::ALL_FIELDS;
+use super::limits::MAX_FIELDS;
 use super::roles;
 use super::syntax::{Attribute, BlockKind, Entry, Value};
 use crate::error::MetadataError;
@@ -250,8 +250,8 @@ impl Evaluator {
             return Err(attribute.expects("a structure"));
         };
         self.fields = self.fields.saturating_add(typed.cost.fields);
-        if self.fields > ALL_FIELDS {
-            let what = format!("more than {ALL_FIELDS} fields in all");
+        if self.fields > MAX_FIELDS {
+            let what = format!("more than {MAX_FIELDS} fields in all");
             return Err(MetadataError::text(attribute.at, what));
         }
         roles::assigned(structure, scope, attribute.at)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::lexer::{Kind, Token};
-use super::limits::NESTING;
+use super::limits::MAX_NESTING;
 use super::syntax::{Name, Need, Path};
 use crate::error::MetadataError;
 use crate::model::Position;
@@ -184,8 +184,8 @@ impl<'a> Cursor<'a> {
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, MetadataError>,
     ) -> Result<T, MetadataError> {
-        if self.depth == NESTING {
-            return Err(self.wrong(format!("more than {NESTING} types within each other")));
+        if self.depth == MAX_NESTING {
+            return Err(self.wrong(format!("more than {MAX_NESTING} types within each other")));
         }
         self.depth += 1;
         let result = inner(self);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::attributes::alignment;
-use super::limits::{ALL_FIELDS, OPTION_COPIES};
+use super::limits::{MAX_FIELDS, MAX_OPTION_COPIES};
 use super::scalars;
 use super::scopes::{Cost, NamedVariant, Scopes, Typed};
 use super::syntax::{
@@ -190,8 +190,8 @@ impl Evaluator {
                     return Err(MetadataError::text(name.at, what));
                 }
                 self.written += 1;
-                if self.written > ALL_FIELDS {
-                    let what = format!("more than {ALL_FIELDS} fields in all types");
+                if self.written > MAX_FIELDS {
+                    let what = format!("more than {MAX_FIELDS} fields in all types");
                     return Err(MetadataError::text(name.at, what));
                 }
                 costs.push(typed.cost);
@@ -224,8 +224,8 @@ impl Evaluator {
             (Some(variant), Some(_)) if own => variant,
             (_, Some(tag)) => {
                 self.option_copies += named.options.len();
-                if self.option_copies > OPTION_COPIES {
-                    let what = format!("more than {OPTION_COPIES} options of tagged variants");
+                if self.option_copies > MAX_OPTION_COPIES {
+                    let what = format!("more than {MAX_OPTION_COPIES} options of tagged variants");
                     return Err(MetadataError::text(at, what));
                 }
                 tagged(&named.options, self.reference(tag)?)

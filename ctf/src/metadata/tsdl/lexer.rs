@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::TOKEN_BYTES;
+use super::limits::MAX_TOKEN_BYTES;
 use super::literal;
 use crate::error::MetadataError;
 use crate::model::Position;
@@ -204,8 +204,8 @@ impl Lexer {
     }
 
     fn spell(&mut self, byte: u8) -> Result<Step, MetadataError> {
-        if self.spelling.len() == TOKEN_BYTES {
-            return Err(self.wrong(format!("a token of more than {TOKEN_BYTES} bytes")));
+        if self.spelling.len() == MAX_TOKEN_BYTES {
+            return Err(self.wrong(format!("a token of more than {MAX_TOKEN_BYTES} bytes")));
         }
         self.spelling.push(byte);
         Ok(Step::Taken)
@@ -354,6 +354,6 @@ mod tests {
 
     #[test]
     fn a_tsdl_token_beyond_the_size_limit_is_refused() {
-        tokens(&vec![b'a'; TOKEN_BYTES + 1]).unwrap_err();
+        tokens(&vec![b'a'; MAX_TOKEN_BYTES + 1]).unwrap_err();
     }
 }

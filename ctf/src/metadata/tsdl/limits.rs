@@ -1,45 +1,45 @@
 //! How much metadata may ask for. Generous: the largest real metadata stays below a hundredth.
 
 /// Braces within braces, and types made of types. What walks a type later may recurse so deep.
-pub(super) const NESTING: u32 = 128;
+pub(super) const MAX_NESTING: u32 = 128;
 
-/// Tokens of one declaration: an enumeration of [`LABELS`] labels with a value each has four
+/// Tokens of one declaration: an enumeration of [`MAX_LABELS`] labels with a value each has four
 /// million.
-pub(super) const DECLARATION_TOKENS: usize = 4 << 20;
+pub(super) const MAX_DECLARATION_TOKENS: usize = 4 << 20;
 
 /// Tokens of declarations that wait for the trace, for a clock or for an environment entry. Their
 /// trees take some 170 bytes for each.
-pub(super) const WAITING_TOKENS: usize = 4 << 20;
+pub(super) const MAX_PENDING_TOKENS: usize = 4 << 20;
 
 /// Bytes of one word, number or text.
-pub(super) const TOKEN_BYTES: usize = 1 << 20;
+pub(super) const MAX_TOKEN_BYTES: usize = 1 << 20;
 
 /// Members of one structure, options of one variant, entries of one block.
-pub(super) const MEMBERS: usize = 65_536;
+pub(super) const MAX_MEMBERS: usize = 65_536;
 
 /// Labels of one enumeration.
-pub(super) const LABELS: usize = 1 << 20;
+pub(super) const MAX_LABELS: usize = 1 << 20;
 
 /// Fields within one root, each use of a named type counted. Types that use each other twice double
 /// at every step, though their text is short.
-pub(super) const FIELDS: u64 = 1 << 17;
+pub(super) const MAX_ROOT_FIELDS: u64 = 1 << 17;
 
 /// Fields of all roots together, counted likewise; also fields of all types, each counted where it
 /// is written. Metadata of 64 MiB that writes each field out has some four million.
-pub(super) const ALL_FIELDS: u64 = 4 << 20;
+pub(super) const MAX_FIELDS: u64 = 4 << 20;
 
 /// Named types outside of blocks, which stay for ever.
-pub(super) const TYPES: usize = 1 << 18;
+pub(super) const MAX_TYPES: usize = 1 << 18;
 
 /// Options of variants that are written down once and get their tag where they are used: each use
 /// takes a copy.
-pub(super) const OPTION_COPIES: usize = 2 << 20;
+pub(super) const MAX_OPTION_COPIES: usize = 2 << 20;
 
 /// Event classes.
-pub(super) const EVENTS: usize = 65_536;
+pub(super) const MAX_EVENT_CLASSES: usize = 65_536;
 
 /// Stream classes.
-pub(super) const STREAMS: usize = 65_536;
+pub(super) const MAX_STREAM_CLASSES: usize = 65_536;
 
 /// Warnings kept until somebody takes them; further ones are dropped.
-pub(super) const WARNINGS: usize = 1_000;
+pub(super) const MAX_WARNINGS: usize = 1_000;

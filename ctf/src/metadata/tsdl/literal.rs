@@ -106,11 +106,11 @@ fn unescaped(spelling: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Takes the digits of an escape, `most` at most.
-fn numbered(rest: &mut &[u8], radix: u32, most: usize) -> Result<u8, String> {
+/// Takes the digits of an escape, at most `max_digits`.
+fn numbered(rest: &mut &[u8], radix: u32, max_digits: usize) -> Result<u8, String> {
     let count = rest
         .iter()
-        .take(most)
+        .take(max_digits)
         .take_while(|byte| char::from(**byte).is_digit(radix))
         .count();
     let (digits, after) = rest.split_at_checked(count).unwrap_or((rest, &[]));

@@ -1,10 +1,11 @@
 //! The text of CTF 1.8 (TSDL) into declarations.
 //!
 //! Text becomes tokens (`lexer`, `literal`), the tokens of one outermost declaration a tree
-//! (`cursor`, `block_syntax`, `type_syntax` make what `syntax` describes), and trees become drafts
+//! (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax` make what `syntax` describes), and trees become drafts
 //! (`evaluator`, `declarators`, `scalars` for types, `blocks` and `roles` for what has fields).
 //! Nothing here resolves references or compares declarations with each other, except by name.
 
+mod attribute_syntax;
 mod attributes;
 mod block_syntax;
 mod blocks;
@@ -52,9 +53,9 @@ pub(crate) struct Parser {
     depth: u32,
     /// A trace block has been read, though perhaps not evaluated.
     has_trace: bool,
-    waiting: VecDeque<Outermost>,
+    pending: VecDeque<Outermost>,
     /// Of all that is waiting.
-    waiting_tokens: usize,
+    pending_tokens: usize,
     evaluator: Evaluator,
     ready: Vec<Declaration>,
     /// The trace is among `ready`, or was.
@@ -72,8 +73,8 @@ impl Parser {
             tokens: Vec::new(),
             depth: 0,
             has_trace: false,
-            waiting: VecDeque::new(),
-            waiting_tokens: 0,
+            pending: VecDeque::new(),
+            pending_tokens: 0,
             evaluator: Evaluator::new(),
             ready: Vec::new(),
             trace_is_ready: false,
@@ -91,10 +92,10 @@ impl Parser {
     pub(crate) fn extend(&mut self, text: &[u8]) -> Result<Vec<Declaration>, MetadataError> {
         let mut tokens = Vec::new();
         for byte in text {
-            self.sign(*byte)?;
+            self.check_signature(*byte)?;
             self.lexer.push(*byte, &mut tokens)?;
             for token in tokens.drain(..) {
-                self.token(token)?;
+                self.add_token(token)?;
             }
         }
         if !self.trace_is_ready {
@@ -124,7 +125,7 @@ impl Parser {
             let what = "the metadata has no `trace`";
             return Err(MetadataError::text(self.lexer.here(), what));
         }
-        match self.waiting.front().and_then(|first| first.needs.front()) {
+        match self.pending.front().and_then(|first| first.needs.front()) {
             Some(Need::Clock(Name { text, at })) => Err(MetadataError::text(
                 *at,
                 format!("there is no clock `{text}`"),
@@ -142,7 +143,7 @@ impl Parser {
         self.evaluator.warnings.take_all()
     }
 
-    fn sign(&mut self, byte: u8) -> Result<(), MetadataError> {
+    fn check_signature(&mut self, byte: u8) -> Result<(), MetadataError> {
         if let Some((next, rest)) = self.signature.split_first() {
             if byte != *next {
                 return Err(no_signature());
@@ -153,17 +154,17 @@ impl Parser {
     }
 
     /// Adds a token to its declaration, and takes the declaration if it was the last.
-    fn token(&mut self, token: Token) -> Result<(), MetadataError> {
+    fn add_token(&mut self, token: Token) -> Result<(), MetadataError> {
         let at = token.at;
         let wrong = |what: String| Err(MetadataError::text(at, what));
-        if self.tokens.len() == limits::DECLARATION_TOKENS {
-            let most = limits::DECLARATION_TOKENS;
-            return wrong(format!("a declaration of more than {most} tokens"));
+        if self.tokens.len() == limits::MAX_DECLARATION_TOKENS {
+            let max = limits::MAX_DECLARATION_TOKENS;
+            return wrong(format!("a declaration of more than {max} tokens"));
         }
         let mut ends = false;
         match token.kind {
-            Kind::Mark("{") if self.depth == limits::NESTING => {
-                return wrong(format!("more than {} open braces", limits::NESTING));
+            Kind::Mark("{") if self.depth == limits::MAX_NESTING => {
+                return wrong(format!("more than {} open braces", limits::MAX_NESTING));
             }
             Kind::Mark("{") => self.depth += 1,
             Kind::Mark("}") if self.depth == 0 => {
@@ -181,13 +182,13 @@ impl Parser {
             let declaration = block_syntax::outermost(&self.tokens)?;
             self.tokens.clear();
             if let Some(declaration) = declaration {
-                self.declaration(declaration)?;
+                self.accept_declaration(declaration)?;
             }
         }
         Ok(())
     }
 
-    fn declaration(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
+    fn accept_declaration(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
         let at = declaration.at;
         match &declaration.kind {
             OutermostKind::Block(BlockKind::Callsite, _) => {}
@@ -201,30 +202,30 @@ impl Parser {
             OutermostKind::Block(BlockKind::Trace, entries) => {
                 self.has_trace = true;
                 self.evaluator.native = blocks::byte_order(entries, at)?;
-                self.wait(declaration)?;
+                self.defer_declaration(declaration)?;
             }
             OutermostKind::Block(BlockKind::Stream | BlockKind::Event, _)
-            | OutermostKind::Type(_) => self.wait(declaration)?,
+            | OutermostKind::Type(_) => self.defer_declaration(declaration)?,
         }
-        self.evaluate()
+        self.evaluate_pending()
     }
 
-    fn wait(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
-        self.waiting_tokens += declaration.tokens;
-        if self.waiting_tokens > limits::WAITING_TOKENS {
+    fn defer_declaration(&mut self, declaration: Outermost) -> Result<(), MetadataError> {
+        self.pending_tokens += declaration.tokens;
+        if self.pending_tokens > limits::MAX_PENDING_TOKENS {
             let what = "too much waits for a trace, a clock or an environment entry";
             return Err(MetadataError::text(declaration.at, what));
         }
-        self.waiting.push_back(declaration);
+        self.pending.push_back(declaration);
         Ok(())
     }
 
     /// Evaluates what lacks nothing any more, in the order of the text.
-    fn evaluate(&mut self) -> Result<(), MetadataError> {
+    fn evaluate_pending(&mut self) -> Result<(), MetadataError> {
         if !self.has_trace {
             return Ok(());
         }
-        while let Some(first) = self.waiting.front_mut() {
+        while let Some(first) = self.pending.front_mut() {
             // What is known stays known, so that no need is asked about twice once it is.
             while let Some(need) = first.needs.front() {
                 if !self.evaluator.knows(need) {
@@ -232,8 +233,8 @@ impl Parser {
                 }
                 first.needs.pop_front();
             }
-            if let Some(first) = self.waiting.pop_front() {
-                self.waiting_tokens -= first.tokens;
+            if let Some(first) = self.pending.pop_front() {
+                self.pending_tokens -= first.tokens;
                 self.evaluate_declaration(&first)?;
             }
         }
@@ -251,7 +252,7 @@ impl Parser {
             BlockKind::Event => self.events += 1,
             _ => {}
         }
-        if self.streams > limits::STREAMS || self.events > limits::EVENTS {
+        if self.streams > limits::MAX_STREAM_CLASSES || self.events > limits::MAX_EVENT_CLASSES {
             let what = format!("too many `{}` blocks", kind.keyword());
             return Err(MetadataError::text(at, what));
         }

@@ -1,7 +1,7 @@
 //! Integers, floating point numbers and strings, from their attributes.
 
+use super::attribute_syntax::mapped_clock;
 use super::attributes::Attributes;
-use super::block_syntax::mapped_clock;
 use super::syntax::{Attribute, Value};
 use super::warnings::Warnings;
 use crate::error::MetadataError;

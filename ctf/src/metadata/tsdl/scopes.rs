@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::limits::{FIELDS, NESTING, TYPES};
+use super::limits::{MAX_NESTING, MAX_ROOT_FIELDS, MAX_TYPES};
 use super::syntax::Name;
 use crate::error::MetadataError;
 use crate::model::{FieldClass, Position, Reference, Variant, VariantOption};
@@ -42,10 +42,10 @@ impl Cost {
             cost.depth = cost.depth.max(part.depth.saturating_add(1));
             cost.fields = cost.fields.saturating_add(part.fields);
         }
-        let what = if cost.depth > NESTING {
-            format!("more than {NESTING} types within each other")
-        } else if cost.fields > FIELDS {
-            format!("more than {FIELDS} fields within one type")
+        let what = if cost.depth > MAX_NESTING {
+            format!("more than {MAX_NESTING} types within each other")
+        } else if cost.fields > MAX_ROOT_FIELDS {
+            format!("more than {MAX_ROOT_FIELDS} fields within one type")
         } else {
             return Ok(cost);
         };
@@ -163,8 +163,8 @@ impl Scopes {
             return Ok(scope);
         }
         self.types += 1;
-        if self.types > TYPES {
-            let what = format!("more than {TYPES} types");
+        if self.types > MAX_TYPES {
+            let what = format!("more than {MAX_TYPES} types");
             return Err(MetadataError::text(name.at, what));
         }
         Ok(&mut self.root)

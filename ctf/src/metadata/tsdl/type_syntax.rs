@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use super::block_syntax::attributes;
+use super::attribute_syntax::attributes;
 use super::cursor::{Cursor, is_keyword};
 use super::lexer::Kind;
-use super::limits::{LABELS, MEMBERS};
+use super::limits::{MAX_LABELS, MAX_MEMBERS};
 use super::syntax::{
     Declarator, Item, LabelSyntax, LengthKind, LengthSyntax, Name, Need, TypeDeclaration, TypeKind,
     TypeSyntax,
@@ -110,9 +110,9 @@ pub(super) fn class(cursor: &mut Cursor<'_>) -> Result<TypeSyntax, MetadataError
                     "struct" => structure(cursor)?,
                     "variant" => variant(cursor)?,
                     "enum" => enumeration(cursor)?,
-                    "integer" => TypeKind::Integer(attributes(cursor)?),
-                    "floating_point" => TypeKind::Float(attributes(cursor)?),
-                    _ if cursor.peek_mark("{") => TypeKind::String(attributes(cursor)?),
+                    "integer" => TypeKind::Integer(attributes(cursor, class)?),
+                    "floating_point" => TypeKind::Float(attributes(cursor, class)?),
+                    _ if cursor.peek_mark("{") => TypeKind::String(attributes(cursor, class)?),
                     _ => TypeKind::String(Vec::new()),
                 }
             }
@@ -242,8 +242,8 @@ fn labels(cursor: &mut Cursor<'_>) -> Result<Vec<LabelSyntax>, MetadataError> {
     let mut labels = Vec::new();
     cursor.demand_mark("{")?;
     loop {
-        if labels.len() == LABELS {
-            return Err(cursor.wrong(format!("more than {LABELS} labels in an enumeration")));
+        if labels.len() == MAX_LABELS {
+            return Err(cursor.wrong(format!("more than {MAX_LABELS} labels in an enumeration")));
         }
         let at = cursor.at();
         let text = match cursor.peek() {
@@ -285,8 +285,8 @@ fn body(cursor: &mut Cursor<'_>) -> Result<Option<Vec<Item>>, MetadataError> {
             Item::Fields(_, declarators) => declarators.len(),
             Item::Type(_) => 1,
         };
-        if fields > MEMBERS {
-            return Err(cursor.wrong(format!("more than {MEMBERS} members in a type")));
+        if fields > MAX_MEMBERS {
+            return Err(cursor.wrong(format!("more than {MAX_MEMBERS} members in a type")));
         }
         items.push(item);
     }
@@ -317,8 +317,8 @@ fn declarators(cursor: &mut Cursor<'_>) -> Result<Vec<Declarator>, MetadataError
         if cursor.peek_mark(":") {
             return Err(cursor.wrong("bit fields of C are not allowed"));
         }
-        if declarators.len() > MEMBERS {
-            return Err(cursor.wrong(format!("more than {MEMBERS} names for a type")));
+        if declarators.len() > MAX_MEMBERS {
+            return Err(cursor.wrong(format!("more than {MAX_MEMBERS} names for a type")));
         }
         if !cursor.take_mark(",") {
             return Ok(declarators);

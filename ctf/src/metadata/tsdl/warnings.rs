@@ -1,6 +1,6 @@
 //! What is odd in metadata, and yet no reason to refuse it.
 
-use super::limits::WARNINGS;
+use super::limits::MAX_WARNINGS;
 use crate::model::Position;
 
 /// Warnings that nobody has taken yet.
@@ -9,7 +9,7 @@ pub(super) struct Warnings(Vec<String>);
 
 impl Warnings {
     pub(super) fn add(&mut self, at: Position, what: &str) {
-        if self.0.len() < WARNINGS {
+        if self.0.len() < MAX_WARNINGS {
             self.0.push(format!(
                 "metadata, line {}, column {}: {what}",
                 at.line, at.column

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::Uuid;
-use crate::write::{EventDeclaration, FieldType, MetadataText, Trace, Width};
+use crate::write::{EventDeclaration, FieldType, MetadataText, TraceDeclaration, Width};
 
 /// A stream class with `1: x:y { u8 n; }` and `70000: x:text { string t; }`.
-fn classes() -> (StreamClass, EventClass, EventClass) {
+fn classes() -> (DeclaredStreamClass, DeclaredEventClass, DeclaredEventClass) {
     let uuid = Uuid(*b"0123456789abcdef");
-    let mut metadata = MetadataText::new(&Trace::new(uuid, "test"));
+    let mut metadata = MetadataText::new(&TraceDeclaration::new(uuid, "test"));
     let stream = metadata.stream(5).unwrap();
     let number = EventDeclaration {
         fields: vec![("n".into(), FieldType::Unsigned(Width::Bits8))],
@@ -24,12 +24,12 @@ fn classes() -> (StreamClass, EventClass, EventClass) {
     (stream, number, text)
 }
 
-fn writer(stream: &StreamClass) -> StreamWriter {
+fn writer(stream: &DeclaredStreamClass) -> StreamWriter {
     StreamWriter::new(stream, 2, 3, PacketSize::new(4096, 16_384))
 }
 
-fn at<'a>(time: u64, values: &'a [Value<'a>]) -> Event<'a> {
-    Event {
+fn at<'a>(time: u64, values: &'a [Value<'a>]) -> EventRecord<'a> {
+    EventRecord {
         time: Timestamp(time),
         process: 0x11,
         thread: -1,
@@ -192,7 +192,7 @@ fn each_mismatched_event_or_value_is_refused_with_its_own_error() {
     assert_eq!(writer.append(&number, &at(1, &[])), Err(none));
     let wide = at(1, &[Value::Unsigned(256)]);
     assert_eq!(writer.append(&number, &wide), Err(PacketError::Value(0)));
-    let mut other = MetadataText::new(&Trace::new(Uuid([0; 16]), "other"));
+    let mut other = MetadataText::new(&TraceDeclaration::new(Uuid([0; 16]), "other"));
     let other_stream = other.stream(5).unwrap();
     let foreign = other.event(&other_stream, &EventDeclaration::new(1, "x"));
     let refused = writer.append(&foreign.unwrap(), &at(1, &[]));

@@ -133,7 +133,7 @@ mod tests {
     use std::io::Write;
 
     use ctf::model::Uuid;
-    use ctf::write::{EventDeclaration, MetadataText, Trace};
+    use ctf::write::{EventDeclaration, MetadataText, TraceDeclaration};
 
     use super::*;
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn metadata_of_a_later_chunk_is_sent_only_from_where_the_first_ends() {
-        let mut text = MetadataText::new(&Trace::new(UUID, "test"));
+        let mut text = MetadataText::new(&TraceDeclaration::new(UUID, "test"));
         let stream = text.stream(0).unwrap();
         let event = |text: &mut MetadataText, id, name| {
             text.event(&stream, &EventDeclaration::new(id, name))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ctf::model::{EnvironmentValue, Uuid};
-use ctf::write::{PacketSize, Trace, TraceClock};
+use ctf::write::{PacketSize, TraceClock, TraceDeclaration};
 use relay_proto::session::TraceFormat;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tef::Record;
@@ -32,7 +32,7 @@ const STREAM_CLASS: u32 = 0;
 pub(super) struct ForwardedSession {
     opener: SessionOpener,
     description: SessionDescription,
-    trace: Trace,
+    trace: TraceDeclaration,
     size: PacketSize,
     live_timer: Duration,
     activity: Activity,
@@ -52,7 +52,7 @@ impl ForwardedSession {
             ("trace_name", text(&trace.name)),
             ("tef_trace_id", text(&trace.id)),
         ];
-        let mut described = Trace::new(new_uuid(), "tldrs");
+        let mut described = TraceDeclaration::new(new_uuid(), "tldrs");
         described.clock = clock;
         described.environment = environment
             .map(|(name, value)| (name.to_owned(), value))

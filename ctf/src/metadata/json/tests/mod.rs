@@ -147,7 +147,7 @@ fn ctf_2_metadata_of_lttng_is_read() {
 }
 
 #[test]
-fn an_event_header_has_its_roles_labels_and_references() {
+fn a_json_event_header_has_its_roles_labels_and_references() {
     let declarations = parse_all(&lttng()).unwrap();
     let header = declarations
         .iter()

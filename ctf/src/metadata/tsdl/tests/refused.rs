@@ -2,9 +2,23 @@
 
 use super::*;
 
+/// Each of `cases` is the fields of an event, and column and text of the error.
+fn assert_fields_refused(cases: &[(&str, &str)]) {
+    for (fields, want) in cases {
+        let text = format!(
+            "{} {} env {{ t = \"x\"; }} event {{ name = e; fields := struct {{\n{fields} }}; }};",
+            TYPES.replace('\n', " "),
+            TRACE.trim()
+        );
+        let error = refused(&text);
+        let want = format!("metadata, line 2, column {want}");
+        assert!(error.starts_with(&want), "{fields}\n  {error}\n  {want}");
+    }
+}
+
 #[test]
-fn each_invalid_tsdl_type_is_refused_with_its_position() {
-    for (fields, want) in [
+fn each_invalid_tsdl_declarator_is_refused_with_its_position() {
+    assert_fields_refused(&[
         ("u8 a[-1];", "6: -1 is no length"),
         ("u8 a[];", "6: a length"),
         ("u8 a[\"x\"];", "6: a length"),
@@ -23,6 +37,14 @@ fn each_invalid_tsdl_type_is_refused_with_its_position() {
             "struct { u8 b; } *a;",
             "18: a pointer to a type without a name",
         ),
+        ("u8;", "1: a name is expected after this type"),
+        ("u8 a", "6: `;` is expected, not `}`"),
+    ]);
+}
+
+#[test]
+fn each_invalid_tsdl_compound_type_is_refused_with_its_position() {
+    assert_fields_refused(&[
         ("struct s a;", "8: there is no `struct s`"),
         ("struct s { struct s b; } a;", "19: there is no `struct s`"),
         (
@@ -30,7 +52,6 @@ fn each_invalid_tsdl_type_is_refused_with_its_position() {
             "22: the struct `s` is declared twice",
         ),
         ("struct { } align(3) a;", "18: alignment 3"),
-        ("u8;", "1: a name is expected after this type"),
         ("enum { a } e;", "1: an enum without a type"),
         (
             "enum : struct { } { a } e;",
@@ -44,6 +65,12 @@ fn each_invalid_tsdl_type_is_refused_with_its_position() {
             "variant <t> { u8 a; u8 a; } v;",
             "24: the name `a` is given twice",
         ),
+    ]);
+}
+
+#[test]
+fn each_invalid_tsdl_scalar_type_is_refused_with_its_position() {
+    assert_fields_refused(&[
         ("integer { align = 8; } a;", "1: `integer` has no `size`"),
         (
             "integer { size = 0; } a;",
@@ -88,17 +115,7 @@ fn each_invalid_tsdl_type_is_refused_with_its_position() {
             "28: `exp_dig` must be 8 or 11",
         ),
         ("string { encoding = none; } a;", "21: `encoding` must be"),
-        ("u8 a", "6: `;` is expected, not `}`"),
-    ] {
-        let text = format!(
-            "{} {} env {{ t = \"x\"; }} event {{ name = e; fields := struct {{\n{fields} }}; }};",
-            TYPES.replace('\n', " "),
-            TRACE.trim()
-        );
-        let error = refused(&text);
-        let want = format!("metadata, line 2, column {want}");
-        assert!(error.starts_with(&want), "{fields}\n  {error}\n  {want}");
-    }
+    ]);
 }
 
 #[test]
@@ -231,7 +248,7 @@ fn nesting_of_tsdl_types_is_limited_in_every_notation() {
 
 #[test]
 fn pending_tsdl_declarations_are_limited() {
-    let waiting = "struct s { };".repeat(limits::WAITING_TOKENS / 5 + 1);
+    let waiting = "struct s { };".repeat(limits::MAX_PENDING_TOKENS / 5 + 1);
     assert!(refused(&waiting).contains("too much waits"));
 }
 

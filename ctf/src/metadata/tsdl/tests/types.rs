@@ -91,7 +91,7 @@ fn array_lengths_in_several_brackets_apply_from_the_right() {
 }
 
 #[test]
-fn only_arrays_of_bytes_with_an_encoding_are_text() {
+fn only_tsdl_arrays_of_bytes_with_an_encoding_are_text() {
     let members = members(
         "integer { size = 8; encoding = ASCII; signed = true; } a[2];
         integer { size = 8; encoding = none; } b[2];

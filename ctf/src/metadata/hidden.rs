@@ -6,13 +6,13 @@ use crate::model::{FieldClass, Structure};
 
 /// Marks the members that only steer decoding. A structure all of whose members are hidden is
 /// hidden too, unless it has none.
-pub(super) fn hide(structure: &mut Structure) {
+pub(super) fn mark_hidden(structure: &mut Structure) {
     for member in &mut structure.members {
-        member.hidden = hidden(&mut member.class);
+        member.hidden = mark_class_hidden(&mut member.class);
     }
 }
 
-fn hidden(class: &mut FieldClass) -> bool {
+fn mark_class_hidden(class: &mut FieldClass) -> bool {
     match class {
         FieldClass::Integer(integer) => integer.is_hidden(),
         FieldClass::VariableInteger(integer) => {
@@ -20,14 +20,16 @@ fn hidden(class: &mut FieldClass) -> bool {
         }
         FieldClass::Structure(structure) => {
             let structure = Arc::make_mut(structure);
-            hide(structure);
+            mark_hidden(structure);
             structure.is_hidden()
         }
-        FieldClass::Array { element, role, .. } => hidden(Arc::make_mut(element)) || role.is_some(),
-        FieldClass::Optional { class, .. } => hidden(Arc::make_mut(class)),
+        FieldClass::Array { element, role, .. } => {
+            mark_class_hidden(Arc::make_mut(element)) || role.is_some()
+        }
+        FieldClass::Optional { class, .. } => mark_class_hidden(Arc::make_mut(class)),
         FieldClass::Variant(variant) => {
             for option in &mut Arc::make_mut(variant).options {
-                hidden(&mut option.class);
+                mark_class_hidden(&mut option.class);
             }
             false
         }

@@ -5,14 +5,17 @@
 use std::sync::Arc;
 
 use crate::lookup::FirstMatch;
-use crate::model::{ByteOrder, FieldClass, Integer, Length, Role, Slot, Structure, Variant};
+use crate::model::{
+    BitField, ByteOrder, FieldClass, Integer, Length, Role, Slot, Structure, VariableInteger,
+    Variant,
+};
 
 /// Steps over one structure or over several that follow one another.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Box<[Step]>,
     /// What is known of the position after the last step.
-    pub(crate) end: Known,
+    pub(crate) end: KnownPosition,
 }
 
 /// One step of a plan.
@@ -78,7 +81,7 @@ impl Meaning {
 pub(crate) struct Loop {
     pub(crate) count: Length,
     /// The fewest bits that an element takes.
-    pub(crate) least_bits: u64,
+    pub(crate) min_bits: u64,
     pub(crate) body: Box<[Step]>,
 }
 
@@ -95,13 +98,13 @@ pub(crate) struct Choice {
 
 /// What is known of a position when a plan is made: its remainder by `modulus` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownPosition {
     /// A power of two; 1 if nothing is known.
     modulus: u64,
     remainder: u64,
 }
 
-impl Known {
+impl KnownPosition {
     /// The first bit of a packet.
     pub(crate) const BEGIN: Self = Self {
         modulus: 1 << 32,
@@ -145,7 +148,7 @@ impl Known {
     }
 }
 
-impl Default for Known {
+impl Default for KnownPosition {
     fn default() -> Self {
         Self {
             modulus: 1,
@@ -157,13 +160,13 @@ impl Default for Known {
 impl Plan {
     /// Over `structures`, one after the other, from a position of which `begin` is known.
     pub(crate) fn over<'a>(
-        begin: Known,
+        begin: KnownPosition,
         structures: impl IntoIterator<Item = &'a Structure>,
     ) -> Self {
         let mut compiler = Compiler {
             steps: Vec::new(),
             known: begin,
-            least_bits: 0,
+            min_bits: 0,
         };
         for structure in structures {
             compiler.structure(structure);
@@ -177,18 +180,18 @@ impl Plan {
 
 struct Compiler {
     steps: Vec<Step>,
-    known: Known,
+    known: KnownPosition,
     /// The fewest bits of all steps so far, without alignment.
-    least_bits: u64,
+    min_bits: u64,
 }
 
 impl Compiler {
     /// A body of its own, from a position of which `known` is known.
-    fn body(known: Known, compile: impl FnOnce(&mut Self)) -> Self {
+    fn body(known: KnownPosition, compile: impl FnOnce(&mut Self)) -> Self {
         let mut body = Self {
             steps: Vec::new(),
             known,
-            least_bits: 0,
+            min_bits: 0,
         };
         compile(&mut body);
         body
@@ -210,43 +213,13 @@ impl Compiler {
                 self.align(field.alignment);
                 self.skip_field(u64::from(field.bits), field.order);
             }
-            FieldClass::Boolean(field) => {
-                self.align(field.alignment);
-                self.number(Read {
-                    bits: field.bits,
-                    signed: false,
-                    order: field.order,
-                    meaning: Meaning {
-                        slot: field.slot,
-                        boolean: true,
-                        ..Meaning::default()
-                    },
-                });
-            }
-            FieldClass::VariableInteger(integer) => {
-                self.align(8);
-                let meaning = Meaning {
-                    slot: integer.slot,
-                    role: integer.role,
-                    moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
-                    boolean: false,
-                };
-                self.least_bits = self.least_bits.saturating_add(8);
-                self.known = Known::multiple_of(8);
-                self.steps.push(if meaning.is_needed() {
-                    Step::ReadVariable(ReadVariable {
-                        signed: integer.signed,
-                        meaning,
-                    })
-                } else {
-                    Step::SkipVariable(integer.signed)
-                });
-            }
+            FieldClass::Boolean(field) => self.boolean(field),
+            FieldClass::VariableInteger(integer) => self.variable_integer(integer),
             FieldClass::String(encoding) => {
                 self.align(8);
                 let unit = encoding.unit();
-                self.least_bits = self.least_bits.saturating_add(u64::from(unit) * 8);
-                self.known = Known::multiple_of(8);
+                self.min_bits = self.min_bits.saturating_add(u64::from(unit) * 8);
+                self.known = KnownPosition::multiple_of(8);
                 self.steps.push(Step::SkipString(unit));
             }
             FieldClass::Text { length, .. } => self.bytes(length),
@@ -276,22 +249,7 @@ impl Compiler {
                 ranges,
                 class,
                 signed,
-            } => {
-                let body = Self::body(self.known, |body| body.class(class));
-                let lookup = if ranges.is_empty() {
-                    FirstMatch::not_zero(*signed)
-                } else {
-                    FirstMatch::new([&ranges[..]], *signed)
-                };
-                self.known = self.known.or(body.known);
-                self.steps.push(Step::Choose(Box::new(Choice {
-                    selector: *selector,
-                    signed: *signed,
-                    lookup: Arc::new(lookup),
-                    options: Box::new([body.steps.into()]),
-                    optional: true,
-                })));
-            }
+            } => self.optional(*selector, ranges, class, *signed),
             FieldClass::Variant(variant) => self.variant(variant),
         }
     }
@@ -311,6 +269,40 @@ impl Compiler {
         });
     }
 
+    fn boolean(&mut self, field: &BitField) {
+        self.align(field.alignment);
+        self.number(Read {
+            bits: field.bits,
+            signed: false,
+            order: field.order,
+            meaning: Meaning {
+                slot: field.slot,
+                boolean: true,
+                ..Meaning::default()
+            },
+        });
+    }
+
+    fn variable_integer(&mut self, integer: &VariableInteger) {
+        self.align(8);
+        let meaning = Meaning {
+            slot: integer.slot,
+            role: integer.role,
+            moves_clock: moves_clock(integer.role, integer.clock.is_some(), integer.signed),
+            boolean: false,
+        };
+        self.min_bits = self.min_bits.saturating_add(8);
+        self.known = KnownPosition::multiple_of(8);
+        self.steps.push(if meaning.is_needed() {
+            Step::ReadVariable(ReadVariable {
+                signed: integer.signed,
+                meaning,
+            })
+        } else {
+            Step::SkipVariable(integer.signed)
+        });
+    }
+
     fn number(&mut self, read: Read) {
         let bits = u64::from(read.bits);
         if !read.meaning.is_needed() {
@@ -318,24 +310,47 @@ impl Compiler {
             return;
         }
         self.check_order(read.order);
-        self.least_bits = self.least_bits.saturating_add(bits);
+        self.min_bits = self.min_bits.saturating_add(bits);
         self.known = self.known.after(bits);
         self.steps.push(Step::Read(read));
     }
 
+    fn optional(
+        &mut self,
+        selector: Slot,
+        ranges: &[(i128, i128)],
+        class: &FieldClass,
+        signed: bool,
+    ) {
+        let body = Self::body(self.known, |body| body.class(class));
+        let lookup = if ranges.is_empty() {
+            FirstMatch::not_zero(signed)
+        } else {
+            FirstMatch::new([ranges], signed)
+        };
+        self.known = self.known.or(body.known);
+        self.steps.push(Step::Choose(Box::new(Choice {
+            selector,
+            signed,
+            lookup: Arc::new(lookup),
+            options: Box::new([body.steps.into()]),
+            optional: true,
+        })));
+    }
+
     fn variant(&mut self, variant: &Variant) {
         let mut options = Vec::with_capacity(variant.options.len());
-        let mut known: Option<Known> = None;
-        let mut least = u64::MAX;
+        let mut known: Option<KnownPosition> = None;
+        let mut min_bits = u64::MAX;
         for option in &variant.options {
             let body = Self::body(self.known, |body| body.class(&option.class));
             known = Some(known.map_or(body.known, |known| known.or(body.known)));
-            least = least.min(body.least_bits);
+            min_bits = min_bits.min(body.min_bits);
             options.push(body.steps.into());
         }
         if let Some(known) = known {
             self.known = known;
-            self.least_bits = self.least_bits.saturating_add(least);
+            self.min_bits = self.min_bits.saturating_add(min_bits);
         }
         self.steps.push(Step::Choose(Box::new(Choice {
             selector: variant.selector,
@@ -350,7 +365,7 @@ impl Compiler {
         // Each element begins with its alignment. If the one before ends with it too, that needs no
         // step of its own.
         let alignment = element.alignment();
-        let known = Known::multiple_of(alignment);
+        let known = KnownPosition::multiple_of(alignment);
         let mut body = Self::body(known, |body| body.class(element));
         if body.known.modulo(alignment) != Some(0) {
             body.steps.insert(0, Step::Align(alignment));
@@ -374,14 +389,14 @@ impl Compiler {
             }
             _ => {
                 if let Length::Static(count) = length {
-                    self.least_bits = self
-                        .least_bits
-                        .saturating_add(count.saturating_mul(body.least_bits));
+                    self.min_bits = self
+                        .min_bits
+                        .saturating_add(count.saturating_mul(body.min_bits));
                 }
                 self.known = self.known.or(body.known);
                 self.steps.push(Step::Loop(Box::new(Loop {
                     count: length.clone(),
-                    least_bits: body.least_bits,
+                    min_bits: body.min_bits,
                     body: body.steps.into(),
                 })));
             }
@@ -397,13 +412,13 @@ impl Compiler {
                 // More than any packet holds: as a loop it finds its end.
                 None => self.steps.push(Step::Loop(Box::new(Loop {
                     count: length.clone(),
-                    least_bits: 8,
+                    min_bits: 8,
                     body: Box::new([Step::Skip(8, ByteOrder::Little)]),
                 }))),
             },
             Length::Dynamic(slot) => {
                 self.steps.push(Step::Repeat(*slot, 8, ByteOrder::Little));
-                self.known = Known::multiple_of(8);
+                self.known = KnownPosition::multiple_of(8);
             }
         }
     }
@@ -412,7 +427,7 @@ impl Compiler {
         self.align(8);
         self.steps.push(Step::MetadataUuid);
         self.known = self.known.after(128);
-        self.least_bits = self.least_bits.saturating_add(128);
+        self.min_bits = self.min_bits.saturating_add(128);
     }
 
     fn align(&mut self, alignment: u32) {
@@ -428,7 +443,7 @@ impl Compiler {
             }
             None => {
                 self.steps.push(Step::Align(alignment));
-                self.known = Known::multiple_of(alignment);
+                self.known = KnownPosition::multiple_of(alignment);
             }
         }
     }
@@ -439,7 +454,7 @@ impl Compiler {
     }
 
     fn skip(&mut self, bits: u64, order: ByteOrder) {
-        self.least_bits = self.least_bits.saturating_add(bits);
+        self.min_bits = self.min_bits.saturating_add(bits);
         self.known = self.known.after(bits);
         if let Some(Step::Skip(before, last)) = self.steps.last_mut()
             && let Some(sum) = before.checked_add(bits)
