@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
+use tldrs_daemon::Daemon;
+use tldrs_daemon::forward_queue::{TraceSender, trace_channel};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -16,9 +18,7 @@ use tracing::{error, info};
 
 use crate::config::Config;
 use crate::frontend::replay::{self, Hold, Progress, Replayed};
-use crate::frontend::tldrs::Daemon;
-use crate::frontend::tldrs::forward;
-use crate::frontend::tldrs::forward_queue::{TraceSender, trace_channel};
+use crate::frontend::tldrs;
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::status::{self, StatusRegistry};
@@ -67,10 +67,10 @@ impl Agent {
     /// the relay has everything.
     pub fn forward(
         &self,
-        settings: forward::Settings,
+        settings: tldrs::Settings,
     ) -> (TraceSender, impl Future<Output = ()> + Send + use<>) {
         let (forward, traces) = trace_channel();
-        let forwarded = forward::run(traces, self.opener.clone(), settings);
+        let forwarded = tldrs::run(traces, self.opener.clone(), settings);
         (forward, forwarded)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::frontend::tldrs::{self, forward};
+use crate::frontend::tldrs;
 use crate::limits::{
     DEFAULT_QUEUE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
 };
@@ -30,7 +30,7 @@ pub struct Config {
     pub agent: AgentConfig,
     /// A `tldrs` daemon in it. Without this section there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tldrs: Option<tldrs::Options>,
+    pub tldrs: Option<tldrs_daemon::Options>,
 }
 
 /// Where everything goes: one URL, or two.
@@ -139,8 +139,8 @@ impl Default for SessionConfig {
 impl SessionConfig {
     /// How traces of the `tldrs` daemon are forwarded.
     #[must_use]
-    pub fn forward(&self) -> forward::Settings {
-        forward::Settings {
+    pub fn forward(&self) -> tldrs::Settings {
+        tldrs::Settings {
             host: self.host.clone(),
             live_timer: Duration::from_micros(self.live_timer_us.into()),
             packet_bytes: usize::try_from(self.packet_bytes).unwrap_or(usize::MAX),

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
-use consumer::frontend::tldrs::export::Form;
-use consumer::frontend::tldrs::limits::MAX_LINE_BYTES;
-use consumer::frontend::tldrs::{Options, WhenFull};
 use consumer::logging;
+use tldrs_daemon::export::Form;
+use tldrs_daemon::limits::MAX_LINE_BYTES;
+use tldrs_daemon::{Options, WhenFull};
 use tracing::level_filters::LevelFilter;
 
 const EXAMPLES: &str = "\

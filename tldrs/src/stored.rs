@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use consumer::frontend::tldrs::export::{Form, Written, open_output, write_document};
-use consumer::frontend::tldrs::files::{StoredTrace, traces};
-use consumer::frontend::tldrs::record::Record;
 use jiff::tz::TimeZone;
+use tldrs_daemon::export::{Form, Written, open_output, write_document};
+use tldrs_daemon::files::{StoredTrace, traces};
+use tldrs_daemon::record::Record;
 use tracing::warn;
 
 use crate::cli::{Clear, Directory, GetTef, List};
-use consumer::frontend::tldrs::default_paths;
+use tldrs_daemon::default_paths;
 
 /// The newest trace goes by this name.
 const LATEST: &str = "latest";

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use wire::Timestamp;
 
@@ -14,7 +15,6 @@ use super::WhenFull;
 use super::limits::{
     FORWARD_CAPACITY_BYTES, FORWARD_QUEUE_CAPACITY, FORWARD_TRACE_CAPACITY, READ_BYTES,
 };
-use crate::packetize::HostClock;
 
 /// Something that happened in a trace.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl TraceForwarder {
     }
 
     async fn send_lines_blocking(&self, client: u32, text: &[u8]) -> Result<(), NotForwarded> {
-        let at = HostClock::now();
+        let at = monotonic_now();
         let permits = Arc::clone(&self.byte_permits).acquire_many_owned(permit_count(text.len()));
         let permits = permits.await.map_err(|_| NotForwarded)?;
         self.send(lines_item(client, at, text, permits)).await
@@ -146,7 +146,7 @@ impl TraceForwarder {
         }
         let permits =
             Arc::clone(&self.byte_permits).try_acquire_many_owned(permit_count(text.len()));
-        let at = HostClock::now();
+        let at = monotonic_now();
         let permits = permits.map_err(|_| NotForwarded)?;
         self.try_send(lines_item(client, at, text, permits))
     }
@@ -194,4 +194,12 @@ fn lines_item(
 /// Permits for so many bytes. A line may be longer than the capacity: then it takes all permits.
 fn permit_count(bytes: usize) -> u32 {
     u32::try_from(bytes.min(FORWARD_CAPACITY_BYTES)).unwrap_or(u32::MAX)
+}
+
+/// Reads the monotonic clock, which is the clock of forwarded traces, in nanoseconds.
+fn monotonic_now() -> Timestamp {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Timestamp(seconds * 1_000_000_000 + nanoseconds)
 }

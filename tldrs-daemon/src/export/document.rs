@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 
 use memchr::{memchr_iter, memrchr};
 
-use crate::frontend::tldrs::limits::{MAX_LINE_BYTES, READ_BYTES};
-use crate::frontend::tldrs::line_validator::{LinePart, LineValidator, Lines};
+use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
+use crate::line_validator::{LinePart, LineValidator, Lines};
 
 /// What a document looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tldrs_daemon::forward_queue::{ForwardItem, TraceSender, trace_channel};
 use tokio::sync::mpsc::UnboundedReceiver;
 use wire::{PacketIndex, Timestamp};
 
-use super::super::forward_queue::{ForwardItem, TraceSender, trace_channel};
 use super::*;
 use crate::queue::{
     OpenedSession, QueueCapacity, SessionEnd, SessionOutcome, Step, session_channel,

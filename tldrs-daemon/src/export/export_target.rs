@@ -16,7 +16,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 
 use super::directory::{DirectoryError, open_directory};
-use crate::frontend::tldrs::limits::REPLACED_FILE_CHECK_BYTES;
+use crate::limits::REPLACED_FILE_CHECK_BYTES;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
 /// rare accident, and nobody can take them all beforehand.
@@ -41,9 +41,9 @@ const SEARCH: u32 = 0o1;
 
 /// Whose an export will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::frontend::tldrs) struct ExportOwner {
-    pub(in crate::frontend::tldrs) uid: u32,
-    pub(in crate::frontend::tldrs) gid: u32,
+pub(crate) struct ExportOwner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 /// Where exports may go.
@@ -51,14 +51,14 @@ pub(in crate::frontend::tldrs) struct ExportOwner {
 /// Who runs as the same user as the daemon may have them anywhere: he could write them himself.
 /// Others only below the emit root, where they could write themselves.
 #[derive(Debug, Clone)]
-pub(in crate::frontend::tldrs) struct ExportRules {
+pub(crate) struct ExportRules {
     uid: u32,
     emit_root: Option<PathBuf>,
 }
 
 /// Why an export may not go there.
 #[derive(Debug, Error)]
-pub(in crate::frontend::tldrs) enum ExportRefusal {
+pub(crate) enum ExportRefusal {
     #[error("the path is not absolute")]
     Relative,
     #[error("the path has no file name")]
@@ -89,7 +89,7 @@ pub(in crate::frontend::tldrs) enum ExportRefusal {
 
 /// A name in a directory that an export may have.
 #[derive(Debug)]
-pub(in crate::frontend::tldrs) struct ExportTarget {
+pub(crate) struct ExportTarget {
     parent: OwnedFd,
     name: OsString,
     /// Whom to give it to, if not to ourselves.
@@ -108,7 +108,7 @@ struct ReplacedFile {
 
 /// An export that is being written under a temporary name. Dropping it removes the file.
 #[derive(Debug)]
-pub(in crate::frontend::tldrs) struct ExportDraft<'a> {
+pub(crate) struct ExportDraft<'a> {
     target: &'a ExportTarget,
     file: File,
     name: OsString,
@@ -117,12 +117,12 @@ pub(in crate::frontend::tldrs) struct ExportDraft<'a> {
 
 impl ExportRules {
     /// For a daemon that runs as this user.
-    pub(in crate::frontend::tldrs) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
+    pub(crate) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
         Self { uid, emit_root }
     }
 
     /// Returns the target at this path, if the owner may export to it.
-    pub(in crate::frontend::tldrs) fn export_target(
+    pub(crate) fn export_target(
         &self,
         path: &Path,
         owner: ExportOwner,
@@ -253,7 +253,7 @@ impl ReplacedFile {
 
 impl ExportTarget {
     /// Something to write to.
-    pub(in crate::frontend::tldrs) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
+    pub(crate) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Who opens a file keeps it open, whatever its mode is later.
@@ -294,12 +294,12 @@ impl ExportTarget {
 
 impl ExportDraft<'_> {
     /// What to write to.
-    pub(in crate::frontend::tldrs) fn file(&mut self) -> &mut File {
+    pub(crate) fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
     /// Renames it to its target.
-    pub(in crate::frontend::tldrs) fn publish(mut self, sync: bool) -> io::Result<()> {
+    pub(crate) fn publish(mut self, sync: bool) -> io::Result<()> {
         if sync {
             self.file.sync_data()?;
         }

@@ -8,12 +8,12 @@ use relay_proto::session::TraceFormat;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tef::Record;
 use tef::ctf::{Classes, Encoded, Lost};
+use tldrs_daemon::forward_queue::{ForwardItem, ForwardedTrace};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
-use super::super::forward_queue::{ForwardItem, ForwardedTrace};
 use super::Settings;
 use super::clients::ConnectedClients;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};

@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use consumer::frontend::tldrs::forward_queue::{ForwardItem, ForwardedTrace, trace_channel};
-use consumer::frontend::tldrs::{Daemon, Settings, Stopped, Storage, WhenFull};
 use tempfile::TempDir;
+use tldrs_daemon::forward_queue::{ForwardItem, ForwardedTrace, trace_channel};
+use tldrs_daemon::{Daemon, Settings, Stopped, Storage, WhenFull};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
