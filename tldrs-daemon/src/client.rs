@@ -8,27 +8,27 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::forward_queue::{ForwardItem, NotForwarded, TraceForwarder};
-use super::limits::{
+use crate::forward_queue::{ForwardItem, NotForwarded, TraceForwarder};
+use crate::limits::{
     DISK_FULL_RETRY_INTERVAL, MAX_LOGGED_REFUSALS, MAX_PATH_BYTES, MAX_PENDING_EXPORTS,
 };
-use super::line::Command;
-use super::line_reader::{LineReader, ReaderContext};
-use super::line_validator::{Findings, LinePart, LineValidator, Lines};
-use super::peer::Peer;
-use super::trace::{Trace, count_lines};
-use super::traces::{Membership, Traces};
-use super::{Storage, WhenFull};
+use crate::line::Command;
+use crate::line_reader::{LineReader, ReaderContext};
+use crate::line_validator::{Findings, LinePart, LineValidator, Lines};
+use crate::peer::Peer;
+use crate::settings::{Storage, WhenFull};
+use crate::trace::{Trace, count_lines};
+use crate::traces::{Membership, Traces};
 
 /// What the tasks of all clients share.
 #[derive(Debug)]
-pub(super) struct ClientContext {
-    pub(super) reader: ReaderContext,
-    pub(super) traces: Arc<Traces>,
-    pub(super) storage: Storage,
-    pub(super) when_full: WhenFull,
+pub(crate) struct ClientContext {
+    pub(crate) reader: ReaderContext,
+    pub(crate) traces: Arc<Traces>,
+    pub(crate) storage: Storage,
+    pub(crate) when_full: WhenFull,
     /// Stops the daemon.
-    pub(super) stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
 }
 
 /// One client.
@@ -68,7 +68,7 @@ enum NextAction {
 }
 
 /// Serves a client until it has gone or the daemon stops.
-pub(super) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<ClientContext>) {
+pub(crate) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<ClientContext>) {
     debug!(%peer, "connected");
     let mut client = Client {
         all: &all,

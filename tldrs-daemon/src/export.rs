@@ -7,7 +7,7 @@ mod output;
 
 pub use document::{Form, Written, write_document};
 use export_target::ExportRefusal;
-pub(super) use export_target::{ExportOwner, ExportRules};
+pub(crate) use export_target::{ExportOwner, ExportRules};
 pub use output::{OutputError, open_output};
 
 use std::fs::File;
@@ -19,20 +19,20 @@ use thiserror::Error;
 
 /// An export of a trace.
 #[derive(Debug)]
-pub(super) struct Export {
+pub(crate) struct Export {
     /// Where to: absolute.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Who wants it.
-    pub(super) owner: ExportOwner,
+    pub(crate) owner: ExportOwner,
     /// So many bytes of the events' file.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// Whether it was asked for before, to be done when the last client has gone.
-    pub(super) is_pending_export: bool,
+    pub(crate) is_pending_export: bool,
 }
 
 /// Why an export was not done.
 #[derive(Debug, Error)]
-pub(super) enum ExportError {
+pub(crate) enum ExportError {
     #[error("refused")]
     Refused(#[from] ExportRefusal),
     #[error("cannot be written")]
@@ -41,7 +41,7 @@ pub(super) enum ExportError {
 
 impl Export {
     /// Writes it: aside first, so that whoever reads the path sees all of it or what was there before.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         events: &File,
         rules: &ExportRules,

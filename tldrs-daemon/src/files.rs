@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::open::open_regular;
+use crate::open::open_regular;
 
 /// Ending of the events' file.
 const EVENTS: &str = ".jsonl";
@@ -25,7 +25,7 @@ pub struct TraceFiles {
     pub events: PathBuf,
     /// Lines that were refused, with the reasons. Usually there is none.
     pub rejected: PathBuf,
-    /// What else is known: [`Record`](super::record::Record).
+    /// What else is known: [`Record`](crate::record::Record).
     pub record: PathBuf,
 }
 
@@ -65,14 +65,14 @@ impl TraceFiles {
     }
 
     /// Whether a daemon has the trace open.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         let file = open_regular(&self.events, File::options().read(true));
         let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
         file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
 
     /// Those of the trace whose record has this path, if it can be one.
-    pub(super) fn of_record(record: &Path) -> Option<Self> {
+    pub(crate) fn of_record(record: &Path) -> Option<Self> {
         let file = record.file_name()?.to_str()?;
         let name = file.strip_prefix('.')?.strip_suffix(RECORD)?;
         Some(Self::in_directory(record.parent()?, name))
@@ -108,7 +108,7 @@ pub fn traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
 }
 
 /// The files of those traces of a directory that have records.
-pub(super) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
+pub(crate) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
         found.extend(TraceFiles::of_record(&entry?.path()));

@@ -11,10 +11,10 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use wire::Timestamp;
 
-use super::WhenFull;
-use super::limits::{
+use crate::limits::{
     FORWARD_CAPACITY_BYTES, FORWARD_QUEUE_CAPACITY, FORWARD_TRACE_CAPACITY, READ_BYTES,
 };
+use crate::settings::WhenFull;
 
 /// Something that happened in a trace.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub fn trace_channel() -> (TraceSender, mpsc::Receiver<ForwardedTrace>) {
 
 /// The sending end of one trace's queue.
 #[derive(Debug, Clone)]
-pub(super) struct TraceForwarder {
+pub(crate) struct TraceForwarder {
     items: mpsc::Sender<ForwardItem>,
     /// A permit for each byte of text.
     byte_permits: Arc<Semaphore>,
@@ -85,7 +85,7 @@ pub(super) struct TraceForwarder {
 
 /// The queue is full, or its receiver is gone.
 #[derive(Debug)]
-pub(super) struct NotForwarded;
+pub(crate) struct NotForwarded;
 
 /// A text with the permits for its bytes.
 struct PermittedText {
@@ -100,7 +100,7 @@ impl AsRef<[u8]> for PermittedText {
 }
 
 /// Makes the queue of a trace: the sending end, and the trace with the receiving end.
-pub(super) fn trace_forwarder(id: String, name: String) -> (TraceForwarder, ForwardedTrace) {
+pub(crate) fn trace_forwarder(id: String, name: String) -> (TraceForwarder, ForwardedTrace) {
     let (sender, items) = mpsc::channel(FORWARD_QUEUE_CAPACITY);
     let forwarder = TraceForwarder {
         items: sender,
@@ -111,7 +111,7 @@ pub(super) fn trace_forwarder(id: String, name: String) -> (TraceForwarder, Forw
 
 impl TraceForwarder {
     /// Waits until the queue is likely to have capacity for the bytes of one read.
-    pub(super) async fn wait_for_capacity(&self) {
+    pub(crate) async fn wait_for_capacity(&self) {
         // Nobody closes the semaphore; and going on without a permit does no harm.
         let _ = self
             .byte_permits
@@ -120,7 +120,7 @@ impl TraceForwarder {
     }
 
     /// Queues lines; when the queue is full, waits or fails as the policy says.
-    pub(super) async fn send_lines(
+    pub(crate) async fn send_lines(
         &self,
         client: u32,
         text: &[u8],
@@ -152,7 +152,7 @@ impl TraceForwarder {
     }
 
     /// Queues an item other than lines; when the queue is full, waits or fails as the policy says.
-    pub(super) async fn send_item(
+    pub(crate) async fn send_item(
         &self,
         item: ForwardItem,
         when_full: WhenFull,
@@ -164,7 +164,7 @@ impl TraceForwarder {
     }
 
     /// Whether the receiver is gone.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A line without the blanks around it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     /// Nothing.
     Empty,
     /// Something to be done.
@@ -18,7 +18,7 @@ pub(super) enum Line<'a> {
 
 /// What a client wants to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Command<'a> {
+pub(crate) enum Command<'a> {
     /// From now on its events belong to the trace of this id.
     Open(Cow<'a, str>),
     /// The daemon is to stop.
@@ -33,7 +33,7 @@ pub(super) enum Command<'a> {
 
 impl<'a> Line<'a> {
     /// Reads a line. The words are case-sensitive, the separator is one blank.
-    pub(super) fn read(line: &'a [u8]) -> Self {
+    pub(crate) fn read(line: &'a [u8]) -> Self {
         // The reference strips all that Unicode calls white space.
         let line = match std::str::from_utf8(line) {
             Ok(text) => text.trim().as_bytes(),

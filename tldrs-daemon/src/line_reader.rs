@@ -14,19 +14,19 @@ use rustix::io::Errno;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::limits::{
+use crate::limits::{
     DRAIN_TIMEOUT, MAX_EMPTY_READS, MAX_REJECTED_LINE_BYTES, MAX_TICKS_PER_READ,
     MAX_UNFINISHED_BYTES, POLL_INTERVAL, POLL_LESS_OFTEN_BYTES, READ_AGAIN_BYTES, READ_BYTES,
     SMALL_READ_BYTES, SMALL_READS_BEFORE_POLLING,
 };
-use super::line_validator::LineValidator;
-use super::poll_timer::{PollTimer, TickSubscription};
-use super::read_buffer::{ReadBuffer, ReadBufferPool};
-use super::watch::watch_readable;
+use crate::line_validator::LineValidator;
+use crate::poll_timer::{PollTimer, TickSubscription};
+use crate::read_buffer::{ReadBuffer, ReadBufferPool};
+use crate::watch::watch_readable;
 
 /// What the readers of all clients share: the poll timer, the buffers, and a limit.
 #[derive(Debug)]
-pub(super) struct ReaderContext {
+pub(crate) struct ReaderContext {
     poll_timer: PollTimer,
     buffers: ReadBufferPool,
     max_line_bytes: usize,
@@ -36,7 +36,7 @@ pub(super) struct ReaderContext {
 
 /// The reader of one client's socket.
 #[derive(Debug)]
-pub(super) struct LineReader<'a> {
+pub(crate) struct LineReader<'a> {
     context: &'a ReaderContext,
     stop: &'a CancellationToken,
     mode: ReadMode<'a>,
@@ -67,7 +67,7 @@ enum ReadMode<'a> {
 
 /// The result of one read: a buffer with complete lines in it.
 #[derive(Debug)]
-pub(super) struct ReceivedLines {
+pub(crate) struct ReceivedLines {
     buffer: ReadBuffer,
     /// Where in the buffer the complete lines are.
     lines: Range<usize>,
@@ -124,7 +124,7 @@ impl ReadMode<'_> {
 
 impl ReaderContext {
     /// Lines longer than `max_line_bytes` are refused.
-    pub(super) fn new(max_line_bytes: usize) -> Self {
+    pub(crate) fn new(max_line_bytes: usize) -> Self {
         Self {
             poll_timer: PollTimer::default(),
             buffers: ReadBufferPool::new(max_line_bytes),
@@ -134,12 +134,12 @@ impl ReaderContext {
     }
 
     /// Runs the poll timer until the future is dropped.
-    pub(super) async fn run_poll_timer(&self) -> io::Result<()> {
+    pub(crate) async fn run_poll_timer(&self) -> io::Result<()> {
         self.poll_timer.run().await
     }
 
     /// Gives a buffer back when its lines are handled, and yields to other tasks if they were many.
-    pub(super) async fn return_lines(&self, received: ReceivedLines) {
+    pub(crate) async fn return_lines(&self, received: ReceivedLines) {
         let was_large = received.bytes >= SMALL_READ_BYTES;
         self.buffers.return_buffer(received.buffer);
         if was_large {
@@ -150,7 +150,7 @@ impl ReaderContext {
 
 impl ReceivedLines {
     /// The complete lines, and the validator to check them with.
-    pub(super) fn lines_and_validator(&mut self) -> (&[u8], &mut LineValidator) {
+    pub(crate) fn lines_and_validator(&mut self) -> (&[u8], &mut LineValidator) {
         let lines = self.buffer.input.get(self.lines.clone());
         (lines.unwrap_or_default(), &mut self.buffer.validator)
     }
@@ -158,7 +158,7 @@ impl ReceivedLines {
 
 impl<'a> LineReader<'a> {
     /// Reads from this socket, which does not block, until its end or until `stop`.
-    pub(super) fn new(
+    pub(crate) fn new(
         socket: OwnedFd,
         context: &'a ReaderContext,
         stop: &'a CancellationToken,
@@ -179,7 +179,7 @@ impl<'a> LineReader<'a> {
 
     /// Receives the next complete lines, or nothing if the connection has ended. The last line needs
     /// no line feed. When the daemon stops, what the client has sent already is still received.
-    pub(super) async fn receive_lines(&mut self) -> io::Result<Option<ReceivedLines>> {
+    pub(crate) async fn receive_lines(&mut self) -> io::Result<Option<ReceivedLines>> {
         while !self.has_ended {
             let ready = self.mode.wait_ready(self.stop).await?;
             let mut buffer = self.context.buffers.take_buffer();

@@ -4,12 +4,12 @@ use memchr::{memchr, memchr_iter};
 use serde::Serialize;
 use tef::{Checked, Repairs};
 
-use super::limits::{MAX_REJECTED_BYTES_PER_READ, MAX_REJECTED_LINE_BYTES};
-use super::line::{Command, Line};
+use crate::limits::{MAX_REJECTED_BYTES_PER_READ, MAX_REJECTED_LINE_BYTES};
+use crate::line::{Command, Line};
 
 /// Complete lines that have not been validated yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     rest: &'a [u8],
     /// The same, if all of it is UTF-8.
     text: Option<&'a str>,
@@ -17,7 +17,7 @@ pub(super) struct Lines<'a> {
 
 /// The next part of the lines: a command, or all events before one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum LinePart<'a> {
+pub(crate) enum LinePart<'a> {
     /// Something to be done.
     Command(Command<'a>),
     /// Events in the form that is stored: one to a line, each with its line feed.
@@ -33,25 +33,25 @@ pub(super) enum LinePart<'a> {
 
 /// The repairs that lines needed, and the lines that were refused, since findings were last taken.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     /// What was put right.
-    pub(super) repairs: Repairs,
+    pub(crate) repairs: Repairs,
     /// Lines that were refused.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
     /// Why the first of them was.
-    pub(super) reason: String,
+    pub(crate) reason: String,
     /// How it begins.
-    pub(super) begin: String,
+    pub(crate) begin: String,
     /// The lines that were refused, with the reasons, in the form that is stored; not all, if they
     /// are many.
-    pub(super) rejected: Vec<u8>,
+    pub(crate) rejected: Vec<u8>,
 }
 
 /// Validates lines, and repairs those that need it.
 ///
 /// Text that is stored as it came, which is nearly all, is never copied.
 #[derive(Debug)]
-pub(super) struct LineValidator {
+pub(crate) struct LineValidator {
     max_line_bytes: usize,
     repaired: Vec<u8>,
     findings: Findings,
@@ -65,7 +65,7 @@ struct Rejected<'a> {
 
 impl<'a> Lines<'a> {
     /// Lines of which the last one, too, ends in a line feed.
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self {
             rest: bytes,
             text: std::str::from_utf8(bytes).ok(),
@@ -136,7 +136,7 @@ impl Findings {
 
 impl LineValidator {
     /// Lines longer than `max_line_bytes` are refused.
-    pub(super) fn new(max_line_bytes: usize) -> Self {
+    pub(crate) fn new(max_line_bytes: usize) -> Self {
         Self {
             max_line_bytes,
             repaired: Vec::new(),
@@ -146,7 +146,7 @@ impl LineValidator {
 
     /// Takes events, or one command, off the front. The findings must be taken after each part: they
     /// concern the lines before the next command.
-    pub(super) fn next_part<'a, 'b: 'a>(
+    pub(crate) fn next_part<'a, 'b: 'a>(
         &'a mut self,
         lines: &mut Lines<'b>,
     ) -> Option<LinePart<'a>> {
@@ -194,17 +194,17 @@ impl LineValidator {
     }
 
     /// Refuses a line of which only the beginning has been kept.
-    pub(super) fn refuse_too_long(&mut self, beginning: &[u8]) {
+    pub(crate) fn refuse_too_long(&mut self, beginning: &[u8]) {
         self.findings.add_refused(beginning, "too long");
     }
 
     /// Takes the findings since the last call, if there are any.
-    pub(super) fn take_findings(&mut self) -> Option<Findings> {
+    pub(crate) fn take_findings(&mut self) -> Option<Findings> {
         (!self.findings.is_empty()).then(|| std::mem::take(&mut self.findings))
     }
 
     /// Releases memory above so many bytes.
-    pub(super) fn shrink_memory(&mut self, bytes: usize) {
+    pub(crate) fn shrink_memory(&mut self, bytes: usize) {
         self.repaired.clear();
         self.repaired.shrink_to(bytes);
     }

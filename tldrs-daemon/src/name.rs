@@ -1,6 +1,6 @@
 //! The file name of a trace: any id that a client may think of becomes one name in one directory.
 
-use super::limits::MAX_TRACE_NAME_BYTES;
+use crate::limits::MAX_TRACE_NAME_BYTES;
 
 /// What the file of refused lines has between name and ending.
 const REJECTED: &str = ".rejected";
@@ -11,7 +11,7 @@ const REJECTED: &str = ".rejected";
 /// Letters and digits of all scripts stay, and `.`, `_`, `-` and the blank; every other byte becomes
 /// `%XX`. A name that would be too long is cut and ends in a number made of the whole id.
 #[must_use]
-pub fn safe_name(id: &str) -> String {
+pub(crate) fn safe_name(id: &str) -> String {
     let mut name = String::with_capacity(id.len());
     let rejected_at = id.ends_with(REJECTED).then(|| id.len() - REJECTED.len());
     for (at, letter) in id.char_indices() {

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 /// # Errors
 /// As the system says; also if there is a symbolic link, or anything that is no regular file. A pipe
 /// does not keep us waiting for its other end.
-pub(super) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options
         .custom_flags(flags.bits().cast_signed())
@@ -29,7 +29,7 @@ pub(super) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
 /// # Errors
 /// As [`open_regular`]; also if the file belongs to another user, who could read what is written to it
 /// and decide what is read from it.
-pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub(crate) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = open_regular(path, options)?;
     let (owner, uid) = (file.metadata()?.uid(), rustix::process::geteuid().as_raw());
     if owner == uid {
@@ -38,6 +38,11 @@ pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<Fil
         let what = format!("the file belongs to user {owner}, not {uid}");
         Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
     }
+}
+
+/// Opens a file of the user that this process runs as for appending, or makes it.
+pub(crate) fn open_append(path: &Path) -> io::Result<File> {
+    open_own(path, File::options().read(true).append(true).create(true))
 }
 
 #[cfg(test)]

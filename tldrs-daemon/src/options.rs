@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
-use super::{Settings, Storage, WhenFull, default_paths};
+use crate::default_paths;
+use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
+use crate::settings::{Settings, Storage, WhenFull};
 
 /// What may be said; what is not has its usual value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,20 +6,20 @@ use std::path::PathBuf;
 
 /// A client's process, as the system vouches for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     /// Its number, if it is in our sight.
-    pub(super) pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
     /// Whom it runs as.
-    pub(super) uid: u32,
+    pub(crate) uid: u32,
     /// And with which group.
-    pub(super) gid: u32,
+    pub(crate) gid: u32,
     /// Its working directory when it connected.
     directory: Option<PathBuf>,
 }
 
 impl Peer {
     /// The peer that these are of.
-    pub(super) fn new(credentials: tokio::net::unix::UCred) -> Self {
+    pub(crate) fn new(credentials: tokio::net::unix::UCred) -> Self {
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
         let mut peer = Self {
             pid: pid.filter(|pid| *pid != 0),
@@ -32,12 +32,12 @@ impl Peer {
     }
 
     /// Its working directory; that in which it connected, if it has ended since.
-    pub(super) fn directory(&self) -> Option<PathBuf> {
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
         self.link("cwd").or_else(|| self.directory.clone())
     }
 
     /// Its program, or nothing if that cannot be told.
-    pub(super) fn program(&self) -> String {
+    pub(crate) fn program(&self) -> String {
         let path = self.link("exe");
         path.map_or_else(String::new, |path| path.to_string_lossy().into_owned())
     }

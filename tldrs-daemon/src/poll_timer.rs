@@ -15,12 +15,12 @@ use rustix::time::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use super::limits::POLL_INTERVAL;
-use super::watch::watch_readable;
+use crate::limits::POLL_INTERVAL;
+use crate::watch::watch_readable;
 
 /// A timer that ticks every [`POLL_INTERVAL`] while it has subscribers.
 #[derive(Debug, Default)]
-pub(super) struct PollTimer {
+pub(crate) struct PollTimer {
     subscribers: AtomicUsize,
     first_subscriber: Notify,
     tick: Notify,
@@ -28,11 +28,11 @@ pub(super) struct PollTimer {
 
 /// A subscription to the timer's ticks, which ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct TickSubscription<'a>(&'a PollTimer);
+pub(crate) struct TickSubscription<'a>(&'a PollTimer);
 
 impl PollTimer {
     /// Subscribes to the ticks, and starts them if nobody else has.
-    pub(super) fn subscribe(&self) -> TickSubscription<'_> {
+    pub(crate) fn subscribe(&self) -> TickSubscription<'_> {
         if self.subscribers.fetch_add(1, Ordering::Relaxed) == 0 {
             self.first_subscriber.notify_one();
         }
@@ -40,7 +40,7 @@ impl PollTimer {
     }
 
     /// Ticks until the future is dropped, more finely than the runtime's own timers do.
-    pub(super) async fn run(&self) -> io::Result<()> {
+    pub(crate) async fn run(&self) -> io::Result<()> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let timer = watch_readable(timer)?;
@@ -78,7 +78,7 @@ fn poll_interval() -> Timespec {
 
 impl TickSubscription<'_> {
     /// Waits for `count` ticks; with 0 it yields to other tasks.
-    pub(super) async fn wait_ticks(&self, count: u32) {
+    pub(crate) async fn wait_ticks(&self, count: u32) {
         if count == 0 {
             tokio::task::yield_now().await;
         }

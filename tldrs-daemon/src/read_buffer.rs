@@ -4,25 +4,25 @@
 
 use parking_lot::Mutex;
 
-use super::limits::{MAX_SPARE_BUFFERS, READ_BYTES};
-use super::line_validator::LineValidator;
+use crate::limits::{MAX_SPARE_BUFFERS, READ_BYTES};
+use crate::line_validator::LineValidator;
 
 /// A buffer for one read, and the validator for its lines.
 #[derive(Debug)]
-pub(super) struct ReadBuffer {
-    pub(super) input: Vec<u8>,
-    pub(super) validator: LineValidator,
+pub(crate) struct ReadBuffer {
+    pub(crate) input: Vec<u8>,
+    pub(crate) validator: LineValidator,
 }
 
 /// The pool: buffers that are not in use, [`MAX_SPARE_BUFFERS`] at most.
 #[derive(Debug)]
-pub(super) struct ReadBufferPool {
+pub(crate) struct ReadBufferPool {
     max_line_bytes: usize,
     spare: Mutex<Vec<ReadBuffer>>,
 }
 
 impl ReadBufferPool {
-    pub(super) fn new(max_line_bytes: usize) -> Self {
+    pub(crate) fn new(max_line_bytes: usize) -> Self {
         Self {
             max_line_bytes,
             spare: Mutex::default(),
@@ -30,7 +30,7 @@ impl ReadBufferPool {
     }
 
     /// Takes an empty buffer from the pool, or makes one.
-    pub(super) fn take_buffer(&self) -> ReadBuffer {
+    pub(crate) fn take_buffer(&self) -> ReadBuffer {
         let spare = self.spare.lock().pop();
         spare.unwrap_or_else(|| ReadBuffer {
             input: Vec::with_capacity(READ_BYTES),
@@ -39,7 +39,7 @@ impl ReadBufferPool {
     }
 
     /// Empties a buffer and gives it back to the pool.
-    pub(super) fn return_buffer(&self, mut buffer: ReadBuffer) {
+    pub(crate) fn return_buffer(&self, mut buffer: ReadBuffer) {
         buffer.input.clear();
         buffer.input.shrink_to(2 * READ_BYTES);
         buffer.validator.shrink_memory(2 * READ_BYTES);

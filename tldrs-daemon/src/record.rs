@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tef::Repairs;
 use tracing::warn;
 
-use super::limits::MAX_RECORD_BYTES;
-use super::open::{open_own, open_regular};
+use crate::limits::MAX_RECORD_BYTES;
+use crate::open::{open_own, open_regular};
 
 /// What is known of a trace. Counts are sums since the record was begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ impl Record {
 
     /// As [`load`](Self::load), of the user that this process runs as only: exports are done by what
     /// the record says, also for other users.
-    pub(super) fn load_own(path: &Path) -> Self {
+    pub(crate) fn load_own(path: &Path) -> Self {
         let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
         match read {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

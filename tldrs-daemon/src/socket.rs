@@ -13,7 +13,7 @@ use rustix::net::{
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::limits::LISTEN_BACKLOG;
+use crate::limits::LISTEN_BACKLOG;
 
 /// What the lock's name has behind the socket's.
 const LOCK: &str = ".lock";
@@ -45,14 +45,14 @@ pub enum SocketError {
 
 /// A socket in the file system. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct Socket {
-    pub(super) listener: UnixListener,
-    pub(super) guard: Guard,
+pub(crate) struct Socket {
+    pub(crate) listener: UnixListener,
+    pub(crate) guard: Guard,
 }
 
 /// The names of a socket, and of its lock.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     path: PathBuf,
     /// The file's, to tell it from one that has taken its place.
     identity: (u64, u64),
@@ -68,7 +68,7 @@ struct Lock {
 
 impl Socket {
     /// Listens at this path. A socket that a dead daemon has left there is removed.
-    pub(super) fn listen(path: &Path, mode: u32) -> Result<Self, SocketError> {
+    pub(crate) fn listen(path: &Path, mode: u32) -> Result<Self, SocketError> {
         let failed = |source: io::Error| SocketError::Listen {
             path: path.to_owned(),
             source,
@@ -88,7 +88,7 @@ impl Socket {
 
 impl Guard {
     /// Takes the socket away, so that nobody can connect any more; the lock stays.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         let is_ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if self.path.symlink_metadata().is_ok_and(is_ours)
             && let Err(error) = fs::remove_file(&self.path)

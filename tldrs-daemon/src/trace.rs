@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 use tracing::{debug, warn};
 
-use super::export::{Export, ExportOwner};
-use super::files::TraceFiles;
-use super::forward_queue::TraceForwarder;
-use super::limits::{
+use crate::export::{Export, ExportOwner};
+use crate::files::TraceFiles;
+use crate::forward_queue::TraceForwarder;
+use crate::limits::{
     MAX_PENDING_EXPORTS, MAX_QUEUED_EXPORTS, MAX_REJECTED_BYTES, RECORD_SAVE_DELAY,
 };
-use super::line_validator::Findings;
-use super::open::open_own;
-use super::record::{PendingExport, Record};
+use crate::line_validator::Findings;
+use crate::open::open_append;
+use crate::record::{PendingExport, Record};
 
 /// A program that removes traces holds their locks for a moment only.
 const LOCK_TRIES: u32 = 50;
@@ -30,11 +30,11 @@ const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// An open trace.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     /// The trace's id, as clients give it.
-    pub(super) id: String,
+    pub(crate) id: String,
     /// The trace's name in its files' names.
-    pub(super) name: String,
+    pub(crate) name: String,
     files: TraceFiles,
     sync: bool,
     state: Mutex<TraceState>,
@@ -61,30 +61,30 @@ struct TraceState {
 /// An append that has stored only a part, or nothing.
 #[derive(Debug, Error)]
 #[error("cannot append to the trace")]
-pub(super) struct AppendError {
+pub(crate) struct AppendError {
     /// Number of bytes that were stored: whole lines.
-    pub(super) stored: usize,
+    pub(crate) stored: usize,
     #[source]
-    pub(super) source: io::Error,
+    pub(crate) source: io::Error,
 }
 
 /// The trace has [`MAX_QUEUED_EXPORTS`] or [`MAX_PENDING_EXPORTS`] already.
 #[derive(Debug, Error)]
 #[error("too many exports wait for this trace already")]
-pub(super) struct TooManyExports;
+pub(crate) struct TooManyExports;
 
 /// What a client learns when it opens a trace.
 #[derive(Debug)]
-pub(super) struct TraceEntry {
+pub(crate) struct TraceEntry {
     /// Its number in the trace.
-    pub(super) client: u32,
+    pub(crate) client: u32,
     /// Whether nobody else has it open.
-    pub(super) is_first: bool,
+    pub(crate) is_first: bool,
 }
 
 impl Trace {
     /// Opens the files of a trace, or makes them.
-    pub(super) fn open(
+    pub(crate) fn open(
         id: String,
         name: String,
         files: TraceFiles,
@@ -115,7 +115,7 @@ impl Trace {
     }
 
     /// Adds a client.
-    pub(super) fn add_client(&self) -> TraceEntry {
+    pub(crate) fn add_client(&self) -> TraceEntry {
         let mut state = self.state.lock();
         let client = state.next_client;
         state.next_client = state.next_client.wrapping_add(1);
@@ -128,7 +128,7 @@ impl Trace {
     }
 
     /// Removes a client. Returns whether it was the last: then all pending exports are queued.
-    pub(super) fn remove_client(&self) -> bool {
+    pub(crate) fn remove_client(&self) -> bool {
         let mut state = self.state.lock();
         state.record.clients = state.record.clients.saturating_sub(1);
         let is_last = state.record.clients == 0;
@@ -141,29 +141,29 @@ impl Trace {
     }
 
     /// Queues all pending exports, those of a daemon that was killed.
-    pub(super) fn schedule_exports(&self) {
+    pub(crate) fn schedule_exports(&self) {
         let mut state = self.state.lock();
         state.schedule_exports();
         self.save_record(&mut state);
     }
 
     /// Whether any client has the trace open.
-    pub(super) fn has_clients(&self) -> bool {
+    pub(crate) fn has_clients(&self) -> bool {
         self.state.lock().record.clients > 0
     }
 
     /// Returns the sending end of the forward queue, if the trace is forwarded.
-    pub(super) fn forwarder(&self) -> Option<TraceForwarder> {
+    pub(crate) fn forwarder(&self) -> Option<TraceForwarder> {
         self.state.lock().forwarder.clone()
     }
 
     /// Sets the sending end of the forward queue, or none.
-    pub(super) fn set_forwarder(&self, forwarder: Option<TraceForwarder>) {
+    pub(crate) fn set_forwarder(&self, forwarder: Option<TraceForwarder>) {
         self.state.lock().forwarder = forwarder;
     }
 
     /// Stores events. They are with the system when this returns.
-    pub(super) fn append_events(
+    pub(crate) fn append_events(
         self: &Arc<Self>,
         text: &[u8],
         lines: u64,
@@ -179,18 +179,18 @@ impl Trace {
     }
 
     /// Whether what has been stored is to be on the disk before anything else is done.
-    pub(super) fn should_sync(&self) -> bool {
+    pub(crate) fn should_sync(&self) -> bool {
         self.sync
     }
 
     /// Brings what has been stored to the disk.
-    pub(super) fn sync_events(&self) -> io::Result<()> {
+    pub(crate) fn sync_events(&self) -> io::Result<()> {
         let file = Arc::clone(&self.state.lock().file);
         file.sync_data()
     }
 
     /// Counts what was wrong, and keeps the lines that were refused.
-    pub(super) fn count_findings(self: &Arc<Self>, found: &Findings) {
+    pub(crate) fn count_findings(self: &Arc<Self>, found: &Findings) {
         let mut state = self.state.lock();
         state.record.repaired += found.repairs;
         state.record.refused += found.refused;
@@ -201,14 +201,14 @@ impl Trace {
     }
 
     /// Counts events that are not in the trace.
-    pub(super) fn count_lost(self: &Arc<Self>, lines: u64) {
+    pub(crate) fn count_lost(self: &Arc<Self>, lines: u64) {
         let mut state = self.state.lock();
         state.record.lost += lines;
         self.save_record_soon(&mut state);
     }
 
     /// Adds an export to be made when the last client disconnects. It outlives the daemon.
-    pub(super) fn add_pending_export(&self, pending: PendingExport) -> Result<(), TooManyExports> {
+    pub(crate) fn add_pending_export(&self, pending: PendingExport) -> Result<(), TooManyExports> {
         let mut state = self.state.lock();
         if state.record.pending_exports.contains(&pending) {
             return Ok(());
@@ -222,7 +222,7 @@ impl Trace {
     }
 
     /// Queues an export of the events that are stored now.
-    pub(super) fn queue_export(
+    pub(crate) fn queue_export(
         &self,
         path: PathBuf,
         owner: ExportOwner,
@@ -231,7 +231,7 @@ impl Trace {
     }
 
     /// Whether a thread must be started for exports: none is running, and some are queued.
-    pub(super) fn begin_exports(&self) -> bool {
+    pub(crate) fn begin_exports(&self) -> bool {
         let mut state = self.state.lock();
         let begin = !state.is_exporting && !state.exports.is_empty();
         state.is_exporting |= begin;
@@ -239,7 +239,7 @@ impl Trace {
     }
 
     /// Takes the next export from the queue, with the file of events. If there is none, the thread ends.
-    pub(super) fn next_export(&self) -> Option<(Export, Arc<File>)> {
+    pub(crate) fn next_export(&self) -> Option<(Export, Arc<File>)> {
         let mut state = self.state.lock();
         let export = state.exports.pop_front();
         state.is_exporting = export.is_some();
@@ -247,7 +247,7 @@ impl Trace {
     }
 
     /// An export has been done, or never can be.
-    pub(super) fn export_done(&self, export: &Export) {
+    pub(crate) fn export_done(&self, export: &Export) {
         if export.is_pending_export {
             let mut state = self.state.lock();
             state.due.retain(|pending| pending.path != export.path);
@@ -256,7 +256,7 @@ impl Trace {
     }
 
     /// Whether the trace has neither clients nor exports.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.record.clients == 0 && !state.is_exporting && state.exports.is_empty()
     }
@@ -344,11 +344,6 @@ impl TraceState {
     }
 }
 
-/// Opens a file of the daemon's, or makes it.
-pub(super) fn open_append(path: &Path) -> io::Result<File> {
-    open_own(path, File::options().read(true).append(true).create(true))
-}
-
 /// Opens the file of events, and holds its lock so that nobody removes it.
 fn open_events(files: &TraceFiles) -> io::Result<File> {
     for _ in 0..LOCK_TRIES {
@@ -411,6 +406,6 @@ fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error)
 }
 
 /// Lines of complete ones.
-pub(super) fn count_lines(text: &[u8]) -> u64 {
+pub(crate) fn count_lines(text: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', text).count() as u64
 }

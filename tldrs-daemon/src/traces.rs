@@ -12,23 +12,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::export::{Export, ExportOwner, ExportRules};
-use super::files::{TraceFiles, with_records};
-use super::forward_queue::{
+use crate::export::{Export, ExportOwner, ExportRules};
+use crate::files::{TraceFiles, with_records};
+use crate::forward_queue::{
     ForwardItem, ForwardedTrace, TraceForwarder, TraceSender, trace_forwarder,
 };
-use super::name::safe_name;
-use super::peer::Peer;
-use super::record::{PendingExport, Record};
-use super::trace::{TooManyExports, Trace};
-use super::{Settings, Storage, WhenFull};
+use crate::name::safe_name;
+use crate::peer::Peer;
+use crate::record::{PendingExport, Record};
+use crate::settings::{Settings, Storage, WhenFull};
+use crate::trace::{TooManyExports, Trace};
 
 /// The trace of all clients when everything goes into one file, as the reference calls it.
 const DEFAULT: &str = "default";
 
 /// The open traces.
 #[derive(Debug)]
-pub(super) struct Traces {
+pub(crate) struct Traces {
     storage: Storage,
     sync: bool,
     max_traces: usize,
@@ -45,7 +45,7 @@ pub(super) struct Traces {
 
 /// Why a trace cannot be opened.
 #[derive(Debug, Error)]
-pub(super) enum OpenError {
+pub(crate) enum OpenError {
     #[error("{max_traces} traces are open already")]
     TooMany { max_traces: usize },
     #[error("its file cannot be opened")]
@@ -54,17 +54,17 @@ pub(super) enum OpenError {
 
 /// A client's part in a trace. The trace stays open until it is dropped.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub(crate) struct Membership {
     traces: Arc<Traces>,
-    pub(super) trace: Arc<Trace>,
+    pub(crate) trace: Arc<Trace>,
     /// The client's number in the trace.
-    pub(super) client: u32,
+    pub(crate) client: u32,
     /// The sending end of the trace's forward queue; absent if its events are not forwarded.
-    pub(super) forwarder: Option<TraceForwarder>,
+    pub(crate) forwarder: Option<TraceForwarder>,
 }
 
 impl Traces {
-    pub(super) fn new(
+    pub(crate) fn new(
         settings: &Settings,
         rules: ExportRules,
         forward: Option<TraceSender>,
@@ -85,7 +85,7 @@ impl Traces {
     }
 
     /// Opens a trace for a client.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         self: &Arc<Self>,
         id: &str,
         peer: &Peer,
@@ -157,13 +157,13 @@ impl Traces {
     }
 
     /// From now on the daemon stops as soon as nobody has any trace open.
-    pub(super) fn stop_when_idle(&self) {
+    pub(crate) fn stop_when_idle(&self) {
         self.stop_when_idle.store(true, Ordering::Relaxed);
         self.stop_if_idle(&self.open.lock());
     }
 
     /// Starts the pending exports that a killed daemon has left behind.
-    pub(super) fn resume_exports(self: &Arc<Self>) -> io::Result<()> {
+    pub(crate) fn resume_exports(self: &Arc<Self>) -> io::Result<()> {
         let all = match &self.storage {
             Storage::Directory(directory) => with_records(directory)?,
             Storage::File(file) => vec![TraceFiles::of_events(file.clone())],
@@ -194,7 +194,7 @@ impl Traces {
     }
 
     /// Waits until all exports are done.
-    pub(super) async fn wait_for_exports(&self) {
+    pub(crate) async fn wait_for_exports(&self) {
         self.exports.close();
         self.exports.wait().await;
     }
@@ -218,7 +218,7 @@ impl Traces {
 
     /// Starts a thread for the queued exports of a trace, if none is running. One at a time for a trace,
     /// so that the later of two to the same path is the one that stays.
-    pub(super) fn start_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
+    pub(crate) fn start_exports(self: &Arc<Self>, trace: &Arc<Trace>) {
         if !trace.begin_exports() {
             return;
         }
@@ -263,14 +263,14 @@ fn close_if_idle(open: &mut HashMap<String, Arc<Trace>>, trace: &Arc<Trace>) {
 
 impl Membership {
     /// Queues an export of the trace as it is now.
-    pub(super) fn queue_export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooManyExports> {
+    pub(crate) fn queue_export(&self, path: PathBuf, peer: &Peer) -> Result<(), TooManyExports> {
         self.trace.queue_export(path, export_owner(peer))?;
         self.traces.start_exports(&self.trace);
         Ok(())
     }
 
     /// Adds an export to be made when the trace's last client disconnects.
-    pub(super) fn add_pending_export(
+    pub(crate) fn add_pending_export(
         &self,
         path: PathBuf,
         peer: &Peer,
@@ -281,7 +281,7 @@ impl Membership {
     }
 
     /// Forwards that the client has disconnected.
-    pub(super) async fn announce_close(&mut self) {
+    pub(crate) async fn announce_close(&mut self) {
         let client = self.client;
         if let Some(forwarder) = self.forwarder.take() {
             let closed = ForwardItem::ClientClosed { client };

@@ -11,6 +11,6 @@ use tokio::io::unix::AsyncFd;
     deprecated,
     reason = "the new way is unsafe for the sake of types whose descriptor may change; this one's cannot"
 )]
-pub(super) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
