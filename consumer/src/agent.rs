@@ -10,7 +10,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tldrs_daemon::Daemon;
 use tldrs_daemon::forward_queue::{TraceSender, trace_channel};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -236,26 +235,4 @@ async fn draw(progress: Arc<Progress>, until: CancellationToken) {
         }
     }
     bar.finish_and_clear();
-}
-
-/// Cancels `stop` at the first SIGINT or SIGTERM; the second ends the process at once.
-///
-/// # Errors
-/// If signals cannot be caught.
-pub fn stop_on_signals(stop: CancellationToken) -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if stop.is_cancelled() {
-                std::process::exit(130);
-            }
-            stop.cancel();
-        }
-    });
-    Ok(())
 }

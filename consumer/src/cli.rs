@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use daemon::logging;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{Config, ConfigError, QueueConfig, RelayConfig, host_name};
 use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
-use crate::logging;
 use crate::uplink;
 
 const EXAMPLES: &str = "\

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
-use consumer::logging;
+use daemon::logging;
 use tldrs_daemon::export::Form;
 use tldrs_daemon::limits::MAX_LINE_BYTES;
 use tldrs_daemon::{Options, WhenFull};

@@ -2,9 +2,8 @@
 //! `trace-tef-tldrs` know.
 //!
 //! The daemon itself is in [`tldrs_daemon`]. Here is what stands around it: [`cli`] (the command
-//! line), [`serve`] and [`background`] (running the daemon), [`stored`] (commands for stored traces).
+//! line), [`serve`] (running the daemon), [`stored`] (commands for stored traces).
 
-pub mod background;
 pub mod cli;
 pub mod serve;
 pub mod stored;
