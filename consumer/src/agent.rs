@@ -33,7 +33,7 @@ pub struct Usage(pub String);
 pub struct Agent {
     opener: SessionOpener,
     registry: StatusRegistry,
-    uplink: JoinHandle<io::Result<()>>,
+    uplink: JoinHandle<()>,
 }
 
 impl Agent {
@@ -79,7 +79,7 @@ impl Agent {
     /// If the uplink has failed.
     pub async fn finish(self) -> anyhow::Result<()> {
         drop(self.opener);
-        Ok(self.uplink.await??)
+        Ok(self.uplink.await?)
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::error::UplinkError;
-use super::outgoing::Outgoing;
+use super::send_queue::Outgoing;
 use super::target::{Endpoint, Family, Target};
 use crate::limits::{
     CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,

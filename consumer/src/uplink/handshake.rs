@@ -13,9 +13,9 @@ use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
 use super::connection_pair::ConnectionPair;
-use super::conversation::{CHUNK, RelaySession, Tracefiles};
 use super::error::UplinkError;
-use super::outgoing::Outgoing;
+use super::send_queue::Outgoing;
+use super::upload::{CHUNK, RelaySession, Tracefiles};
 use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 

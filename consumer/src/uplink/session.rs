@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use relay_proto::session::DaemonId;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use wire::Text;
 
-use super::Shared;
 use super::backoff::Backoff;
 use super::connection_pair::ConnectionPair;
-use super::conversation::Conversation;
+use super::creation_times::CreationTimes;
 use super::error::{Consequence, UplinkError};
 use super::handshake::{HandshakeParameters, open_relay_session};
 use super::session_state::SessionState;
+use super::target::Target;
+use super::upload::Conversation;
 use crate::limits::{
     MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
 };
@@ -23,10 +25,21 @@ use crate::queue::{
     OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver,
     Step,
 };
-use crate::status::{ConnectionState, SessionCounters};
+use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 
 /// Steps that are taken from the queue in one turn, so that the connection has its turn too.
 const MAX_STEPS_PER_TURN: usize = 1024;
+
+/// What the tasks of all sessions share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) target: Target,
+    pub(super) reconnect_timeout: Option<Duration>,
+    /// This run of this process.
+    pub(super) daemon: DaemonId,
+    pub(super) creation_times: CreationTimes,
+    pub(super) registry: StatusRegistry,
+}
 
 /// The task of one session.
 pub(super) struct SessionTask {

@@ -4,9 +4,10 @@
 //! Reads in a thread of its own, so that a slow disk does not keep the uplink waiting. Knows of a packet
 //! only what its header says.
 
+mod error;
 mod idle_beacons;
 mod names;
-mod pace;
+mod replay_clock;
 mod source;
 
 use std::path::PathBuf;
@@ -16,19 +17,17 @@ use std::time::{Duration, Instant};
 
 use ctf::directory::DirectoryError;
 use relay_proto::session::TraceFormat;
-use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+pub use self::error::ReplayError;
 use self::idle_beacons::IdleBeacons;
-use self::pace::Pace;
-pub use self::pace::{Rate, RateError};
+use self::replay_clock::Pace;
+pub use self::replay_clock::{Rate, RateError};
 use self::source::{Packet, Source, stream_key};
-use crate::queue::{
-    SessionClosed, SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step,
-};
+use crate::queue::{SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step};
 
 /// What is sent, and how.
 #[derive(Debug, Clone)]
@@ -73,20 +72,6 @@ pub struct Replayed {
     pub is_partial: bool,
     /// What the uplink says.
     pub outcome: SessionOutcome,
-}
-
-/// Why nothing can be sent.
-#[derive(Debug, Error)]
-pub enum ReplayError {
-    /// The traces cannot be read.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// The uplink has stopped.
-    #[error(transparent)]
-    SessionClosed(#[from] SessionClosed),
-    /// The thread that reads has ended.
-    #[error("reading has failed")]
-    Reader,
 }
 
 /// Sends all of it, and waits until it is with the relay. `stop` ends the session with what has been

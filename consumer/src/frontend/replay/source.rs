@@ -11,7 +11,7 @@ use ctf::decode::PacketHead;
 use ctf::directory::{DirectoryError, NextPacket, StreamReader, TraceDirectory};
 use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
-use super::ReplayError;
+use super::error::ReplayError;
 use super::names::{self, TracePaths};
 use crate::queue::{Step, StreamKey, TraceKey};
 

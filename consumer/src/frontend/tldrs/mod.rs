@@ -13,7 +13,6 @@ mod clients;
 mod session;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use tldrs_daemon::forward_queue::ForwardedTrace;
 use tokio::sync::mpsc;
@@ -22,19 +21,7 @@ use tokio::task::JoinSet;
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
 use session::ForwardedSession;
-
-/// What sessions of forwarded traces are like.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The host that they are said to be of.
-    pub host: String,
-    /// How often what there is is sent, and viewers are told of quiet streams.
-    pub live_timer: Duration,
-    /// Usual size of a packet in bytes.
-    pub packet_bytes: usize,
-    /// Size in bytes at which the relay begins another tracefile, and how many it keeps. 0: never, all.
-    pub tracefiles: (u64, u64),
-}
+pub use session::Settings;
 
 /// Forwards traces until there will be no more, and the last has been taken by the relay or given
 /// up.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use ctf::model::{EnvironmentValue, Uuid};
 use ctf::write::{PacketSize, Trace, TraceClock};
 use relay_proto::session::TraceFormat;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tef::Record;
 use tef::ctf::{Classes, Encoded, Lost};
 use tldrs_daemon::forward_queue::{ForwardItem, ForwardedTrace};
@@ -14,7 +13,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{debug, info, warn};
 use wire::Timestamp;
 
-use super::Settings;
 use super::clients::ConnectedClients;
 use crate::limits::{IDLE_BEACON_INTERVAL, MAX_EVENT_PACKET_BYTES, REOPEN_GRACE_PERIOD};
 use crate::packetize::{Activity, HostClock, PacketizeError, Packetizer};
@@ -26,6 +24,19 @@ const PATH: &str = "tldrs";
 const CHANNEL: &str = "events_0";
 /// The one class of streams.
 const STREAM_CLASS: u32 = 0;
+
+/// What sessions of forwarded traces are like.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The host that they are said to be of.
+    pub host: String,
+    /// How often what there is is sent, and viewers are told of quiet streams.
+    pub live_timer: Duration,
+    /// Usual size of a packet in bytes.
+    pub packet_bytes: usize,
+    /// Size in bytes at which the relay begins another tracefile, and how many it keeps. 0: never, all.
+    pub tracefiles: (u64, u64),
+}
 
 /// A session that is not opened yet, with all that opening it needs.
 #[derive(Debug)]
@@ -52,7 +63,7 @@ impl ForwardedSession {
             ("trace_name", text(&trace.name)),
             ("tef_trace_id", text(&trace.id)),
         ];
-        let mut described = Trace::new(new_uuid(), "tldrs");
+        let mut described = Trace::new(Uuid(uuid::Uuid::new_v4().into_bytes()), "tldrs");
         described.clock = clock;
         described.environment = environment
             .map(|(name, value)| (name.to_owned(), value))
@@ -339,16 +350,4 @@ async fn discard_items(items: &mut mpsc::Receiver<ForwardItem>) -> u64 {
         };
     }
     lost
-}
-
-/// A random one.
-fn new_uuid() -> Uuid {
-    let mut bytes = [0; 16];
-    // As many bytes as the system always gives at once.
-    let _ = getrandom(&mut bytes, GetRandomFlags::empty());
-    // Version 4, variant 1.
-    let [.., version, _, variant, _, _, _, _, _, _, _] = &mut bytes;
-    *version = *version & 0x0f | 0x40;
-    *variant = *variant & 0x3f | 0x80;
-    Uuid(bytes)
 }

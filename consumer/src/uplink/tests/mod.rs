@@ -49,7 +49,7 @@ impl Uplink {
             opener,
             registry,
             give_up,
-            task: tokio::spawn(async { running.await.unwrap() }),
+            task: tokio::spawn(running),
         }
     }
 

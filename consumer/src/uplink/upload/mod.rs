@@ -5,6 +5,7 @@
 //! index has arrived, not that the packet has: that is asked for now and then (`DATA_PENDING`), and a
 //! packet is kept until the relay says that it has both.
 
+mod closing;
 mod confirm;
 mod send;
 
@@ -17,12 +18,12 @@ use relay_proto::{Command, CommandCode, Reply};
 use tracing::warn;
 use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
 
-use super::closing::SessionClosing;
-use super::error::UplinkError;
-use super::outgoing::Outgoing;
-use super::session_state::{SessionState, StreamState};
 use crate::limits::{MAX_COMMANDS_IN_FLIGHT, MAX_WRITE_BYTES};
 use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
+use crate::uplink::error::UplinkError;
+use crate::uplink::send_queue::Outgoing;
+use crate::uplink::session_state::{SessionState, StreamState};
+use closing::SessionClosing;
 
 /// The chunk that all of a session lies in: it is never rotated.
 pub(super) const CHUNK: ChunkId = ChunkId(0);

@@ -13,14 +13,14 @@ use relay_proto::stream::{
 };
 use wire::{Flagged, PacketSeqNum, StreamId};
 
-use super::conversation::{AwaitedReply, CHUNK, Conversation};
-use super::error::UplinkError;
-use super::session_state::SessionState;
+use super::{AwaitedReply, CHUNK, Conversation};
 use crate::limits::CONFIRM_RETRY_INTERVAL;
+use crate::uplink::error::UplinkError;
+use crate::uplink::session_state::SessionState;
 
 /// How far the closing of a session has come.
 #[derive(Debug, Default)]
-pub(super) struct SessionClosing {
+pub(in crate::uplink) struct SessionClosing {
     stage: ClosingStage,
     is_pending: bool,
     retry_at: Option<Instant>,
@@ -40,11 +40,11 @@ enum ClosingStage {
 }
 
 impl SessionClosing {
-    pub(super) fn has_begun(&self) -> bool {
+    pub(in crate::uplink) fn has_begun(&self) -> bool {
         self.stage != ClosingStage::NotBegun
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::uplink) fn is_done(&self) -> bool {
         self.stage == ClosingStage::Done
     }
 
