@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use consumer::agent::{self, Usage};
+use consumer::agent::{self, UsageError};
 use consumer::cli::{Arguments, Command, replay_queue_capacity};
 use consumer::config::{Config, ConfigError};
 use consumer::status;
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("consumer: {error:#}");
-            let is_usage = error.is::<Usage>() || error.is::<ConfigError>();
+            let is_usage = error.is::<UsageError>() || error.is::<ConfigError>();
             ExitCode::from(if is_usage { 2 } else { 1 })
         }
     }
@@ -45,7 +45,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);
-            let report = status::ask(&socket)?;
+            let report = status::request_status(&socket)?;
             if asked.json {
                 println!("{}", serde_json::to_string_pretty(&report)?);
             } else {

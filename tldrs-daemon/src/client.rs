@@ -63,8 +63,8 @@ enum EventTarget {
 /// Whether to go on with a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextAction {
-    GoOn,
-    Leave,
+    Continue,
+    Disconnect,
 }
 
 /// Serves a client until it has gone or the daemon stops.
@@ -101,7 +101,7 @@ impl Client<'_> {
             let (lines, validator) = received.lines_and_validator();
             let next = self.handle_lines(lines, validator).await;
             context.return_lines(received).await;
-            if next == NextAction::Leave {
+            if next == NextAction::Disconnect {
                 return Ok(());
             }
         }
@@ -123,7 +123,7 @@ impl Client<'_> {
 
     async fn handle_lines(&mut self, bytes: &[u8], validator: &mut LineValidator) -> NextAction {
         let mut lines = Lines::new(bytes);
-        let mut next = NextAction::GoOn;
+        let mut next = NextAction::Continue;
         while let Some(part) = validator.next_part(&mut lines) {
             match part {
                 LinePart::Events { text, lines } => self.store_events(text, lines).await,
@@ -133,7 +133,7 @@ impl Client<'_> {
             if let Some(found) = validator.take_findings() {
                 self.report_findings(&found).await;
             }
-            if next == NextAction::Leave {
+            if next == NextAction::Disconnect {
                 break;
             }
         }
@@ -152,14 +152,14 @@ impl Client<'_> {
             Command::Die => {
                 info!(%peer, "stopping, as was wished");
                 self.all.stop.cancel();
-                return NextAction::Leave;
+                return NextAction::Disconnect;
             }
             Command::DieWhenIdle => {
                 info!(%peer, "stopping when no trace is open, as was wished");
                 self.all.traces.stop_when_idle();
             }
         }
-        NextAction::GoOn
+        NextAction::Continue
     }
 
     async fn open_trace(&mut self, id: &str) {

@@ -18,7 +18,7 @@ use crate::limits::{ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, EXPORT_SHUTD
 use crate::line_reader::ReaderContext;
 use crate::open::open_append;
 use crate::peer::Peer;
-use crate::settings::{Settings, Storage};
+use crate::settings::{DaemonSettings, Storage};
 use crate::socket::{self, Socket, SocketError};
 use crate::traces::Traces;
 
@@ -51,9 +51,9 @@ pub enum StartError {
 
 /// Why the daemon has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopReason {
     /// Because it was told to by whoever started it.
-    Told,
+    Requested,
     /// Because a client wanted it.
     ByClient,
 }
@@ -73,7 +73,10 @@ impl Daemon {
     ///
     /// # Errors
     /// If a socket or the directory cannot be used. To be called on a runtime.
-    pub fn start(settings: Settings, forward: Option<TraceSender>) -> Result<Self, StartError> {
+    pub fn start(
+        settings: DaemonSettings,
+        forward: Option<TraceSender>,
+    ) -> Result<Self, StartError> {
         check_storage(&settings.storage)?;
         let uid = rustix::process::geteuid().as_raw();
         let emit_root = settings.emit_root.as_deref().map(|path| {
@@ -127,7 +130,7 @@ impl Daemon {
     }
 
     /// Serves clients until `stop`, or until one of them wants the daemon to end.
-    pub async fn run(self, stop: CancellationToken) -> Stopped {
+    pub async fn run(self, stop: CancellationToken) -> StopReason {
         let Self {
             listeners,
             guards,
@@ -160,8 +163,8 @@ impl Daemon {
         });
         let end = &acceptor.clients.stop;
         let why = tokio::select! {
-            () = stop.cancelled() => Stopped::Told,
-            () = end.cancelled() => Stopped::ByClient,
+            () = stop.cancelled() => StopReason::Requested,
+            () = end.cancelled() => StopReason::ByClient,
         };
         end.cancel();
         // From now on nobody can connect; who has connected is still listened to for a moment.

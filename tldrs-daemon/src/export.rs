@@ -5,7 +5,7 @@ mod document;
 mod export_target;
 mod output;
 
-pub use document::{Form, Written, write_document};
+pub use document::{DocumentForm, ExportCounts, write_document};
 use export_target::ExportRefusal;
 pub(crate) use export_target::{ExportOwner, ExportRules};
 pub use output::{OutputError, open_output};
@@ -46,7 +46,7 @@ impl Export {
         events: &File,
         rules: &ExportRules,
         sync: bool,
-    ) -> Result<Written, ExportError> {
+    ) -> Result<ExportCounts, ExportError> {
         let target = rules.export_target(&self.path, self.owner)?;
         let mut from = Front {
             file: events,
@@ -54,7 +54,7 @@ impl Export {
             end: self.length,
         };
         let mut draft = target.create_draft()?;
-        let written = write_document(&mut from, draft.file(), Form::Array)?;
+        let written = write_document(&mut from, draft.file(), DocumentForm::Array)?;
         draft.publish(sync)?;
         Ok(written)
     }

@@ -25,7 +25,7 @@ pub struct TraceFiles {
     pub events: PathBuf,
     /// Lines that were refused, with the reasons. Usually there is none.
     pub rejected: PathBuf,
-    /// What else is known: [`Record`](crate::record::Record).
+    /// What else is known: [`TraceRecord`](crate::record::TraceRecord).
     pub record: PathBuf,
 }
 

@@ -1,7 +1,7 @@
 //! The `tldrs` daemon: local programs send it lines of the Trace Event Format through a Unix socket;
 //! it keeps them, one file for each trace, and exports them.
 //!
-//! `doc/tldrs.md` describes the protocol and the guarantees of the daemon. Read in this order: [`Settings`],
+//! `doc/tldrs.md` describes the protocol and the guarantees of the daemon. Read in this order: [`DaemonSettings`],
 //! [`Daemon`], `socket` (where it listens) and `client` (the commands and events of one client). A client's
 //! bytes pass through `line_reader`, `line_validator` and `line`, then `traces` and `trace`, which store them.
 //! `export`, `record` and `files` handle stored traces. [`forward_queue`] hands traces to a forwarder,
@@ -35,7 +35,7 @@ mod trace;
 mod traces;
 mod watch;
 
-pub use daemon::{Daemon, StartError, Stopped};
-pub use options::Options;
-pub use settings::{Settings, Storage, WhenFull};
+pub use daemon::{Daemon, StartError, StopReason};
+pub use options::DaemonOptions;
+pub use settings::{DaemonSettings, Storage, WhenFull};
 pub use socket::SocketError;

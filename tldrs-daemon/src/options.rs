@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::default_paths;
 use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
-use crate::settings::{Settings, Storage, WhenFull};
+use crate::settings::{DaemonSettings, Storage, WhenFull};
 
 /// What may be said; what is not has its usual value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Options {
+pub struct DaemonOptions {
     /// Where it listens. None: where clients look.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<PathBuf>,
@@ -40,7 +40,7 @@ pub struct Options {
     pub when_full: WhenFull,
 }
 
-impl Default for Options {
+impl Default for DaemonOptions {
     fn default() -> Self {
         Self {
             sockets: Vec::new(),
@@ -57,12 +57,12 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl DaemonOptions {
     /// How the daemon is to run. Makes the user's directory for events if that is where they go.
     ///
     /// # Errors
     /// If that cannot be told, or a user is not known.
-    pub fn settings(&self) -> anyhow::Result<Settings> {
+    pub fn settings(&self) -> anyhow::Result<DaemonSettings> {
         let storage = match (&self.into_file, &self.directory) {
             (Some(file), _) => Storage::File(default_paths::fixed(file)?),
             (None, Some(directory)) => Storage::Directory(default_paths::fixed(directory)?),
@@ -73,7 +73,7 @@ impl Options {
             }
         };
         let (usual, extra) = default_paths::sockets();
-        let mut settings = Settings::new(usual, storage);
+        let mut settings = DaemonSettings::new(usual, storage);
         if self.sockets.is_empty() {
             settings.extra_socket = extra;
         } else {

@@ -19,7 +19,7 @@ use crate::open::{open_own, open_regular};
 /// What is known of a trace. Counts are sums since the record was begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Record {
+pub struct TraceRecord {
     /// The trace's id, as clients say it.
     pub id: String,
     /// Clients that have it open; out of date if the daemon was killed.
@@ -79,7 +79,7 @@ pub struct PendingExport {
     pub gid: u32,
 }
 
-impl Record {
+impl TraceRecord {
     /// The record of this path; if there is none, or none that can be read, an empty one.
     #[must_use]
     pub fn load(path: &Path) -> Self {
@@ -167,14 +167,14 @@ mod tests {
             uid: 1,
             gid: 2,
         };
-        let record = Record {
+        let record = TraceRecord {
             id: "a/b\0".to_owned(),
             events: u64::MAX,
             pending_exports: vec![pending(b"/out/t.json"), pending(b"/out/\xff")],
-            ..Record::default()
+            ..TraceRecord::default()
         };
         record.save(&path, true).unwrap();
-        assert_eq!(Record::load(&path), record);
+        assert_eq!(TraceRecord::load(&path), record);
     }
 
     #[test]
@@ -185,16 +185,16 @@ mod tests {
         for name in ["record", "record.new"] {
             std::os::unix::fs::symlink("precious", at(name)).unwrap();
         }
-        let record = Record {
+        let record = TraceRecord {
             events: 7,
-            ..Record::default()
+            ..TraceRecord::default()
         };
         record.save(&at("record"), false).unwrap();
         assert_eq!(
             fs::read_to_string(at("precious")).unwrap(),
             "do not lose me"
         );
-        assert_eq!(Record::load_own(&at("record")), record);
+        assert_eq!(TraceRecord::load_own(&at("record")), record);
         assert!(!at("record.new").exists());
     }
 
@@ -202,22 +202,22 @@ mod tests {
     fn record_behind_a_symlink_or_of_another_user_asks_for_no_exports() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let record = Record {
+        let record = TraceRecord {
             pending_exports: vec![PendingExport {
                 path: "/etc/stolen".into(),
                 uid: 0,
                 gid: 0,
             }],
-            ..Record::default()
+            ..TraceRecord::default()
         };
         record.save(&at("target"), false).unwrap();
         std::os::unix::fs::symlink("target", at("link")).unwrap();
-        assert_eq!(Record::load_own(&at("link")), Record::default());
-        assert_eq!(Record::load_own(&at("target")), record);
+        assert_eq!(TraceRecord::load_own(&at("link")), TraceRecord::default());
+        assert_eq!(TraceRecord::load_own(&at("target")), record);
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(at("target"), Some(65_534), None).unwrap();
-            assert_eq!(Record::load_own(&at("target")), Record::default());
-            assert_eq!(Record::load(&at("target")), record);
+            assert_eq!(TraceRecord::load_own(&at("target")), TraceRecord::default());
+            assert_eq!(TraceRecord::load(&at("target")), record);
         } else {
             eprintln!("not root, who alone can give a file away: only the symlink was tried");
         }
@@ -227,8 +227,8 @@ mod tests {
     fn malformed_record_reads_as_an_empty_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
-        assert_eq!(Record::load(&path), Record::default());
+        assert_eq!(TraceRecord::load(&path), TraceRecord::default());
         fs::write(&path, "{\"events\":-1").unwrap();
-        assert_eq!(Record::load(&path), Record::default());
+        assert_eq!(TraceRecord::load(&path), TraceRecord::default());
     }
 }

@@ -11,7 +11,7 @@ use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRA
 
 /// How the daemon is to run.
 #[derive(Debug)]
-pub struct Settings {
+pub struct DaemonSettings {
     /// Where it listens. All of them must be free, or left behind by a daemon that is dead.
     pub sockets: Vec<PathBuf>,
     /// Where it listens too if it can: clients look there, but others may have taken it.
@@ -56,7 +56,7 @@ pub enum WhenFull {
     DropNewest,
 }
 
-impl Settings {
+impl DaemonSettings {
     /// The usual ones.
     #[must_use]
     pub fn new(socket: PathBuf, storage: Storage) -> Self {

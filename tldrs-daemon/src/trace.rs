@@ -22,7 +22,7 @@ use crate::limits::{
 };
 use crate::line_validator::Findings;
 use crate::open::open_append;
-use crate::record::{PendingExport, Record};
+use crate::record::{PendingExport, TraceRecord};
 
 /// A program that removes traces holds their locks for a moment only.
 const LOCK_TRIES: u32 = 50;
@@ -44,7 +44,7 @@ pub(crate) struct Trace {
 struct TraceState {
     file: Arc<File>,
     rejected: Option<File>,
-    record: Record,
+    record: TraceRecord,
     /// Whether a save of the record is scheduled.
     is_save_scheduled: bool,
     /// Number for the next client.
@@ -91,7 +91,7 @@ impl Trace {
         sync: bool,
     ) -> io::Result<Self> {
         let file = open_events(&files)?;
-        let mut record = Record::load_own(&files.record);
+        let mut record = TraceRecord::load_own(&files.record);
         record.clients = 0;
         record.id.clone_from(&id);
         let state = TraceState {

@@ -19,8 +19,8 @@ use crate::forward_queue::{
 };
 use crate::name::safe_name;
 use crate::peer::Peer;
-use crate::record::{PendingExport, Record};
-use crate::settings::{Settings, Storage, WhenFull};
+use crate::record::{PendingExport, TraceRecord};
+use crate::settings::{DaemonSettings, Storage, WhenFull};
 use crate::trace::{TooManyExports, Trace};
 
 /// The trace of all clients when everything goes into one file, as the reference calls it.
@@ -65,7 +65,7 @@ pub(crate) struct Membership {
 
 impl Traces {
     pub(crate) fn new(
-        settings: &Settings,
+        settings: &DaemonSettings,
         rules: ExportRules,
         forward: Option<TraceSender>,
         stop: CancellationToken,
@@ -169,7 +169,7 @@ impl Traces {
             Storage::File(file) => vec![TraceFiles::of_events(file.clone())],
         };
         for files in all {
-            let record = Record::load_own(&files.record);
+            let record = TraceRecord::load_own(&files.record);
             let has_nothing_due = record.pending_exports.is_empty() && record.clients == 0;
             // Another daemon may be at it.
             if has_nothing_due || !files.events.exists() || files.is_open() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tldrs_daemon::forward_queue::{ForwardItem, ForwardedTrace, trace_channel};
-use tldrs_daemon::{Daemon, Settings, Stopped, Storage, WhenFull};
+use tldrs_daemon::{Daemon, DaemonSettings, StopReason, Storage, WhenFull};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 struct TestDaemon {
     directory: TempDir,
     stop: CancellationToken,
-    running: JoinHandle<Stopped>,
+    running: JoinHandle<StopReason>,
     traces: Receiver<ForwardedTrace>,
 }
 
@@ -29,7 +29,8 @@ impl TestDaemon {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).unwrap();
-        let mut settings = Settings::new(directory.path().join("socket"), Storage::Directory(data));
+        let mut settings =
+            DaemonSettings::new(directory.path().join("socket"), Storage::Directory(data));
         settings.when_full = when_full;
         let (forward, traces) = trace_channel();
         let daemon = Daemon::start(settings, Some(forward)).unwrap();
@@ -134,7 +135,7 @@ async fn trace_is_forwarded_from_its_first_client_to_its_last() {
         "{opened:?}"
     );
     daemon.stop.cancel();
-    assert_eq!(daemon.running.await.unwrap(), Stopped::Told);
+    assert_eq!(daemon.running.await.unwrap(), StopReason::Requested);
 }
 
 /// So many events that they do not all find room.
@@ -229,7 +230,7 @@ async fn daemon_stores_events_when_the_forwarder_is_gone() {
     drop(daemon.traces);
     let mut client = UnixStream::connect(daemon.directory.path().join("socket")).unwrap();
     write!(client, "OPEN t\n{{}}\nDIE\n").unwrap();
-    assert_eq!(daemon.running.await.unwrap(), Stopped::ByClient);
+    assert_eq!(daemon.running.await.unwrap(), StopReason::ByClient);
     let stored = daemon.directory.path().join("data/t.jsonl");
     assert_eq!(std::fs::read_to_string(stored).unwrap(), "{}\n");
 }

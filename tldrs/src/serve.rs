@@ -12,7 +12,7 @@ use listenfd::ListenFd;
 use rustix::fs::Mode;
 use rustix::process::umask;
 use tldrs_daemon::forward_queue::TraceSender;
-use tldrs_daemon::{Daemon, Settings};
+use tldrs_daemon::{Daemon, DaemonSettings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -95,9 +95,9 @@ impl Uplink {
             config.uplink()?,
             config.queue_capacity(),
             stop,
-            config.stop_within(),
+            config.stop_timeout(),
         );
-        let (forward, forwarded) = agent.forward(config.session.forward());
+        let (forward, forwarded) = agent.start_forwarding(config.session.forward());
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))
     }
@@ -108,7 +108,7 @@ impl Uplink {
     }
 }
 
-fn settings(serve: &Serve) -> anyhow::Result<Settings> {
+fn settings(serve: &Serve) -> anyhow::Result<DaemonSettings> {
     let inherited = inherited()?;
     let mut settings = serve.options()?.settings()?;
     if serve.socket.is_empty() && !inherited.is_empty() {

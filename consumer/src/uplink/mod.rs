@@ -6,7 +6,7 @@
 //! they are known, then the packets that were not confirmed before. Nothing is lost by that, but a
 //! packet may be in both sessions: it had arrived, and the answer had not.
 //!
-//! Read `session` (the task), then `conversation` (what is sent), `session_state` (what a reconnect resumes).
+//! Read `session` (the task), then `upload` (what is sent), `session_state` (what a reconnect resumes).
 
 mod backoff;
 mod connection_pair;
@@ -31,16 +31,16 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::creation_times::CreationTimes;
-use self::session::{SessionTask, Shared};
-use self::target::Target;
+use self::session::{SessionTask, UplinkContext};
+use self::target::RelayTarget;
 use crate::queue::OpenedSession;
 use crate::status::StatusRegistry;
 
 /// How sessions are taken to a relay.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct UplinkSettings {
     /// Where the relay is.
-    pub target: Target,
+    pub target: RelayTarget,
     /// How long a session may be without a relay before it is given up. None: for ever.
     pub reconnect_timeout: Option<Duration>,
 }
@@ -50,11 +50,11 @@ pub struct Settings {
 /// When `give_up` is cancelled, what has not reached a relay by then is lost, and counted.
 pub async fn run(
     mut sessions: mpsc::UnboundedReceiver<OpenedSession>,
-    settings: Settings,
+    settings: UplinkSettings,
     registry: StatusRegistry,
     give_up: CancellationToken,
 ) {
-    let shared = Arc::new(Shared {
+    let context = Arc::new(UplinkContext {
         target: settings.target,
         reconnect_timeout: settings.reconnect_timeout,
         daemon: DaemonId(Uuid::new_v4().into_bytes()),
@@ -64,7 +64,7 @@ pub async fn run(
     let tasks = TaskTracker::new();
     let mut opened = 0;
     while let Some(session) = sessions.recv().await {
-        let session = SessionTask::new(session, opened, Arc::clone(&shared), give_up.clone());
+        let session = SessionTask::new(session, opened, Arc::clone(&context), give_up.clone());
         tasks.spawn(session.run());
         opened += 1;
     }

@@ -9,21 +9,21 @@ use wire::Field;
 
 /// What is to be written to a relay.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct SendQueue {
     /// Commands, and metadata.
     pub(super) control: BytesMut,
-    pub(super) data: Pieces,
+    pub(super) data: PacketQueue,
 }
 
 /// Headers and packets, in order.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct PacketQueue {
     pieces: VecDeque<Bytes>,
     headers: BytesMut,
     bytes: usize,
 }
 
-impl Pieces {
+impl PacketQueue {
     pub(super) fn push(&mut self, header: &DataHeader, packet: &Bytes) {
         header.write(&mut self.headers);
         self.bytes += DataHeader::SIZE + packet.len();
@@ -41,7 +41,7 @@ impl Pieces {
     }
 
     /// Its front, to be written in one call: fills `slices` and gives how many there are.
-    pub(super) fn front<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    pub(super) fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut filled = 0;
         for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
             *slice = IoSlice::new(piece);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn partial_writes_keep_packets_after_their_headers() {
-        let mut pieces = Pieces::default();
+        let mut pieces = PacketQueue::default();
         let mut want = Vec::new();
         for (number, size) in [(0, 5u32), (1, 1), (2, 40)] {
             let header = DataHeader {
@@ -89,14 +89,14 @@ mod tests {
         }
         for step in [1, 31, 33, 7] {
             let mut left = want.clone();
-            let mut pieces = Pieces {
+            let mut pieces = PacketQueue {
                 pieces: pieces.pieces.clone(),
                 headers: BytesMut::new(),
                 bytes: pieces.bytes,
             };
             while !pieces.is_empty() {
                 let mut slices = [IoSlice::new(&[]); 3];
-                let filled = pieces.front(&mut slices);
+                let filled = pieces.fill_slices(&mut slices);
                 let shown: Vec<&[u8]> = slices[..filled].iter().map(|slice| &**slice).collect();
                 let shown = shown.concat();
                 let now = step.min(shown.len());

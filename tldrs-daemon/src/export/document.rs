@@ -9,7 +9,7 @@ use crate::line_validator::{LinePart, LineValidator, Lines};
 
 /// What a document looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
+pub enum DocumentForm {
     /// An array of events, as the reference writes it.
     #[default]
     Array,
@@ -19,7 +19,7 @@ pub enum Form {
 
 /// What has become of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct ExportCounts {
     /// Events in the document.
     pub events: u64,
     /// Lines that were no events, and are not.
@@ -34,17 +34,17 @@ pub struct Written {
 pub fn write_document(
     from: &mut impl Read,
     to: &mut impl Write,
-    form: Form,
-) -> io::Result<Written> {
+    form: DocumentForm,
+) -> io::Result<ExportCounts> {
     let mut document = Document {
         to,
         text: Vec::with_capacity(READ_BYTES * 2),
         validator: LineValidator::new(MAX_LINE_BYTES),
-        written: Written::default(),
+        written: ExportCounts::default(),
     };
     document.text.extend_from_slice(match form {
-        Form::Array => b"[",
-        Form::Object => b"{\"traceEvents\":[",
+        DocumentForm::Array => b"[",
+        DocumentForm::Object => b"{\"traceEvents\":[",
     });
     let mut buffer = vec![0; READ_BYTES];
     let mut lines = Vec::new();
@@ -77,8 +77,8 @@ pub fn write_document(
         document.add_lines(&lines)?;
     }
     document.text.extend_from_slice(match form {
-        Form::Array => b"]\n",
-        Form::Object => b"]}\n",
+        DocumentForm::Array => b"]\n",
+        DocumentForm::Object => b"]}\n",
     });
     document.flush()?;
     Ok(document.written)
@@ -89,7 +89,7 @@ struct Document<'a, W> {
     /// To be written.
     text: Vec<u8>,
     validator: LineValidator,
-    written: Written,
+    written: ExportCounts,
 }
 
 impl<W: Write> Document<'_, W> {
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    fn document(lines: &str, form: Form) -> (String, Written) {
+    fn document(lines: &str, form: DocumentForm) -> (String, ExportCounts) {
         let mut out = Vec::new();
         let written = write_document(&mut lines.as_bytes(), &mut out, form).unwrap();
         let mut slowly = Vec::new();
@@ -164,21 +164,24 @@ mod tests {
 
     #[test]
     fn events_become_an_array_as_the_reference_writes_it() {
-        let (text, written) = document("{\"a\":1}\n\n{\"b\":2}\n{\"c\":3}", Form::Array);
+        let (text, written) = document("{\"a\":1}\n\n{\"b\":2}\n{\"c\":3}", DocumentForm::Array);
         assert_eq!(text, "[{\"a\":1},\n{\"b\":2},\n{\"c\":3}]\n");
         assert_eq!((written.events, written.dropped), (3, 0));
     }
 
     #[test]
     fn empty_trace_is_a_valid_document() {
-        assert_eq!(document("", Form::Array).0, "[]\n");
-        assert_eq!(document("\n", Form::Object).0, "{\"traceEvents\":[]}\n");
+        assert_eq!(document("", DocumentForm::Array).0, "[]\n");
+        assert_eq!(
+            document("\n", DocumentForm::Object).0,
+            "{\"traceEvents\":[]}\n"
+        );
     }
 
     #[test]
     fn lines_of_other_daemons_leave_the_document_valid() {
         let lines = "{not json}\n{\"a\":1}{}\nDIE\n{\"v\":nan}\n{\"cut\":\n";
-        let (text, written) = document(lines, Form::Array);
+        let (text, written) = document(lines, DocumentForm::Array);
         assert_eq!(text, "[{\"v\":\"nan\"}]\n");
         assert_eq!((written.events, written.dropped), (1, 4));
     }

@@ -41,14 +41,14 @@ impl FromStr for Rate {
 
 /// Which time it is in a trace.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ReplayClock {
     rate: Rate,
     /// The first packet's time in the trace, and when it was sent.
     began: Option<(i64, Instant)>,
     last: i64,
 }
 
-impl Pace {
+impl ReplayClock {
     pub(super) fn new(rate: Rate) -> Self {
         Self {
             rate,
@@ -58,7 +58,7 @@ impl Pace {
     }
 
     /// When a packet of that time, in nanoseconds, is to be sent.
-    pub(super) fn due(&mut self, time: i64, now: Instant) -> Instant {
+    pub(super) fn send_time(&mut self, time: i64, now: Instant) -> Instant {
         self.last = self.last.max(time);
         let (first, began) = *self.began.get_or_insert((time, now));
         let Rate::Times(times) = self.rate else {
@@ -70,7 +70,7 @@ impl Pace {
     }
 
     /// Which time it is in the trace, in nanoseconds.
-    pub(super) fn time(&self, now: Instant) -> Option<i64> {
+    pub(super) fn trace_time(&self, now: Instant) -> Option<i64> {
         let (first, began) = self.began?;
         let Rate::Times(times) = self.rate else {
             return Some(self.last);
@@ -98,25 +98,31 @@ mod tests {
     #[test]
     fn packets_are_due_at_their_intervals_scaled_by_the_rate() {
         let start = Instant::now();
-        let mut pace = Pace::new(Rate::Times(2.0));
-        assert_eq!(pace.time(start), None);
-        assert_eq!(pace.due(1000, start), start);
-        assert_eq!(pace.due(3000, start), start + Duration::from_nanos(1000));
+        let mut clock = ReplayClock::new(Rate::Times(2.0));
+        assert_eq!(clock.trace_time(start), None);
+        assert_eq!(clock.send_time(1000, start), start);
+        assert_eq!(
+            clock.send_time(3000, start),
+            start + Duration::from_nanos(1000)
+        );
         // What happened before the first packet is late already.
-        assert_eq!(pace.due(0, start), start);
-        assert_eq!(pace.time(start + Duration::from_nanos(5000)), Some(11_000));
-        let mut pace = Pace::new(Rate::Max);
+        assert_eq!(clock.send_time(0, start), start);
+        assert_eq!(
+            clock.trace_time(start + Duration::from_nanos(5000)),
+            Some(11_000)
+        );
+        let mut clock = ReplayClock::new(Rate::Max);
         let later = start + Duration::from_secs(9);
-        assert_eq!(pace.due(1000, start), start);
-        assert_eq!(pace.due(i64::MAX, later), later);
+        assert_eq!(clock.send_time(1000, start), start);
+        assert_eq!(clock.send_time(i64::MAX, later), later);
     }
 
     #[test]
     fn extreme_packet_times_do_not_overflow() {
         let start = Instant::now();
-        let mut pace = Pace::new(Rate::Times(0.001));
-        pace.due(i64::MIN, start);
-        pace.due(i64::MAX, start);
-        pace.time(start + Duration::from_secs(1 << 40));
+        let mut clock = ReplayClock::new(Rate::Times(0.001));
+        clock.send_time(i64::MIN, start);
+        clock.send_time(i64::MAX, start);
+        clock.trace_time(start + Duration::from_secs(1 << 40));
     }
 }

@@ -35,7 +35,7 @@ impl ConnectedClients {
     }
 
     /// Forgets all clients, when the trace is opened again: its clients are other ones.
-    pub(super) fn start_over(&mut self) {
+    pub(super) fn reset_for_reopen(&mut self) {
         self.connected.clear();
         self.base = self.next;
     }

@@ -20,15 +20,15 @@ use tokio::task::JoinSet;
 
 use crate::packetize::{Activity, HostClock};
 use crate::queue::SessionOpener;
+pub use session::ForwardSettings;
 use session::ForwardedSession;
-pub use session::Settings;
 
 /// Forwards traces until there will be no more, and the last has been taken by the relay or given
 /// up.
 pub async fn run(
     mut traces: mpsc::Receiver<ForwardedTrace>,
     opener: SessionOpener,
-    settings: Settings,
+    settings: ForwardSettings,
 ) {
     let activity = Activity::default();
     let clock = HostClock::measure().trace_clock();

@@ -27,7 +27,7 @@ const STREAM_CLASS: u32 = 0;
 
 /// What sessions of forwarded traces are like.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ForwardSettings {
     /// The host that they are said to be of.
     pub host: String,
     /// How often what there is is sent, and viewers are told of quiet streams.
@@ -53,7 +53,7 @@ impl ForwardedSession {
     pub(super) fn new(
         trace: &ForwardedTrace,
         opener: SessionOpener,
-        settings: &Settings,
+        settings: &ForwardSettings,
         clock: TraceClock,
         activity: Activity,
     ) -> Self {
@@ -110,7 +110,7 @@ impl ForwardedSession {
             match events.wait_for_reopen(&mut again).await {
                 Ok(Some(trace)) => {
                     debug!(trace = name, "opened again");
-                    events.clients.start_over();
+                    events.clients.reset_for_reopen();
                     items = trace.items;
                 }
                 Ok(None) => break false,
@@ -157,7 +157,7 @@ impl ForwardedSession {
     async fn open_session(self) -> Result<OpenForwardedSession, SessionClosed> {
         let queue = self.opener.open_session(self.description)?;
         let mut packets = Packetizer::new(&self.trace, PATH, queue, self.activity).await?;
-        let class = packets.declare(STREAM_CLASS);
+        let class = packets.declare_stream_class(STREAM_CLASS);
         let class = class.expect("the first class of streams");
         let classes = Classes::declare(packets.metadata(), &class);
         let classes = classes.expect("the first classes of events");

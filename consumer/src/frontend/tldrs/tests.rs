@@ -25,7 +25,7 @@ fn start_forwarder() -> TestForwarder {
         all_bytes: all,
     });
     let (forward, traces) = trace_channel();
-    let settings = Settings {
+    let settings = ForwardSettings {
         host: "host".into(),
         live_timer: LIVE_TIMER,
         packet_bytes: 4096,

@@ -13,7 +13,7 @@ use relay_proto::stream::{
 };
 use wire::{Flagged, PacketSeqNum, StreamId};
 
-use super::{AwaitedReply, CHUNK, Conversation};
+use super::{AwaitedReply, CHUNK, SessionUpload};
 use crate::limits::CONFIRM_RETRY_INTERVAL;
 use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::SessionState;
@@ -58,7 +58,7 @@ impl SessionClosing {
     }
 }
 
-impl Conversation {
+impl SessionUpload {
     /// Takes the next stage of the closing, once all commands before have been answered.
     pub(super) fn advance_closing(
         &mut self,

@@ -7,7 +7,7 @@ use relay_proto::index::SendIndex;
 use relay_proto::stream::{CloseStream, DataPending};
 use wire::{Bits, InstanceId, PacketIndex, PacketSeqNum, SeqNum, StreamId, Timestamp};
 
-use super::{AwaitedReply, Conversation};
+use super::{AwaitedReply, SessionUpload};
 use crate::limits::{
     CONFIRM_AFTER_BYTES, CONFIRM_AFTER_PACKETS, CONFIRM_RETRY_INTERVAL, MAX_COMMANDS_IN_FLIGHT,
 };
@@ -15,7 +15,7 @@ use crate::queue::StreamKey;
 use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::{SessionState, StreamState};
 
-impl Conversation {
+impl SessionUpload {
     /// Asks about the packets of streams where it is time to.
     pub(super) fn ask_confirmations(
         &mut self,

@@ -21,7 +21,7 @@ use wire::{ChunkId, EpochSeconds, SeqNum, SessionId, StreamId, Text};
 use crate::limits::{MAX_COMMANDS_IN_FLIGHT, MAX_WRITE_BYTES};
 use crate::queue::{QueuedStep, Step, StreamKey, TraceKey};
 use crate::uplink::error::UplinkError;
-use crate::uplink::send_queue::Outgoing;
+use crate::uplink::send_queue::SendQueue;
 use crate::uplink::session_state::{SessionState, StreamState};
 use closing::SessionClosing;
 
@@ -30,7 +30,7 @@ pub(super) const CHUNK: ChunkId = ChunkId(0);
 
 /// How the relay is to cut streams into files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tracefiles {
+pub(super) struct TracefileLimits {
     pub(super) size: wire::Bytes,
     pub(super) count: u64,
 }
@@ -41,7 +41,7 @@ pub(super) struct RelaySession {
     pub(super) machine: Producer,
     /// The relay's number for it.
     pub(super) session: SessionId,
-    pub(super) tracefiles: Tracefiles,
+    pub(super) tracefiles: TracefileLimits,
     /// When it was created, in both ways of telling the time.
     pub(super) created: EpochSeconds,
     pub(super) at: Instant,
@@ -49,9 +49,9 @@ pub(super) struct RelaySession {
 
 /// One session on one relay.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct SessionUpload {
     opened: RelaySession,
-    pub(super) out: Outgoing,
+    pub(super) out: SendQueue,
     pub(super) awaited: VecDeque<AwaitedReply>,
     /// Streams whose number is awaited.
     adding: usize,
@@ -99,15 +99,15 @@ pub(super) enum AwaitedReply {
     Done,
 }
 
-impl Conversation {
+impl SessionUpload {
     /// In a session that a relay has just opened. Adds all that is known of it already.
     pub(super) fn begin(
         opened: RelaySession,
         state: &mut SessionState,
     ) -> Result<Self, UplinkError> {
-        let mut conversation = Self {
+        let mut upload = Self {
             opened,
-            out: Outgoing::default(),
+            out: SendQueue::default(),
             awaited: VecDeque::new(),
             adding: 0,
             is_unannounced: false,
@@ -122,8 +122,8 @@ impl Conversation {
             closing_progress: SessionClosing::default(),
             path: None,
         };
-        conversation.resend_known_state(state)?;
-        Ok(conversation)
+        upload.resend_known_state(state)?;
+        Ok(upload)
     }
 
     fn resend_known_state(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {

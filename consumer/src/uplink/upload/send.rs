@@ -6,13 +6,13 @@ use relay_proto::stream::{AddStream, METADATA_CHANNEL, QuiescentControl};
 use relay_proto::{Command, DataHeader};
 use wire::{PacketSeqNum, SeqNum, Text};
 
-use super::{AwaitedReply, CHUNK, Conversation};
+use super::{AwaitedReply, CHUNK, SessionUpload};
 use crate::limits::{MAX_BUFFERED_COMMAND_BYTES, MAX_METADATA_PIECE_BYTES};
 use crate::queue::{StreamKey, TraceKey};
 use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::{SessionState, StreamState};
 
-impl Conversation {
+impl SessionUpload {
     pub(super) fn add_stream(
         &mut self,
         key: StreamKey,
