@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
+use tldrs_daemon::Daemon;
+use tldrs_daemon::forward_queue::{TraceSender, trace_channel};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::config::Config;
-use crate::frontend::replay::{self, Hold, Progress, Replayed};
-use crate::frontend::tldrs::Daemon;
-use crate::frontend::tldrs::forward;
-use crate::frontend::tldrs::forward_queue::{TraceSender, trace_channel};
+use crate::frontend::replay::{self, ContinueReceiver, Progress, ReplaySummary};
+use crate::frontend::tldrs;
 use crate::limits::{DEFAULT_STOP_TIMEOUT, PROGRESS_INTERVAL};
 use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::status::{self, StatusRegistry};
@@ -27,24 +26,24 @@ use crate::uplink;
 /// The command line asks for nothing that can be done.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
 /// The uplink, running, with nothing before it yet.
 #[derive(Debug)]
 pub struct Agent {
     opener: SessionOpener,
     registry: StatusRegistry,
-    uplink: JoinHandle<io::Result<()>>,
+    uplink: JoinHandle<()>,
 }
 
 impl Agent {
-    /// Starts it. After `stop` is cancelled, relays get `stop_within` to take what is left.
+    /// Starts it. After `stop` is cancelled, relays get `stop_timeout` to take what is left.
     #[must_use]
     pub fn start(
-        settings: uplink::Settings,
+        settings: uplink::UplinkSettings,
         queue_capacity: QueueCapacity,
         stop: &CancellationToken,
-        stop_within: Duration,
+        stop_timeout: Duration,
     ) -> Self {
         let (opener, sessions) = session_channel(queue_capacity);
         let registry = StatusRegistry::default();
@@ -53,7 +52,7 @@ impl Agent {
         let stop = stop.clone();
         tokio::spawn(async move {
             stop.cancelled().await;
-            tokio::time::sleep(stop_within).await;
+            tokio::time::sleep(stop_timeout).await;
             give_up.cancel();
         });
         Self {
@@ -65,12 +64,12 @@ impl Agent {
 
     /// The way for traces of a `tldrs` daemon, and what takes them. It ends when the way is dropped and
     /// the relay has everything.
-    pub fn forward(
+    pub fn start_forwarding(
         &self,
-        settings: forward::Settings,
+        settings: tldrs::ForwardSettings,
     ) -> (TraceSender, impl Future<Output = ()> + Send + use<>) {
         let (forward, traces) = trace_channel();
-        let forwarded = forward::run(traces, self.opener.clone(), settings);
+        let forwarded = tldrs::run(traces, self.opener.clone(), settings);
         (forward, forwarded)
     }
 
@@ -80,7 +79,7 @@ impl Agent {
     /// If the uplink has failed.
     pub async fn finish(self) -> anyhow::Result<()> {
         drop(self.opener);
-        Ok(self.uplink.await??)
+        Ok(self.uplink.await?)
     }
 }
 
@@ -94,12 +93,12 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
         config.uplink()?,
         config.queue_capacity(),
         &stop,
-        config.stop_within(),
+        config.stop_timeout(),
     );
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() {
         let usage = "nothing to serve: --tldrs, or [tldrs] in the configuration, is what there is";
-        return Err(Usage(usage.to_owned()).into());
+        return Err(UsageError(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
     let status = status::listen(socket, agent.registry.clone())
@@ -132,7 +131,7 @@ fn start_frontends(
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let mut frontends = JoinSet::new();
     if let Some(options) = &config.tldrs {
-        let (forward, forwarded) = agent.forward(config.session.forward());
+        let (forward, forwarded) = agent.start_forwarding(config.session.forward());
         let daemon = Daemon::start(options.settings()?, Some(forward))?;
         let stop = stop.clone();
         frontends.spawn(async move {
@@ -149,41 +148,41 @@ fn start_frontends(
 /// # Errors
 /// If there is nothing to send, or no relay takes it.
 pub async fn replay(
-    settings: replay::Settings,
-    uplink: uplink::Settings,
+    settings: replay::ReplaySettings,
+    uplink: uplink::UplinkSettings,
     queue_capacity: QueueCapacity,
     is_held: bool,
     stop: CancellationToken,
 ) -> anyhow::Result<bool> {
     let agent = Agent::start(uplink, queue_capacity, &stop, DEFAULT_STOP_TIMEOUT);
     let progress = Arc::new(Progress::default());
-    let drawn = stop.child_token();
-    let bar = tokio::spawn(draw(Arc::clone(&progress), drawn.clone()));
+    let stop_drawing = stop.child_token();
+    let bar = tokio::spawn(draw_progress(Arc::clone(&progress), stop_drawing.clone()));
     let begun = Instant::now();
-    let hold = is_held.then(hold_for_lines);
+    let to_continue = is_held.then(continue_on_enter);
     if is_held {
         eprintln!("Enter sends the packets, and Enter once more ends the session.");
     }
-    let replayed = replay::run(settings, agent.opener.clone(), progress, hold, stop).await;
-    drawn.cancel();
+    let summary = replay::run(settings, agent.opener.clone(), progress, to_continue, stop).await;
+    stop_drawing.cancel();
     bar.await?;
     agent.finish().await?;
-    let replayed = replayed?;
-    for broken in &replayed.broken {
+    let summary = summary?;
+    for broken in &summary.broken {
         error!("{:#}", anyhow::Error::from(Arc::clone(broken)));
     }
-    eprintln!("{}", summary(&replayed, begun.elapsed()));
-    let is_whole = !replayed.is_partial && replayed.broken.is_empty();
-    match replayed.outcome.end {
+    eprintln!("{}", summary_line(&summary, begun.elapsed()));
+    let is_whole = !summary.is_partial && summary.broken.is_empty();
+    match summary.outcome.end {
         SessionEnd::Failed(why) => anyhow::bail!("{why}"),
         SessionEnd::Abandoned => anyhow::bail!("the uplink has stopped"),
-        SessionEnd::Complete => Ok(is_whole && replayed.outcome.lost == 0),
+        SessionEnd::Complete => Ok(is_whole && summary.outcome.lost == 0),
     }
 }
 
 /// Goes on with each line of standard input.
-fn hold_for_lines() -> Hold {
-    let (go_on, hold) = mpsc::unbounded_channel();
+fn continue_on_enter() -> ContinueReceiver {
+    let (go_on, to_continue) = mpsc::unbounded_channel();
     // Not one of the runtime's threads: nothing can end a read of a terminal.
     std::thread::spawn(move || {
         for line in io::stdin().lines() {
@@ -192,33 +191,33 @@ fn hold_for_lines() -> Hold {
             }
         }
     });
-    hold
+    to_continue
 }
 
 /// One line.
-fn summary(replayed: &Replayed, took: Duration) -> String {
+fn summary_line(summary: &ReplaySummary, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "to be read by people")]
-    let megabytes = replayed.bytes as f64 / 1e6;
+    let megabytes = summary.bytes as f64 / 1e6;
     let mut line = format!(
         "{} packets, {megabytes:.1} MB in {seconds:.2} s, {:.1} MB/s",
-        replayed.outcome.acknowledged,
+        summary.outcome.acknowledged,
         megabytes / seconds.max(1e-6)
     );
-    if replayed.outcome.lost > 0 {
-        line.push_str(&format!("; {} packets LOST", replayed.outcome.lost));
+    if summary.outcome.lost > 0 {
+        line.push_str(&format!("; {} packets LOST", summary.outcome.lost));
     }
-    if !replayed.broken.is_empty() {
-        line.push_str(&format!("; {} files broken", replayed.broken.len()));
+    if !summary.broken.is_empty() {
+        line.push_str(&format!("; {} files broken", summary.broken.len()));
     }
-    if replayed.is_partial {
+    if summary.is_partial {
         line.push_str("; stopped before the end");
     }
     line
 }
 
 /// Shows on a terminal how far a replay has come.
-async fn draw(progress: Arc<Progress>, until: CancellationToken) {
+async fn draw_progress(progress: Arc<Progress>, until: CancellationToken) {
     if !io::stderr().is_terminal() {
         return;
     }
@@ -236,26 +235,4 @@ async fn draw(progress: Arc<Progress>, until: CancellationToken) {
         }
     }
     bar.finish_and_clear();
-}
-
-/// Cancels `stop` at the first SIGINT or SIGTERM; the second ends the process at once.
-///
-/// # Errors
-/// If signals cannot be caught.
-pub fn stop_on_signals(stop: CancellationToken) -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if stop.is_cancelled() {
-                std::process::exit(130);
-            }
-            stop.cancel();
-        }
-    });
-    Ok(())
 }

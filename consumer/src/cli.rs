@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use daemon::logging;
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{Config, ConfigError, QueueConfig, RelayConfig, host_name};
 use crate::frontend::replay::{self, Rate};
 use crate::limits::DEFAULT_REPLAY_RECONNECT_TIMEOUT;
-use crate::logging;
 use crate::uplink;
 
 const EXAMPLES: &str = "\
@@ -43,11 +43,11 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the agent until it is told to stop
-    Serve(Serve),
+    Serve(ServeArguments),
     /// Send traces of a directory
-    Replay(Replay),
+    Replay(ReplayArguments),
     /// Show how a running agent is doing
-    Status(Status),
+    Status(StatusArguments),
     /// Check a configuration, and show all of it
     CheckConfig {
         /// The file
@@ -71,7 +71,7 @@ pub struct RelayUrls {
 
 /// `consumer serve`
 #[derive(Debug, Args)]
-pub struct Serve {
+pub struct ServeArguments {
     #[command(flatten)]
     relay: RelayUrls,
     /// Settings; the command line has its way over them
@@ -96,7 +96,7 @@ pub struct Serve {
 
 /// `consumer replay`
 #[derive(Debug, Args)]
-pub struct Replay {
+pub struct ReplayArguments {
     /// Traces, or trees of them
     #[arg(value_name = "TRACE_DIR", required = true)]
     directories: Vec<PathBuf>,
@@ -119,7 +119,7 @@ pub struct Replay {
     #[arg(long)]
     pub hold: bool,
     /// Give up when there has been no relay for so many seconds
-    #[arg(long = "patience", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
+    #[arg(long = "reconnect-timeout", alias = "patience", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
     reconnect_timeout_s: u64,
     /// Have the relay begin another tracefile at so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
@@ -136,7 +136,7 @@ pub struct Replay {
 
 /// `consumer status`
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct StatusArguments {
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -165,7 +165,7 @@ impl RelayUrls {
     }
 }
 
-impl Serve {
+impl ServeArguments {
     /// What the file says, and over it what the command line says.
     ///
     /// # Errors
@@ -202,17 +202,17 @@ impl Serve {
     }
 }
 
-impl Replay {
+impl ReplayArguments {
     /// What is sent, how, and where to.
     ///
     /// # Errors
     /// If no relay is named.
-    pub fn settings(self) -> Result<(replay::Settings, uplink::Settings), ConfigError> {
-        let uplink = uplink::Settings {
+    pub fn settings(self) -> Result<(replay::ReplaySettings, uplink::UplinkSettings), ConfigError> {
+        let uplink = uplink::UplinkSettings {
             target: self.relay.relay().target()?,
             reconnect_timeout: Some(Duration::from_secs(self.reconnect_timeout_s)),
         };
-        let settings = replay::Settings {
+        let settings = replay::ReplaySettings {
             directories: self.directories,
             rate: self.rate,
             live_timer: self.live.map(|live| Duration::from_micros(u64::from(live))),

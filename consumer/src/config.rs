@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::frontend::tldrs::{self, forward};
+use crate::frontend::tldrs;
 use crate::limits::{
     DEFAULT_QUEUE_BYTES, DEFAULT_STOP_TIMEOUT, MAX_PACKET_BYTES, MIN_PACKET_BYTES,
 };
 use crate::queue::QueueCapacity;
-use crate::uplink::target::{Target, TargetError};
+use crate::uplink::target::{RelayTarget, TargetError};
 use crate::{status, uplink};
 
 /// All settings of `consumer serve`. What a file does not say has its usual value.
@@ -30,7 +30,7 @@ pub struct Config {
     pub agent: AgentConfig,
     /// A `tldrs` daemon in it. Without this section there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tldrs: Option<tldrs::Options>,
+    pub tldrs: Option<tldrs_daemon::DaemonOptions>,
 }
 
 /// Where everything goes: one URL, or two.
@@ -108,19 +108,19 @@ pub enum ConfigError {
     NoRelay,
     /// One of two ports.
     #[error("a relay is one url (-U), or both control-url (-C) and data-url (-D)")]
-    HalfARelay,
+    IncompleteRelay,
     /// A relay that is none.
     #[error(transparent)]
     Relay(#[from] TargetError),
     /// A value that cannot be.
-    #[error("{key} must be from {least} to {most}")]
+    #[error("{key} must be from {min} to {max}")]
     Range {
         /// Its key.
         key: &'static str,
-        /// At least.
-        least: u64,
-        /// At most.
-        most: u64,
+        /// At min.
+        min: u64,
+        /// At max.
+        max: u64,
     },
 }
 
@@ -139,8 +139,8 @@ impl Default for SessionConfig {
 impl SessionConfig {
     /// How traces of the `tldrs` daemon are forwarded.
     #[must_use]
-    pub fn forward(&self) -> forward::Settings {
-        forward::Settings {
+    pub fn forward(&self) -> tldrs::ForwardSettings {
+        tldrs::ForwardSettings {
             host: self.host.clone(),
             live_timer: Duration::from_micros(self.live_timer_us.into()),
             packet_bytes: usize::try_from(self.packet_bytes).unwrap_or(usize::MAX),
@@ -215,9 +215,9 @@ impl Config {
                 u64::from(u32::MAX / 8),
             ),
         ];
-        for (key, value, least, most) in ranges {
-            if !(least..=most).contains(&value) {
-                return Err(ConfigError::Range { key, least, most });
+        for (key, value, min, max) in ranges {
+            if !(min..=max).contains(&value) {
+                return Err(ConfigError::Range { key, min, max });
             }
         }
         Ok(())
@@ -235,8 +235,8 @@ impl Config {
     ///
     /// # Errors
     /// If none is named.
-    pub fn uplink(&self) -> Result<uplink::Settings, ConfigError> {
-        Ok(uplink::Settings {
+    pub fn uplink(&self) -> Result<uplink::UplinkSettings, ConfigError> {
+        Ok(uplink::UplinkSettings {
             target: self.relay.target()?,
             reconnect_timeout: None,
         })
@@ -253,7 +253,7 @@ impl Config {
 
     /// In which time a relay may take what is left when the process is told to stop.
     #[must_use]
-    pub fn stop_within(&self) -> Duration {
+    pub fn stop_timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.agent.stop_within_s))
     }
 }
@@ -263,12 +263,12 @@ impl RelayConfig {
     ///
     /// # Errors
     /// If none is, or only half of one.
-    pub fn target(&self) -> Result<Target, ConfigError> {
+    pub fn target(&self) -> Result<RelayTarget, ConfigError> {
         match (&self.url, &self.control_url, &self.data_url) {
             (Some(url), None, None) => Ok(url.parse()?),
-            (None, Some(control), Some(data)) => Ok(Target::of_ports(control, data)?),
+            (None, Some(control), Some(data)) => Ok(RelayTarget::from_port_urls(control, data)?),
             (None, None, None) => Err(ConfigError::NoRelay),
-            _ => Err(ConfigError::HalfARelay),
+            _ => Err(ConfigError::IncompleteRelay),
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
         let target = |text: &str| read(text).unwrap().check();
         assert!(matches!(target(""), Err(ConfigError::NoRelay)));
         let half = "[relay]\ncontrol-url = 'tcp://a'\n";
-        assert!(matches!(target(half), Err(ConfigError::HalfARelay)));
+        assert!(matches!(target(half), Err(ConfigError::IncompleteRelay)));
         let both = "[relay]\ncontrol-url = 'tcp://a'\ndata-url = 'tcp://b'\n";
         target(both).unwrap();
         let small = format!("{both}[session]\npacket-bytes = 1\n");

@@ -11,7 +11,6 @@ pub mod cli;
 pub mod config;
 pub mod frontend;
 pub mod limits;
-pub mod logging;
 pub mod packetize;
 pub mod queue;
 pub mod status;

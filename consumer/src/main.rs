@@ -4,14 +4,15 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use consumer::agent::{self, Usage};
+use consumer::agent::{self, UsageError};
 use consumer::cli::{Arguments, Command, replay_queue_capacity};
 use consumer::config::{Config, ConfigError};
-use consumer::{logging, status};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use consumer::status;
+use daemon::fd_limit::raise_fd_limit;
+use daemon::logging::{self, LogFormat};
+use daemon::signals::StopSignals;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("consumer: {error:#}");
-            let is_usage = error.is::<Usage>() || error.is::<ConfigError>();
+            let is_usage = error.is::<UsageError>() || error.is::<ConfigError>();
             ExitCode::from(if is_usage { 2 } else { 1 })
         }
     }
@@ -28,14 +29,14 @@ fn main() -> ExitCode {
 
 /// Whether all is well.
 fn run(arguments: Arguments) -> anyhow::Result<bool> {
-    logging::start(arguments.log_level())?;
+    logging::start(arguments.log_level(), LogFormat::Text)?;
     match arguments.command {
         Command::Serve(serve) => {
             let config = serve.config()?;
             until_stopped(|stop| async { agent::serve(config, stop).await.map(|()| true) })
         }
         Command::Replay(replay) => {
-            raise_file_limit();
+            raise_fd_limit();
             let is_held = replay.hold;
             let (settings, uplink) = replay.settings()?;
             until_stopped(|stop| {
@@ -44,7 +45,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         }
         Command::Status(asked) => {
             let socket = asked.socket.unwrap_or_else(status::default_socket);
-            let report = status::ask(&socket)?;
+            let report = status::request_status(&socket)?;
             if asked.json {
                 println!("{}", serde_json::to_string_pretty(&report)?);
             } else {
@@ -69,23 +70,12 @@ where
     let runtime = Runtime::new().context("cannot start threads")?;
     let ended = runtime.block_on(async {
         let stop = CancellationToken::new();
-        agent::stop_on_signals(stop.clone()).context("cannot catch signals")?;
+        let signals = StopSignals::catch().context("cannot catch signals")?;
+        let stopped = stop.clone();
+        tokio::spawn(signals.stop_or_exit(move || stopped.cancel()));
         run(stop).await
     });
     // A thread may still be reading from a slow disk.
     runtime.shutdown_background();
     ended
-}
-
-/// Each stream of a trace keeps a file open; the usual limit is meant for programs that would not bear
-/// more.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        warn!(%error, "limit of open files not raised");
-    }
 }

@@ -5,9 +5,9 @@
 //! [`store`] (files) → [`registry`] (who may see it) → [`live`] (what a viewer gets). What producers
 //! say beside the packets goes through [`producer`]; who keeps watch over the relay asks [`http`]. Read them in this order, after `ARCHITECTURE.md`.
 
-pub mod background;
 pub mod cli;
 pub mod config;
+pub mod health;
 pub mod http;
 pub mod ingest;
 pub mod limits;

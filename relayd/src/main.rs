@@ -1,26 +1,25 @@
 //! Arguments, then the relay until a signal, then out.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use relayd::background;
+use daemon::fd_limit::raise_fd_limit;
+use daemon::notify::signal_parent;
+use daemon::signals::StopSignals;
+use daemon::{background, logging};
 use relayd::cli::{Arguments, Mode};
 use relayd::config::LogFormat;
 use relayd::limits::DELETION_TIMEOUT;
-use relayd::net::{Addresses, Server};
-use relayd::service::sockets::Inherited;
-use relayd::service::{self, Service, signal_parent};
+use relayd::net::{Addresses, Inherited, Server};
+use relayd::service::{self, Service};
 use relayd::store::repair::{Repaired, repair};
 use relayd::store::{deletion, make_directory};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+
+/// Set in the environment of the process in the background.
+const BACKGROUND_MARKER: &str = "RELAYD_IN_BACKGROUND";
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -51,8 +50,9 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let inherited = Inherited::take().context("what was handed over is no port")?;
     let (arguments, warnings) = arguments.with_files()?;
     let mode = arguments.mode();
-    if mode != Mode::Foreground && !background::is_background() {
-        let is_ready = background::start().context("cannot start in the background")?;
+    if mode != Mode::Foreground && !background::is_background(BACKGROUND_MARKER) {
+        let is_ready = background::start_in_background(BACKGROUND_MARKER)
+            .context("cannot start in the background")?;
         if !is_ready {
             return Ok(ExitCode::FAILURE);
         }
@@ -61,13 +61,13 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    log(arguments.log_level(), arguments.log_format())?;
+    logging::start(arguments.log_level(), log_format(&arguments))?;
     warnings.iter().for_each(|doubt| warn!("{doubt}"));
-    let config = arguments.config(raise_file_limit())?;
+    let config = arguments.config(raise_fd_limit())?;
     let warnings = &config.network.warnings;
     warnings.iter().for_each(|doubt| warn!("{doubt}"));
     if mode != Mode::Foreground {
-        background::leave().context("cannot leave for the background")?;
+        background::detach().context("cannot leave for the background")?;
     }
     let process = &config.process;
     if let Some(directory) = &process.working_directory {
@@ -80,7 +80,12 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         .block_on(async { Signals::catch() })
         .context("cannot catch signals")?;
     let addresses = server.addresses();
-    let service = Service::begin(process, addresses, server.health())?;
+    let ports = [
+        ("control", addresses.control.port()),
+        ("data", addresses.data.port()),
+        ("live", addresses.live.port()),
+    ];
+    let service = Service::begin(process, &ports, server.health())?;
     let Addresses {
         control,
         data,
@@ -94,7 +99,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     match mode {
         Mode::Foreground => background::close_stdin()?,
-        Mode::Background | Mode::Daemon => background::ready(mode == Mode::Daemon)?,
+        Mode::Background | Mode::Daemon => background::report_ready(mode == Mode::Daemon)?,
     }
     service.ready();
     server.block_on(signals.wait_for_stop());
@@ -106,26 +111,11 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Logs to standard error, as `RUST_LOG` says, else from `level` on.
-fn log(level: LevelFilter, format: LogFormat) -> anyhow::Result<()> {
-    let targets = match std::env::var("RUST_LOG") {
-        Ok(directives) if !directives.is_empty() => directives
-            .parse()
-            .with_context(|| format!("RUST_LOG={directives}"))?,
-        _ => Targets::new().with_default(level),
-    };
-    let to_stderr = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    let to_stderr = match format {
-        LogFormat::Text => to_stderr.boxed(),
-        LogFormat::Json => to_stderr.with_ansi(false).json().boxed(),
-    };
-    tracing_subscriber::registry()
-        .with(to_stderr)
-        .with(targets)
-        .init();
-    Ok(())
+fn log_format(arguments: &Arguments) -> logging::LogFormat {
+    match arguments.log_format() {
+        LogFormat::Text => logging::LogFormat::Text,
+        LogFormat::Json => logging::LogFormat::Json,
+    }
 }
 
 /// Says what an earlier relay that was killed had left.
@@ -144,34 +134,17 @@ fn report(repaired: Repaired) {
     }
 }
 
-/// Streams and connections take file descriptors; the usual limit is meant for programs that would
-/// not bear more. Gives how many there may be.
-fn raise_file_limit() -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        warn!(%error, "limit of open files not raised");
-    }
-    // None: there is no limit.
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
 struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    /// Caught, so that they do no harm: sent by ourselves, and by a limit to the size of files, which
-    /// is an error of the write too.
-    _harmless: [tokio::signal::unix::Signal; 2],
+    stop: StopSignals,
+    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. It sends the one itself, and the
+    /// other comes with a write beyond the limit of file sizes, which also fails with an error.
+    _harmless: [Signal; 2],
 }
 
 impl Signals {
     fn catch() -> std::io::Result<Self> {
         Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
+            stop: StopSignals::catch()?,
             _harmless: [
                 signal(SignalKind::user_defined1())?,
                 signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
@@ -180,9 +153,6 @@ impl Signals {
     }
 
     async fn wait_for_stop(mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        self.stop.wait().await;
     }
 }

@@ -4,10 +4,11 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
+use daemon::logging;
+use daemon::signals::StopSignals;
 use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, UsageError, run};
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -34,25 +35,11 @@ fn stop_on_signals(stop: Stop) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (mut interrupt, mut terminate) = {
+    let signals = {
         let _inside = runtime.enter();
-        (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-        )
+        StopSignals::catch()?
     };
-    let wait = async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if stop.is_requested() {
-                std::process::exit(130);
-            }
-            stop.request();
-        }
-    };
+    let wait = signals.stop_or_exit(move || stop.request());
     let thread = std::thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || runtime.block_on(wait))?;
     Ok(())
@@ -60,12 +47,6 @@ fn stop_on_signals(stop: Stop) -> io::Result<()> {
 
 /// Logs to standard error, as `RUST_LOG` says, else as often as `-v` was given.
 fn log(verbose: u8) {
-    let level = match verbose {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
     let targets = std::env::var("RUST_LOG")
         .ok()
         .and_then(|text| text.parse().ok());
@@ -74,6 +55,6 @@ fn log(verbose: u8) {
         .with_ansi(io::stderr().is_terminal());
     tracing_subscriber::registry()
         .with(to_stderr)
-        .with(targets.unwrap_or_else(|| Targets::new().with_default(level)))
+        .with(targets.unwrap_or_else(|| Targets::new().with_default(logging::level(verbose))))
         .init();
 }

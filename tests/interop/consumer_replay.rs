@@ -314,7 +314,7 @@ fn whoever_gets_no_answer_is_told_why() {
     }
     let directory = recording::numbered(&lab, "alone", 3, 1000);
     let directory = directory.to_str().unwrap();
-    let ended = run(&["replay", directory, "-U", nowhere, "--patience=1"]);
+    let ended = run(&["replay", directory, "-U", nowhere, "--reconnect-timeout=1"]);
     assert_eq!(ended.status.code(), Some(1));
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     assert!(

@@ -42,7 +42,7 @@ impl Held {
         let mut process = Process::start(&mut command);
         let stdin = process.stdin().unwrap();
         let mut held = Self { process, stdin };
-        held.wait_for("its packets will follow");
+        held.wait_for("waiting for Enter before the first packet");
         held
     }
 
@@ -52,7 +52,7 @@ impl Held {
     /// If it has ended.
     pub fn send(&mut self) {
         self.stdin.write_all(b"\n").unwrap();
-        self.wait_for("all packets are sent");
+        self.wait_for("waiting for Enter before the end of the session");
     }
 
     /// Ends the session.

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use consumer::cli::RelayUrls;
 use consumer::config::{Config, ConfigError};
-use consumer::frontend::tldrs::export::Form;
-use consumer::frontend::tldrs::limits::MAX_LINE_BYTES;
-use consumer::frontend::tldrs::{Options, WhenFull};
-use consumer::logging;
+use daemon::logging;
+use tldrs_daemon::export::DocumentForm;
+use tldrs_daemon::limits::MAX_LINE_BYTES;
+use tldrs_daemon::{DaemonOptions, WhenFull};
 use tracing::level_filters::LevelFilter;
 
 const EXAMPLES: &str = "\
@@ -210,8 +210,8 @@ impl Serve {
     ///
     /// # Errors
     /// If a number does not fit this machine.
-    pub fn options(&self) -> Result<Options, std::num::TryFromIntError> {
-        Ok(Options {
+    pub fn options(&self) -> Result<DaemonOptions, std::num::TryFromIntError> {
+        Ok(DaemonOptions {
             sockets: self.socket.clone(),
             directory: self.directory.directory.clone(),
             into_file: self.into_file.clone(),
@@ -258,7 +258,7 @@ impl From<Policy> for WhenFull {
     }
 }
 
-impl From<Reader> for Form {
+impl From<Reader> for DocumentForm {
     fn from(reader: Reader) -> Self {
         match reader {
             Reader::Any => Self::Array,

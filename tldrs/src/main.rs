@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use consumer::logging;
+use daemon::logging::{self, LogFormat};
 use tldrs::cli::{Arguments, Command};
 use tldrs::{serve, stored};
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    logging::start(arguments.log_level())?;
+    logging::start(arguments.log_level(), LogFormat::Text)?;
     match arguments.command {
         Command::Serve(options) => serve::run(options),
         Command::List(options) => stored::list(&options),

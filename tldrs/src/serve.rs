@@ -5,19 +5,23 @@ use std::process::ExitCode;
 use anyhow::Context;
 use consumer::agent::Agent;
 use consumer::config::Config;
-use consumer::frontend::tldrs::forward_queue::TraceSender;
-use consumer::frontend::tldrs::{Daemon, Settings};
+use daemon::background;
+use daemon::fd_limit::raise_fd_limit;
+use daemon::signals::StopSignals;
 use listenfd::ListenFd;
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
+use rustix::process::umask;
+use tldrs_daemon::forward_queue::TraceSender;
+use tldrs_daemon::{Daemon, DaemonSettings};
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::background;
 use crate::cli::Serve;
+
+/// Set in the environment of the process in the background.
+const BACKGROUND_MARKER: &str = "TLDRS_IN_BACKGROUND";
 
 /// Of a daemon in the background, as the reference has it.
 const BACKGROUND_UMASK: u32 = 0o027;
@@ -28,8 +32,9 @@ const BACKGROUND_UMASK: u32 = 0o027;
 /// If it cannot start.
 pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let daemonize = options.daemonize;
-    if daemonize && !background::is_background() {
-        let is_ready = background::start().context("cannot start in the background")?;
+    if daemonize && !background::is_background(BACKGROUND_MARKER) {
+        let is_ready = background::start_in_background(BACKGROUND_MARKER)
+            .context("cannot start in the background")?;
         return Ok(if is_ready {
             ExitCode::SUCCESS
         } else {
@@ -40,15 +45,20 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     let settings = settings(&options)?;
     let relay = options.relay()?;
     if daemonize {
-        background::leave().context("cannot leave for the background")?;
+        background::detach().context("cannot leave for the background")?;
         umask(Mode::from_raw_mode(BACKGROUND_UMASK));
     }
-    raise_file_limit();
+    raise_fd_limit();
     let runtime = runtime()?;
     let stop = CancellationToken::new();
     let (daemon, uplink) = {
         let _guard = runtime.enter();
-        stop_at_signal(stop.clone())?;
+        let mut signals = StopSignals::catch().context("cannot catch signals")?;
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            signals.wait().await;
+            stopped.cancel();
+        });
         let (forward, uplink) = match relay {
             None => (None, None),
             Some(config) => {
@@ -60,7 +70,7 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     };
     info!("ready");
     if daemonize {
-        background::ready()?;
+        background::report_ready(true)?;
     }
     let why = runtime.block_on(daemon.run(stop.clone()));
     info!(?why, "stopped");
@@ -85,9 +95,9 @@ impl Uplink {
             config.uplink()?,
             config.queue_capacity(),
             stop,
-            config.stop_within(),
+            config.stop_timeout(),
         );
-        let (forward, forwarded) = agent.forward(config.session.forward());
+        let (forward, forwarded) = agent.start_forwarding(config.session.forward());
         let forwarded = tokio::spawn(forwarded);
         Ok((forward, Self { agent, forwarded }))
     }
@@ -98,7 +108,7 @@ impl Uplink {
     }
 }
 
-fn settings(serve: &Serve) -> anyhow::Result<Settings> {
+fn settings(serve: &Serve) -> anyhow::Result<DaemonSettings> {
     let inherited = inherited()?;
     let mut settings = serve.options()?.settings()?;
     if serve.socket.is_empty() && !inherited.is_empty() {
@@ -129,32 +139,4 @@ fn runtime() -> anyhow::Result<Runtime> {
         .enable_all()
         .build()
         .context("cannot start threads")
-}
-
-/// Catches signals from now on.
-fn stop_at_signal(stop: CancellationToken) -> anyhow::Result<()> {
-    let catch = |kind| signal(kind).context("cannot catch signals");
-    let mut terminate = catch(SignalKind::terminate())?;
-    let mut interrupt = catch(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stop.cancel();
-    });
-    Ok(())
-}
-
-/// Clients and traces take file descriptors; the usual limit is meant for programs that would not bear
-/// more.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        warn!(%error, "limit of open files not raised");
-    }
 }

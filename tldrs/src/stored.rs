@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use consumer::frontend::tldrs::export::{Form, Written, open_output, write_document};
-use consumer::frontend::tldrs::files::{StoredTrace, traces};
-use consumer::frontend::tldrs::record::Record;
 use jiff::tz::TimeZone;
+use tldrs_daemon::export::{DocumentForm, ExportCounts, open_output, write_document};
+use tldrs_daemon::files::{StoredTrace, traces};
+use tldrs_daemon::record::TraceRecord;
 use tracing::warn;
 
 use crate::cli::{Clear, Directory, GetTef, List};
-use consumer::frontend::tldrs::default_paths;
+use tldrs_daemon::default_paths;
 
 /// The newest trace goes by this name.
 const LATEST: &str = "latest";
@@ -115,9 +115,9 @@ fn is_same(file: &File, other: &File) -> io::Result<bool> {
 }
 
 /// Whoever reads may have seen enough.
-fn to_stdout(from: &mut File, form: Form) -> io::Result<Written> {
+fn to_stdout(from: &mut File, form: DocumentForm) -> io::Result<ExportCounts> {
     match write_document(from, &mut io::stdout().lock(), form) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Written::default()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExportCounts::default()),
         written => written,
     }
 }
@@ -190,7 +190,7 @@ fn remove(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static str> {
 }
 
 fn long_line(trace: &StoredTrace) -> io::Result<String> {
-    let record = Record::load(&trace.files.record);
+    let record = TraceRecord::load(&trace.files.record);
     let clients = match trace.lock()? {
         Some(_) => 0,
         None => record.clients,

@@ -79,7 +79,7 @@ impl Packetizer {
     ///
     /// # Errors
     /// If there is one of this id.
-    pub fn declare(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
+    pub fn declare_stream_class(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
         self.metadata.stream(id)
     }
 
@@ -123,14 +123,14 @@ impl Packetizer {
         class: &DeclaredEventClass,
         event: EventRecord<'_>,
     ) -> Result<(), PacketizeError> {
-        let place = self.place(stream);
+        let place = self.index_of(stream);
         let stream = self.stream(place);
         if stream.append(class, event)? {
             return Ok(());
         }
         // It is full up to there, and nothing is lost if it takes long to be queued.
         let time = event.time;
-        self.cut(place, time).await?;
+        self.cut_packet(place, time).await?;
         self.stream(place).append(class, event)?;
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Packetizer {
     /// # Panics
     /// If the stream is not one of this packetizer's.
     pub fn discard(&mut self, stream: StreamKey, events: u64) {
-        let place = self.place(stream);
+        let place = self.index_of(stream);
         self.stream(place).discard(events);
     }
 
@@ -153,7 +153,7 @@ impl Packetizer {
     pub async fn flush(&mut self, now: Timestamp, even_if_idle: bool) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
             if self.stream(place).has_changes() {
-                self.cut(place, now).await?;
+                self.cut_packet(place, now).await?;
             }
         }
         let wanted = self.activity.has_changed_since(&mut self.beacons) || even_if_idle;
@@ -165,7 +165,7 @@ impl Packetizer {
                 continue;
             };
             self.queue_metadata().await?;
-            let stream = key(place);
+            let stream = stream_key(place);
             self.queue.send(Step::Beacon { stream, until }).await?;
         }
         Ok(())
@@ -174,30 +174,30 @@ impl Packetizer {
     /// Ends the session with all that is in it, and waits until it is with the relay or given up.
     pub async fn finish(mut self, now: Timestamp) -> SessionOutcome {
         // Whether it has been given up is told by the outcome.
-        let _ = self.close(now).await;
+        let _ = self.close_streams(now).await;
         self.queue.finish().await
     }
 
-    async fn close(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
+    async fn close_streams(&mut self, now: Timestamp) -> Result<(), SessionClosed> {
         for place in 0..self.streams.len() {
             if self.stream(place).has_changes() {
-                self.cut(place, now).await?;
+                self.cut_packet(place, now).await?;
             }
-            let stream = key(place);
+            let stream = stream_key(place);
             self.queue.send(Step::CloseStream { stream }).await?;
         }
         self.queue_metadata().await
     }
 
     /// Closes a stream's packet and queues it.
-    async fn cut(&mut self, place: usize, now: Timestamp) -> Result<(), SessionClosed> {
-        let Some((content, index)) = self.stream(place).close(now) else {
+    async fn cut_packet(&mut self, place: usize, now: Timestamp) -> Result<(), SessionClosed> {
+        let Some((content, index)) = self.stream(place).close_packet(now) else {
             return Ok(());
         };
         self.queue_metadata().await?;
         self.activity.record_packet();
         let step = Step::Packet {
-            stream: key(place),
+            stream: stream_key(place),
             bytes: content.into(),
             index,
         };
@@ -215,7 +215,7 @@ impl Packetizer {
         self.queue.send(Step::Metadata { trace, bytes }).await
     }
 
-    fn place(&self, StreamKey(number): StreamKey) -> usize {
+    fn index_of(&self, StreamKey(number): StreamKey) -> usize {
         let place = number as usize;
         assert!(place < self.streams.len(), "a stream of another packetizer");
         place
@@ -230,7 +230,7 @@ impl Packetizer {
     }
 }
 
-fn key(place: usize) -> StreamKey {
+fn stream_key(place: usize) -> StreamKey {
     StreamKey(u32::try_from(place).unwrap_or(u32::MAX))
 }
 

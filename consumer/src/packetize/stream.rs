@@ -51,7 +51,7 @@ impl PacketStream {
     }
 
     /// Closes the packet that is open, or an empty one to tell of losses.
-    pub(super) fn close(&mut self, now: Timestamp) -> Option<(Vec<u8>, PacketIndex)> {
+    pub(super) fn close_packet(&mut self, now: Timestamp) -> Option<(Vec<u8>, PacketIndex)> {
         let end = now.max(self.earliest);
         if !self.writer.is_open() {
             self.writer.open(end).ok()?;

@@ -43,7 +43,7 @@ async fn made(streams: usize, activity: &Activity) -> Made {
     let mut packetizer = Packetizer::new(&trace, "path", queue, activity.clone())
         .await
         .unwrap();
-    let stream_class = packetizer.declare(0).unwrap();
+    let stream_class = packetizer.declare_stream_class(0).unwrap();
     let declaration = EventDeclaration {
         fields: vec![("text".into(), FieldType::Text)],
         ..EventDeclaration::new(0, "event")

@@ -12,10 +12,12 @@
 mod channel;
 mod session_opener;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use channel::{
-    QueueFull, QueuedStep, SessionClosed, SessionEnd, SessionOutcome, SessionReceiver,
-    SessionSender, TrySendError,
+    QueueCapacity, QueueFull, QueuedStep, SessionClosed, SessionEnd, SessionOutcome,
+    SessionReceiver, SessionSender, TrySendError,
 };
-pub use session_opener::{OpenedSession, QueueCapacity, SessionOpener, session_channel};
+pub use session_opener::{OpenedSession, SessionOpener, session_channel};
 pub use step::{SessionDescription, Step, StreamKey, TraceKey};

@@ -4,17 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::channel::{SessionClosed, SessionReceiver, SessionSender, step_channel};
+use super::channel::{QueueCapacity, SessionClosed, SessionReceiver, SessionSender, step_channel};
 use super::step::SessionDescription;
-
-/// How many bytes of steps may be queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueCapacity {
-    /// Bytes of one session.
-    pub session_bytes: u32,
-    /// Bytes of all sessions together.
-    pub all_bytes: u32,
-}
 
 /// Opens sessions; the uplink takes each of them to a relay.
 #[derive(Debug, Clone)]

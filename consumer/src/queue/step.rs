@@ -84,7 +84,7 @@ pub enum Step {
 
 impl Step {
     /// What a step without bytes is counted as: its place in the queue.
-    const PLACE: usize = 128;
+    const ENTRY_BYTES: usize = 128;
 
     /// Bytes that it takes while it waits.
     pub(super) fn weight(&self) -> usize {
@@ -94,6 +94,6 @@ impl Step {
             Self::Metadata { bytes, .. } | Self::Packet { bytes, .. } => bytes.len(),
             Self::Beacon { .. } | Self::CloseStream { .. } => 0,
         };
-        content.saturating_add(Self::PLACE)
+        content.saturating_add(Self::ENTRY_BYTES)
     }
 }

@@ -5,5 +5,5 @@ mod report;
 mod socket;
 
 pub use counters::{ConnectionState, Counter, EndedSessions, SessionCounters, StatusRegistry};
-pub use report::{Report, SessionReport};
-pub use socket::{AskError, StatusListener, ask, default_socket, listen};
+pub use report::{SessionReport, StatusReport};
+pub use socket::{StatusError, StatusListener, default_socket, listen, request_status};

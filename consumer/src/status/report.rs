@@ -8,7 +8,7 @@ use super::counters::{ConnectionState, EndedSessions, SessionCounters, StatusReg
 
 /// All of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct StatusReport {
     /// The agent's process.
     pub process: u32,
     /// Its version.
@@ -36,7 +36,7 @@ pub struct SessionReport {
     pub reconnects: u64,
 }
 
-impl Report {
+impl StatusReport {
     /// Of this process.
     #[must_use]
     pub fn of(registry: &StatusRegistry) -> Self {
@@ -99,7 +99,7 @@ const HEADINGS: [&str; 8] = [
     "STATE",
 ];
 
-impl fmt::Display for Report {
+impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = vec![HEADINGS.map(str::to_owned)];
         rows.extend(self.sessions.iter().map(SessionReport::row));
@@ -136,7 +136,7 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> StatusReport {
         let registry = StatusRegistry::default();
         let one = registry.add_session("slow", "db7");
         one.queued_packets.add(12);
@@ -152,9 +152,9 @@ mod tests {
         ended.lost.add(5);
         registry.end_session(&ended);
         let process = 7;
-        Report {
+        StatusReport {
             process,
-            ..Report::of(&registry)
+            ..StatusReport::of(&registry)
         }
     }
 
@@ -181,6 +181,9 @@ mod tests {
     fn status_report_reads_back_as_it_was_written() {
         let told = serde_json::to_string(&report()).unwrap();
         assert!(told.contains(r#""state":"waiting""#), "{told}");
-        assert_eq!(serde_json::from_str::<Report>(&told).unwrap(), report());
+        assert_eq!(
+            serde_json::from_str::<StatusReport>(&told).unwrap(),
+            report()
+        );
     }
 }

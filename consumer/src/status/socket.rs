@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::counters::StatusRegistry;
-use super::report::Report;
+use super::report::StatusReport;
 use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
 
 /// Connections that the system keeps until they are answered.
@@ -33,7 +33,7 @@ pub struct StatusListener {
 
 /// Why an agent does not tell.
 #[derive(Debug, Error)]
-pub enum AskError {
+pub enum StatusError {
     /// None is there.
     #[error("no agent runs that listens on {}", path.display())]
     NoAgent {
@@ -156,7 +156,7 @@ async fn accept_clients(listener: UnixListener, registry: StatusRegistry) {
 }
 
 async fn send_status(mut socket: UnixStream, registry: &StatusRegistry) -> io::Result<()> {
-    let mut told = serde_json::to_vec(&Report::of(registry))?;
+    let mut told = serde_json::to_vec(&StatusReport::of(registry))?;
     told.push(b'\n');
     socket.write_all(&told).await?;
     socket.shutdown().await
@@ -166,12 +166,12 @@ async fn send_status(mut socket: UnixStream, registry: &StatusRegistry) -> io::R
 ///
 /// # Errors
 /// If none does, or it does not answer.
-pub fn ask(path: &Path) -> Result<Report, AskError> {
+pub fn request_status(path: &Path) -> Result<StatusReport, StatusError> {
     let failed = |source: io::Error| {
         let path = path.to_owned();
         match source.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => AskError::NoAgent { path },
-            _ => AskError::Failed { path, source },
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => StatusError::NoAgent { path },
+            _ => StatusError::Failed { path, source },
         }
     };
     let socket = BlockingStream::connect(path).map_err(failed)?;
@@ -181,7 +181,7 @@ pub fn ask(path: &Path) -> Result<Report, AskError> {
     let mut told = Vec::new();
     let mut limited = socket.take(MAX_STATUS_BYTES);
     limited.read_to_end(&mut told).map_err(failed)?;
-    serde_json::from_slice(&told).map_err(|source| AskError::Answer {
+    serde_json::from_slice(&told).map_err(|source| StatusError::Answer {
         path: path.to_owned(),
         source,
     })
@@ -208,11 +208,14 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let asked = path.clone();
-        let report = tokio::task::spawn_blocking(move || ask(&asked));
+        let report = tokio::task::spawn_blocking(move || request_status(&asked));
         assert_eq!(report.await.unwrap().unwrap().sessions[0].name, "s");
         drop(listening);
         assert!(!path.exists());
-        assert!(matches!(ask(&path), Err(AskError::NoAgent { .. })));
+        assert!(matches!(
+            request_status(&path),
+            Err(StatusError::NoAgent { .. })
+        ));
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     /// The next pause. `chance` is any number, and decides where between half of it and all of it.
-    pub(super) fn pause(&mut self, chance: u32) -> Duration {
+    pub(super) fn next_delay(&mut self, chance: u32) -> Duration {
         let doubled =
             MIN_RECONNECT_DELAY.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         self.failures = (self.failures + 1).min(u32::BITS);
@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn backoff_doubles_up_to_the_maximum() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<_> = (0..40).map(|_| backoff.pause(u32::MAX)).collect();
+        let pauses: Vec<_> = (0..40).map(|_| backoff.next_delay(u32::MAX)).collect();
         assert_eq!(
             pauses[..3],
             [
@@ -46,6 +46,6 @@ mod tests {
         assert!(pauses.is_sorted());
         assert_eq!(pauses.last(), Some(&MAX_RECONNECT_DELAY));
         backoff.reset();
-        assert_eq!(backoff.pause(0), MIN_RECONNECT_DELAY / 2);
+        assert_eq!(backoff.next_delay(0), MIN_RECONNECT_DELAY / 2);
     }
 }

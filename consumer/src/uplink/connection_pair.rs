@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::error::UplinkError;
-use super::outgoing::Outgoing;
-use super::target::{Endpoint, Family, Target};
+use super::send_queue::SendQueue;
+use super::target::{Endpoint, Family, RelayTarget};
 use crate::limits::{
     CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,
 };
 
-/// Bytes of one read of answers: most of them are 4 bytes.
+/// Bytes of one read of answers: max of them are 4 bytes.
 const READ_BYTES: usize = 4096;
 
 /// The two connections to a relay.
@@ -31,7 +31,7 @@ pub(super) struct ConnectionPair {
 
 impl ConnectionPair {
     /// Connects both.
-    pub(super) async fn connect(target: &Target) -> Result<Self, UplinkError> {
+    pub(super) async fn connect(target: &RelayTarget) -> Result<Self, UplinkError> {
         Ok(Self {
             control: connect(&target.control).await?,
             data: connect(&target.data).await?,
@@ -40,12 +40,12 @@ impl ConnectionPair {
     }
 
     /// Writes what there is, as far as the relay takes it. Whether it took anything.
-    pub(super) fn write(&self, out: &mut Outgoing) -> Result<bool, UplinkError> {
+    pub(super) fn write(&self, out: &mut SendQueue) -> Result<bool, UplinkError> {
         let mut some = false;
         // Packets first: the index of a packet says nothing without it.
         while !out.data.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_WRITE_SLICES];
-            let filled = out.data.front(&mut slices);
+            let filled = out.data.fill_slices(&mut slices);
             let gathered = slices.get(..filled).unwrap_or_default();
             match self.data.try_write_vectored(gathered) {
                 Ok(written) => {
@@ -77,7 +77,7 @@ impl ConnectionPair {
             match self.control.try_read_buf(&mut self.answers) {
                 Ok(0) => {
                     let connection = "control";
-                    return Err(UplinkError::HungUp { connection });
+                    return Err(UplinkError::ConnectionClosed { connection });
                 }
                 Ok(_) => some = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -93,7 +93,7 @@ impl ConnectionPair {
     }
 
     /// Waits until there are answers, or room for what is to be written.
-    pub(super) async fn ready(&self, out: &Outgoing) -> Result<(), UplinkError> {
+    pub(super) async fn wait_ready(&self, out: &SendQueue) -> Result<(), UplinkError> {
         let interest = |is_empty: bool| {
             if is_empty {
                 Interest::READABLE
@@ -105,7 +105,7 @@ impl ConnectionPair {
             ready = self.control.ready(interest(out.control.is_empty())) => { ready?; }
             ready = self.data.ready(interest(out.data.is_empty())) => {
                 if ready?.is_readable() {
-                    self.check_data()?;
+                    self.check_data_connection()?;
                 }
             }
         }
@@ -113,9 +113,9 @@ impl ConnectionPair {
     }
 
     /// Nothing ever comes on the data connection but its end.
-    fn check_data(&self) -> Result<(), UplinkError> {
+    fn check_data_connection(&self) -> Result<(), UplinkError> {
         match self.data.try_read(&mut [0; READ_BYTES]) {
-            Ok(0) => Err(UplinkError::HungUp { connection: "data" }),
+            Ok(0) => Err(UplinkError::ConnectionClosed { connection: "data" }),
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error.into()),
@@ -136,7 +136,7 @@ async fn connect(to: &Endpoint) -> Result<TcpStream, UplinkError> {
     };
     let socket = socket.map_err(timeout)?.map_err(failed)?;
     socket.set_nodelay(true).map_err(failed)?;
-    if let Err(error) = keep_alive(&socket) {
+    if let Err(error) = enable_keep_alive(&socket) {
         debug!(%to, %error, "no keep-alive");
     }
     Ok(socket)
@@ -159,7 +159,7 @@ async fn connect_any(to: &Endpoint) -> io::Result<TcpStream> {
     TcpStream::connect(&*addresses).await
 }
 
-fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
+fn enable_keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE_INTERVAL)?;

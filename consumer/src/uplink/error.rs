@@ -19,9 +19,9 @@ pub(super) enum UplinkError {
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
     #[error("the relay has hung up the {connection} connection")]
-    HungUp { connection: &'static str },
+    ConnectionClosed { connection: &'static str },
     #[error("the relay has not answered {command:?} for {} s", within.as_secs())]
-    Silent {
+    ReplyTimeout {
         command: CommandCode,
         within: Duration,
     },
@@ -35,8 +35,8 @@ pub(super) enum UplinkError {
     Protocol(#[from] ProducerError),
     #[error("{what} {name:?} cannot be the name of a file on the relay")]
     Name { what: &'static str, name: String },
-    #[error("more than {most} bytes of metadata")]
-    TooMuchMetadata { most: usize },
+    #[error("more than {max} bytes of metadata")]
+    TooMuchMetadata { max: usize },
     #[error("a step names {what} that has not been added")]
     Unknown { what: String },
 }
@@ -57,8 +57,8 @@ impl UplinkError {
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
             | Self::Lost(_)
-            | Self::HungUp { .. }
-            | Self::Silent { .. }
+            | Self::ConnectionClosed { .. }
+            | Self::ReplyTimeout { .. }
             | Self::Refused { .. } => Consequence::Reconnect,
             // Bytes that are no reply: whatever it is, it is not a relay, or its stream is broken.
             Self::Protocol(

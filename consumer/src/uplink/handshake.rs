@@ -13,9 +13,9 @@ use tracing::warn;
 use wire::{Bytes, EpochSeconds, Micros, SessionId, Text};
 
 use super::connection_pair::ConnectionPair;
-use super::conversation::{CHUNK, RelaySession, Tracefiles};
 use super::error::UplinkError;
-use super::outgoing::Outgoing;
+use super::send_queue::SendQueue;
+use super::upload::{CHUNK, RelaySession, TracefileLimits};
 use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 
@@ -32,7 +32,7 @@ pub(super) struct HandshakeParameters<'a> {
     pub(super) id: u64,
     pub(super) created: EpochSeconds,
     /// A relay has taken it before: what is refused now is not its name.
-    pub(super) was_taken: bool,
+    pub(super) has_been_opened: bool,
 }
 
 /// Opens a session on a relay. Also gives where its trace will lie there.
@@ -46,14 +46,14 @@ pub(super) async fn open_relay_session(
         ..
     } = parameters;
     let mut machine = Producer::default();
-    ask(pair, &mut machine, &Command::Version(Version::OURS)).await?;
+    send_and_wait(pair, &mut machine, &Command::Version(Version::OURS)).await?;
     let minor = machine.minor().unwrap_or(relay_proto::Minor(0));
     if minor.0 < MIN_MINOR {
         return Err(UplinkError::TooOld { minor: minor.0 });
     }
     if minor.has_configuration() {
         let ask_all_pending = GetConfiguration { query: 0 };
-        ask(
+        send_and_wait(
             pair,
             &mut machine,
             &Command::GetConfiguration(ask_all_pending),
@@ -66,24 +66,24 @@ pub(super) async fn open_relay_session(
             "the relay is older than 2.15 and does not know CTF 2; it gets it all the same"
         );
     }
-    let (session, path) = create(pair, &mut machine, parameters).await?;
+    let (session, path) = create_session(pair, &mut machine, parameters).await?;
     let chunk = CreateTraceChunk {
         chunk: CHUNK,
         created,
         name: None,
     };
-    ask(pair, &mut machine, &Command::CreateTraceChunk(chunk)).await?;
+    send_and_wait(pair, &mut machine, &Command::CreateTraceChunk(chunk)).await?;
     let opened = RelaySession {
         machine,
         session,
-        tracefiles: tracefiles(description),
+        tracefiles: tracefile_limits(description),
         created,
         at: Instant::now(),
     };
     Ok((opened, path))
 }
 
-async fn create(
+async fn create_session(
     pair: &mut ConnectionPair,
     machine: &mut Producer,
     parameters: HandshakeParameters<'_>,
@@ -100,16 +100,16 @@ async fn create(
         name: Text::from(description.name.as_str()),
         host: Text::from(description.host.as_str()),
         base_path: Text::from(parameters.base_path),
-        live_timer: description.live_timer.map_or(Micros(0), micros),
+        live_timer: description.live_timer.map_or(Micros(0), live_timer_micros),
         snapshot: false,
         recording: Some(recording),
         trace_format: description.trace_format,
     };
-    let created = ask(pair, machine, &Command::CreateSession(create)).await;
+    let created = send_and_wait(pair, machine, &Command::CreateSession(create)).await;
     match created {
         Ok(Reply::SessionCreated { session, path, .. }) => Ok((session, path.unwrap_or_default())),
         Ok(other) => Err(UplinkError::refused(CommandCode::CreateSession, &other)),
-        Err(UplinkError::Refused { why, .. }) if !parameters.was_taken => {
+        Err(UplinkError::Refused { why, .. }) if !parameters.has_been_opened => {
             let name = description.name.clone();
             Err(UplinkError::SessionRefused { name, why })
         }
@@ -118,12 +118,12 @@ async fn create(
 }
 
 /// Sends a command and waits for the answer, which must be that it was done.
-async fn ask(
+async fn send_and_wait(
     pair: &mut ConnectionPair,
     machine: &mut Producer,
     command: &Command,
 ) -> Result<Reply, UplinkError> {
-    let mut out = Outgoing::default();
+    let mut out = SendQueue::default();
     machine.send(command, &mut out.control)?;
     let command = command.code();
     let answered = async {
@@ -138,11 +138,11 @@ async fn ask(
             if let Some((_, reply)) = answer {
                 return Ok::<_, UplinkError>(reply);
             }
-            pair.ready(&out).await?;
+            pair.wait_ready(&out).await?;
         }
     };
     let within = REPLY_TIMEOUT;
-    let silent = |_| UplinkError::Silent { command, within };
+    let silent = |_| UplinkError::ReplyTimeout { command, within };
     let reply = timeout(within, answered).await.map_err(silent)??;
     if reply.is_ok() {
         Ok(reply)
@@ -152,18 +152,18 @@ async fn ask(
 }
 
 /// Rounded up, and never 0, which would say that the session is not live.
-fn micros(period: Duration) -> Micros {
+fn live_timer_micros(period: Duration) -> Micros {
     Micros(u32::try_from(period.as_micros()).unwrap_or(u32::MAX).max(1))
 }
 
 /// What a relay of LTTng survives: see [`MAX_TRACEFILES`].
-fn tracefiles(description: &SessionDescription) -> Tracefiles {
+fn tracefile_limits(description: &SessionDescription) -> TracefileLimits {
     let count = match (description.tracefile_size, description.tracefile_count) {
         (0, _) => 0,
         (_, 0) => MAX_TRACEFILES,
         (_, count) => count.min(MAX_TRACEFILES),
     };
-    Tracefiles {
+    TracefileLimits {
         size: Bytes(description.tracefile_size),
         count,
     }
@@ -185,7 +185,7 @@ mod tests {
                 tracefile_size,
                 tracefile_count,
             };
-            tracefiles(&description).count
+            tracefile_limits(&description).count
         };
         assert_eq!(count(0, 7), 0);
         assert_eq!(count(4096, 7), 7);
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn live_timer_of_a_live_session_is_never_zero() {
-        assert_eq!(micros(Duration::ZERO), Micros(1));
-        assert_eq!(micros(Duration::from_secs(1)), Micros(1_000_000));
-        assert_eq!(micros(Duration::MAX), Micros(u32::MAX));
+        assert_eq!(live_timer_micros(Duration::ZERO), Micros(1));
+        assert_eq!(live_timer_micros(Duration::from_secs(1)), Micros(1_000_000));
+        assert_eq!(live_timer_micros(Duration::MAX), Micros(u32::MAX));
     }
 }

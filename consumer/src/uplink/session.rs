@@ -1,21 +1,23 @@
-//! One session's task: connects to a relay, runs the conversation, and reconnects with backoff.
+//! One session's task: connects to a relay, runs the upload, and reconnects with backoff.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use relay_proto::session::DaemonId;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use wire::Text;
 
-use super::Shared;
 use super::backoff::Backoff;
 use super::connection_pair::ConnectionPair;
-use super::conversation::Conversation;
+use super::creation_times::CreationTimes;
 use super::error::{Consequence, UplinkError};
 use super::handshake::{HandshakeParameters, open_relay_session};
 use super::session_state::SessionState;
+use super::target::RelayTarget;
+use super::upload::SessionUpload;
 use crate::limits::{
     MAX_HOST_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES, REPLY_TIMEOUT, STABLE_CONNECTION_TIME,
 };
@@ -23,17 +25,28 @@ use crate::queue::{
     OpenedSession, QueuedStep, SessionDescription, SessionEnd, SessionOutcome, SessionReceiver,
     Step,
 };
-use crate::status::{ConnectionState, SessionCounters};
+use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 
 /// Steps that are taken from the queue in one turn, so that the connection has its turn too.
 const MAX_STEPS_PER_TURN: usize = 1024;
+
+/// What the tasks of all sessions share.
+#[derive(Debug)]
+pub(super) struct UplinkContext {
+    pub(super) target: RelayTarget,
+    pub(super) reconnect_timeout: Option<Duration>,
+    /// This run of this process.
+    pub(super) daemon: DaemonId,
+    pub(super) creation_times: CreationTimes,
+    pub(super) registry: StatusRegistry,
+}
 
 /// The task of one session.
 pub(super) struct SessionTask {
     description: SessionDescription,
     /// Its number in this process.
     id: u64,
-    shared: Arc<Shared>,
+    context: Arc<UplinkContext>,
     counters: Arc<SessionCounters>,
     steps: SessionReceiver,
     /// Steps that were received from the queue and are not handled yet.
@@ -44,12 +57,12 @@ pub(super) struct SessionTask {
     /// Relay sessions that were opened for it.
     opened: u64,
     /// A relay has all packets; only the closing is left.
-    is_with_relay: bool,
+    is_all_confirmed: bool,
     give_up: CancellationToken,
 }
 
 /// Why a session's task has stopped trying.
-enum Stopped {
+enum StopReason {
     /// It was told to, or has waited long enough.
     GivenUp(String),
     Failed(UplinkError),
@@ -59,24 +72,24 @@ impl SessionTask {
     pub(super) fn new(
         session: OpenedSession,
         id: u64,
-        shared: Arc<Shared>,
+        context: Arc<UplinkContext>,
         give_up: CancellationToken,
     ) -> Self {
         let OpenedSession { description, steps } = session;
-        let counters = shared
+        let counters = context
             .registry
             .add_session(&description.name, &description.host);
         Self {
             state: SessionState::new(Arc::clone(&counters)),
             description,
             id,
-            shared,
+            context,
             counters,
             steps,
             backlog: VecDeque::new(),
             is_last: false,
             opened: 0,
-            is_with_relay: false,
+            is_all_confirmed: false,
             give_up,
         }
     }
@@ -84,8 +97,8 @@ impl SessionTask {
     pub(super) async fn run(mut self) {
         let end = match self.run_with_reconnects().await {
             Ok(()) => SessionEnd::Complete,
-            Err(Stopped::GivenUp(why)) => SessionEnd::Failed(why),
-            Err(Stopped::Failed(error)) => SessionEnd::Failed(error.to_string()),
+            Err(StopReason::GivenUp(why)) => SessionEnd::Failed(why),
+            Err(StopReason::Failed(error)) => SessionEnd::Failed(error.to_string()),
         };
         // What was not taken from the queue is lost as well.
         while self.take_step() {}
@@ -105,12 +118,12 @@ impl SessionTask {
                 "session given up: {why}"
             );
         }
-        self.shared.registry.end_session(&self.counters);
+        self.context.registry.end_session(&self.counters);
         self.steps.report_outcome(outcome);
     }
 
-    async fn run_with_reconnects(&mut self) -> Result<(), Stopped> {
-        self.check_names().map_err(Stopped::Failed)?;
+    async fn run_with_reconnects(&mut self) -> Result<(), StopReason> {
+        self.check_names().map_err(StopReason::Failed)?;
         let mut backoff = Backoff::default();
         let mut last_good = Instant::now();
         loop {
@@ -122,16 +135,16 @@ impl SessionTask {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
-                () = give_up.cancelled() => return Err(stopped_early(None)),
+                () = give_up.cancelled() => return Err(stop_reason(None)),
             };
             if error.consequence() == Consequence::GiveUp {
-                return Err(Stopped::Failed(error));
+                return Err(StopReason::Failed(error));
             }
             let connected = matches!(
                 self.counters.connection_state(),
                 ConnectionState::Connected { .. }
             );
-            if self.is_with_relay {
+            if self.is_all_confirmed {
                 warn!(session = %self.description.name, "connection lost at the session's end: {error}");
                 return Ok(());
             }
@@ -144,16 +157,16 @@ impl SessionTask {
             if connected {
                 last_good = Instant::now();
             }
-            let pause = backoff.pause(chance());
-            if let Some(reconnect_timeout) = self.shared.reconnect_timeout
+            let pause = backoff.next_delay(random_u32());
+            if let Some(reconnect_timeout) = self.context.reconnect_timeout
                 && last_good.elapsed() + pause > reconnect_timeout
             {
-                return Err(Stopped::GivenUp(error.to_string()));
+                return Err(StopReason::GivenUp(error.to_string()));
             }
             self.report_waiting(&error, pause);
             tokio::select! {
                 () = sleep(pause) => {}
-                () = give_up.cancelled() => return Err(stopped_early(Some(&error))),
+                () = give_up.cancelled() => return Err(stop_reason(Some(&error))),
             }
         }
     }
@@ -165,7 +178,7 @@ impl SessionTask {
             });
         warn!(
             session = %self.description.name,
-            relay = %self.shared.target,
+            relay = %self.context.target,
             unacknowledged = self.counters.queued_packets.get(),
             "{error}; trying again in {} ms, nothing is lost so far",
             pause.as_millis()
@@ -173,7 +186,7 @@ impl SessionTask {
     }
 
     fn report_connected(&self, path: &Text) {
-        let (session, relay) = (&self.description.name, &self.shared.target);
+        let (session, relay) = (&self.description.name, &self.context.target);
         if self.opened == 0 {
             info!(%session, %relay, %path, "connected");
             return;
@@ -189,16 +202,16 @@ impl SessionTask {
 
     /// Runs one connection from its handshake to its end, and resends what no relay has confirmed.
     async fn run_connection(&mut self) -> Result<(), UplinkError> {
-        let target = &self.shared.target;
+        let target = &self.context.target;
         let mut pair = ConnectionPair::connect(target).await?;
         let base_path = self.base_path();
         let parameters = HandshakeParameters {
             description: &self.description,
             base_path: &base_path,
-            daemon: self.shared.daemon,
+            daemon: self.context.daemon,
             id: self.id,
-            was_taken: self.opened > 0,
-            created: self.shared.creation_times.next_creation_time(
+            has_been_opened: self.opened > 0,
+            created: self.context.creation_times.next_creation_time(
                 &self.description.host,
                 &self.description.name,
                 epoch_seconds(),
@@ -211,62 +224,62 @@ impl SessionTask {
             .set_connection_state(ConnectionState::Connected {
                 path: path.to_string(),
             });
-        let mut conversation = Conversation::begin(opened, &mut self.state)?;
-        self.run_conversation(&mut pair, &mut conversation).await?;
+        let mut upload = SessionUpload::begin(opened, &mut self.state)?;
+        self.run_upload(&mut pair, &mut upload).await?;
         info!(
             session = %self.description.name,
             packets = self.counters.acknowledged.get(),
-            path = %conversation.path.as_ref().unwrap_or(&path),
+            path = %upload.path.as_ref().unwrap_or(&path),
             "complete"
         );
         Ok(())
     }
 
-    async fn run_conversation(
+    async fn run_upload(
         &mut self,
         pair: &mut ConnectionPair,
-        conversation: &mut Conversation,
+        upload: &mut SessionUpload,
     ) -> Result<(), UplinkError> {
-        let mut heard = Instant::now();
+        let mut last_reply = Instant::now();
         loop {
             let now = Instant::now();
-            let was_awaiting = conversation.is_awaiting();
+            let was_awaiting = upload.is_awaiting();
             for _ in 0..MAX_STEPS_PER_TURN {
                 if !self.take_step() {
                     break;
                 }
             }
-            conversation.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
-            self.is_with_relay = conversation.closing_progress.has_begun();
-            if conversation.closing_progress.is_done() {
+            upload.advance(&mut self.state, &mut self.backlog, self.is_last, now)?;
+            self.is_all_confirmed = upload.closing_progress.has_begun();
+            if upload.closing_progress.is_done() {
                 return Ok(());
             }
-            let has_written = pair.write(&mut conversation.out)?;
+            let has_written = pair.write(&mut upload.out)?;
             let has_read = pair.read()?;
             if has_read || !was_awaiting {
-                heard = now;
+                last_reply = now;
             }
             let mut input = &pair.answers[..];
-            let has_heard = conversation.receive_replies(&mut input, &mut self.state, now)?;
+            let has_replies = upload.receive_replies(&mut input, &mut self.state, now)?;
             let taken = pair.answers.len() - input.len();
             bytes::Buf::advance(&mut pair.answers, taken);
-            if has_written || has_heard {
+            if has_written || has_replies {
                 // So that others have their turn as well.
                 tokio::task::consume_budget().await;
                 continue;
             }
-            let silent_at = heard + REPLY_TIMEOUT;
-            if let Some(command) = conversation.next_answered()
-                && now >= silent_at
+            let reply_deadline = last_reply + REPLY_TIMEOUT;
+            if let Some(command) = upload.next_answered()
+                && now >= reply_deadline
             {
                 let within = REPLY_TIMEOUT;
-                return Err(UplinkError::Silent { command, within });
+                return Err(UplinkError::ReplyTimeout { command, within });
             }
-            let silent_at = conversation.is_awaiting().then_some(silent_at);
-            let wake = conversation.wake().into_iter().chain(silent_at).min();
+            let reply_deadline = upload.is_awaiting().then_some(reply_deadline);
+            let wake = upload.wake().into_iter().chain(reply_deadline).min();
             tokio::select! {
                 step = self.steps.next_step(), if !self.is_last => self.add_to_backlog(step),
-                ready = pair.ready(&conversation.out) => ready?,
+                ready = pair.wait_ready(&upload.out) => ready?,
                 () = until(wake) => {}
             }
         }
@@ -299,7 +312,7 @@ impl SessionTask {
     fn base_path(&self) -> String {
         let given = &self.description.base_path;
         let chosen = if given.is_empty() {
-            &self.shared.target.base_path
+            &self.context.target.base_path
         } else {
             given
         };
@@ -313,11 +326,11 @@ impl SessionTask {
     /// Names that relays refuse, or die of.
     fn check_names(&self) -> Result<(), UplinkError> {
         let SessionDescription { name, host, .. } = &self.description;
-        let is_name = |name: &str, most| {
+        let is_name = |name: &str, max| {
             !name.is_empty()
                 && !name.starts_with('.')
                 && !name.contains(['/', '\0'])
-                && name.len() <= most
+                && name.len() <= max
         };
         let path = self.base_path();
         for (what, name, is_good) in [
@@ -345,8 +358,8 @@ fn is_packet(queued: &QueuedStep) -> bool {
     matches!(queued.step, Step::Packet { .. })
 }
 
-fn stopped_early(error: Option<&UplinkError>) -> Stopped {
-    Stopped::GivenUp(match error {
+fn stop_reason(error: Option<&UplinkError>) -> StopReason {
+    StopReason::GivenUp(match error {
         Some(error) => format!("stopped before a relay was found again: {error}"),
         None => "stopped before the relay had everything".to_owned(),
     })
@@ -365,7 +378,7 @@ fn epoch_seconds() -> u64 {
 }
 
 /// Any number. Only the length of a pause depends on it.
-fn chance() -> u32 {
+fn random_u32() -> u32 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(_) => u32::from_be_bytes(bytes),

@@ -41,7 +41,7 @@ pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
     /// The relay's id of the trace's metadata stream, once it has replied.
     pub(super) stream_id: Option<StreamId>,
-    /// Pieces of metadata, and bytes of the next, that have been sent.
+    /// PacketQueue of metadata, and bytes of the next, that have been sent.
     pub(super) sent: (usize, usize),
 }
 
@@ -195,8 +195,8 @@ impl SessionState {
     ) -> Result<(), UplinkError> {
         self.metadata_bytes = self.metadata_bytes.saturating_add(bytes.len());
         if self.metadata_bytes > MAX_METADATA_BYTES {
-            let most = MAX_METADATA_BYTES;
-            return Err(UplinkError::TooMuchMetadata { most });
+            let max = MAX_METADATA_BYTES;
+            return Err(UplinkError::TooMuchMetadata { max });
         }
         let Some(of) = self.traces.get_mut(&trace) else {
             let what = format!("trace {}", trace.0);

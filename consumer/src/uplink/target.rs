@@ -11,7 +11,7 @@ const DATA_PORT: u16 = 5343;
 
 /// A relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct RelayTarget {
     /// Where it takes commands.
     pub control: Endpoint,
     /// Where it takes packets.
@@ -47,12 +47,12 @@ pub struct TargetError {
     /// As it was typed.
     pub url: String,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: UrlFault,
 }
 
 /// What can be wrong with a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum UrlFault {
     /// No `://`.
     #[error("a relay is net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]")]
     NoScheme,
@@ -85,19 +85,19 @@ pub enum Fault {
     TwoPaths,
 }
 
-impl Target {
+impl RelayTarget {
     /// A relay with its two ports given one by one.
     ///
     /// # Errors
     /// If one is no `tcp://HOST[:PORT][/PATH]`, or the paths of both differ.
-    pub fn of_ports(control: &str, data: &str) -> Result<Self, TargetError> {
-        let (endpoint, path) = one_port(control, CONTROL_PORT)?;
-        let (data_endpoint, data_path) = one_port(data, DATA_PORT)?;
+    pub fn from_port_urls(control: &str, data: &str) -> Result<Self, TargetError> {
+        let (endpoint, path) = parse_port_url(control, CONTROL_PORT)?;
+        let (data_endpoint, data_path) = parse_port_url(data, DATA_PORT)?;
         let base_path = match (path.is_empty(), data_path.is_empty()) {
             (_, true) => path,
             (true, false) => data_path,
             _ if path == data_path => path,
-            _ => return Err(error(data, Fault::TwoPaths)),
+            _ => return Err(error(data, UrlFault::TwoPaths)),
         };
         Ok(Self {
             control: endpoint,
@@ -107,13 +107,13 @@ impl Target {
     }
 }
 
-impl FromStr for Target {
+impl FromStr for RelayTarget {
     type Err = TargetError;
 
     fn from_str(url: &str) -> Result<Self, TargetError> {
-        let parts = Parts::of(url).map_err(|fault| error(url, fault))?;
+        let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
         if !parts.net {
-            return Err(error(url, Fault::OnePort));
+            return Err(error(url, UrlFault::OnePort));
         }
         let [control, data] = parts.ports.map(|port| port.unwrap_or_default());
         let endpoint = |given, usual| Endpoint {
@@ -129,7 +129,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RelayTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of_one_host =
             self.control.host == self.data.host && self.control.family == self.data.family;
@@ -162,17 +162,17 @@ impl fmt::Display for Endpoint {
     }
 }
 
-fn error(url: &str, fault: Fault) -> TargetError {
+fn error(url: &str, fault: UrlFault) -> TargetError {
     TargetError {
         url: url.escape_debug().to_string(),
         fault,
     }
 }
 
-fn one_port(url: &str, usual: u16) -> Result<(Endpoint, String), TargetError> {
-    let parts = Parts::of(url).map_err(|fault| error(url, fault))?;
+fn parse_port_url(url: &str, usual: u16) -> Result<(Endpoint, String), TargetError> {
+    let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
     if parts.net {
-        return Err(error(url, Fault::BothPorts));
+        return Err(error(url, UrlFault::BothPorts));
     }
     let [port, _] = parts.ports;
     let endpoint = Endpoint {
@@ -184,7 +184,7 @@ fn one_port(url: &str, usual: u16) -> Result<(Endpoint, String), TargetError> {
 }
 
 /// A URL taken apart.
-struct Parts<'a> {
+struct UrlParts<'a> {
     net: bool,
     family: Family,
     host: &'a str,
@@ -192,39 +192,39 @@ struct Parts<'a> {
     path: String,
 }
 
-impl<'a> Parts<'a> {
-    fn of(url: &'a str) -> Result<Self, Fault> {
-        let (scheme, rest) = url.split_once("://").ok_or(Fault::NoScheme)?;
+impl<'a> UrlParts<'a> {
+    fn parse(url: &'a str) -> Result<Self, UrlFault> {
+        let (scheme, rest) = url.split_once("://").ok_or(UrlFault::NoScheme)?;
         let (net, family) = match scheme {
             "net" | "net4" => (true, Family::V4),
             "net6" => (true, Family::V6),
             "tcp" | "tcp4" => (false, Family::V4),
             "tcp6" => (false, Family::V6),
-            other => return Err(Fault::Scheme(other.to_owned())),
+            other => return Err(UrlFault::Scheme(other.to_owned())),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, ports) = match authority.strip_prefix('[') {
             Some(bracketed) => {
-                let (host, rest) = bracketed.split_once(']').ok_or(Fault::Brackets)?;
+                let (host, rest) = bracketed.split_once(']').ok_or(UrlFault::Brackets)?;
                 match rest.strip_prefix(':') {
                     Some(ports) => (host, ports),
                     None if rest.is_empty() => (host, ""),
-                    None => return Err(Fault::Brackets),
+                    None => return Err(UrlFault::Brackets),
                 }
             }
             None => authority.split_once(':').unwrap_or((authority, "")),
         };
         if host.is_empty() {
-            return Err(Fault::NoHost);
+            return Err(UrlFault::NoHost);
         }
         let unfit = |c: &char| c.is_whitespace() || c.is_control() || "@[]?#".contains(*c);
         if let Some(character) = host.chars().find(unfit) {
-            return Err(Fault::Character(character));
+            return Err(UrlFault::Character(character));
         }
         let (first, second) = match ports.split_once(':') {
             Some((first, second)) if net => (first, second),
             // An IPv6 address without brackets has more than one colon as well.
-            Some(_) if family == Family::V6 => return Err(Fault::Brackets),
+            Some(_) if family == Family::V6 => return Err(UrlFault::Brackets),
             _ => (ports, ""),
         };
         Ok(Self {
@@ -232,29 +232,29 @@ impl<'a> Parts<'a> {
             family,
             host,
             ports: [port(first)?, port(second)?],
-            path: relative(path)?,
+            path: normalize_path(path)?,
         })
     }
 }
 
-fn port(text: &str) -> Result<Option<u16>, Fault> {
+fn port(text: &str) -> Result<Option<u16>, UrlFault> {
     if text.is_empty() {
         return Ok(None);
     }
     match text.parse() {
         Ok(port @ 1..) => Ok(Some(port)),
-        _ => Err(Fault::Port(text.to_owned())),
+        _ => Err(UrlFault::Port(text.to_owned())),
     }
 }
 
 /// Without doubled slashes.
-fn relative(path: &str) -> Result<String, Fault> {
+fn normalize_path(path: &str) -> Result<String, UrlFault> {
     let parts: Vec<&str> = path
         .split('/')
         .filter(|part| !part.is_empty() && *part != ".")
         .collect();
     if parts.contains(&"..") {
-        return Err(Fault::Path);
+        return Err(UrlFault::Path);
     }
     Ok(parts.join("/"))
 }
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     fn shown(url: &str) -> String {
-        url.parse::<Target>().unwrap().to_string()
+        url.parse::<RelayTarget>().unwrap().to_string()
     }
 
     #[test]
@@ -286,35 +286,39 @@ mod tests {
 
     #[test]
     fn control_and_data_urls_may_name_different_hosts() {
-        let target = Target::of_ports("tcp://one", "tcp6://[::2]:9/x").unwrap();
+        let target = RelayTarget::from_port_urls("tcp://one", "tcp6://[::2]:9/x").unwrap();
         assert_eq!(target.control.to_string(), "tcp://one:5342");
         assert_eq!(target.data.to_string(), "tcp6://[::2]:9");
         assert_eq!(target.base_path, "x");
-        let fault = |control, data| Target::of_ports(control, data).unwrap_err().fault;
-        assert_eq!(fault("net://one", "tcp://one"), Fault::BothPorts);
-        assert_eq!(fault("tcp://one/a", "tcp://one/b"), Fault::TwoPaths);
+        let fault = |control, data| {
+            RelayTarget::from_port_urls(control, data)
+                .unwrap_err()
+                .fault
+        };
+        assert_eq!(fault("net://one", "tcp://one"), UrlFault::BothPorts);
+        assert_eq!(fault("tcp://one/a", "tcp://one/b"), UrlFault::TwoPaths);
     }
 
     #[test]
     fn malformed_url_error_names_the_fault() {
-        let scheme = || Fault::Scheme("http".into());
+        let scheme = || UrlFault::Scheme("http".into());
         for (url, want) in [
-            ("relay", Fault::NoScheme),
+            ("relay", UrlFault::NoScheme),
             ("http://relay", scheme()),
-            ("tcp://relay", Fault::OnePort),
-            ("net://", Fault::NoHost),
-            ("net://:1", Fault::NoHost),
-            ("net://a b", Fault::Character(' ')),
-            ("net://user@relay", Fault::Character('@')),
-            ("net6://[::1", Fault::Brackets),
-            ("net6://[::1]1", Fault::Brackets),
-            ("net://relay:x", Fault::Port("x".into())),
-            ("net://relay:0", Fault::Port("0".into())),
-            ("net://relay:1:65536", Fault::Port("65536".into())),
-            ("net://relay:1:2:3", Fault::Port("2:3".into())),
-            ("net://relay/a/../b", Fault::Path),
+            ("tcp://relay", UrlFault::OnePort),
+            ("net://", UrlFault::NoHost),
+            ("net://:1", UrlFault::NoHost),
+            ("net://a b", UrlFault::Character(' ')),
+            ("net://user@relay", UrlFault::Character('@')),
+            ("net6://[::1", UrlFault::Brackets),
+            ("net6://[::1]1", UrlFault::Brackets),
+            ("net://relay:x", UrlFault::Port("x".into())),
+            ("net://relay:0", UrlFault::Port("0".into())),
+            ("net://relay:1:65536", UrlFault::Port("65536".into())),
+            ("net://relay:1:2:3", UrlFault::Port("2:3".into())),
+            ("net://relay/a/../b", UrlFault::Path),
         ] {
-            assert_eq!(url.parse::<Target>().unwrap_err().fault, want, "{url}");
+            assert_eq!(url.parse::<RelayTarget>().unwrap_err().fault, want, "{url}");
         }
     }
 }

@@ -9,10 +9,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
+use daemon::endpoint::Endpoint;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::{Endpoint, LogFormat};
+use crate::config::LogFormat;
 use crate::ingest::WhenFull;
 use crate::limits::MIN_POOL;
 use file::FileError;
@@ -253,12 +254,7 @@ impl Arguments {
     /// From which level on is logged, unless `RUST_LOG` says otherwise: nothing while all is well.
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
-        match self.verbose {
-            0 => LevelFilter::WARN,
-            1 => LevelFilter::INFO,
-            2 => LevelFilter::DEBUG,
-            _ => LevelFilter::TRACE,
-        }
+        daemon::logging::level(self.verbose)
     }
 }
 

@@ -5,15 +5,16 @@ use std::env::current_dir;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use daemon::endpoint::Endpoint;
 use jiff::tz::TimeZone;
 use wire::Bytes;
 
 use super::file::{Files, switch};
 use super::{ArgumentError, Arguments, Mode};
-use crate::config::{Config, Endpoint, Network, ProcessConfig};
+use crate::config::{Config, Network};
 use crate::ingest::reorder::Window;
 use crate::limits::REORDER_MEMORY;
-use crate::service::run_folder;
+use crate::service::{ServiceConfig, run_folder};
 use crate::store::layout::Grouping;
 
 /// Ports, and addresses unless others are given.
@@ -144,7 +145,7 @@ impl Arguments {
             reorder_memory: self.reorder_memory.unwrap_or(REORDER_MEMORY),
             when_full: self.on_disk_full.unwrap_or_default(),
             time_zone: TimeZone::system(),
-            process: ProcessConfig {
+            process: ServiceConfig {
                 working_directory: working_directory.map(from_here).transpose()?,
                 group: self.group.clone(),
                 health: env(HEALTH).map(PathBuf::from).map(from_here).transpose()?,

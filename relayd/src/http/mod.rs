@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::health::Health;
 use crate::registry::Registry;
-use crate::service::health::Health;
 
 /// Answers questions about a relay.
 #[derive(Debug)]

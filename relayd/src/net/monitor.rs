@@ -9,9 +9,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use super::worker_pool::WorkerPool;
+use crate::health::Health;
 use crate::limits::{HEARTBEAT_INTERVAL, MAX_REPLACEMENT_WORKERS, TICK, TICK_TIMEOUT};
 use crate::registry::Registry;
-use crate::service::health::Health;
 
 /// Monitors until it is dropped.
 pub(super) async fn monitor(

@@ -13,8 +13,8 @@ use std::time::Instant;
 use tracing::{debug, warn};
 
 use super::ServiceError;
-use super::health::Health;
 use super::run_folder::{Group, give};
+use crate::health::Health;
 use crate::limits::{HEALTH_RETRY_INTERVAL, HEALTH_TIMEOUT};
 
 /// Who may ask: owner and group.

@@ -6,27 +6,38 @@
 //! that somebody else has bound).
 
 mod files;
-pub mod health;
 mod health_socket;
-mod notify;
 pub mod run_folder;
-pub mod sockets;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use daemon::notify::{notify_ready, notify_stopping, signal_parent};
 use thiserror::Error;
 use tracing::{info, warn};
 
-pub use notify::signal_parent;
-
-use crate::config::ProcessConfig;
-use crate::net::Addresses;
+use crate::health::Health;
 use files::OwnFile;
-use health::Health;
 use health_socket::HealthSocket;
 use run_folder::RunFolder;
+
+/// What the relay has around it, besides ports and traces.
+#[derive(Debug, Clone, Default)]
+pub struct ServiceConfig {
+    /// Where it works, if not where it was started.
+    pub working_directory: Option<PathBuf>,
+    /// Whose members may ask how it is. None: the usual one, if there is one.
+    pub group: Option<String>,
+    /// Where it can be asked, if not in the run folder.
+    pub health: Option<PathBuf>,
+    /// Where its number is to be written.
+    pub pid_file: Option<PathBuf>,
+    /// Whether its parent is sent a signal when it is ready.
+    pub signals_parent: bool,
+    /// Where LTTng's programs find each other. None: there is no home for one.
+    pub run_folder: Option<PathBuf>,
+}
 
 /// Something around the relay that could not be made.
 #[derive(Debug, Error)]
@@ -84,13 +95,14 @@ pub fn enter(directory: &Path) -> Result<(), EnterError> {
 }
 
 impl Service {
-    /// Makes all that there is to be seen of a relay that listens at these addresses.
+    /// Makes the files and the socket by which others find the relay. `ports` are the names of its ports,
+    /// of which the files are named, and their numbers.
     ///
     /// # Errors
     /// If some of it cannot be made.
     pub fn begin(
-        process: &ProcessConfig,
-        addresses: Addresses,
+        process: &ServiceConfig,
+        ports: &[(&str, u16)],
         health: &Arc<Health>,
     ) -> Result<Self, ServiceError> {
         let group = run_folder::group(process.group.as_deref());
@@ -106,13 +118,10 @@ impl Service {
         if let Some(path) = &process.pid_file {
             files.push(OwnFile::number(path, std::process::id())?);
         }
-        for (name, address) in [
-            ("control.port", addresses.control),
-            ("data.port", addresses.data),
-            ("live.port", addresses.live),
-        ] {
-            if let Some(folder) = folder {
-                files.push(OwnFile::number(&folder.join(name), address.port().into())?);
+        if let Some(folder) = folder {
+            for (name, port) in ports {
+                let path = folder.join(format!("{name}.port"));
+                files.push(OwnFile::number(&path, (*port).into())?);
             }
         }
         let own = || folder.map(|folder| folder.join(format!("health-{}", std::process::id())));
@@ -130,7 +139,7 @@ impl Service {
 
     /// All ports accept: tells whoever waits for that.
     pub fn ready(&self) {
-        notify::ready();
+        notify_ready();
         if self.signals_parent {
             signal_parent();
         }
@@ -138,6 +147,6 @@ impl Service {
 
     /// The relay is about to stop.
     pub fn stopping(&self) {
-        notify::stopping();
+        notify_stopping();
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use wire::Timestamp;
 
-use super::source::{Packet, Source, Times, stream_key};
+use super::source::{PacketSource, PacketTimes, SourcePacket, stream_key};
 use crate::queue::Step;
 
 /// Beacons for the streams of a session.
@@ -29,7 +29,7 @@ struct StreamProgress {
 
 impl IdleBeacons {
     /// Beacons are due once in a period.
-    pub(super) fn new(period: Duration, source: &Source) -> Self {
+    pub(super) fn new(period: Duration, source: &PacketSource) -> Self {
         Self {
             period,
             next: None,
@@ -41,12 +41,12 @@ impl IdleBeacons {
     }
 
     /// Records that a packet was sent.
-    pub(super) fn record_packet(&mut self, packet: &Packet, trace: usize) {
+    pub(super) fn record_packet(&mut self, packet: &SourcePacket, trace: usize) {
         if let Some(stream) = self.streams.get_mut(packet.stream) {
             stream.had_packet = true;
             stream.known = stream.known.max(packet.times.end_cycles.unwrap_or(0));
         }
-        let Times {
+        let PacketTimes {
             begin,
             end,
             begin_cycles,
@@ -71,8 +71,8 @@ impl IdleBeacons {
     /// nanoseconds, and `waiting` will be sent next.
     pub(super) fn make_due_beacons(
         &mut self,
-        source: &Source,
-        waiting: &Packet,
+        source: &PacketSource,
+        waiting: &SourcePacket,
         time: Option<i64>,
         now: Instant,
     ) -> Vec<Step> {
@@ -107,7 +107,7 @@ impl IdleBeacons {
     }
 
     /// Makes the last beacons: all streams are idle since the last packet of all ended.
-    pub(super) fn make_last_beacons(&self, source: &Source) -> Vec<Step> {
+    pub(super) fn make_last_beacons(&self, source: &PacketSource) -> Vec<Step> {
         let mut steps = Vec::new();
         for (place, stream) in source.streams.iter().enumerate() {
             let ended = self.ends.get(stream.trace).copied().flatten();

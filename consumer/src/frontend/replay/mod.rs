@@ -4,9 +4,10 @@
 //! Reads in a thread of its own, so that a slow disk does not keep the uplink waiting. Knows of a packet
 //! only what its header says.
 
+mod error;
 mod idle_beacons;
 mod names;
-mod pace;
+mod replay_clock;
 mod source;
 
 use std::path::PathBuf;
@@ -16,23 +17,21 @@ use std::time::{Duration, Instant};
 
 use ctf::directory::DirectoryError;
 use relay_proto::session::TraceFormat;
-use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+pub use self::error::ReplayError;
 use self::idle_beacons::IdleBeacons;
-use self::pace::Pace;
-pub use self::pace::{Rate, RateError};
-use self::source::{Packet, Source, stream_key};
-use crate::queue::{
-    SessionClosed, SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step,
-};
+use self::replay_clock::ReplayClock;
+pub use self::replay_clock::{Rate, RateError};
+use self::source::{PacketSource, SourcePacket, stream_key};
+use crate::queue::{SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step};
 
 /// What is sent, and how.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ReplaySettings {
     /// Traces, or trees of them.
     pub directories: Vec<PathBuf>,
     /// How fast.
@@ -49,7 +48,7 @@ pub struct Settings {
 
 /// Lets a replay go on where it is held: with its streams announced and before the first packet, and
 /// with all packets sent and before the end. When the other end is dropped, it is held no more.
-pub type Hold = mpsc::UnboundedReceiver<()>;
+pub type ContinueReceiver = mpsc::UnboundedReceiver<()>;
 
 /// How far it has come, for those who want to show it.
 #[derive(Debug, Default)]
@@ -62,7 +61,7 @@ pub struct Progress {
 
 /// What has come of it.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct ReplaySummary {
     /// Packets that were queued.
     pub packets: u64,
     /// Their bytes, padding included.
@@ -75,49 +74,35 @@ pub struct Replayed {
     pub outcome: SessionOutcome,
 }
 
-/// Why nothing can be sent.
-#[derive(Debug, Error)]
-pub enum ReplayError {
-    /// The traces cannot be read.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// The uplink has stopped.
-    #[error(transparent)]
-    SessionClosed(#[from] SessionClosed),
-    /// The thread that reads has ended.
-    #[error("reading has failed")]
-    Reader,
-}
-
 /// Sends all of it, and waits until it is with the relay. `stop` ends the session with what has been
 /// sent by then.
 ///
 /// # Errors
 /// If there is nothing to send.
 pub async fn run(
-    settings: Settings,
+    settings: ReplaySettings,
     opener: SessionOpener,
     progress: Arc<Progress>,
-    hold: Option<Hold>,
+    to_continue: Option<ContinueReceiver>,
     stop: CancellationToken,
-) -> Result<Replayed, ReplayError> {
+) -> Result<ReplaySummary, ReplayError> {
     let handle = Handle::current();
     let reading = move || {
-        let replay = Replay::open(&settings, &opener, hold, handle, stop)?;
+        let replay = ReplayTask::open(&settings, &opener, to_continue, handle, stop)?;
         Ok::<_, ReplayError>(replay.run(&progress))
     };
     let read = tokio::task::spawn_blocking(reading).await;
-    let (mut replayed, session) = read.map_err(|_| ReplayError::Reader)??;
-    replayed.outcome = session.finish().await;
-    Ok(replayed)
+    let (mut summary, session) = read.map_err(|_| ReplayError::Reader)??;
+    summary.outcome = session.finish().await;
+    Ok(summary)
 }
 
-struct Replay {
-    source: Source,
+struct ReplayTask {
+    source: PacketSource,
     announcement: Vec<Step>,
-    pace: Pace,
+    clock: ReplayClock,
     idle_beacons: Option<IdleBeacons>,
-    hold: Option<Hold>,
+    to_continue: Option<ContinueReceiver>,
     session: SessionSender,
     handle: Handle,
     stop: CancellationToken,
@@ -126,20 +111,20 @@ struct Replay {
 /// There is nothing more to do: the uplink has given the session up, or all is to stop.
 struct Stopped;
 
-impl Replay {
+impl ReplayTask {
     fn open(
-        settings: &Settings,
+        settings: &ReplaySettings,
         opener: &SessionOpener,
-        hold: Option<Hold>,
+        to_continue: Option<ContinueReceiver>,
         handle: Handle,
         stop: CancellationToken,
     ) -> Result<Self, ReplayError> {
-        let source = Source::open(&settings.directories)?;
+        let source = PacketSource::open(&settings.directories)?;
         let announcement = source.announcement(&settings.directories);
         let name = settings.name.clone().unwrap_or_else(|| {
             let roots = settings.directories.iter();
             let roots: Vec<_> = roots.filter_map(|root| root.canonicalize().ok()).collect();
-            names::session(&roots)
+            names::session_name(&roots)
         });
         let (tracefile_size, tracefile_count) = settings.tracefiles;
         let session = opener.open_session(SessionDescription {
@@ -156,21 +141,21 @@ impl Replay {
             tracefile_count,
         })?;
         Ok(Self {
-            pace: Pace::new(settings.rate),
+            clock: ReplayClock::new(settings.rate),
             idle_beacons: settings
                 .live_timer
                 .map(|period| IdleBeacons::new(period, &source)),
             source,
             announcement,
-            hold,
+            to_continue,
             session,
             handle,
             stop,
         })
     }
 
-    fn run(mut self, progress: &Progress) -> (Replayed, SessionSender) {
-        let mut replayed = Replayed {
+    fn run(mut self, progress: &Progress) -> (ReplaySummary, SessionSender) {
+        let mut summary = ReplaySummary {
             packets: 0,
             bytes: 0,
             broken: Vec::new(),
@@ -179,51 +164,55 @@ impl Replay {
         };
         let packets = self.source.packets();
         progress.packets.store(packets, Ordering::Relaxed);
-        replayed.is_partial = self.send_all(&mut replayed, progress).is_err();
-        replayed.broken = std::mem::take(&mut self.source.broken);
-        (replayed, self.session)
+        summary.is_partial = self.send_all(&mut summary, progress).is_err();
+        summary.broken = std::mem::take(&mut self.source.broken);
+        (summary, self.session)
     }
 
-    fn send_all(&mut self, replayed: &mut Replayed, progress: &Progress) -> Result<(), Stopped> {
+    fn send_all(
+        &mut self,
+        summary: &mut ReplaySummary,
+        progress: &Progress,
+    ) -> Result<(), Stopped> {
         for step in std::mem::take(&mut self.announcement) {
-            self.send(step)?;
+            self.send_step(step)?;
         }
-        self.hold("its packets will follow")?;
-        while let Some(packet) = self.source.read() {
-            self.wait(&packet)?;
+        self.wait_to_continue("before the first packet")?;
+        while let Some(packet) = self.source.next_packet() {
+            self.wait_until_due(&packet)?;
             let trace = self.source.streams.get(packet.stream);
             let trace = trace.map_or(0, |stream| stream.trace);
             if let Some(idle_beacons) = &mut self.idle_beacons {
                 idle_beacons.record_packet(&packet, trace);
             }
-            replayed.bytes += packet.index.packet_size.to_bytes().unwrap_or_default().0;
-            self.send(Step::Packet {
+            summary.bytes += packet.index.packet_size.to_bytes().unwrap_or_default().0;
+            self.send_step(Step::Packet {
                 stream: stream_key(packet.stream),
                 bytes: packet.bytes,
                 index: packet.index,
             })?;
-            replayed.packets += 1;
-            progress.sent.store(replayed.packets, Ordering::Relaxed);
+            summary.packets += 1;
+            progress.sent.store(summary.packets, Ordering::Relaxed);
         }
         let last = self
             .idle_beacons
             .as_ref()
             .map(|idle_beacons| idle_beacons.make_last_beacons(&self.source));
         for step in last.into_iter().flatten() {
-            self.send(step)?;
+            self.send_step(step)?;
         }
-        self.hold("all packets are sent, its end will follow")
+        self.wait_to_continue("before the end of the session")
     }
 
     /// Waits for a word, if it is to be held.
-    fn hold(&mut self, what: &str) -> Result<(), Stopped> {
-        let Some(hold) = &mut self.hold else {
+    fn wait_to_continue(&mut self, point: &str) -> Result<(), Stopped> {
+        let Some(to_continue) = &mut self.to_continue else {
             return Ok(());
         };
-        info!("held: {what}");
+        info!("waiting for Enter {point}");
         let goes_on = self.handle.block_on(async {
             tokio::select! {
-                _ = hold.recv() => true,
+                _ = to_continue.recv() => true,
                 () = self.stop.cancelled() => false,
             }
         });
@@ -231,20 +220,20 @@ impl Replay {
     }
 
     /// Waits until a packet is due. Meanwhile, says which streams are idle.
-    fn wait(&mut self, packet: &Packet) -> Result<(), Stopped> {
+    fn wait_until_due(&mut self, packet: &SourcePacket) -> Result<(), Stopped> {
         loop {
             let now = Instant::now();
             let due = packet
                 .times
                 .begin
-                .map_or(now, |begin| self.pace.due(begin, now));
+                .map_or(now, |begin| self.clock.send_time(begin, now));
             let mut until = due;
             if let Some(idle_beacons) = &mut self.idle_beacons {
                 let quiet_due = idle_beacons.next_due(now);
                 if quiet_due <= now {
-                    let time = self.pace.time(now);
+                    let time = self.clock.trace_time(now);
                     for step in idle_beacons.make_due_beacons(&self.source, packet, time, now) {
-                        self.send(step)?;
+                        self.send_step(step)?;
                     }
                     continue;
                 }
@@ -266,7 +255,7 @@ impl Replay {
         }
     }
 
-    fn send(&self, step: Step) -> Result<(), Stopped> {
+    fn send_step(&self, step: Step) -> Result<(), Stopped> {
         let sent = self.handle.block_on(async {
             tokio::select! {
                 sent = self.session.send(step) => sent.is_ok(),

@@ -27,65 +27,65 @@ impl TracePaths {
     }
 
     /// A path for the trace that lies there.
-    pub(super) fn of(&mut self, directory: &Path) -> String {
+    pub(super) fn unique_path(&mut self, directory: &Path) -> String {
         let root = self.roots.iter().find(|root| directory.starts_with(root));
         let below = root.and_then(|root| directory.strip_prefix(root).ok());
-        let mut path = safe_path(below.unwrap_or(Path::new("")));
+        let mut path = sanitize_path(below.unwrap_or(Path::new("")));
         if let (Some(root), 2..) = (root, self.roots.len()) {
             let name = root.file_name().unwrap_or_default();
-            path = format!("{}/{path}", safe(&name.to_string_lossy()));
+            path = format!("{}/{path}", sanitize_name(&name.to_string_lossy()));
         }
         let mut path = path.trim_matches('/').to_owned();
         if path.is_empty() {
             ROOT.clone_into(&mut path);
         }
-        cut(&mut path, MAX_TRACE_PATH_BYTES - 4);
-        unique(path, &mut self.taken)
+        truncate_name(&mut path, MAX_TRACE_PATH_BYTES - 4);
+        make_unique(path, &mut self.taken)
     }
 }
 
 /// A name for the stream whose first file that is.
-pub(super) fn stream(file: &Path, taken: &mut BTreeSet<String>) -> String {
+pub(super) fn stream_name(file: &Path, taken: &mut BTreeSet<String>) -> String {
     taken.extend(TAKEN.map(str::to_owned));
-    let mut name = safe(&file.file_name().unwrap_or_default().to_string_lossy());
+    let mut name = sanitize_name(&file.file_name().unwrap_or_default().to_string_lossy());
     if name.is_empty() {
         name.push_str("stream");
     }
-    cut(&mut name, MAX_CHANNEL_BYTES - 8);
-    unique(name, taken)
+    truncate_name(&mut name, MAX_CHANNEL_BYTES - 8);
+    make_unique(name, taken)
 }
 
 /// A name for the session in which these directories are sent.
-pub(super) fn session(roots: &[PathBuf]) -> String {
+pub(super) fn session_name(roots: &[PathBuf]) -> String {
     let name = roots.first().and_then(|root| root.file_name());
-    let mut name = safe(&name.unwrap_or_default().to_string_lossy());
+    let mut name = sanitize_name(&name.unwrap_or_default().to_string_lossy());
     if name.is_empty() {
         name.push_str("replay");
     }
-    cut(&mut name, MAX_NAME_BYTES);
+    truncate_name(&mut name, MAX_NAME_BYTES);
     name
 }
 
-fn safe_path(path: &Path) -> String {
+fn sanitize_path(path: &Path) -> String {
     let parts = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(safe(&name.to_string_lossy())),
+        Component::Normal(name) => Some(sanitize_name(&name.to_string_lossy())),
         _ => None,
     });
     parts.collect::<Vec<_>>().join("/")
 }
 
 /// One part of a path: a dot in front would hide it from readers, or lead elsewhere.
-fn safe(name: &str) -> String {
+fn sanitize_name(name: &str) -> String {
     let kept = name.trim_start_matches('.');
     kept.replace(|c: char| c == '/' || c.is_control(), "_")
 }
 
 /// Shortens a text to so many bytes.
-fn cut(text: &mut String, most: usize) {
+fn truncate_name(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
 }
 
-fn unique(mut name: String, taken: &mut BTreeSet<String>) -> String {
+fn make_unique(mut name: String, taken: &mut BTreeSet<String>) -> String {
     if taken.insert(name.clone()) {
         return name;
     }
@@ -107,28 +107,34 @@ mod tests {
     #[test]
     fn trace_path_is_the_path_below_the_root() {
         let mut paths = TracePaths::new(vec!["/data/rec".into()]);
-        assert_eq!(paths.of(Path::new("/data/rec")), "trace");
+        assert_eq!(paths.unique_path(Path::new("/data/rec")), "trace");
         assert_eq!(
-            paths.of(Path::new("/data/rec/ust/uid/0/64-bit")),
+            paths.unique_path(Path::new("/data/rec/ust/uid/0/64-bit")),
             "ust/uid/0/64-bit"
         );
-        assert_eq!(paths.of(Path::new("/data/rec/.x/a\nb")), "x/a_b");
-        assert_eq!(paths.of(Path::new("/data/rec/trace")), "trace_2");
+        assert_eq!(paths.unique_path(Path::new("/data/rec/.x/a\nb")), "x/a_b");
+        assert_eq!(paths.unique_path(Path::new("/data/rec/trace")), "trace_2");
     }
 
     #[test]
     fn trace_path_of_several_roots_begins_with_the_root_name() {
         let mut paths = TracePaths::new(vec!["/one/rec".into(), "/two/rec".into()]);
-        assert_eq!(paths.of(Path::new("/one/rec/kernel")), "rec/kernel");
-        assert_eq!(paths.of(Path::new("/two/rec/kernel")), "rec/kernel_2");
-        assert_eq!(paths.of(Path::new("/two/rec")), "rec");
+        assert_eq!(
+            paths.unique_path(Path::new("/one/rec/kernel")),
+            "rec/kernel"
+        );
+        assert_eq!(
+            paths.unique_path(Path::new("/two/rec/kernel")),
+            "rec/kernel_2"
+        );
+        assert_eq!(paths.unique_path(Path::new("/two/rec")), "rec");
     }
 
     #[test]
     fn long_names_are_truncated_and_stay_distinct() {
         let mut paths = TracePaths::new(vec!["/r".into()]);
         let long = PathBuf::from("/r").join("é".repeat(300));
-        let (one, other) = (paths.of(&long), paths.of(&long));
+        let (one, other) = (paths.unique_path(&long), paths.unique_path(&long));
         assert!(one.len() <= MAX_TRACE_PATH_BYTES && other.len() <= MAX_TRACE_PATH_BYTES);
         assert_ne!(one, other);
     }
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn stream_names_avoid_reserved_file_names() {
         let mut taken = BTreeSet::new();
-        let mut name = |file: &str| stream(Path::new(file), &mut taken);
+        let mut name = |file: &str| stream_name(Path::new(file), &mut taken);
         assert_eq!(name("/a/chan_0"), "chan_0");
         assert_eq!(name("/b/chan_0"), "chan_0_2");
         assert_eq!(name("/b/index"), "index_2");
@@ -145,8 +151,8 @@ mod tests {
 
     #[test]
     fn session_name_is_that_of_the_directory() {
-        assert_eq!(session(&["/a/rec-1".into()]), "rec-1");
-        assert_eq!(session(&["/a/.rec".into()]), "rec");
-        assert_eq!(session(&["/".into()]), "replay");
+        assert_eq!(session_name(&["/a/rec-1".into()]), "rec-1");
+        assert_eq!(session_name(&["/a/.rec".into()]), "rec");
+        assert_eq!(session_name(&["/".into()]), "replay");
     }
 }

@@ -11,21 +11,21 @@ use ctf::decode::PacketHead;
 use ctf::directory::{DirectoryError, NextPacket, StreamReader, TraceDirectory};
 use wire::{Bits, ClassId, InstanceId, PacketIndex, PacketSeqNum, Timestamp};
 
-use super::ReplayError;
+use super::error::ReplayError;
 use super::names::{self, TracePaths};
 use crate::queue::{Step, StreamKey, TraceKey};
 
 /// The traces, and how far they have been read.
-pub(super) struct Source {
+pub(super) struct PacketSource {
     pub(super) traces: Vec<TraceDirectory>,
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<SourceStream>,
     /// The time of each stream's next packet.
     next: BinaryHeap<Reverse<(i64, usize)>>,
     /// What was wrong with files, after their good packets.
     pub(super) broken: Vec<Arc<DirectoryError>>,
 }
 
-pub(super) struct Stream {
+pub(super) struct SourceStream {
     pub(super) trace: usize,
     pub(super) class: u64,
     channel: String,
@@ -37,18 +37,18 @@ pub(super) struct Stream {
 }
 
 /// A packet as it is sent.
-pub(super) struct Packet {
+pub(super) struct SourcePacket {
     /// Place of its stream.
     pub(super) stream: usize,
     /// Without the zeros at its end.
     pub(super) bytes: Bytes,
     pub(super) index: PacketIndex,
-    pub(super) times: Times,
+    pub(super) times: PacketTimes,
 }
 
 /// When a packet begins and ends, as far as it says so.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct PacketTimes {
     /// In nanoseconds.
     pub(super) begin: Option<i64>,
     pub(super) end: Option<i64>,
@@ -57,7 +57,7 @@ pub(super) struct Times {
     pub(super) end_cycles: Option<u64>,
 }
 
-impl Source {
+impl PacketSource {
     /// Opens all traces at or below the directories.
     pub(super) fn open(roots: &[PathBuf]) -> Result<Self, ReplayError> {
         let traces = ctf::directory::open(roots)?;
@@ -73,10 +73,11 @@ impl Source {
                 let class = trace.metadata.trace().stream(files.class);
                 let clock = class.and_then(|class| trace.metadata.trace().clock_of(class));
                 let first = files.files.first();
-                source.streams.push(Stream {
+                source.streams.push(SourceStream {
                     trace: place,
                     class: files.class,
-                    channel: first.map_or_else(String::new, |file| names::stream(file, &mut taken)),
+                    channel: first
+                        .map_or_else(String::new, |file| names::stream_name(file, &mut taken)),
                     reader: StreamReader::new(files),
                     timescale: class.and_then(|class| class.timescale()),
                     frequency: clock.map(|clock| clock.frequency),
@@ -85,7 +86,7 @@ impl Source {
             }
         }
         for place in 0..source.streams.len() {
-            source.queue(place);
+            source.schedule_stream(place);
         }
         Ok(source)
     }
@@ -109,7 +110,7 @@ impl Source {
             let path = trace
                 .paths
                 .first()
-                .map_or_else(String::new, |path| paths.of(path));
+                .map_or_else(String::new, |path| paths.unique_path(path));
             steps.push(Step::AddTrace { path });
         }
         steps.extend(self.streams.iter().map(|stream| Step::AddStream {
@@ -126,10 +127,10 @@ impl Source {
     }
 
     /// The packet that was next in time; none when there is no other.
-    pub(super) fn read(&mut self) -> Option<Packet> {
+    pub(super) fn next_packet(&mut self) -> Option<SourcePacket> {
         while let Some(Reverse((_, place))) = self.next.pop() {
-            let packet = self.read_of(place);
-            self.queue(place);
+            let packet = self.read_packet(place);
+            self.schedule_stream(place);
             match packet {
                 Ok(Some(packet)) => return Some(packet),
                 Ok(None) => {}
@@ -145,7 +146,7 @@ impl Source {
     }
 
     /// Puts a stream in line for its next packet, or for what is wrong with its file.
-    fn queue(&mut self, place: usize) {
+    fn schedule_stream(&mut self, place: usize) {
         let Some(stream) = self.streams.get_mut(place) else {
             return;
         };
@@ -164,7 +165,7 @@ impl Source {
         }
     }
 
-    fn read_of(&mut self, place: usize) -> Result<Option<Packet>, Arc<DirectoryError>> {
+    fn read_packet(&mut self, place: usize) -> Result<Option<SourcePacket>, Arc<DirectoryError>> {
         let Some(stream) = self.streams.get_mut(place) else {
             return Ok(None);
         };
@@ -188,21 +189,21 @@ impl Source {
                 }));
             }
         };
-        Ok(Some(Packet {
+        Ok(Some(SourcePacket {
             stream: place,
-            index: index(&head),
-            times: Times {
+            index: packet_index(&head),
+            times: PacketTimes {
                 begin: stream.nanoseconds(head.begin),
                 end: stream.nanoseconds(head.end),
                 begin_cycles: head.begin,
                 end_cycles: head.end,
             },
-            bytes: without_padding(bytes, &head),
+            bytes: strip_padding(bytes, &head),
         }))
     }
 }
 
-impl Stream {
+impl SourceStream {
     fn nanoseconds(&self, cycles: Option<u64>) -> Option<i64> {
         self.timescale?.nanoseconds(cycles?)
     }
@@ -216,7 +217,7 @@ pub(super) fn stream_key(place: usize) -> StreamKey {
     StreamKey(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
-fn index(head: &PacketHead) -> PacketIndex {
+fn packet_index(head: &PacketHead) -> PacketIndex {
     PacketIndex {
         packet_size: Bits(head.packet_bits),
         content_size: Bits(head.content_bits),
@@ -230,7 +231,7 @@ fn index(head: &PacketHead) -> PacketIndex {
 }
 
 /// The packet without the padding at its end, if that is nothing but zeros: the relay puts them there.
-fn without_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
+fn strip_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
     let content = usize::try_from(head.content_bits.div_ceil(8)).unwrap_or(usize::MAX);
     let content = content.max(1);
     match bytes.get(content..) {
@@ -273,7 +274,7 @@ mod tests {
             (73, packet(10, &[0]), 10),
         ] {
             let head = head(content_bits, bytes.len() as u64 * 8);
-            let sent = without_padding(bytes.clone(), &head);
+            let sent = strip_padding(bytes.clone(), &head);
             assert_eq!(sent, bytes[..want]);
         }
     }

@@ -1,418 +1,65 @@
-//! The `tldrs` daemon: local programs send it lines of the Trace Event Format through a Unix socket;
-//! it keeps them, one file for each trace, and exports them.
+//! Forwards traces to a relay, live, as CTF: a session for each trace, as long as somebody has it
+//! open.
 //!
-//! `doc/tldrs.md` describes the protocol and the guarantees of the daemon. Read in this order: [`Daemon`] here;
-//! `socket` (where it listens) and `client` (the commands and events of one client). A client's bytes
-//! pass through `line_reader`, `line_validator` and `line`, then `traces` and `trace`, which store them.
-//! `export`, `record` and `files` handle stored traces. [`forward_queue`] is the seam to [`forward`], which
-//! takes traces to a relay. All numbers are in [`limits`].
+//! `session` turns items of the queue into events and hands them to the packetizer; `clients` knows
+//! which clients are connected. Here: which trace goes to which session. A trace that is opened again soon after its
+//! last client has gone goes on in the same session: a build starts its programs one after the
+//! other.
 //!
-//! All but `forward` knows no relay, and nothing of an event but whether it is one.
+//! Events that wait here are in the daemon's file already: if this process dies, they are missing at the
+//! relay and nowhere else.
 
-mod client;
-pub mod default_paths;
-pub mod export;
-pub mod files;
-pub mod forward;
-pub mod forward_queue;
-pub mod limits;
-mod line;
-mod line_reader;
-mod line_validator;
-mod name;
-mod open;
-mod options;
-mod peer;
-mod poll_timer;
-mod read_buffer;
-pub mod record;
-mod socket;
-mod trace;
-mod traces;
-mod watch;
+mod clients;
+mod session;
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::io;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tracing::{debug, info, warn};
+use tldrs_daemon::forward_queue::ForwardedTrace;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use client::ClientContext;
-use export::ExportRules;
-use forward_queue::TraceSender;
-use limits::{
-    ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES,
-    DEFAULT_MAX_TRACES, EXPORT_SHUTDOWN_TIMEOUT,
-};
-use line_reader::ReaderContext;
-pub use name::safe_name;
-pub use options::Options;
-use peer::Peer;
-use socket::Socket;
-pub use socket::SocketError;
-use traces::Traces;
+use crate::packetize::{Activity, HostClock};
+use crate::queue::SessionOpener;
+pub use session::ForwardSettings;
+use session::ForwardedSession;
 
-/// How the daemon is to run.
-#[derive(Debug)]
-pub struct Settings {
-    /// Where it listens. All of them must be free, or left behind by a daemon that is dead.
-    pub sockets: Vec<PathBuf>,
-    /// Where it listens too if it can: clients look there, but others may have taken it.
-    pub extra_socket: Option<PathBuf>,
-    /// Where it listens already, since a service manager does.
-    pub inherited: Vec<UnixListener>,
-    /// Where events go.
-    pub storage: Storage,
-    /// Whether events are on the disk before the next ones are read.
-    pub sync: bool,
-    /// Longer lines are refused.
-    pub max_line_bytes: usize,
-    /// No more clients at a time.
-    pub max_clients: usize,
-    /// No more traces open at a time.
-    pub max_traces: usize,
-    /// Users that may connect, beside the daemon's own and root.
-    pub allowed_users: BTreeSet<u32>,
-    /// Other users may export below this directory, and only there.
-    pub emit_root: Option<PathBuf>,
-    /// What happens when there is no room for events.
-    pub when_full: WhenFull,
-}
-
-/// Where events go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Storage {
-    /// To a file in this directory for each trace.
-    Directory(PathBuf),
-    /// All to this file, whatever trace clients open.
-    File(PathBuf),
-}
-
-/// What happens when the disk is full, or a trace is forwarded too slowly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WhenFull {
-    /// Clients wait.
-    #[default]
-    Block,
-    /// New events are dropped, and counted.
-    DropNewest,
-}
-
-/// Why the daemon does not start.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// It cannot listen.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// The directory or file for events cannot be used.
-    #[error("{}: cannot store events there", path.display())]
-    Storage {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The emit root cannot be used.
-    #[error("{}: cannot export below it", path.display())]
-    EmitRoot {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// As the system says.
-    #[error("cannot wait for connections")]
-    Listen(#[source] io::Error),
-}
-
-/// Why the daemon has stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
-    /// Because it was told to by whoever started it.
-    Told,
-    /// Because a client wanted it.
-    ByClient,
-}
-
-/// A daemon that listens, and does not answer yet.
-#[derive(Debug)]
-pub struct Daemon {
-    listeners: Vec<tokio::net::UnixListener>,
-    guards: Vec<socket::Guard>,
-    allowed_users: BTreeSet<u32>,
-    max_clients: usize,
-    clients: ClientContext,
-}
-
-/// Runs a daemon until `stop`, or until a client wants it to end. What clients have sent is stored and
-/// pending exports are made when this returns.
-///
-/// # Errors
-/// If it cannot start.
-pub async fn serve(
-    settings: Settings,
-    forward: Option<TraceSender>,
-    stop: CancellationToken,
-) -> Result<Stopped, StartError> {
-    Ok(Daemon::start(settings, forward)?.run(stop).await)
-}
-
-impl Settings {
-    /// The usual ones.
-    #[must_use]
-    pub fn new(socket: PathBuf, storage: Storage) -> Self {
-        Self {
-            sockets: vec![socket],
-            extra_socket: None,
-            inherited: Vec::new(),
-            storage,
-            sync: false,
-            max_line_bytes: DEFAULT_MAX_LINE_BYTES,
-            max_clients: DEFAULT_MAX_CLIENTS,
-            max_traces: DEFAULT_MAX_TRACES,
-            allowed_users: BTreeSet::new(),
-            emit_root: None,
-            when_full: WhenFull::default(),
-        }
-    }
-
-    /// Who may connect is seen by the credentials; other users must get so far.
-    fn socket_mode(&self) -> u32 {
-        if self.allowed_users.is_empty() {
-            0o600
-        } else {
-            0o666
-        }
-    }
-}
-
-impl Storage {
-    fn check(&self) -> Result<(), StartError> {
-        let (path, checked) = match self {
-            Self::Directory(path) => (path, std::fs::read_dir(path).map(drop)),
-            Self::File(path) => (path, trace::open_append(path).map(drop)),
-        };
-        checked.map_err(|source| StartError::Storage {
-            path: path.clone(),
-            source,
-        })
-    }
-}
-
-impl Daemon {
-    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run).
-    ///
-    /// # Errors
-    /// If a socket or the directory cannot be used. To be called on a runtime.
-    pub fn start(settings: Settings, forward: Option<TraceSender>) -> Result<Self, StartError> {
-        settings.storage.check()?;
-        let uid = rustix::process::geteuid().as_raw();
-        let emit_root = settings.emit_root.as_deref().map(|path| {
-            path.canonicalize().map_err(|source| StartError::EmitRoot {
-                path: path.to_owned(),
-                source,
-            })
-        });
-        let rules = ExportRules::new(uid, emit_root.transpose()?);
-        let mode = settings.socket_mode();
-        let mut sockets = Vec::new();
-        for path in &settings.sockets {
-            sockets.push(Socket::listen(path, mode)?);
-        }
-        if let Some(path) = &settings.extra_socket {
-            match Socket::listen(path, mode) {
-                Ok(socket) => sockets.push(socket),
-                Err(error) => {
-                    warn!(%error, "programs that look for the daemon there will not find it");
-                }
+/// Forwards traces until there will be no more, and the last has been taken by the relay or given
+/// up.
+pub async fn run(
+    mut traces: mpsc::Receiver<ForwardedTrace>,
+    opener: SessionOpener,
+    settings: ForwardSettings,
+) {
+    let activity = Activity::default();
+    let clock = HostClock::measure().trace_clock();
+    let mut open: HashMap<String, mpsc::UnboundedSender<ForwardedTrace>> = HashMap::new();
+    let mut sessions = JoinSet::new();
+    loop {
+        let trace = tokio::select! {
+            trace = traces.recv() => trace,
+            Some(_) = sessions.join_next() => {
+                open.retain(|_, reopen| !reopen.is_closed());
+                continue;
             }
-        }
-        let stop = CancellationToken::new();
-        let traces = Traces::new(&settings, rules, forward, stop.clone());
-        let mut allowed_users = settings.allowed_users;
-        allowed_users.extend([0, uid]);
-        let (mut listeners, guards): (Vec<_>, _) = sockets
-            .into_iter()
-            .map(|socket| (socket.listener, socket.guard))
-            .unzip();
-        listeners.extend(settings.inherited);
-        let listeners = listeners.into_iter().map(|listener| {
-            listener.set_nonblocking(true)?;
-            tokio::net::UnixListener::from_std(listener)
-        });
-        Ok(Self {
-            listeners: listeners
-                .collect::<io::Result<_>>()
-                .map_err(StartError::Listen)?,
-            guards,
-            allowed_users,
-            max_clients: settings.max_clients,
-            clients: ClientContext {
-                reader: ReaderContext::new(settings.max_line_bytes),
-                traces: Arc::new(traces),
-                storage: settings.storage,
-                when_full: settings.when_full,
-                stop,
+        };
+        let Some(trace) = trace else { break };
+        let trace = match open.get(&trace.name) {
+            None => trace,
+            Some(reopen) => match reopen.send(trace) {
+                Ok(()) => continue,
+                Err(unsent) => unsent.0,
             },
-        })
-    }
-
-    /// Serves clients until `stop`, or until one of them wants the daemon to end.
-    pub async fn run(self, stop: CancellationToken) -> Stopped {
-        let Self {
-            listeners,
-            guards,
-            allowed_users,
-            max_clients,
-            clients,
-        } = self;
-        let clients = Arc::new(clients);
-        if let Err(error) = clients.traces.resume_exports() {
-            warn!(%error, "exports that are due are not done");
-        }
-        let acceptor = Arc::new(ClientAcceptor {
-            allowed_users,
-            max_clients,
-            client_permits: Arc::new(Semaphore::new(max_clients)),
-            tasks: TaskTracker::new(),
-            closed: CancellationToken::new(),
-            abort: CancellationToken::new(),
-            clients,
-        });
-        let accepting = TaskTracker::new();
-        for listener in listeners {
-            accepting.spawn(Arc::clone(&acceptor).accept_clients(listener));
-        }
-        let polling = Arc::clone(&acceptor);
-        let poll_timer = tokio::spawn(async move {
-            if let Err(error) = polling.clients.reader.run_poll_timer().await {
-                warn!(%error, "no timer: busy clients may stall");
-            }
-        });
-        let end = &acceptor.clients.stop;
-        let why = tokio::select! {
-            () = stop.cancelled() => Stopped::Told,
-            () = end.cancelled() => Stopped::ByClient,
         };
-        end.cancel();
-        // From now on nobody can connect; who has connected is still listened to for a moment.
-        guards.iter().for_each(socket::Guard::remove);
-        acceptor.closed.cancel();
-        accepting.close();
-        accepting.wait().await;
-        acceptor.drain_clients().await;
-        // Only now another daemon may take over.
-        drop(guards);
-        poll_timer.abort();
-        why
+        let (reopen, again) = mpsc::unbounded_channel();
+        open.insert(trace.name.clone(), reopen);
+        let session =
+            ForwardedSession::new(&trace, opener.clone(), &settings, clock, activity.clone());
+        sessions.spawn(session.run(trace, again));
     }
+    // No trace can be opened again now: the sessions end.
+    open.clear();
+    while sessions.join_next().await.is_some() {}
 }
 
-/// Accepts clients on all sockets, and spawns a task for each.
-#[derive(Debug)]
-struct ClientAcceptor {
-    allowed_users: BTreeSet<u32>,
-    max_clients: usize,
-    client_permits: Arc<Semaphore>,
-    tasks: TaskTracker,
-    /// Cancelled when clients are not accepted any more.
-    closed: CancellationToken,
-    /// Cancelled to end clients that exceed [`CLIENT_SHUTDOWN_TIMEOUT`].
-    abort: CancellationToken,
-    clients: Arc<ClientContext>,
-}
-
-impl ClientAcceptor {
-    /// Accepts until the daemon stops, and has each client served by a task of its own.
-    async fn accept_clients(self: Arc<Self>, listener: tokio::net::UnixListener) {
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = self.closed.cancelled() => break,
-            };
-            match accepted {
-                Ok((socket, _)) => self.admit_client(socket),
-                Err(error) => {
-                    warn!(%error, "connection not accepted");
-                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
-                }
-            }
-        }
-        // Who was connected before has sent something, perhaps, and gone.
-        while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
-            self.admit_client(socket);
-        }
-    }
-
-    fn admit_client(self: &Arc<Self>, socket: tokio::net::UnixStream) {
-        let peer = match socket.peer_cred() {
-            Ok(credentials) => Peer::new(credentials),
-            Err(error) => return debug!(%error, "connection lost at once"),
-        };
-        if !self.allowed_users.contains(&peer.uid) {
-            return warn!(%peer, "refused: not an allowed user");
-        }
-        let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {
-            return warn!(%peer, most = self.max_clients, "refused: too many clients");
-        };
-        let socket = match socket.into_std() {
-            Ok(socket) => socket.into(),
-            Err(error) => return debug!(%peer, %error, "connection lost at once"),
-        };
-        let acceptor = Arc::clone(self);
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = client::serve(socket, peer, Arc::clone(&acceptor.clients)) => {}
-                () = acceptor.abort.cancelled() => {}
-            }
-            drop(permit);
-        });
-    }
-
-    /// Waits for all clients, then for all exports, each with a timeout.
-    async fn drain_clients(&self) {
-        self.tasks.close();
-        if tokio::time::timeout(CLIENT_SHUTDOWN_TIMEOUT, self.tasks.wait())
-            .await
-            .is_err()
-        {
-            warn!("some clients are given up");
-            self.abort.cancel();
-            self.tasks.wait().await;
-        }
-        let exports = self.clients.traces.wait_for_exports();
-        if tokio::time::timeout(EXPORT_SHUTDOWN_TIMEOUT, exports)
-            .await
-            .is_err()
-        {
-            warn!("some exports are left to the next start");
-        }
-        info!("stopped");
-    }
-}
-
-fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(future).poll(&mut context) {
-        std::task::Poll::Ready(output) => Some(output),
-        std::task::Poll::Pending => None,
-    }
-}
-
-impl fmt::Display for WhenFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Block => "block",
-            Self::DropNewest => "drop-newest",
-        })
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, Timestamp};
 
 use self::relay::{Script, Scripted};
-use super::{Settings, run};
+use super::{UplinkSettings, run};
 use crate::limits::MAX_TRACEFILES;
 use crate::queue::{
     QueueCapacity, SessionDescription, SessionEnd, SessionOpener, SessionOutcome, SessionSender,
@@ -39,7 +39,7 @@ struct Uplink {
 impl Uplink {
     fn connect_to(url: &str, reconnect_timeout: Option<Duration>) -> Self {
         let (opener, sessions) = session_channel(CAPACITY);
-        let settings = Settings {
+        let settings = UplinkSettings {
             target: url.parse().unwrap(),
             reconnect_timeout,
         };
@@ -49,7 +49,7 @@ impl Uplink {
             opener,
             registry,
             give_up,
-            task: tokio::spawn(async { running.await.unwrap() }),
+            task: tokio::spawn(running),
         }
     }
 

@@ -154,7 +154,7 @@ impl RelayConnection {
         let left = input.len();
         self.packets.advance(self.packets.len() - left);
         let (script, indexes) = (received.script, received.indexes.len());
-        if script.hang_up_after.is_some_and(|most| indexes >= most) {
+        if script.hang_up_after.is_some_and(|max| indexes >= max) {
             NextAction::Close
         } else if script.is_mute || (1..script.silent_until).contains(&indexes) {
             NextAction::ReadMore

@@ -1,0 +1,128 @@
+//! When a packet is to be sent: as it happened, faster, slower, or at once.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// How fast time passes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// As fast as the relay takes it.
+    Max,
+    /// So many times as fast as it happened.
+    Times(f64),
+}
+
+/// Why a text is no rate.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("not a rate: realtime, max, or N% with N from 0.1 to 100000")]
+pub struct RateError;
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        match text {
+            "max" => Ok(Self::Max),
+            "realtime" => Ok(Self::Times(1.0)),
+            _ => {
+                let percent = text.strip_suffix('%').ok_or(RateError)?;
+                let percent: f64 = percent.parse().map_err(|_| RateError)?;
+                if (0.1..=100_000.0).contains(&percent) {
+                    Ok(Self::Times(percent / 100.0))
+                } else {
+                    Err(RateError)
+                }
+            }
+        }
+    }
+}
+
+/// Which time it is in a trace.
+#[derive(Debug)]
+pub(super) struct ReplayClock {
+    rate: Rate,
+    /// The first packet's time in the trace, and when it was sent.
+    began: Option<(i64, Instant)>,
+    last: i64,
+}
+
+impl ReplayClock {
+    pub(super) fn new(rate: Rate) -> Self {
+        Self {
+            rate,
+            began: None,
+            last: i64::MIN,
+        }
+    }
+
+    /// When a packet of that time, in nanoseconds, is to be sent.
+    pub(super) fn send_time(&mut self, time: i64, now: Instant) -> Instant {
+        self.last = self.last.max(time);
+        let (first, began) = *self.began.get_or_insert((time, now));
+        let Rate::Times(times) = self.rate else {
+            return now;
+        };
+        let since = time.saturating_sub(first).max(0).unsigned_abs();
+        let lasts = Duration::from_nanos(since).div_f64(times);
+        began.checked_add(lasts).unwrap_or(now)
+    }
+
+    /// Which time it is in the trace, in nanoseconds.
+    pub(super) fn trace_time(&self, now: Instant) -> Option<i64> {
+        let (first, began) = self.began?;
+        let Rate::Times(times) = self.rate else {
+            return Some(self.last);
+        };
+        let passed = now.saturating_duration_since(began).mul_f64(times);
+        let passed = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
+        Some(first.saturating_add(passed).max(self.last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_parse_as_words_or_percentages() {
+        assert_eq!("max".parse(), Ok(Rate::Max));
+        assert_eq!("realtime".parse(), Ok(Rate::Times(1.0)));
+        assert_eq!("250%".parse(), Ok(Rate::Times(2.5)));
+        for text in ["", "2", "%", "-5%", "0%", "NaN%", "inf%", "fast"] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError), "{text}");
+        }
+    }
+
+    #[test]
+    fn packets_are_due_at_their_intervals_scaled_by_the_rate() {
+        let start = Instant::now();
+        let mut clock = ReplayClock::new(Rate::Times(2.0));
+        assert_eq!(clock.trace_time(start), None);
+        assert_eq!(clock.send_time(1000, start), start);
+        assert_eq!(
+            clock.send_time(3000, start),
+            start + Duration::from_nanos(1000)
+        );
+        // What happened before the first packet is late already.
+        assert_eq!(clock.send_time(0, start), start);
+        assert_eq!(
+            clock.trace_time(start + Duration::from_nanos(5000)),
+            Some(11_000)
+        );
+        let mut clock = ReplayClock::new(Rate::Max);
+        let later = start + Duration::from_secs(9);
+        assert_eq!(clock.send_time(1000, start), start);
+        assert_eq!(clock.send_time(i64::MAX, later), later);
+    }
+
+    #[test]
+    fn extreme_packet_times_do_not_overflow() {
+        let start = Instant::now();
+        let mut clock = ReplayClock::new(Rate::Times(0.001));
+        clock.send_time(i64::MIN, start);
+        clock.send_time(i64::MAX, start);
+        clock.trace_time(start + Duration::from_secs(1 << 40));
+    }
+}

@@ -1,0 +1,166 @@
+//! The end of a session, in the order that relays know from LTTng: no packet is in flight, all
+//! streams leave the chunk, the chunk is closed, then the streams.
+//!
+//! Relays of LTTng die when streams leave a chunk while half of a packet is missing, so that the round
+//! of questions before is not only for show.
+
+use std::time::Instant;
+
+use relay_proto::Command;
+use relay_proto::chunk::{CloseTraceChunk, RotateStreams, RotationPosition};
+use relay_proto::stream::{
+    BeginDataPending, CloseStream, DataPending, EndDataPending, QuiescentControl,
+};
+use wire::{Flagged, PacketSeqNum, StreamId};
+
+use super::{AwaitedReply, CHUNK, SessionUpload};
+use crate::limits::CONFIRM_RETRY_INTERVAL;
+use crate::uplink::error::UplinkError;
+use crate::uplink::session_state::SessionState;
+
+/// How far the closing of a session has come.
+#[derive(Debug, Default)]
+pub(in crate::uplink) struct SessionClosing {
+    stage: ClosingStage,
+    is_pending: bool,
+    retry_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum ClosingStage {
+    #[default]
+    NotBegun,
+    /// The relay is asked whether it has everything.
+    Round,
+    /// It is closing the chunk.
+    Chunk,
+    /// It is closing streams.
+    Streams,
+    Done,
+}
+
+impl SessionClosing {
+    pub(in crate::uplink) fn has_begun(&self) -> bool {
+        self.stage != ClosingStage::NotBegun
+    }
+
+    pub(in crate::uplink) fn is_done(&self) -> bool {
+        self.stage == ClosingStage::Done
+    }
+
+    pub(super) fn wake(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Records the answer of a stream in [`ClosingStage::Round`].
+    pub(super) fn record_pending(&mut self, is_pending: bool) {
+        self.is_pending |= is_pending;
+    }
+}
+
+impl SessionUpload {
+    /// Takes the next stage of the closing, once all commands before have been answered.
+    pub(super) fn advance_closing(
+        &mut self,
+        state: &mut SessionState,
+        now: Instant,
+    ) -> Result<(), UplinkError> {
+        if self.is_awaiting()
+            || self
+                .closing_progress
+                .retry_at
+                .is_some_and(|retry_at| now < retry_at)
+        {
+            return Ok(());
+        }
+        self.closing_progress.retry_at = None;
+        self.closing_progress.stage = match self.closing_progress.stage {
+            ClosingStage::NotBegun => {
+                self.ask_all_pending(state)?;
+                ClosingStage::Round
+            }
+            ClosingStage::Round if std::mem::take(&mut self.closing_progress.is_pending) => {
+                self.closing_progress.retry_at = Some(now + CONFIRM_RETRY_INTERVAL);
+                ClosingStage::NotBegun
+            }
+            ClosingStage::Round => {
+                self.leave_chunk(state, now)?;
+                ClosingStage::Chunk
+            }
+            ClosingStage::Chunk => {
+                self.close_streams(state)?;
+                ClosingStage::Streams
+            }
+            ClosingStage::Streams | ClosingStage::Done => ClosingStage::Done,
+        };
+        if self.closing_progress.stage == ClosingStage::Streams && !self.is_awaiting() {
+            self.closing_progress.stage = ClosingStage::Done;
+        }
+        Ok(())
+    }
+
+    fn ask_all_pending(&mut self, state: &SessionState) -> Result<(), UplinkError> {
+        let session = self.session();
+        let begin = Command::BeginDataPending(BeginDataPending { session });
+        self.send_command(&begin, AwaitedReply::Done)?;
+        for (stream, (last, _)) in Self::open_streams(state) {
+            let ask = Command::DataPending(DataPending { stream, last });
+            self.send_command(&ask, AwaitedReply::Pending)?;
+        }
+        for stream in metadata_streams(state) {
+            let ask = Command::QuiescentControl(QuiescentControl { stream });
+            self.send_command(&ask, AwaitedReply::Done)?;
+        }
+        let end = Command::EndDataPending(EndDataPending { session });
+        self.send_command(&end, AwaitedReply::Pending)
+    }
+
+    fn leave_chunk(&mut self, state: &SessionState, now: Instant) -> Result<(), UplinkError> {
+        let leave = |positions| {
+            let target = None;
+            Command::RotateStreams(RotateStreams { target, positions })
+        };
+        let positions: Vec<_> = Self::open_streams(state)
+            .into_iter()
+            .map(|(stream, (_, next))| RotationPosition {
+                stream,
+                at: PacketSeqNum(next),
+            })
+            .collect();
+        if !positions.is_empty() {
+            self.send_command(&leave(positions), AwaitedReply::Done)?;
+        }
+        // Metadata goes on its own, as from LTTng.
+        for stream in metadata_streams(state) {
+            let at = PacketSeqNum(0);
+            let position = RotationPosition { stream, at };
+            self.send_command(&leave(vec![position]), AwaitedReply::Done)?;
+        }
+        let close = CloseTraceChunk {
+            chunk: CHUNK,
+            closed: self.wall_clock(now),
+            command: Flagged(None),
+        };
+        self.send_command(&Command::CloseTraceChunk(close), AwaitedReply::ChunkClosed)
+    }
+
+    fn close_streams(&mut self, state: &SessionState) -> Result<(), UplinkError> {
+        for (stream, (last, _)) in Self::open_streams(state) {
+            let close = Command::CloseStream(CloseStream { stream, last });
+            self.send_command(&close, AwaitedReply::Done)?;
+        }
+        for stream in metadata_streams(state) {
+            let last = None;
+            let close = Command::CloseStream(CloseStream { stream, last });
+            self.send_command(&close, AwaitedReply::Done)?;
+        }
+        Ok(())
+    }
+}
+
+fn metadata_streams(state: &SessionState) -> Vec<StreamId> {
+    let traces = state.traces.values();
+    traces
+        .filter_map(|trace| trace.relay_state.stream_id)
+        .collect()
+}

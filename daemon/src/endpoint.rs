@@ -1,0 +1,225 @@
+//! Addresses to listen on, as users write them.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Of IPv6, rather than IPv4.
+    v6: bool,
+    host: String,
+    port: Option<u16>,
+}
+
+/// Why a text is no [`Endpoint`], or nothing can listen there.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    /// It is not of the form.
+    #[error("{0:?} is not of the form tcp://HOST[:PORT] or tcp6://HOST[:PORT]")]
+    Form(String),
+    /// The same, where it may be shorter.
+    #[error("{0:?} is not of the form [HOST:]PORT")]
+    HttpForm(String),
+    /// The host has no address of the family asked for.
+    #[error("{host:?} has no {family} address")]
+    NoAddress {
+        /// The host.
+        host: String,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
+    /// The host is not known.
+    #[error("cannot find {host:?}")]
+    Unknown {
+        /// The host.
+        host: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+impl Endpoint {
+    /// An address of IPv4.
+    #[must_use]
+    pub fn v4(host: &str, port: u16) -> Self {
+        Self {
+            v6: false,
+            host: host.to_owned(),
+            port: Some(port),
+        }
+    }
+
+    /// As it is written for HTTP: `[HOST:]PORT`, or as a URL. Without a host, this one only.
+    ///
+    /// # Errors
+    /// If it is of neither form.
+    pub fn parse_http(text: &str) -> Result<Self, EndpointError> {
+        if text.contains("://") {
+            return text.parse();
+        }
+        if let Ok(port) = text.parse() {
+            return Ok(Self::v4("127.0.0.1", port));
+        }
+        let scheme = if text.starts_with('[') { "tcp6" } else { "tcp" };
+        let parsed = format!("{scheme}://{text}").parse();
+        // It is not to name a scheme that was not written.
+        parsed.map_err(|_| EndpointError::HttpForm(text.to_owned()))
+    }
+
+    /// The same, on this port if it names none itself.
+    #[must_use]
+    pub fn or_port(mut self, port: u16) -> Self {
+        self.port.get_or_insert(port);
+        self
+    }
+
+    /// Looks the host up.
+    ///
+    /// # Errors
+    /// If it is not known, or has no address of the family.
+    pub fn resolve(&self) -> Result<SocketAddr, EndpointError> {
+        let host = || self.host.clone();
+        let mut found = (self.host.as_str(), self.port.unwrap_or(0))
+            .to_socket_addrs()
+            .map_err(|source| EndpointError::Unknown {
+                host: host(),
+                source,
+            })?;
+        let family = if self.v6 { "IPv6" } else { "IPv4" };
+        found
+            .find(|address| address.is_ipv6() == self.v6)
+            .ok_or_else(|| EndpointError::NoAddress {
+                host: host(),
+                family,
+            })
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let form = || EndpointError::Form(text.to_owned());
+        let (scheme, rest) = text.split_once("://").ok_or_else(form)?;
+        let v6 = match scheme {
+            "tcp" | "tcp4" => false,
+            "tcp6" => true,
+            _ => return Err(form()),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = match rest.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, after) = bracketed.split_once(']').ok_or_else(form)?;
+                (
+                    host,
+                    after
+                        .strip_prefix(':')
+                        .or(after.is_empty().then_some(""))
+                        .ok_or_else(form)?,
+                )
+            }
+            None => match rest.rsplit_once(':') {
+                // The port of an IPv6 address can only be told by brackets.
+                Some((host, _)) if v6 && host.contains(':') => (rest, ""),
+                Some((host, port)) => (host, port),
+                None => (rest, ""),
+            },
+        };
+        let port = match port {
+            "" => None,
+            port => Some(port.parse().map_err(|_| form())?),
+        };
+        if host.is_empty() || host.contains(['/', '@', '[', ']']) {
+            return Err(form());
+        }
+        Ok(Self {
+            v6,
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.v6 { "tcp6" } else { "tcp" };
+        match (self.host.contains(':'), self.port) {
+            (true, Some(port)) => write!(f, "{scheme}://[{}]:{port}", self.host),
+            (true, None) => write!(f, "{scheme}://[{}]", self.host),
+            (false, Some(port)) => write!(f, "{scheme}://{}:{port}", self.host),
+            (false, None) => write!(f, "{scheme}://{}", self.host),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_written_as_urls() {
+        for (text, shown) in [
+            ("tcp://0.0.0.0:5342", "tcp://0.0.0.0:5342"),
+            ("tcp4://localhost", "tcp://localhost"),
+            ("tcp6://[::1]:99", "tcp6://[::1]:99"),
+            ("tcp6://::1", "tcp6://[::1]"),
+            ("tcp://host:1/", "tcp://host:1"),
+        ] {
+            assert_eq!(
+                text.parse::<Endpoint>().unwrap().to_string(),
+                shown,
+                "{text}"
+            );
+        }
+        for text in [
+            "localhost",
+            "net://localhost",
+            "tcp://",
+            "tcp://:5342",
+            "tcp://a:b",
+            "tcp://a:70000",
+            "tcp://a/b",
+            "tcp6://[::1",
+            "tcp6://[::1]99",
+        ] {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn for_http_a_port_is_enough_and_means_this_host_only() {
+        for (text, shown) in [
+            ("9342", "tcp://127.0.0.1:9342"),
+            ("0.0.0.0:9342", "tcp://0.0.0.0:9342"),
+            ("[::1]:9342", "tcp6://[::1]:9342"),
+            ("localhost", "tcp://localhost"),
+            ("tcp6://[::]:1", "tcp6://[::]:1"),
+        ] {
+            let endpoint = Endpoint::parse_http(text).unwrap();
+            assert_eq!(endpoint.to_string(), shown, "{text}");
+        }
+        for text in ["", ":", "http://localhost", "a:b", "localhost:70000"] {
+            assert!(Endpoint::parse_http(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_looked_up_in_its_family() {
+        let four: Endpoint = "tcp://127.0.0.1:7".parse().unwrap();
+        assert_eq!(four.resolve().unwrap(), "127.0.0.1:7".parse().unwrap());
+        let six: Endpoint = "tcp6://::1".parse().unwrap();
+        assert_eq!(
+            six.or_port(8).resolve().unwrap(),
+            "[::1]:8".parse().unwrap()
+        );
+        let mixed: Endpoint = "tcp6://127.0.0.1:7".parse().unwrap();
+        assert!(matches!(
+            mixed.resolve(),
+            Err(EndpointError::NoAddress { .. })
+        ));
+    }
+}

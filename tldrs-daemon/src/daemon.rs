@@ -1,0 +1,284 @@
+//! The running daemon: accepts clients until it is told to stop, and drains them.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use crate::client::{self, ClientContext};
+use crate::export::ExportRules;
+use crate::forward_queue::TraceSender;
+use crate::limits::{ACCEPT_RETRY_INTERVAL, CLIENT_SHUTDOWN_TIMEOUT, EXPORT_SHUTDOWN_TIMEOUT};
+use crate::line_reader::ReaderContext;
+use crate::open::open_append;
+use crate::peer::Peer;
+use crate::settings::{DaemonSettings, Storage};
+use crate::socket::{self, Socket, SocketError};
+use crate::traces::Traces;
+
+/// Why the daemon does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The directory or file for events cannot be used.
+    #[error("{}: cannot store events there", path.display())]
+    Storage {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The emit root cannot be used.
+    #[error("{}: cannot export below it", path.display())]
+    EmitRoot {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// As the system says.
+    #[error("cannot wait for connections")]
+    Listen(#[source] io::Error),
+}
+
+/// Why the daemon has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// Because it was told to by whoever started it.
+    Requested,
+    /// Because a client wanted it.
+    ByClient,
+}
+
+/// A daemon that listens, and does not answer yet.
+#[derive(Debug)]
+pub struct Daemon {
+    listeners: Vec<tokio::net::UnixListener>,
+    guards: Vec<socket::Guard>,
+    allowed_users: BTreeSet<u32>,
+    max_clients: usize,
+    clients: ClientContext,
+}
+
+impl Daemon {
+    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run).
+    ///
+    /// # Errors
+    /// If a socket or the directory cannot be used. To be called on a runtime.
+    pub fn start(
+        settings: DaemonSettings,
+        forward: Option<TraceSender>,
+    ) -> Result<Self, StartError> {
+        check_storage(&settings.storage)?;
+        let uid = rustix::process::geteuid().as_raw();
+        let emit_root = settings.emit_root.as_deref().map(|path| {
+            path.canonicalize().map_err(|source| StartError::EmitRoot {
+                path: path.to_owned(),
+                source,
+            })
+        });
+        let rules = ExportRules::new(uid, emit_root.transpose()?);
+        let mode = settings.socket_mode();
+        let mut sockets = Vec::new();
+        for path in &settings.sockets {
+            sockets.push(Socket::listen(path, mode)?);
+        }
+        if let Some(path) = &settings.extra_socket {
+            match Socket::listen(path, mode) {
+                Ok(socket) => sockets.push(socket),
+                Err(error) => {
+                    warn!(%error, "programs that look for the daemon there will not find it");
+                }
+            }
+        }
+        let stop = CancellationToken::new();
+        let traces = Traces::new(&settings, rules, forward, stop.clone());
+        let mut allowed_users = settings.allowed_users;
+        allowed_users.extend([0, uid]);
+        let (mut listeners, guards): (Vec<_>, _) = sockets
+            .into_iter()
+            .map(|socket| (socket.listener, socket.guard))
+            .unzip();
+        listeners.extend(settings.inherited);
+        let listeners = listeners.into_iter().map(|listener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::UnixListener::from_std(listener)
+        });
+        Ok(Self {
+            listeners: listeners
+                .collect::<io::Result<_>>()
+                .map_err(StartError::Listen)?,
+            guards,
+            allowed_users,
+            max_clients: settings.max_clients,
+            clients: ClientContext {
+                reader: ReaderContext::new(settings.max_line_bytes),
+                traces: Arc::new(traces),
+                storage: settings.storage,
+                when_full: settings.when_full,
+                stop,
+            },
+        })
+    }
+
+    /// Serves clients until `stop`, or until one of them wants the daemon to end.
+    pub async fn run(self, stop: CancellationToken) -> StopReason {
+        let Self {
+            listeners,
+            guards,
+            allowed_users,
+            max_clients,
+            clients,
+        } = self;
+        let clients = Arc::new(clients);
+        if let Err(error) = clients.traces.resume_exports() {
+            warn!(%error, "exports that are due are not done");
+        }
+        let acceptor = Arc::new(ClientAcceptor {
+            allowed_users,
+            max_clients,
+            client_permits: Arc::new(Semaphore::new(max_clients)),
+            tasks: TaskTracker::new(),
+            closed: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            clients,
+        });
+        let accepting = TaskTracker::new();
+        for listener in listeners {
+            accepting.spawn(Arc::clone(&acceptor).accept_clients(listener));
+        }
+        let polling = Arc::clone(&acceptor);
+        let poll_timer = tokio::spawn(async move {
+            if let Err(error) = polling.clients.reader.run_poll_timer().await {
+                warn!(%error, "no timer: busy clients may stall");
+            }
+        });
+        let end = &acceptor.clients.stop;
+        let why = tokio::select! {
+            () = stop.cancelled() => StopReason::Requested,
+            () = end.cancelled() => StopReason::ByClient,
+        };
+        end.cancel();
+        // From now on nobody can connect; who has connected is still listened to for a moment.
+        guards.iter().for_each(socket::Guard::remove);
+        acceptor.closed.cancel();
+        accepting.close();
+        accepting.wait().await;
+        acceptor.drain_clients().await;
+        // Only now another daemon may take over.
+        drop(guards);
+        poll_timer.abort();
+        why
+    }
+}
+
+/// Accepts clients on all sockets, and spawns a task for each.
+#[derive(Debug)]
+struct ClientAcceptor {
+    allowed_users: BTreeSet<u32>,
+    max_clients: usize,
+    client_permits: Arc<Semaphore>,
+    tasks: TaskTracker,
+    /// Cancelled when clients are not accepted any more.
+    closed: CancellationToken,
+    /// Cancelled to end clients that exceed [`CLIENT_SHUTDOWN_TIMEOUT`].
+    abort: CancellationToken,
+    clients: Arc<ClientContext>,
+}
+
+impl ClientAcceptor {
+    /// Accepts until the daemon stops, and has each client served by a task of its own.
+    async fn accept_clients(self: Arc<Self>, listener: tokio::net::UnixListener) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.closed.cancelled() => break,
+            };
+            match accepted {
+                Ok((socket, _)) => self.admit_client(socket),
+                Err(error) => {
+                    warn!(%error, "connection not accepted");
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+                }
+            }
+        }
+        // Who was connected before has sent something, perhaps, and gone.
+        while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
+            self.admit_client(socket);
+        }
+    }
+
+    fn admit_client(self: &Arc<Self>, socket: tokio::net::UnixStream) {
+        let peer = match socket.peer_cred() {
+            Ok(credentials) => Peer::new(credentials),
+            Err(error) => return debug!(%error, "connection lost at once"),
+        };
+        if !self.allowed_users.contains(&peer.uid) {
+            return warn!(%peer, "refused: not an allowed user");
+        }
+        let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {
+            return warn!(%peer, most = self.max_clients, "refused: too many clients");
+        };
+        let socket = match socket.into_std() {
+            Ok(socket) => socket.into(),
+            Err(error) => return debug!(%peer, %error, "connection lost at once"),
+        };
+        let acceptor = Arc::clone(self);
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = client::serve(socket, peer, Arc::clone(&acceptor.clients)) => {}
+                () = acceptor.abort.cancelled() => {}
+            }
+            drop(permit);
+        });
+    }
+
+    /// Waits for all clients, then for all exports, each with a timeout.
+    async fn drain_clients(&self) {
+        self.tasks.close();
+        if tokio::time::timeout(CLIENT_SHUTDOWN_TIMEOUT, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            warn!("some clients are given up");
+            self.abort.cancel();
+            self.tasks.wait().await;
+        }
+        let exports = self.clients.traces.wait_for_exports();
+        if tokio::time::timeout(EXPORT_SHUTDOWN_TIMEOUT, exports)
+            .await
+            .is_err()
+        {
+            warn!("some exports are left to the next start");
+        }
+        info!("stopped");
+    }
+}
+
+fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}
+
+/// Checks that the directory can be read, or the file can be appended to.
+fn check_storage(storage: &Storage) -> Result<(), StartError> {
+    let (path, checked) = match storage {
+        Storage::Directory(path) => (path, std::fs::read_dir(path).map(drop)),
+        Storage::File(path) => (path, open_append(path).map(drop)),
+    };
+    checked.map_err(|source| StartError::Storage {
+        path: path.clone(),
+        source,
+    })
+}

@@ -1,0 +1,188 @@
+//! Lines of events -> the text of one JSON document.
+
+use std::io::{self, Read, Write};
+
+use memchr::{memchr_iter, memrchr};
+
+use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
+use crate::line_validator::{LinePart, LineValidator, Lines};
+
+/// What a document looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DocumentForm {
+    /// An array of events, as the reference writes it.
+    #[default]
+    Array,
+    /// An object with the events in it. Perfetto knows an empty trace by it.
+    Object,
+}
+
+/// What has become of the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExportCounts {
+    /// Events in the document.
+    pub events: u64,
+    /// Lines that were no events, and are not.
+    pub dropped: u64,
+}
+
+/// Writes a document with all events of `from`. What a daemon of ours has stored is valid; other
+/// daemons store more than that, so every line is checked and repaired if it must be.
+///
+/// # Errors
+/// If reading or writing fails.
+pub fn write_document(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    form: DocumentForm,
+) -> io::Result<ExportCounts> {
+    let mut document = Document {
+        to,
+        text: Vec::with_capacity(READ_BYTES * 2),
+        validator: LineValidator::new(MAX_LINE_BYTES),
+        written: ExportCounts::default(),
+    };
+    document.text.extend_from_slice(match form {
+        DocumentForm::Array => b"[",
+        DocumentForm::Object => b"{\"traceEvents\":[",
+    });
+    let mut buffer = vec![0; READ_BYTES];
+    let mut lines = Vec::new();
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let new = buffer.get(..read).unwrap_or_default();
+        if new.is_empty() {
+            break;
+        }
+        let Some(end) = memrchr(b'\n', new) else {
+            lines.extend_from_slice(new);
+            continue;
+        };
+        let (whole, rest) = new.split_at(end + 1);
+        if lines.is_empty() {
+            document.add_lines(whole)?;
+        } else {
+            lines.extend_from_slice(whole);
+            document.add_lines(&lines)?;
+            lines.clear();
+        }
+        lines.extend_from_slice(rest);
+    }
+    if !lines.is_empty() {
+        lines.push(b'\n');
+        document.add_lines(&lines)?;
+    }
+    document.text.extend_from_slice(match form {
+        DocumentForm::Array => b"]\n",
+        DocumentForm::Object => b"]}\n",
+    });
+    document.flush()?;
+    Ok(document.written)
+}
+
+struct Document<'a, W> {
+    to: &'a mut W,
+    /// To be written.
+    text: Vec<u8>,
+    validator: LineValidator,
+    written: ExportCounts,
+}
+
+impl<W: Write> Document<'_, W> {
+    fn add_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        let mut lines = Lines::new(lines);
+        while let Some(part) = self.validator.next_part(&mut lines) {
+            match part {
+                // A daemon that stores such a line is none of ours.
+                LinePart::Command(_) => self.written.dropped += 1,
+                LinePart::Refused => {}
+                LinePart::Events { text, .. } => {
+                    let mut begin = 0;
+                    for end in memchr_iter(b'\n', text) {
+                        let separator: &[u8] = match self.written.events {
+                            0 => b"",
+                            _ => b",\n",
+                        };
+                        self.written.events += 1;
+                        self.text.extend_from_slice(separator);
+                        let event = text.get(begin..end).unwrap_or_default();
+                        self.text.extend_from_slice(event);
+                        begin = end + 1;
+                    }
+                }
+            }
+            self.count_refused();
+        }
+        self.count_refused();
+        if self.text.len() >= READ_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn count_refused(&mut self) {
+        let found = self.validator.take_findings();
+        self.written.dropped += found.map_or(0, |found| found.refused);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.write_all(&self.text)?;
+        self.text.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives a few bytes at a time.
+    struct Slow<'a>(&'a [u8]);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let some = self.0.len().min(3);
+            let (now, later) = self.0.split_at(some);
+            buffer[..some].copy_from_slice(now);
+            self.0 = later;
+            Ok(some)
+        }
+    }
+
+    fn document(lines: &str, form: DocumentForm) -> (String, ExportCounts) {
+        let mut out = Vec::new();
+        let written = write_document(&mut lines.as_bytes(), &mut out, form).unwrap();
+        let mut slowly = Vec::new();
+        let again = write_document(&mut Slow(lines.as_bytes()), &mut slowly, form).unwrap();
+        assert_eq!((&out, written), (&slowly, again));
+        (String::from_utf8(out).unwrap(), written)
+    }
+
+    #[test]
+    fn events_become_an_array_as_the_reference_writes_it() {
+        let (text, written) = document("{\"a\":1}\n\n{\"b\":2}\n{\"c\":3}", DocumentForm::Array);
+        assert_eq!(text, "[{\"a\":1},\n{\"b\":2},\n{\"c\":3}]\n");
+        assert_eq!((written.events, written.dropped), (3, 0));
+    }
+
+    #[test]
+    fn empty_trace_is_a_valid_document() {
+        assert_eq!(document("", DocumentForm::Array).0, "[]\n");
+        assert_eq!(
+            document("\n", DocumentForm::Object).0,
+            "{\"traceEvents\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn lines_of_other_daemons_leave_the_document_valid() {
+        let lines = "{not json}\n{\"a\":1}{}\nDIE\n{\"v\":nan}\n{\"cut\":\n";
+        let (text, written) = document(lines, DocumentForm::Array);
+        assert_eq!(text, "[{\"v\":\"nan\"}]\n");
+        assert_eq!((written.events, written.dropped), (1, 4));
+    }
+}

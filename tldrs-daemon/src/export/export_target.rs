@@ -1,0 +1,346 @@
+//! The file that an export is written to: access checks, and atomic replacement by rename.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat, openat,
+    openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use thiserror::Error;
+
+use super::directory::{DirectoryError, open_directory};
+use crate::limits::REPLACED_FILE_CHECK_BYTES;
+
+/// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
+/// rare accident, and nobody can take them all beforehand.
+const MAX_DRAFT_NAMES: u32 = 16;
+
+/// Bytes of the file's name that its draft takes over.
+const DRAFT_NAME_BYTES: usize = 200;
+
+/// Permissions of a new export, before the umask if the daemon's own user gets it.
+const NEW_MODE: Mode = Mode::from_raw_mode(0o644);
+
+/// Permissions that an export may take over from the file it replaces: neither set-user-id nor
+/// set-group-id, and only the owner writes.
+const KEPT_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Permissions of a draft that is not to be read by others before its owner and mode are settled.
+const PRIVATE_MODE: Mode = Mode::from_raw_mode(0o600);
+
+/// An access that a directory may allow, as the bits for others.
+const WRITE: u32 = 0o2;
+const SEARCH: u32 = 0o1;
+
+/// Whose an export will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExportOwner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Where exports may go.
+///
+/// Who runs as the same user as the daemon may have them anywhere: he could write them himself.
+/// Others only below the emit root, where they could write themselves.
+#[derive(Debug, Clone)]
+pub(crate) struct ExportRules {
+    uid: u32,
+    emit_root: Option<PathBuf>,
+}
+
+/// Why an export may not go there.
+#[derive(Debug, Error)]
+pub(crate) enum ExportRefusal {
+    #[error("the path is not absolute")]
+    Relative,
+    #[error("the path has no file name")]
+    NoName,
+    #[error("user {uid} may export below an --emit-root only, and there is none")]
+    NoEmitRoot { uid: u32 },
+    #[error("user {uid} may export below {} only", root.display())]
+    OutsideEmitRoot { uid: u32, root: PathBuf },
+    #[error("user {uid} may not write in that directory")]
+    DirectoryOfOther { uid: u32 },
+    #[error("user {uid} may not search a directory in the path")]
+    NoSearch { uid: u32 },
+    #[error(
+        "a symbolic link in the path belongs to user {owner}, neither to user {uid} nor to root"
+    )]
+    LinkOfOther { uid: u32, owner: u32 },
+    #[error("that file belongs to user {owner}, not {uid}")]
+    FileOfOther { uid: u32, owner: u32 },
+    #[error("there is something that is no regular file")]
+    NoRegularFile,
+    #[error("there is a file that does not look like a trace")]
+    NoTrace,
+    #[error("no such directory")]
+    Directory(#[source] io::Error),
+    #[error("what is there cannot be looked at")]
+    Look(#[source] io::Error),
+}
+
+/// A name in a directory that an export may have.
+#[derive(Debug)]
+pub(crate) struct ExportTarget {
+    parent: OwnedFd,
+    name: OsString,
+    /// Whom to give it to, if not to ourselves.
+    give_to: Option<ExportOwner>,
+    /// The file that the export replaces.
+    replaced: Option<ReplacedFile>,
+}
+
+/// A file of the requester's that an export replaces.
+#[derive(Debug, Clone, Copy)]
+struct ReplacedFile {
+    /// Permissions that the export takes over.
+    mode: Mode,
+    gid: u32,
+}
+
+/// An export that is being written under a temporary name. Dropping it removes the file.
+#[derive(Debug)]
+pub(crate) struct ExportDraft<'a> {
+    target: &'a ExportTarget,
+    file: File,
+    name: OsString,
+    is_published: bool,
+}
+
+impl ExportRules {
+    /// For a daemon that runs as this user.
+    pub(crate) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
+        Self { uid, emit_root }
+    }
+
+    /// Returns the target at this path, if the owner may export to it.
+    pub(crate) fn export_target(
+        &self,
+        path: &Path,
+        owner: ExportOwner,
+    ) -> Result<ExportTarget, ExportRefusal> {
+        if !path.is_absolute() {
+            return Err(ExportRefusal::Relative);
+        }
+        // `Path` takes no notice of a slash at the end.
+        let is_directory = path.as_os_str().as_bytes().ends_with(b"/");
+        let (Some(name), Some(parent), false) = (path.file_name(), path.parent(), is_directory)
+        else {
+            return Err(ExportRefusal::NoName);
+        };
+        // What is rightly root's own to decide may still be fenced in.
+        let is_free = owner.uid == self.uid && (self.uid != 0 || self.emit_root.is_none());
+        let parent = if is_free {
+            open_directory(parent, owner.uid).map_err(|error| directory(error, owner.uid))?
+        } else {
+            self.below_emit_root(parent, owner)?
+        };
+        let target = ExportTarget {
+            replaced: check_replaced_file(&parent, name, owner.uid)?,
+            parent,
+            name: name.to_owned(),
+            give_to: (owner.uid != self.uid).then_some(owner),
+        };
+        Ok(target)
+    }
+
+    fn below_emit_root(&self, parent: &Path, owner: ExportOwner) -> Result<OwnedFd, ExportRefusal> {
+        let uid = owner.uid;
+        let root = self
+            .emit_root
+            .as_deref()
+            .ok_or(ExportRefusal::NoEmitRoot { uid })?;
+        let below = parent
+            .strip_prefix(root)
+            .map_err(|_| ExportRefusal::OutsideEmitRoot {
+                uid,
+                root: root.to_owned(),
+            })?;
+        let failed = |error: Errno| ExportRefusal::Directory(error.into());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        // Whoever gave the root has given it by this path, and nobody else may move it.
+        let mut directory =
+            open_directory(root, self.uid).map_err(|error| directory(error, self.uid))?;
+        let mut stat = fstat(&directory).map_err(failed)?;
+        for name in below.components() {
+            if !allows_access(&stat, SEARCH, owner) {
+                return Err(ExportRefusal::NoSearch { uid });
+            }
+            let name = name.as_os_str();
+            directory = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(failed)?;
+            stat = fstat(&directory).map_err(failed)?;
+        }
+        if !allows_access(&stat, WRITE, owner) || !allows_access(&stat, SEARCH, owner) {
+            return Err(ExportRefusal::DirectoryOfOther { uid });
+        }
+        Ok(directory)
+    }
+}
+
+fn directory(error: DirectoryError, uid: u32) -> ExportRefusal {
+    match error {
+        DirectoryError::LinkOfOther { owner } => ExportRefusal::LinkOfOther { uid, owner },
+        DirectoryError::Open(error) => ExportRefusal::Directory(error.into()),
+    }
+}
+
+/// By owner, group and mode; the groups that a process has beside its own are not seen.
+fn allows_access(directory: &Stat, access: u32, owner: ExportOwner) -> bool {
+    let shift = if directory.st_uid == owner.uid {
+        6
+    } else if directory.st_gid == owner.gid {
+        3
+    } else {
+        0
+    };
+    owner.uid == 0 || directory.st_mode >> shift & access == access
+}
+
+/// Checks that the file at the target, if there is one, may be replaced for this user.
+fn check_replaced_file(
+    parent: &OwnedFd,
+    name: &OsStr,
+    uid: u32,
+) -> Result<Option<ReplacedFile>, ExportRefusal> {
+    let failed = |error: Errno| ExportRefusal::Look(error.into());
+    let check = |stat: &Stat| match (FileType::from_raw_mode(stat.st_mode), stat.st_uid) {
+        (FileType::RegularFile, owner) if owner == uid => Ok(()),
+        (FileType::RegularFile, owner) => Err(ExportRefusal::FileOfOther { uid, owner }),
+        _ => Err(ExportRefusal::NoRegularFile),
+    };
+    // Opening what is no file may have effects of its own.
+    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => check(&stat)?,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(parent, name, flags, Mode::empty()).map_err(failed)?;
+    // Something else may have taken the name since.
+    let stat = fstat(&file).map_err(failed)?;
+    check(&stat)?;
+    let mut buffer = [0; REPLACED_FILE_CHECK_BYTES];
+    let read = rustix::io::read(&file, &mut buffer).map_err(failed)?;
+    let begin = buffer.get(..read).unwrap_or_default().trim_ascii_start();
+    let is_blank = begin.is_empty() && read < REPLACED_FILE_CHECK_BYTES;
+    if is_blank || matches!(begin.first(), Some(b'[' | b'{')) {
+        Ok(Some(ReplacedFile::new(&stat)))
+    } else {
+        Err(ExportRefusal::NoTrace)
+    }
+}
+
+impl ReplacedFile {
+    fn new(stat: &Stat) -> Self {
+        let mode = Mode::from_raw_mode(stat.st_mode) & KEPT_MODE;
+        // A file with several names may have been put there by somebody else, to be read by him.
+        let is_linked = stat.st_nlink > 1;
+        Self {
+            mode: if is_linked { mode & Mode::RWXU } else { mode },
+            gid: stat.st_gid,
+        }
+    }
+}
+
+impl ExportTarget {
+    /// Something to write to.
+    pub(crate) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Who opens a file keeps it open, whatever its mode is later.
+        let mode = match (self.give_to, self.replaced) {
+            (None, None) => NEW_MODE,
+            _ => PRIVATE_MODE,
+        };
+        let mut tries = 0;
+        let (name, file) = loop {
+            tries += 1;
+            let name = self.draft_name()?;
+            match openat(&self.parent, &name, flags, mode) {
+                Ok(file) => break (name, file),
+                Err(Errno::EXIST) if tries < MAX_DRAFT_NAMES => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let draft = ExportDraft {
+            target: self,
+            file: file.into(),
+            name,
+            is_published: false,
+        };
+        draft.set_owner_and_mode()?;
+        Ok(draft)
+    }
+
+    fn draft_name(&self) -> io::Result<OsString> {
+        let bytes = self.name.as_bytes();
+        let begin = bytes.get(..DRAFT_NAME_BYTES).unwrap_or(bytes);
+        let mut random = [0; 8];
+        getrandom(&mut random, GetRandomFlags::empty())?;
+        let mut name = OsStr::from_bytes(begin).to_owned();
+        name.push(format!(".tmp.{:016x}", u64::from_be_bytes(random)));
+        Ok(name)
+    }
+}
+
+impl ExportDraft<'_> {
+    /// What to write to.
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Renames it to its target.
+    pub(crate) fn publish(mut self, sync: bool) -> io::Result<()> {
+        if sync {
+            self.file.sync_data()?;
+        }
+        let parent = &self.target.parent;
+        renameat(parent, &self.name, parent, &self.target.name)?;
+        self.is_published = true;
+        Ok(())
+    }
+
+    fn set_owner_and_mode(&self) -> io::Result<()> {
+        if let Some(owner) = self.target.give_to {
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+            fchown(&self.file, Some(uid), Some(gid))?;
+        }
+        let mode = match (self.target.replaced, self.target.give_to) {
+            (Some(ReplacedFile { mode, gid }), _) => {
+                // What one group was allowed is not for another.
+                let is_same_group = fstat(&self.file)?.st_gid == gid;
+                let lost = if is_same_group {
+                    Mode::empty()
+                } else {
+                    Mode::RWXG
+                };
+                mode - lost
+            }
+            (None, Some(_)) => NEW_MODE,
+            // The umask has been applied.
+            (None, None) => return Ok(()),
+        };
+        Ok(fchmod(&self.file, mode)?)
+    }
+}
+
+impl Drop for ExportDraft<'_> {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // There is nobody to tell, and nothing else to be done.
+            let _ = unlinkat(&self.target.parent, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! Which files a trace has, and which traces a directory has.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::open::open_regular;
+
+/// Ending of the events' file.
+const EVENTS: &str = ".jsonl";
+/// Ending of the file of refused lines.
+const REJECTED: &str = ".rejected.jsonl";
+/// Ending of the record, which begins with a dot.
+const RECORD: &str = ".state.json";
+
+/// The files of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceFiles {
+    /// Its events, one to a line.
+    pub events: PathBuf,
+    /// Lines that were refused, with the reasons. Usually there is none.
+    pub rejected: PathBuf,
+    /// What else is known: [`TraceRecord`](crate::record::TraceRecord).
+    pub record: PathBuf,
+}
+
+/// A trace in a directory.
+#[derive(Debug, Clone)]
+pub struct StoredTrace {
+    /// Where it is.
+    pub files: TraceFiles,
+    /// When something was last written to it.
+    pub modified: SystemTime,
+    /// Bytes of its events.
+    pub size: u64,
+}
+
+impl TraceFiles {
+    /// Those of the trace with this file name.
+    #[must_use]
+    pub fn in_directory(directory: &Path, name: &str) -> Self {
+        Self {
+            events: directory.join(format!("{name}{EVENTS}")),
+            rejected: directory.join(format!("{name}{REJECTED}")),
+            record: directory.join(format!(".{name}{RECORD}")),
+        }
+    }
+
+    /// Those of a trace that is written to this file.
+    #[must_use]
+    pub fn of_events(events: PathBuf) -> Self {
+        let file = events.file_name().unwrap_or_default().as_bytes();
+        let name = file.strip_suffix(EVENTS.as_bytes()).unwrap_or(file);
+        let beside = |parts: [&[u8]; 3]| events.with_file_name(OsStr::from_bytes(&parts.concat()));
+        Self {
+            rejected: beside([name, REJECTED.as_bytes(), b""]),
+            record: beside([b".", name, RECORD.as_bytes()]),
+            events,
+        }
+    }
+
+    /// Whether a daemon has the trace open.
+    pub(crate) fn is_open(&self) -> bool {
+        let file = open_regular(&self.events, File::options().read(true));
+        let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
+        file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
+    }
+
+    /// Those of the trace whose record has this path, if it can be one.
+    pub(crate) fn of_record(record: &Path) -> Option<Self> {
+        let file = record.file_name()?.to_str()?;
+        let name = file.strip_prefix('.')?.strip_suffix(RECORD)?;
+        Some(Self::in_directory(record.parent()?, name))
+    }
+}
+
+/// The traces of a directory, in the order of their paths' bytes.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
+    let mut traces = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        let is_trace = name.ends_with(EVENTS.as_bytes())
+            && !name.ends_with(REJECTED.as_bytes())
+            && !name.starts_with(b".");
+        // It may have gone since.
+        let Ok(metadata) = path.symlink_metadata() else {
+            continue;
+        };
+        if is_trace && metadata.is_file() {
+            traces.push(StoredTrace {
+                modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                size: metadata.len(),
+                files: TraceFiles::of_events(path),
+            });
+        }
+    }
+    traces.sort_by(|a, b| a.files.events.as_os_str().cmp(b.files.events.as_os_str()));
+    Ok(traces)
+}
+
+/// The files of those traces of a directory that have records.
+pub(crate) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        found.extend(TraceFiles::of_record(&entry?.path()));
+    }
+    found.sort_by(|a, b| a.record.cmp(&b.record));
+    Ok(found)
+}
+
+/// A daemon holds a lock on the events of every trace that it has open, shared: whoever wants to
+/// remove them takes it for himself first.
+#[derive(Debug)]
+pub struct TraceLock {
+    _file: File,
+}
+
+impl StoredTrace {
+    /// The lock, or nothing if a daemon has the trace open.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn lock(&self) -> io::Result<Option<TraceLock>> {
+        let file = open_regular(&self.files.events, File::options().read(true))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(TraceLock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes all its files.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove(&self, lock: TraceLock) -> io::Result<()> {
+        fs::remove_file(&self.files.events)?;
+        self.remove_companions()?;
+        drop(lock);
+        Ok(())
+    }
+
+    /// Empties it, while the daemon goes on writing to it.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn empty(&self) -> io::Result<()> {
+        let file = open_regular(&self.files.events, File::options().write(true))?;
+        file.set_len(0)
+    }
+
+    fn remove_companions(&self) -> io::Result<()> {
+        for path in [&self.files.rejected, &self.files.record] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_trace_are_in_one_directory() {
+        let files = TraceFiles::in_directory(Path::new("/d"), "run-1");
+        assert_eq!(TraceFiles::of_events("/d/run-1.jsonl".into()), files);
+        assert_eq!(TraceFiles::of_record(&files.record), Some(files));
+        let named = TraceFiles::of_events("/d/all.json".into());
+        assert_eq!(named.rejected, Path::new("/d/all.json.rejected.jsonl"));
+    }
+
+    #[test]
+    fn trace_that_a_symlink_has_replaced_is_neither_locked_nor_emptied() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("a.jsonl"), "{}\n").unwrap();
+        fs::write(at("precious"), "do not lose me").unwrap();
+        let traces = traces(directory.path()).unwrap();
+        let trace = traces.first().unwrap();
+        fs::remove_file(at("a.jsonl")).unwrap();
+        std::os::unix::fs::symlink("precious", at("a.jsonl")).unwrap();
+        assert!(trace.lock().is_err());
+        assert!(trace.empty().is_err());
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
+    }
+
+    #[test]
+    fn listing_a_directory_returns_only_traces() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in [
+            "b.jsonl",
+            "a.jsonl",
+            "a.rejected.jsonl",
+            ".a.state.json",
+            ".x.jsonl",
+            "notes.txt",
+        ] {
+            fs::write(path(name), "{}\n").unwrap();
+        }
+        fs::create_dir(path("c.jsonl")).unwrap();
+        let traces = traces(directory.path()).unwrap();
+        let found: Vec<_> = traces.iter().map(|trace| &trace.files.events).collect();
+        assert_eq!(found, [&path("a.jsonl"), &path("b.jsonl")]);
+        let lock = traces.first().unwrap().lock().unwrap().unwrap();
+        assert!(traces.first().unwrap().lock().unwrap().is_none());
+        traces.first().unwrap().remove(lock).unwrap();
+        for gone in ["a.jsonl", "a.rejected.jsonl", ".a.state.json"] {
+            assert!(!path(gone).exists(), "{gone}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What is known of a trace beside its events: a small file next to theirs, hidden, JSON.
+//!
+//! It tells `tldrs list --long` what to show, and the next start of the daemon which exports are
+//! still due.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tef::Repairs;
+use tracing::warn;
+
+use crate::limits::MAX_RECORD_BYTES;
+use crate::open::{open_own, open_regular};
+
+/// What is known of a trace. Counts are sums since the record was begun.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceRecord {
+    /// The trace's id, as clients say it.
+    pub id: String,
+    /// Clients that have it open; out of date if the daemon was killed.
+    pub clients: u32,
+    /// Clients that have opened it.
+    pub connections: u64,
+    /// Events stored.
+    pub events: u64,
+    /// What was put right in them.
+    pub repaired: Repaired,
+    /// Lines refused.
+    pub refused: u64,
+    /// Events that could not be stored or forwarded.
+    pub lost: u64,
+    /// Exports to be made when the last client disconnects.
+    #[serde(rename = "wishes")]
+    pub pending_exports: Vec<PendingExport>,
+}
+
+/// [`Repairs`], written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Repaired {
+    /// Values that are no finite numbers.
+    pub not_finite: u64,
+    /// Unpaired surrogates.
+    pub surrogates: u64,
+    /// Sequences of bytes that are not UTF-8.
+    pub not_utf8: u64,
+}
+
+impl Repaired {
+    /// Of all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.not_finite + self.surrogates + self.not_utf8
+    }
+}
+
+impl std::ops::AddAssign<Repairs> for Repaired {
+    fn add_assign(&mut self, more: Repairs) {
+        self.not_finite += more.not_finite;
+        self.surrogates += more.surrogates;
+        self.not_utf8 += more.not_utf8;
+    }
+}
+
+/// An export to be made when the last client of its trace disconnects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingExport {
+    /// The absolute path of the export.
+    #[serde(serialize_with = "write_path", deserialize_with = "read_path")]
+    pub path: PathBuf,
+    /// The user that asked for it.
+    pub uid: u32,
+    /// The group of that user's process.
+    pub gid: u32,
+}
+
+impl TraceRecord {
+    /// The record of this path; if there is none, or none that can be read, an empty one.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        open_regular(path, File::options().read(true))
+            .and_then(|file| Self::read(&file))
+            .unwrap_or_default()
+    }
+
+    /// As [`load`](Self::load), of the user that this process runs as only: exports are done by what
+    /// the record says, also for other users.
+    pub(crate) fn load_own(path: &Path) -> Self {
+        let read = open_own(path, File::options().read(true)).and_then(|file| Self::read(&file));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                warn!(path = %path.display(), %error, "record of a trace not used; exports that it asks for are not done");
+                Self::default()
+            }
+            read => read.unwrap_or_default(),
+        }
+    }
+
+    fn read(file: &File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        file.take(MAX_RECORD_BYTES).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Replaces the one that was there.
+    ///
+    /// # Errors
+    /// As the system says. Then the old one is still there.
+    pub fn save(&self, path: &Path, sync: bool) -> io::Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        // What is left there of a daemon that was killed, or was put there by another user, is not
+        // written to.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&new)?;
+        file.write_all(&text)?;
+        if sync {
+            file.sync_data()?;
+        }
+        fs::rename(&new, path)
+    }
+}
+
+/// A path is bytes; most of them are text.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WrittenPath {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+fn write_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    let written = match path.to_str() {
+        Some(text) => WrittenPath::Text(text.to_owned()),
+        None => WrittenPath::Bytes(OsStr::as_bytes(path.as_os_str()).to_vec()),
+    };
+    written.serialize(serializer)
+}
+
+fn read_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    Ok(match WrittenPath::deserialize(deserializer)? {
+        WrittenPath::Text(text) => text.into(),
+        WrittenPath::Bytes(bytes) => OsString::from_vec(bytes).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_reads_back_as_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("record");
+        let pending = |path: &[u8]| PendingExport {
+            path: OsStr::from_bytes(path).into(),
+            uid: 1,
+            gid: 2,
+        };
+        let record = TraceRecord {
+            id: "a/b\0".to_owned(),
+            events: u64::MAX,
+            pending_exports: vec![pending(b"/out/t.json"), pending(b"/out/\xff")],
+            ..TraceRecord::default()
+        };
+        record.save(&path, true).unwrap();
+        assert_eq!(TraceRecord::load(&path), record);
+    }
+
+    #[test]
+    fn saving_a_record_writes_through_no_symlink() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("precious"), "do not lose me").unwrap();
+        for name in ["record", "record.new"] {
+            std::os::unix::fs::symlink("precious", at(name)).unwrap();
+        }
+        let record = TraceRecord {
+            events: 7,
+            ..TraceRecord::default()
+        };
+        record.save(&at("record"), false).unwrap();
+        assert_eq!(
+            fs::read_to_string(at("precious")).unwrap(),
+            "do not lose me"
+        );
+        assert_eq!(TraceRecord::load_own(&at("record")), record);
+        assert!(!at("record.new").exists());
+    }
+
+    #[test]
+    fn record_behind_a_symlink_or_of_another_user_asks_for_no_exports() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let record = TraceRecord {
+            pending_exports: vec![PendingExport {
+                path: "/etc/stolen".into(),
+                uid: 0,
+                gid: 0,
+            }],
+            ..TraceRecord::default()
+        };
+        record.save(&at("target"), false).unwrap();
+        std::os::unix::fs::symlink("target", at("link")).unwrap();
+        assert_eq!(TraceRecord::load_own(&at("link")), TraceRecord::default());
+        assert_eq!(TraceRecord::load_own(&at("target")), record);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(at("target"), Some(65_534), None).unwrap();
+            assert_eq!(TraceRecord::load_own(&at("target")), TraceRecord::default());
+            assert_eq!(TraceRecord::load(&at("target")), record);
+        } else {
+            eprintln!("not root, who alone can give a file away: only the symlink was tried");
+        }
+    }
+
+    #[test]
+    fn malformed_record_reads_as_an_empty_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("record");
+        assert_eq!(TraceRecord::load(&path), TraceRecord::default());
+        fs::write(&path, "{\"events\":-1").unwrap();
+        assert_eq!(TraceRecord::load(&path), TraceRecord::default());
+    }
+}

@@ -1,0 +1,411 @@
+//! One open trace: its file, to which nobody else writes, and its record.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memchr::memrchr;
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+use tracing::{debug, warn};
+
+use crate::export::{Export, ExportOwner};
+use crate::files::TraceFiles;
+use crate::forward_queue::TraceForwarder;
+use crate::limits::{
+    MAX_PENDING_EXPORTS, MAX_QUEUED_EXPORTS, MAX_REJECTED_BYTES, RECORD_SAVE_DELAY,
+};
+use crate::line_validator::Findings;
+use crate::open::open_append;
+use crate::record::{PendingExport, TraceRecord};
+
+/// A program that removes traces holds their locks for a moment only.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// An open trace.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// The trace's id, as clients give it.
+    pub(crate) id: String,
+    /// The trace's name in its files' names.
+    pub(crate) name: String,
+    files: TraceFiles,
+    sync: bool,
+    state: Mutex<TraceState>,
+}
+
+#[derive(Debug)]
+struct TraceState {
+    file: Arc<File>,
+    rejected: Option<File>,
+    record: TraceRecord,
+    /// Whether a save of the record is scheduled.
+    is_save_scheduled: bool,
+    /// Number for the next client.
+    next_client: u32,
+    forwarder: Option<TraceForwarder>,
+    /// Queued exports, in order.
+    exports: VecDeque<Export>,
+    /// Whether a thread is making them.
+    is_exporting: bool,
+    /// Pending exports that were queued, until they are done: the record has them as long.
+    due: Vec<PendingExport>,
+}
+
+/// An append that has stored only a part, or nothing.
+#[derive(Debug, Error)]
+#[error("cannot append to the trace")]
+pub(crate) struct AppendError {
+    /// Number of bytes that were stored: whole lines.
+    pub(crate) stored: usize,
+    #[source]
+    pub(crate) source: io::Error,
+}
+
+/// The trace has [`MAX_QUEUED_EXPORTS`] or [`MAX_PENDING_EXPORTS`] already.
+#[derive(Debug, Error)]
+#[error("too many exports wait for this trace already")]
+pub(crate) struct TooManyExports;
+
+/// What a client learns when it opens a trace.
+#[derive(Debug)]
+pub(crate) struct TraceEntry {
+    /// Its number in the trace.
+    pub(crate) client: u32,
+    /// Whether nobody else has it open.
+    pub(crate) is_first: bool,
+}
+
+impl Trace {
+    /// Opens the files of a trace, or makes them.
+    pub(crate) fn open(
+        id: String,
+        name: String,
+        files: TraceFiles,
+        sync: bool,
+    ) -> io::Result<Self> {
+        let file = open_events(&files)?;
+        let mut record = TraceRecord::load_own(&files.record);
+        record.clients = 0;
+        record.id.clone_from(&id);
+        let state = TraceState {
+            file: Arc::new(file),
+            rejected: None,
+            record,
+            is_save_scheduled: false,
+            next_client: 0,
+            forwarder: None,
+            exports: VecDeque::new(),
+            is_exporting: false,
+            due: Vec::new(),
+        };
+        Ok(Self {
+            id,
+            name,
+            files,
+            sync,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Adds a client.
+    pub(crate) fn add_client(&self) -> TraceEntry {
+        let mut state = self.state.lock();
+        let client = state.next_client;
+        state.next_client = state.next_client.wrapping_add(1);
+        state.record.clients += 1;
+        state.record.connections += 1;
+        TraceEntry {
+            client,
+            is_first: state.record.clients == 1,
+        }
+    }
+
+    /// Removes a client. Returns whether it was the last: then all pending exports are queued.
+    pub(crate) fn remove_client(&self) -> bool {
+        let mut state = self.state.lock();
+        state.record.clients = state.record.clients.saturating_sub(1);
+        let is_last = state.record.clients == 0;
+        if is_last {
+            state.forwarder = None;
+            state.schedule_exports();
+            self.save_record(&mut state);
+        }
+        is_last
+    }
+
+    /// Queues all pending exports, those of a daemon that was killed.
+    pub(crate) fn schedule_exports(&self) {
+        let mut state = self.state.lock();
+        state.schedule_exports();
+        self.save_record(&mut state);
+    }
+
+    /// Whether any client has the trace open.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.state.lock().record.clients > 0
+    }
+
+    /// Returns the sending end of the forward queue, if the trace is forwarded.
+    pub(crate) fn forwarder(&self) -> Option<TraceForwarder> {
+        self.state.lock().forwarder.clone()
+    }
+
+    /// Sets the sending end of the forward queue, or none.
+    pub(crate) fn set_forwarder(&self, forwarder: Option<TraceForwarder>) {
+        self.state.lock().forwarder = forwarder;
+    }
+
+    /// Stores events. They are with the system when this returns.
+    pub(crate) fn append_events(
+        self: &Arc<Self>,
+        text: &[u8],
+        lines: u64,
+    ) -> Result<(), AppendError> {
+        let mut state = self.state.lock();
+        let appended = append_text(&state.file, text);
+        state.record.events += match &appended {
+            Ok(()) => lines,
+            Err(error) => count_lines(text.get(..error.stored).unwrap_or_default()),
+        };
+        self.save_record_soon(&mut state);
+        appended
+    }
+
+    /// Whether what has been stored is to be on the disk before anything else is done.
+    pub(crate) fn should_sync(&self) -> bool {
+        self.sync
+    }
+
+    /// Brings what has been stored to the disk.
+    pub(crate) fn sync_events(&self) -> io::Result<()> {
+        let file = Arc::clone(&self.state.lock().file);
+        file.sync_data()
+    }
+
+    /// Counts what was wrong, and keeps the lines that were refused.
+    pub(crate) fn count_findings(self: &Arc<Self>, found: &Findings) {
+        let mut state = self.state.lock();
+        state.record.repaired += found.repairs;
+        state.record.refused += found.refused;
+        if let Err(error) = state.keep_rejected(&self.files, &found.rejected) {
+            warn!(trace = %self.id, %error, "refused lines cannot be kept");
+        }
+        self.save_record_soon(&mut state);
+    }
+
+    /// Counts events that are not in the trace.
+    pub(crate) fn count_lost(self: &Arc<Self>, lines: u64) {
+        let mut state = self.state.lock();
+        state.record.lost += lines;
+        self.save_record_soon(&mut state);
+    }
+
+    /// Adds an export to be made when the last client disconnects. It outlives the daemon.
+    pub(crate) fn add_pending_export(&self, pending: PendingExport) -> Result<(), TooManyExports> {
+        let mut state = self.state.lock();
+        if state.record.pending_exports.contains(&pending) {
+            return Ok(());
+        }
+        if state.record.pending_exports.len() >= MAX_PENDING_EXPORTS {
+            return Err(TooManyExports);
+        }
+        state.record.pending_exports.push(pending);
+        self.save_record(&mut state);
+        Ok(())
+    }
+
+    /// Queues an export of the events that are stored now.
+    pub(crate) fn queue_export(
+        &self,
+        path: PathBuf,
+        owner: ExportOwner,
+    ) -> Result<(), TooManyExports> {
+        self.state.lock().add_export(path, owner, false)
+    }
+
+    /// Whether a thread must be started for exports: none is running, and some are queued.
+    pub(crate) fn begin_exports(&self) -> bool {
+        let mut state = self.state.lock();
+        let begin = !state.is_exporting && !state.exports.is_empty();
+        state.is_exporting |= begin;
+        begin
+    }
+
+    /// Takes the next export from the queue, with the file of events. If there is none, the thread ends.
+    pub(crate) fn next_export(&self) -> Option<(Export, Arc<File>)> {
+        let mut state = self.state.lock();
+        let export = state.exports.pop_front();
+        state.is_exporting = export.is_some();
+        Some((export?, Arc::clone(&state.file)))
+    }
+
+    /// An export has been done, or never can be.
+    pub(crate) fn export_done(&self, export: &Export) {
+        if export.is_pending_export {
+            let mut state = self.state.lock();
+            state.due.retain(|pending| pending.path != export.path);
+            self.save_record(&mut state);
+        }
+    }
+
+    /// Whether the trace has neither clients nor exports.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.record.clients == 0 && !state.is_exporting && state.exports.is_empty()
+    }
+
+    /// The record is saved in a while, with all that is in it by then.
+    fn save_record_soon(self: &Arc<Self>, state: &mut TraceState) {
+        if state.is_save_scheduled {
+            return;
+        }
+        state.is_save_scheduled = true;
+        // If the trace is closed before, it has been saved then.
+        let trace = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(RECORD_SAVE_DELAY).await;
+            if let Some(trace) = trace.upgrade() {
+                trace.save_record(&mut trace.state.lock());
+            }
+        });
+    }
+
+    fn save_record(&self, state: &mut TraceState) {
+        state.is_save_scheduled = false;
+        let mut record = state.record.clone();
+        record.pending_exports.extend(state.due.iter().cloned());
+        if let Err(error) = record.save(&self.files.record, self.sync) {
+            warn!(trace = %self.id, %error, "what is known of the trace cannot be written down");
+        }
+    }
+}
+
+impl TraceState {
+    fn schedule_exports(&mut self) {
+        for pending in std::mem::take(&mut self.record.pending_exports) {
+            let owner = ExportOwner {
+                uid: pending.uid,
+                gid: pending.gid,
+            };
+            match self.add_export(pending.path.clone(), owner, true) {
+                Ok(()) => self.due.push(pending),
+                Err(error) => warn!(path = %pending.path.display(), %error, "not exported"),
+            }
+        }
+    }
+
+    fn add_export(
+        &mut self,
+        path: PathBuf,
+        owner: ExportOwner,
+        is_pending_export: bool,
+    ) -> Result<(), TooManyExports> {
+        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        let export = Export {
+            path,
+            owner,
+            length,
+            is_pending_export,
+        };
+        // It has all that an earlier one to the same place would have had.
+        self.exports.retain(|waiting| {
+            waiting.path != export.path
+                || waiting.owner != owner
+                || waiting.is_pending_export != is_pending_export
+        });
+        if self.exports.len() >= MAX_QUEUED_EXPORTS + MAX_PENDING_EXPORTS {
+            return Err(TooManyExports);
+        }
+        self.exports.push_back(export);
+        Ok(())
+    }
+
+    fn keep_rejected(&mut self, files: &TraceFiles, lines: &[u8]) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if self.rejected.is_none() {
+            self.rejected = Some(open_append(&files.rejected)?);
+        }
+        let Some(file) = &mut self.rejected else {
+            return Ok(());
+        };
+        if file.metadata()?.len() < MAX_REJECTED_BYTES {
+            file.write_all(lines)?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the file of events, and holds its lock so that nobody removes it.
+fn open_events(files: &TraceFiles) -> io::Result<File> {
+    for _ in 0..LOCK_TRIES {
+        let file = open_append(&files.events)?;
+        let is_locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+        // Whoever held the lock may have removed the file.
+        if is_locked && file.metadata()?.nlink() > 0 {
+            complete_last_line(&file)?;
+            return Ok(file);
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Err(io::Error::other("another program keeps it locked"))
+}
+
+/// After a power failure the last line may have been cut off: the next one must not be glued to it.
+fn complete_last_line(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.read_exact_at(&mut last, length - 1)?;
+    }
+    if last == *b"\n" {
+        return Ok(());
+    }
+    debug!("the last line of the trace was cut off");
+    (&*file).write_all(b"\n")
+}
+
+/// Writes all of the text, or if that cannot be, whole lines only.
+fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
+    let mut written = 0;
+    while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
+        match (&mut &*file).write(rest) {
+            Ok(0) => {
+                return Err(cut_partial_line(
+                    file,
+                    text,
+                    written,
+                    io::ErrorKind::WriteZero.into(),
+                ));
+            }
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(cut_partial_line(file, text, written, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes back the beginning of a line of which the rest could not be written.
+fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
+    let done = text.get(..written).unwrap_or_default();
+    let stored = memrchr(b'\n', done).map_or(0, |end| end + 1);
+    let cut = || file.set_len(file.metadata()?.len() - (written - stored) as u64);
+    if written > stored && cut().is_err() {
+        debug!("half a line stays behind");
+    }
+    AppendError { stored, source }
+}
+
+/// Lines of complete ones.
+pub(crate) fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
+}
