@@ -15,7 +15,7 @@ use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::traced_app::Puppet;
 use tests::viewer::hostname;
 use tests::wait_until;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
@@ -47,7 +47,7 @@ fn everything_may_stand_in_the_file() {
         ),
     )
     .unwrap();
-    let relay = Process::start(&mut lab.command(built::relayd()));
+    let relay = Process::start(&mut lab.command(binaries::relayd()));
     wait_until("it has started", || {
         fs::read_to_string(&pid).is_ok_and(|text| text == format!("{}\n", relay.id()))
     });
@@ -60,7 +60,7 @@ fn a_value_that_cannot_be_ends_it_and_names_the_file() {
     let named = lab.path().join("wrong.conf");
     for wrong in ["control-port=nowhere", "fd-pool-size=7", "output=relative"] {
         fs::write(&named, format!("[relayd]\n{wrong}\n")).unwrap();
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         let ended = Process::start(command.arg("-f").arg(&named)).wait();
         assert_eq!(ended.status.code(), Some(1), "{wrong}");
         let (option, _) = wrong.split_once('=').unwrap();

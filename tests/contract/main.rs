@@ -3,15 +3,15 @@
 //! asked the same.
 
 mod background;
-mod clear;
 mod command_line;
 mod configuration;
+mod disallow_clear;
+mod environment;
+mod fd_pool;
 mod grouping;
-mod health;
-mod locks;
-mod pool;
-mod ready;
-mod surroundings;
+mod health_socket;
+mod readiness;
+mod tracefile_locks;
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
@@ -19,13 +19,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tests::lab::Lab;
-use tests::{built, peers};
+use tests::{binaries, peers};
 
 /// Our program by the name that scripts know.
 fn as_lttng_relayd(lab: &Lab) -> PathBuf {
     let path = lab.path().join("lttng-relayd");
     if !path.exists() {
-        symlink(built::relayd(), &path).unwrap();
+        symlink(binaries::relayd(), &path).unwrap();
     }
     path
 }
@@ -33,7 +33,7 @@ fn as_lttng_relayd(lab: &Lab) -> PathBuf {
 /// Our program by both names, and the reference.
 fn all(lab: &Lab) -> [Command; 3] {
     [
-        lab.command(built::relayd()),
+        lab.command(binaries::relayd()),
         lab.command(as_lttng_relayd(lab)),
         lab.traced_command(peers::program("lttng-relayd")),
     ]

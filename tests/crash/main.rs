@@ -15,7 +15,7 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::traced_app::Puppet;
 use tests::tree::files;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;

@@ -8,12 +8,12 @@ use relay_proto::reply::ReturnCode;
 use relay_proto::session::{CreateSession, TraceFormat};
 use relay_proto::{Minor as ProducerMinor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::bystander::Bystander;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
+use tests::probe_session::Bystander;
 use tests::producer::{Producer, beacon, connect, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::tracee::{self, Puppet};
+use tests::traced_app::{self, Puppet};
 use tests::tree::files;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
@@ -331,7 +331,7 @@ fn nothing_is_lost_of_a_process_that_ends_at_once_with_its_session() {
     daemon.lttng(&["start", "atonce"]);
     let viewer = Babeltrace::Two.follow(&relay, "atonce");
     Viewer::connect(relay.live).wait_for_listed("atonce", |listed| listed.viewers == 1);
-    tracee::run(&lab, 20, 0, "atonce");
+    traced_app::run(&lab, 20, 0, "atonce");
     daemon.lttng(&["destroy", "atonce"]);
     assert!(numbers(&viewer.wait().succeeded()).into_iter().eq(0..20));
 }

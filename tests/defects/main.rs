@@ -1,8 +1,8 @@
 //! What `lttng-relayd` does wrong, each with a test that ours does not. The list, with what the
 //! reference does instead, is in `doc/differences.md`, by the names of these tests.
 
-mod awaited;
-mod deleted;
+mod awaited_metadata;
+mod deleted_chunks;
 mod live;
 mod producers;
-mod replaced;
+mod replaced_tracefiles;

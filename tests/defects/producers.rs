@@ -11,15 +11,15 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream};
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::bystander::{Bystander, relay};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
+use tests::probe_session::{Bystander, relay};
 use tests::producer::{
     CREATED, Producer, connect, index, is_at_end, packet, packet_of, plain_session as session,
     stream,
 };
 use tests::relay::Relay;
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::{files, tree};
 use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
@@ -100,7 +100,7 @@ fn a_tracefile_size_without_count_makes_files_without_end() {
     ];
     daemon.channel("endless", "busy", &options, true);
     daemon.lttng(&["start", "endless"]);
-    tracee::run(&lab, COUNT, 0, "endless");
+    traced_app::run(&lab, COUNT, 0, "endless");
     daemon.lttng(&["destroy", "endless"]);
     let mut seen = numbers(&Babeltrace::Two.read(&relay.output).succeeded());
     seen.sort_unstable();

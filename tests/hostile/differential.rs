@@ -14,13 +14,13 @@ use relay_proto::command::GetConfiguration;
 use relay_proto::index::SendIndex;
 use relay_proto::stream::{AddStream, BeginDataPending, CloseStream, DataPending, EndDataPending};
 use relay_proto::{Command, CommandCode};
-use tests::bystander::Bystander;
 use tests::lab::Lab;
+use tests::probe_session::Bystander;
 use tests::producer::{CREATED, index, stream};
 use tests::relay::Relay;
 use wire::{ChunkId, EpochSeconds, Flagged, PacketSeqNum, SeqNum, SessionId, Text};
 
-use super::talk::{Outcome, Talk, payload};
+use super::conversation::{Outcome, Talk, payload};
 use super::{raw, session};
 
 /// Where ours is known to differ: the case, the reference's outcome, ours, and why.

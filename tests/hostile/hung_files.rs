@@ -8,15 +8,15 @@ use std::thread::JoinHandle;
 
 use relay_proto::stream::AddStream;
 use rustix::fs::{CWD, Mode, mkfifoat};
-use tests::bystander::Bystander;
+use tests::file_lease::Lease;
 use tests::lab::Lab;
-use tests::lease::Lease;
+use tests::probe_session::Bystander;
 use tests::producer::{Producer, index, live_session, packet, stream};
 use tests::relay::Relay;
+use tests::status_endpoint::Watch;
 use tests::tree::tree;
 use tests::viewer::Viewer;
 use tests::wait_until;
-use tests::watch::Watch;
 use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};

@@ -4,14 +4,14 @@
 //! `tests/defects`; here is the rest.
 
 mod commands;
+mod conversation;
 mod differential;
-mod faults;
 mod hung_files;
+mod isolation;
 mod many_streams;
-mod neighbours;
 mod packets;
-mod takeover;
-mod talk;
+mod reference_faults;
+mod session_takeover;
 mod timeouts;
 mod viewers;
 
@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use relay_proto::ControlHeader;
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
-use tests::bystander::relay;
+use tests::probe_session::relay;
 use tests::producer::{Producer, plain_session as session};
 use tests::relay::Relay;
 use tests::tree::files;

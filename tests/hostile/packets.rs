@@ -8,8 +8,8 @@ use relay_proto::reply::ReturnCode;
 use tests::lab::Lab;
 use tests::producer::{Producer, connect, index, is_at_end, packet, stream};
 use tests::relay::Relay;
+use tests::status_endpoint::Watch;
 use tests::wait_until;
-use tests::watch::Watch;
 use wire::StreamId;
 
 use super::{OK, recorded, relay, session};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use relay_proto::{ControlHeader, DataHeader};
 use tests::TEST_TIMEOUT;
-use tests::bystander::Bystander;
 use tests::lab::Lab;
+use tests::probe_session::Bystander;
 use tests::producer::{Producer, connect, is_at_end, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
@@ -22,7 +22,7 @@ use super::{raw, recorded, relay, session};
 /// A relay that waits for less than usual, so that the tests need not.
 fn impatient() -> (Lab, Relay, Bystander) {
     let lab = Lab::new();
-    let mut command = lab.command(tests::built::relayd());
+    let mut command = lab.command(tests::binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "1500");
     let relay = Relay::start_as(&lab, command);
     let bystander = Bystander::of(&relay);

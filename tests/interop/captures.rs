@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tests::capture_proxy::Recording;
 use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::tap::Recording;
 use tests::tree::{Node, tree};
 
 /// The recordings, if they are there.
@@ -35,7 +35,7 @@ fn every_recording_gets_the_same_answers_and_leaves_the_same_tree() {
         let name = capture.file_name().unwrap().to_string_lossy();
         println!("{name}");
         let lab = Lab::new();
-        let mut command = lab.command(tests::built::relayd());
+        let mut command = lab.command(tests::binaries::relayd());
         command.env("TZ", "UTC");
         let relay = Relay::start_as(&lab, command);
         Recording::load(&capture).replay(&relay);

@@ -10,14 +10,14 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::built;
+use tests::binaries;
 use tests::consumer::{Held, replay_command};
 use tests::lab::Lab;
 use tests::process::{Ended, Process};
-use tests::recording;
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::test_live;
+use tests::traces;
 use tests::tree::files;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -31,11 +31,11 @@ fn relays(lab: &Lab) -> [Relay; 2] {
 /// The traces that are made up, and one that LTTng recorded.
 fn recordings(lab: &Lab) -> [std::path::PathBuf; 5] {
     [
-        recording::every_type(lab),
-        recording::at_the_same_time(lab),
-        recording::with_losses(lab),
-        recording::with_idle_streams(lab),
-        recording::of_lttng(lab, "--buffers-pid", 300),
+        traces::every_type(lab),
+        traces::at_the_same_time(lab),
+        traces::with_losses(lab),
+        traces::with_idle_streams(lab),
+        traces::of_lttng(lab, "--buffers-pid", 300),
     ]
 }
 
@@ -104,7 +104,7 @@ fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
 fn a_relay_that_is_told_to_cut_streams_into_files_has_all_of_them() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
-    let directory = recording::numbered(&lab, "cut", PACKETS, 1000);
+    let directory = traces::numbered(&lab, "cut", PACKETS, 1000);
     // Without a number of files, of which relays of LTTng would die.
     for relay in relays(&lab) {
         let mut command = replay_command(&lab, &relay, "cut", &directory);
@@ -202,7 +202,7 @@ fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
 /// All of them are in one of the sessions.
 fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) {
     const EVENTS: usize = 600;
-    let directory = recording::numbered(lab, "numbered", EVENTS as u64, 5_000_000);
+    let directory = traces::numbered(lab, "numbered", EVENTS as u64, 5_000_000);
     let mut command = replay_command(lab, &relay, "numbered", &directory);
     let replay = Process::start(command.args(["--rate=realtime", "--live=20000"]));
     for killed in 1..=2 {
@@ -252,7 +252,7 @@ fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
 fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
     let lab = Lab::new();
     for relay in relays(&lab) {
-        let directory = recording::numbered(&lab, "stopped", 10_000, 5_000_000);
+        let directory = traces::numbered(&lab, "stopped", 10_000, 5_000_000);
         let mut command = replay_command(&lab, &relay, "stopped", &directory);
         let replay = Process::start(command.arg("--rate=realtime"));
         wait_until("some packets have arrived", || {
@@ -276,7 +276,7 @@ fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
 fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let directory = recording::numbered(&lab, "broken", 100, 1000);
+    let directory = traces::numbered(&lab, "broken", 100, 1000);
     let mut file = OpenOptions::new()
         .append(true)
         .open(directory.join("events_1"))
@@ -295,7 +295,7 @@ fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
 fn whoever_gets_no_answer_is_told_why() {
     let lab = Lab::new();
     let run = |arguments: &[&str]| {
-        let mut command = lab.command(built::consumer());
+        let mut command = lab.command(binaries::consumer());
         Process::start(command.args(arguments)).wait()
     };
     let nowhere = "net://127.0.0.1:1:1";
@@ -312,7 +312,7 @@ fn whoever_gets_no_answer_is_told_why() {
         let last = ended.stderr.last().unwrap();
         assert!(last.contains(says), "{arguments:?}: {last}");
     }
-    let directory = recording::numbered(&lab, "alone", 3, 1000);
+    let directory = traces::numbered(&lab, "alone", 3, 1000);
     let directory = directory.to_str().unwrap();
     let ended = run(&["replay", directory, "-U", nowhere, "--patience=1"]);
     assert_eq!(ended.status.code(), Some(1));

@@ -13,7 +13,7 @@ use tests::process::Process;
 use tests::relay::Relay;
 use tests::tldrs::Tldrs;
 use tests::viewer::{Viewer, hostname};
-use tests::{built, test_live, wait_until};
+use tests::{binaries, test_live, wait_until};
 
 /// Of every phase, and what is odd about some.
 const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
@@ -39,7 +39,7 @@ struct Agent {
 impl Agent {
     fn start(lab: &Lab, relay: &Relay) -> Self {
         let socket = lab.path().join("tldrs.socket");
-        let mut command = lab.command(built::consumer());
+        let mut command = lab.command(binaries::consumer());
         command
             .args(["serve", "-v", "--live=20000"])
             .args(collector(relay))

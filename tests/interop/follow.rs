@@ -24,7 +24,7 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{self, Producer, live_session};
 use tests::relay::Relay;
-use tests::{tracee, wait_until};
+use tests::{traced_app, wait_until};
 use tokio::sync::mpsc::{Receiver, channel, error::TryRecvError};
 use wire::{Bits, Bytes, PacketIndex, StreamId, Timestamp};
 
@@ -560,7 +560,7 @@ fn a_directory_of_the_reference_is_followed_without_beacons() {
         ..options()
     };
     let mut watcher = Watcher::new(&relay.output, options);
-    tracee::run(&lab, COUNT, 2000, "followed");
+    traced_app::run(&lab, COUNT, 2000, "followed");
     watcher.wait_for_events(COUNT as u64);
     daemon.lttng(&["destroy", "all"]);
     assert_eq!(watcher.seen.events.len(), COUNT);

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use tests::capture_proxy::Recording;
 use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::tap::Recording;
 use tests::tree::files;
 
 fn same_tree(name: &str) {

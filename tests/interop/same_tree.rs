@@ -1,11 +1,11 @@
 //! What a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
 //! tree to the byte and to the permission.
 
+use tests::capture_proxy::Tap;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tap::Tap;
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::tree;
 
 /// Lets `record` make a recording with the reference, says the same to ours, and compares.
@@ -55,8 +55,8 @@ fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&st
     daemon.channel("same", "busy", options, true);
     daemon.channel("same", "idle", &options[..1], false);
     daemon.lttng(&["start", "same"]);
-    tracee::run(lab, 2000, 0, "one");
-    tracee::run(lab, 50, 2000, "two");
+    traced_app::run(lab, 2000, 0, "one");
+    traced_app::run(lab, 50, 2000, "two");
     daemon.lttng(&["destroy", "same"]);
 }
 
@@ -122,7 +122,7 @@ fn of_a_session_whose_name_has_the_date_grouped_by_session() {
         daemon.lttng(&[&["create"], urls].concat());
         daemon.lttng(&["enable-event", "--userspace", "tracee:*"]);
         daemon.lttng(&["start"]);
-        tracee::run(lab, 50, 0, "one");
+        traced_app::run(lab, 50, 0, "one");
         daemon.lttng(&["destroy"]);
     });
 }
@@ -149,13 +149,13 @@ fn of_a_session_that_is_rotated() {
         daemon.lttng(&[&["create", "same"], urls].concat());
         daemon.channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 300, 0, "first");
+        traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["rotate", "same"]);
-        tracee::run(lab, 300, 0, "second");
+        traced_app::run(lab, 300, 0, "second");
         daemon.lttng(&["stop", "same"]);
         daemon.lttng(&["rotate", "same"]);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 300, 0, "third");
+        traced_app::run(lab, 300, 0, "third");
         daemon.lttng(&["destroy", "same"]);
     });
 }
@@ -166,13 +166,13 @@ fn of_a_session_that_is_cleared() {
         daemon.lttng(&[&["create", "same"], urls].concat());
         daemon.channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 300, 0, "first");
+        traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["clear", "same"]);
-        tracee::run(lab, 30, 0, "second");
+        traced_app::run(lab, 30, 0, "second");
         daemon.lttng(&["stop", "same"]);
         daemon.lttng(&["clear", "same"]);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 30, 0, "third");
+        traced_app::run(lab, 30, 0, "third");
         daemon.lttng(&["destroy", "same"]);
     });
 }
@@ -183,9 +183,9 @@ fn of_snapshots() {
         daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
         daemon.channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 50, 0, "first");
+        traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
-        tracee::run(lab, 50, 0, "second");
+        traced_app::run(lab, 50, 0, "second");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
         daemon.lttng(&["destroy", "same"]);
     });
@@ -197,9 +197,9 @@ fn of_metadata_that_is_regenerated() {
         daemon.lttng(&[&["create", "same"], urls].concat());
         daemon.channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 50, 0, "first");
+        traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["regenerate", "metadata", "--session=same"]);
-        tracee::run(lab, 50, 0, "second");
+        traced_app::run(lab, 50, 0, "second");
         daemon.lttng(&["destroy", "same"]);
     });
 }

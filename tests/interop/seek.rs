@@ -4,7 +4,7 @@ use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::traced_app::Puppet;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;

@@ -13,9 +13,9 @@ use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
 use tests::replay::{HOST, Idle, MetadataPieces, Replay};
-use tests::tracee;
+use tests::traced_app;
 use tests::viewer::hostname;
-use tests::{TEST_TIMEOUT, recording, test_live, wait_until};
+use tests::{TEST_TIMEOUT, test_live, traces, wait_until};
 
 /// Events of each of the two programs that are recorded.
 const EVENTS: usize = 300;
@@ -34,7 +34,7 @@ fn recorded() -> Arc<Recorded> {
         return recorded;
     }
     let lab = Lab::new();
-    let directory = recording::of_lttng(&lab, "--buffers-uid", EVENTS);
+    let directory = traces::of_lttng(&lab, "--buffers-uid", EVENTS);
     let recorded = Arc::new(Recorded {
         directory,
         _lab: lab,
@@ -221,7 +221,7 @@ fn an_interrupt_ends_with_all_that_was_certain_and_leaves_the_session() {
 fn losses_are_told_and_fail_if_they_must_not_be() {
     let lab = Lab::new();
     let recorded = recorded();
-    let directory = recording::with_losses(&lab);
+    let directory = traces::with_losses(&lab);
     for (options, code) in [(&["--strict"][..], 1), (&[], 0)] {
         let ended = test_live::read(&lab, options, &directory);
         assert_eq!(ended.status.code(), Some(code));
@@ -293,7 +293,7 @@ fn one_who_follows_goes_on_with_the_next_relay_in_its_place() {
     drop(relay);
     let next_lab = Lab::new();
     let relay = Relay::start_at(&next_lab, addresses);
-    let directory = recording::with_idle_streams(&lab);
+    let directory = traces::with_idle_streams(&lab);
     let events = test_live::read(&lab, &[], &directory).succeeded().len();
     let mut replay = Replay::open(
         &relay,
@@ -315,7 +315,7 @@ fn one_who_follows_goes_on_with_the_next_relay_in_its_place() {
 fn a_bare_host_is_all_of_its_sessions_and_those_that_come() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let directory = recording::with_idle_streams(&lab);
+    let directory = traces::with_idle_streams(&lab);
     let events = test_live::read(&lab, &[], &directory).succeeded().len();
     let play = |session: &str| {
         let mut replay = Replay::open(
@@ -361,7 +361,7 @@ fn every_viewer_of_a_session_of_lttng_shows_every_event_once() {
     viewers.push(Babeltrace::Two.follow(&relay, "all"));
     test_live::wait_until_watched(&relay, "all", 4);
     daemon.lttng(&["start", "all"]);
-    tracee::run(&lab, COUNT, 0, "all");
+    traced_app::run(&lab, COUNT, 0, "all");
     daemon.lttng(&["destroy", "all"]);
     let directory = Babeltrace::Two.read(&relay.output).succeeded();
     let mut all = numbers(&directory);

@@ -12,9 +12,9 @@ use ctf::write::{
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
 use tests::process::{Ended, Process};
-use tests::recording::{self, Recording};
 use tests::relay::Relay;
 use tests::replay::{HOST, Idle, MetadataPieces, Replay};
+use tests::traces::{self, Recording};
 use tests::{test_live, wait_until};
 use wire::Timestamp;
 
@@ -29,10 +29,10 @@ const OPTIONS: &[&[&str]] = &[
 
 fn made_up(lab: &Lab) -> Vec<PathBuf> {
     vec![
-        recording::every_type(lab),
-        recording::at_the_same_time(lab),
-        recording::with_losses(lab),
-        recording::with_idle_streams(lab),
+        traces::every_type(lab),
+        traces::at_the_same_time(lab),
+        traces::with_losses(lab),
+        traces::with_idle_streams(lab),
     ]
 }
 
@@ -179,7 +179,7 @@ fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prin
 fn recordings_of_lttng_are_printed_as_babeltrace_prints_them() {
     for buffers in ["--buffers-uid", "--buffers-pid"] {
         let lab = Lab::new();
-        let directory = recording::of_lttng(&lab, buffers, 500);
+        let directory = traces::of_lttng(&lab, buffers, 500);
         assert_reads_as_babeltrace(&lab, &directory);
     }
 }
@@ -206,7 +206,7 @@ fn made_up_traces_look_the_same_through_the_relay_of_lttng() {
 fn recordings_of_lttng_look_the_same_live_through_both_relays() {
     for buffers in ["--buffers-uid", "--buffers-pid"] {
         let recorded = Lab::new();
-        let directory = recording::of_lttng(&recorded, buffers, 500);
+        let directory = traces::of_lttng(&recorded, buffers, 500);
         for (start, idle) in [
             (Relay::start as fn(&Lab) -> Relay, Idle::One),
             (Relay::start_reference, Idle::None),

@@ -1,4 +1,4 @@
 //! Many at once, and some of them up to no good.
 
-mod hostile;
-mod many;
+mod concurrency;
+mod malformed_input;

@@ -1,14 +1,14 @@
 //! The log, for programs that read it.
 
 use serde_json::Value;
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 
 #[test]
 fn each_line_of_a_json_log_is_an_object() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command
         .args(["-v", "--log-format=json", "-o"])
         .arg(lab.directory("output"));

@@ -2,7 +2,7 @@
 //! becomes of traces when the disk is full.
 
 mod descriptors;
-mod full;
-mod interrupted;
+mod disk_full;
+mod interrupted_calls;
 mod log;
-mod watch;
+mod status_endpoint;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::built;
+use crate::binaries;
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::relay::Relay;
@@ -13,7 +13,7 @@ use crate::replay::HOST;
 /// `consumer replay` of a directory to a relay, as a session of [`HOST`].
 #[must_use]
 pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Command {
-    let mut command = lab.command(built::consumer());
+    let mut command = lab.command(binaries::consumer());
     command
         .args(["replay", "-v", "--hostname", HOST, "--session", session])
         .arg(format!("--ctrl-url=tcp://{}", relay.control))

@@ -3,33 +3,33 @@
 //!
 //! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
 //! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], [`tldrs`], built by
-//! [`built`], some on a small [`disk`], some with files that hang ([`lease`]). Real peers:
-//! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
-//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`], [`watch`]. Traces to read:
-//! [`recording`].
+//! [`binaries`], some on a small [`disk`], some with files that hang ([`file_lease`]). Real peers:
+//! [`lttng`], [`traced_app`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
+//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`], [`status_endpoint`]. Traces to read:
+//! [`traces`].
 
 pub mod babeltrace;
-pub mod built;
-pub mod bystander;
+pub mod binaries;
+pub mod capture_proxy;
 pub mod consumer;
 pub mod disk;
+pub mod file_lease;
 pub mod lab;
-pub mod lease;
 pub mod lttng;
 pub mod peers;
+pub mod probe_session;
 pub mod process;
 pub mod producer;
 pub mod push;
-pub mod recording;
 pub mod relay;
 pub mod replay;
-pub mod tap;
+pub mod status_endpoint;
 pub mod test_live;
 pub mod tldrs;
-pub mod tracee;
+pub mod traced_app;
+pub mod traces;
 pub mod tree;
 pub mod viewer;
-pub mod watch;
 
 pub use lab::Lab;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::lab::Lab;
 use crate::process::{Ended, Process};
-use crate::{built, peers, wait_until};
+use crate::{binaries, peers, wait_until};
 use rustix::process::Signal;
 
 /// On this host, wherever it is free.
@@ -38,7 +38,7 @@ impl Relay {
     /// Ours, with more arguments.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         command.args(arguments);
         Self::start_command(lab, command, ANY_PORT)
     }
@@ -46,7 +46,7 @@ impl Relay {
     /// Ours, where another one was.
     #[must_use]
     pub fn start_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
-        Self::start_command(lab, lab.command(built::relayd()), addresses)
+        Self::start_command(lab, lab.command(binaries::relayd()), addresses)
     }
 
     /// Ours, with so many file descriptors.
@@ -55,7 +55,7 @@ impl Relay {
         let mut command = lab.command(peers::program("prlimit"));
         command
             .arg(format!("--nofile={descriptors}:{descriptors}"))
-            .arg(built::relayd());
+            .arg(binaries::relayd());
         Self::start_command(lab, command, ANY_PORT)
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::built;
+use crate::binaries;
 use crate::lab::Lab;
 use crate::process::{Ended, Process};
 use crate::relay::Relay;
@@ -13,7 +13,7 @@ use crate::viewer::Viewer;
 /// Our viewer with these arguments.
 #[must_use]
 pub fn command(lab: &Lab, arguments: &[&str]) -> Command {
-    let mut command = lab.command(built::test_live());
+    let mut command = lab.command(binaries::test_live());
     command.args(arguments);
     command
 }

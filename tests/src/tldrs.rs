@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::process::{Ended, Process};
-use crate::{Lab, built, wait_until};
+use crate::{Lab, binaries, wait_until};
 
 /// How soon a daemon must have stopped that is told to.
 const PROMPT: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ impl Tldrs {
     #[must_use]
     pub fn with(lab: &Lab, options: &[&str]) -> Self {
         let Places { socket, data, out } = Places::in_lab(lab);
-        let mut command = lab.command(built::tldrs());
+        let mut command = lab.command(binaries::tldrs());
         command.args(["serve", "-v", "--socket"]).arg(&socket);
         if !options.contains(&"--into-file") {
             command.arg("-d").arg(&data);
@@ -200,5 +200,5 @@ impl Tldrs {
 /// If it cannot be run.
 #[must_use]
 pub fn command(lab: &Lab, arguments: &[&str]) -> Ended {
-    Process::start(lab.command(built::tldrs()).args(arguments)).wait()
+    Process::start(lab.command(binaries::tldrs()).args(arguments)).wait()
 }

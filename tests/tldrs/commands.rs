@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tests::process::Ended;
 use tests::tldrs::{Tldrs, command};
-use tests::{Lab, built};
+use tests::{Lab, binaries};
 
 use crate::{array, event, events};
 
@@ -88,7 +88,7 @@ fn case_36_only_your_own_traces_are_removed() {
     put(&home.join("tldrs"), "mine.jsonl", "{\"mine\":1}\n", 10);
     put(&share.join("tldrs"), "system.jsonl", "{\"system\":1}\n", 0);
     let run = |words: &[&str]| {
-        let mut command = lab.command(built::tldrs());
+        let mut command = lab.command(binaries::tldrs());
         command
             .args(words)
             .env("XDG_DATA_HOME", &home)

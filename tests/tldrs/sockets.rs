@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 
 use tests::process::Process;
 use tests::tldrs::{Places, Tldrs};
-use tests::{Lab, built};
+use tests::{Lab, binaries};
 
 use crate::{array, events};
 
 /// Starts a daemon that must not come up, and gives what it says.
 fn refusal(lab: &Lab) -> String {
     let Places { socket, data, .. } = Places::in_lab(lab);
-    let mut command = lab.command(built::tldrs());
+    let mut command = lab.command(binaries::tldrs());
     command
         .arg("serve")
         .arg("--socket")
@@ -63,7 +63,7 @@ fn foreign_file_or_socket_at_the_socket_path_is_not_removed() {
 fn directory_given_on_the_command_line_is_not_created() {
     let lab = Lab::new();
     let ended = Process::start(
-        lab.command(built::tldrs())
+        lab.command(binaries::tldrs())
             .args(["serve", "--socket", "s", "-d", "missing"]),
     )
     .wait();
@@ -82,7 +82,7 @@ fn socket_can_be_opened_only_by_its_user() {
 #[test]
 fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
     let lab = Lab::new();
-    let mut command = lab.command(built::tldrs());
+    let mut command = lab.command(binaries::tldrs());
     let runtime = lab.directory("runtime");
     command
         .args(["serve", "-v"])
@@ -130,7 +130,7 @@ fn inherited_socket_accepts_clients() {
     command
         .arg("-l")
         .arg(&socket)
-        .arg(built::tldrs())
+        .arg(binaries::tldrs())
         .args(["serve", "-d"])
         .arg(&data);
     let daemon = Process::start(&mut command);

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::{bail, ensure};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::tracee;
+use tests::traced_app;
 use tests::viewer::{Viewer, hostname};
 
 use crate::packages;
@@ -27,9 +27,9 @@ const SESSION: &str = "demo";
 pub(super) fn run(events: usize) -> anyhow::Result<()> {
     packages::provide()?;
     eprintln!("xtask: building relayd, test-live and a small program to be traced");
-    built::relayd();
-    built::test_live();
-    tracee::program();
+    binaries::relayd();
+    binaries::test_live();
+    traced_app::program();
 
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -53,7 +53,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
 
     let url = format!("net://{}/host/{}/{SESSION}", relay.live, hostname());
     println!("$ test-live {url}");
-    let mut viewer = Command::new(built::test_live());
+    let mut viewer = Command::new(binaries::test_live());
     // Without what depends on the event before, so that the lines can be compared.
     viewer.args(["--no-delta", &url]).env("TZ", "UTC");
     let viewer = Process::start(&mut viewer);
@@ -61,7 +61,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
 
     daemon.lttng(&["start", SESSION]);
     println!("$ lttng start; tracee {}\n", events);
-    let traced = tracee::start(&lab, events, PAUSE_US, "demo");
+    let traced = traced_app::start(&lab, events, PAUSE_US, "demo");
     let shown = show(viewer, traced, &daemon)?;
 
     let on_disk = Babeltrace::Two.read(&relay.output).succeeded();
@@ -74,7 +74,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     println!(
         "{} in the trace, says babeltrace2. To see them again:\n$ {} {}",
         on_disk.len(),
-        built::test_live().display(),
+        binaries::test_live().display(),
         directory.join("output").display()
     );
     if !numbers(&shown).into_iter().eq(0..events) || shown != on_disk {

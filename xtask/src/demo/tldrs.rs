@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::ensure;
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
@@ -19,10 +19,10 @@ const PAUSE_MS: &str = "15";
 
 pub(super) fn run() -> anyhow::Result<()> {
     eprintln!("xtask: building relayd, consumer, test-live and a small program to be traced");
-    built::relayd();
-    built::consumer();
-    built::test_live();
-    let program = built::count_lines();
+    binaries::relayd();
+    binaries::consumer();
+    binaries::test_live();
+    let program = binaries::count_lines();
 
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -34,7 +34,7 @@ pub(super) fn run() -> anyhow::Result<()> {
         relay.control.port(),
         relay.data.port()
     );
-    let mut agent = lab.command(built::consumer());
+    let mut agent = lab.command(binaries::consumer());
     agent
         .args(["serve", "-v", "-U", &collector])
         .arg(format!("--tldrs={}", socket.display()))
@@ -69,7 +69,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     } else {
         "--color=never"
     };
-    let mut viewer = lab.command(built::test_live());
+    let mut viewer = lab.command(binaries::test_live());
     let wait = ["--session-not-found=continue", "--seek=beginning"];
     viewer.args(wait).args([color, &url]);
     let mut shown = Shown::new(Process::start(&mut viewer));
@@ -88,7 +88,7 @@ pub(super) fn run() -> anyhow::Result<()> {
         "relayd did not end in good order"
     );
     let read = |arguments: &[&str]| {
-        let mut reader = Command::new(built::test_live());
+        let mut reader = Command::new(binaries::test_live());
         Process::start(reader.arg(&output).args(arguments))
             .wait()
             .succeeded()
@@ -109,7 +109,7 @@ pub(super) fn run() -> anyhow::Result<()> {
         shown.len(),
         on_disk.len()
     );
-    println!("$ {} {}", built::test_live().display(), output.display());
+    println!("$ {} {}", binaries::test_live().display(), output.display());
     println!("Or open in https://ui.perfetto.dev: {}", json.display());
     ensure!(
         !shown.is_empty() && shown.len() == on_disk.len(),

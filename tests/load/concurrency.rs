@@ -7,7 +7,7 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::files;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -81,7 +81,7 @@ fn a_viewer_that_never_reads_slows_nobody_down() {
     let before = relay.memory();
     daemon.lttng(&["start", "slow"]);
     // The program waits for room in its buffers: it ends when everything has been taken.
-    tracee::run(&lab, COUNT, 0, "slow");
+    traced_app::run(&lab, COUNT, 0, "slow");
     daemon.lttng(&["destroy", "slow"]);
     assert!(
         numbers(&follower.wait().succeeded())

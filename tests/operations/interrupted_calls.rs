@@ -5,7 +5,7 @@ use tests::lab::Lab;
 use tests::producer::{Producer, index, live_session, packet_of, stream};
 use tests::relay::Relay;
 use tests::tree::files;
-use tests::{built, peers};
+use tests::{binaries, peers};
 use wire::Bytes;
 
 use std::io::Write;
@@ -24,7 +24,7 @@ fn interrupted_file_calls_end_no_session() {
             "-e",
             "inject=pwrite64,pwritev,ftruncate,flock:error=EINTR:when=1+3",
         ])
-        .arg(built::relayd());
+        .arg(binaries::relayd());
     let relay = Relay::start_as(&lab, command);
     let mut producer = Producer::open(&relay, live_session("interrupted"));
     let path = "ust/uid/0/64-bit";

@@ -1,11 +1,11 @@
 //! Packets of a real recording, sent again out of order or not at all.
 
 use tests::babeltrace::{Babeltrace, numbers};
+use tests::capture_proxy::{Event, Packet, Recording, Tap, What};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tap::{Event, Packet, Recording, Tap, What};
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::tree;
 
 /// A session that is not live, with some thirty packets; and what our relay left of it.
@@ -25,7 +25,7 @@ fn record(lab: &Lab, relay: &Relay) -> Recording {
     ];
     daemon.channel("order", "busy", &options, true);
     daemon.lttng(&["start", "order"]);
-    tracee::run(lab, 2000, 0, "order");
+    traced_app::run(lab, 2000, 0, "order");
     daemon.lttng(&["destroy", "order"]);
     drop(daemon);
     tap.recording()

@@ -14,7 +14,7 @@ use wire::Timestamp;
 use crate::lab::Lab;
 use crate::lttng::SessionDaemon;
 use crate::relay::Relay;
-use crate::tracee;
+use crate::traced_app;
 
 const UUID: Uuid = Uuid(*b"made-up-to-test!");
 
@@ -327,7 +327,7 @@ pub fn of_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
     add_context.extend(context);
     daemon.lttng(&add_context);
     daemon.lttng(&["start", "recording"]);
-    let programs = ["one", "two"].map(|name| tracee::start(lab, events, 100, name));
+    let programs = ["one", "two"].map(|name| traced_app::start(lab, events, 100, name));
     for program in programs {
         program.wait().succeeded();
     }

@@ -8,7 +8,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::{Relay, free_addresses};
-use tests::{TEST_TIMEOUT, built, wait_until};
+use tests::{TEST_TIMEOUT, binaries, wait_until};
 
 use super::{all_accept, as_lttng_relayd, at};
 
@@ -24,7 +24,7 @@ fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
         String::from_utf8(bytes[..len].to_vec()).unwrap()
     };
     let addresses = free_addresses();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     let relay = Process::start(command.args(at(addresses)).env("NOTIFY_SOCKET", &path));
     assert_eq!(told(), "READY=1");
     assert!(all_accept(addresses));
@@ -74,7 +74,7 @@ fn ports_that_the_service_manager_has_bound_are_taken_over() {
         command
             .env("LISTEN_FDNAMES", names)
             .args(["-c", HANDED_OVER, "bash"])
-            .arg(built::relayd());
+            .arg(binaries::relayd());
         let relay = Relay::start_as(&lab, command);
         let mut want = bound.map(|listener| listener.local_addr().unwrap());
         if !names.is_empty() {

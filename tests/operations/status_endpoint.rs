@@ -8,10 +8,10 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, live_session, packet};
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::status_endpoint::Watch;
+use tests::traced_app::Puppet;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
-use tests::watch::Watch;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 

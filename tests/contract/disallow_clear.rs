@@ -12,7 +12,7 @@ use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
 use tests::tree::files;
-use tests::{built, peers, tracee};
+use tests::{binaries, peers, traced_app};
 
 fn flags(relay: &Relay) -> u64 {
     let mut producer = Producer::greet(relay, Minor(15));
@@ -37,7 +37,7 @@ fn every_way_to_say_so_is_told_to_producers_as_by_the_reference() {
         (&[], "1", 0),
         (&[], "no", CLEAR_ALLOWED),
     ] {
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         command
             .args(arguments)
             .env("LTTNG_RELAYD_DISALLOW_CLEAR", variable);
@@ -81,7 +81,7 @@ fn lttng_clear_says_that_it_may_not() {
     daemon.create("kept", &relay, None);
     daemon.channel("kept", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "kept"]);
-    tracee::run(&lab, 300, 0, "one");
+    traced_app::run(&lab, 300, 0, "one");
     let mut clear = lab.traced_command(peers::program("lttng"));
     let ended = Process::start(clear.args(["--no-sessiond", "clear", "kept"])).wait();
     assert!(!ended.status.success(), "{:?}", ended.stdout);

@@ -10,7 +10,7 @@ use tests::lab::Lab;
 use tests::process::Process;
 use tests::producer::is_at_end;
 use tests::relay::{Relay, free_addresses};
-use tests::{built, wait_until};
+use tests::{binaries, wait_until};
 
 use super::at;
 
@@ -41,7 +41,7 @@ fn ports_and_process_stand_in_files_while_it_runs() {
 #[test]
 fn a_relative_pid_file_lies_where_the_command_was_given() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command
         .args(at(free_addresses()))
         .args(["-P", "pid", "-d"])
@@ -57,12 +57,12 @@ fn a_relative_pid_file_lies_where_the_command_was_given() {
 fn what_cannot_be_made_around_it_ends_it() {
     let lab = Lab::new();
     for arguments in [["-P", "/proc/nowhere/pid"], ["-o", "/proc/nowhere"]] {
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         let ended = Process::start(command.args(at(free_addresses())).args(arguments)).wait();
         assert_eq!(ended.status.code(), Some(1));
         assert!(ended.stderr.concat().contains("/proc/nowhere"));
     }
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RUNDIR", "/proc/nowhere");
     let ended = Process::start(command.args(at(free_addresses()))).wait();
     assert_eq!(ended.status.code(), Some(1));
@@ -72,14 +72,14 @@ fn what_cannot_be_made_around_it_ends_it() {
 fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
     let lab = Lab::new();
     let here = fs::canonicalize(lab.directory("here")).unwrap();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RELAYD_WORKING_DIRECTORY", &here);
     let relay = Relay::start_as(&lab, command);
     let cwd = fs::read_link(format!("/proc/{}/cwd", relay.id())).unwrap();
     assert_eq!(cwd, here);
     // Root may write everywhere.
     let lab = Lab::new();
-    let mut command = lab.traced_command(lab.copy(built::relayd(), "lttng-relayd"));
+    let mut command = lab.traced_command(lab.copy(binaries::relayd(), "lttng-relayd"));
     command.args(["-w", "/etc"]);
     let relay = Relay::start_as(&lab, command);
     relay.wait_for_log(&["Working directory \"/etc\" is not writable"]);
@@ -88,7 +88,7 @@ fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
 #[test]
 fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
     let relay = Relay::start_as(&lab, command);
     let mut socket = TcpStream::connect(relay.data).unwrap();
@@ -102,7 +102,7 @@ fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says
 #[test]
 fn variables_that_make_no_sense_are_told_and_not_heeded() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE", "1")
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME", "soon");

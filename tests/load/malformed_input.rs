@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Version};
-use tests::bystander::Bystander;
 use tests::lab::Lab;
+use tests::probe_session::Bystander;
 use tests::producer::{Producer, connect, live_session, stream};
 use tests::relay::Relay;
 use tests::wait_until;

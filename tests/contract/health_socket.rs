@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::{built, wait_until};
+use tests::{binaries, wait_until};
 
 fn ask(path: &Path, question: &[u8]) -> Vec<u8> {
     let mut asking = UnixStream::connect(path).unwrap();
@@ -50,7 +50,7 @@ fn nonsense_is_not_answered_and_does_no_harm() {
 fn it_is_where_the_environment_says_and_for_owner_and_group() {
     let lab = Lab::new();
     let path = lab.path().join("how-are-you");
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RELAYD_HEALTH", &path);
     let relay = Relay::start_as(&lab, command);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();

@@ -125,7 +125,7 @@ fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
     write!(client, "OPEN t\n{wish}{}", events(&["a"])).unwrap();
     tldrs.stores("t", &events(&["a"]));
     let second = tldrs.socket.with_file_name("second");
-    let mut command = lab.command(tests::built::tldrs());
+    let mut command = lab.command(tests::binaries::tldrs());
     command
         .args(["serve", "-v", "--socket"])
         .arg(&second)
@@ -145,7 +145,7 @@ fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
 #[test]
 fn unwritable_file_is_reported_at_startup() {
     let lab = Lab::new();
-    let mut command = lab.command(tests::built::tldrs());
+    let mut command = lab.command(tests::binaries::tldrs());
     command.args(["serve", "--socket", "s", "--into-file", "missing/all.jsonl"]);
     let ended = tests::process::Process::start(&mut command).wait();
     assert_eq!(ended.status.code(), Some(1));
@@ -173,7 +173,7 @@ fn line_cut_off_by_a_crash_is_not_joined_with_the_next() {
 fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
     let lab = Lab::new();
     let (socket, data) = (lab.directory("cwd").join("sock"), lab.directory("data"));
-    let mut command = lab.command(tests::built::tldrs());
+    let mut command = lab.command(tests::binaries::tldrs());
     // As seen from where it is started.
     command.args(["serve", "--daemonize", "--socket", "cwd/sock", "-d", "data"]);
     let started = tests::process::Process::start(&mut command).wait();
@@ -184,7 +184,7 @@ fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
     let stored = fs::read_to_string(data.join("bg.jsonl")).unwrap();
     assert_eq!(stored, events(&["a"]));
 
-    let started = tests::process::Process::start(lab.command(tests::built::tldrs()).args([
+    let started = tests::process::Process::start(lab.command(tests::binaries::tldrs()).args([
         "serve",
         "--daemonize",
         "--socket",

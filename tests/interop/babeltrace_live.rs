@@ -8,7 +8,7 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::process::{Ended, Process};
 use tests::relay::Relay;
-use tests::tracee::{self, Puppet};
+use tests::traced_app::{self, Puppet};
 use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::session::ListedSession;
@@ -77,7 +77,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
         &[Babeltrace::Two, Babeltrace::Two, Babeltrace::Two],
     );
     daemon.lttng(&["start", "all"]);
-    tracee::run(&lab, COUNT, 0, "all");
+    traced_app::run(&lab, COUNT, 0, "all");
     daemon.lttng(&["destroy", "all"]);
     let seen = printed(viewers);
     let directory = Babeltrace::Two.read(&relay.output).succeeded();
@@ -168,7 +168,7 @@ fn watch_a_brief_process() -> Vec<(Babeltrace, Ended)> {
     watcher.wait_for_listed("pid", |listed| listed.streams > 0);
     let with = [Babeltrace::Two, Babeltrace::One, Babeltrace::Two];
     let viewers = follow(&relay, "pid", &with);
-    tracee::run(&lab, 25, 2000, "brief");
+    traced_app::run(&lab, 25, 2000, "brief");
     daemon.lttng(&["destroy", "pid"]);
     idle.end();
     let directory = sorted(Babeltrace::Two.read(&relay.output).succeeded());
@@ -221,7 +221,7 @@ fn tracefiles_that_are_replaced_do_not_disturb_viewers() {
     );
     daemon.lttng(&["start", "ring"]);
     // About forty packets: three times what is kept, at a pace that viewers can follow.
-    tracee::run(&lab, COUNT, 10_000, "ring");
+    traced_app::run(&lab, COUNT, 10_000, "ring");
     daemon.lttng(&["destroy", "ring"]);
     let seen = printed(viewers);
     for lines in &seen {

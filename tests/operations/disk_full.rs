@@ -14,11 +14,11 @@ use tests::lttng::SessionDaemon;
 use tests::peers;
 use tests::producer::{Producer, index, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::status_endpoint::Watch;
+use tests::traced_app::Puppet;
 use tests::tree::files;
 use tests::viewer::{Viewer, by_channel};
-use tests::watch::Watch;
-use tests::{built, wait_until};
+use tests::{binaries, wait_until};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{Bytes, SeqNum, StreamId};
@@ -333,7 +333,7 @@ fn what_does_not_pass_ends_the_session_only() {
     let mut command = lab.command(peers::program("prlimit"));
     command
         .arg("--fsize=20000")
-        .arg(built::relayd())
+        .arg(binaries::relayd())
         .arg("--http=0");
     let relay = Relay::start_as(&lab, command);
     let watch = Watch::of(&relay);
