@@ -75,7 +75,7 @@ fn start_and_stop(lab: &Lab, mut command: Command, option: &str, addresses: [Soc
 }
 
 #[test]
-fn ours_is_ready_when_the_command_returns() {
+fn background_command_returns_when_the_daemon_is_ready() {
     for option in ["-b", "-d"] {
         let lab = Lab::new();
         let command = lab.command(as_lttng_relayd(&lab));
@@ -84,7 +84,7 @@ fn ours_is_ready_when_the_command_returns() {
 }
 
 #[test]
-fn by_its_name_alone_it_is_found_on_the_path() {
+fn daemon_started_by_its_bare_name_is_found_on_the_path() {
     let lab = Lab::new();
     as_lttng_relayd(&lab);
     let mut command = lab.command("sh");
@@ -96,7 +96,7 @@ fn by_its_name_alone_it_is_found_on_the_path() {
 }
 
 #[test]
-fn so_is_the_reference() {
+fn reference_daemon_is_ready_when_its_command_returns() {
     let lab = Lab::new();
     let command = lab.traced_command(peers::program("lttng-relayd"));
     start_and_stop(&lab, command, "-d", free_addresses());

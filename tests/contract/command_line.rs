@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_cannot_be_ends_all_of_them_with_1_and_a_message() {
+fn invalid_options_exit_with_status_1_and_an_error_message() {
     for arguments in [
         &["--no-such-option"][..],
         &["-C", "localhost"],
@@ -50,7 +50,7 @@ fn what_cannot_be_ends_all_of_them_with_1_and_a_message() {
 }
 
 #[test]
-fn a_working_directory_that_is_none_is_said_in_the_words_of_the_reference() {
+fn a_missing_working_directory_is_reported_in_the_words_of_the_reference() {
     for output in run(&["-b", "-w", "/no/such/directory"], None) {
         let said = text(&output.stderr);
         assert!(
@@ -61,7 +61,7 @@ fn a_working_directory_that_is_none_is_said_in_the_words_of_the_reference() {
 }
 
 #[test]
-fn the_version_is_a_number_and_nothing_else() {
+fn version_option_prints_only_a_version_number() {
     for option in ["-V", "--version", "--vers"] {
         for output in run(&[option], None) {
             let said = text(&output.stdout);
@@ -78,7 +78,7 @@ fn the_version_is_a_number_and_nothing_else() {
 }
 
 #[test]
-fn abbreviations_repetitions_and_operands_are_taken_as_by_getopt() {
+fn abbreviated_and_repeated_options_and_operands_are_accepted_as_by_getopt() {
     let lab = Lab::new();
     let directory = lab.directory("work").display().to_string();
     let relay = Relay::start_with(

@@ -9,7 +9,7 @@ use tests::relay::Relay;
 use tests::wait_until;
 
 #[test]
-fn the_later_file_counts_and_the_command_line_most() {
+fn command_line_overrides_the_named_file_which_overrides_the_users_file() {
     let lab = Lab::new();
     fs::write(
         lab.path().join(".lttng/lttng.conf"),
@@ -34,7 +34,7 @@ fn the_later_file_counts_and_the_command_line_most() {
 }
 
 #[test]
-fn everything_may_stand_in_the_file() {
+fn every_option_can_be_set_in_a_configuration_file() {
     let lab = Lab::new();
     let (output, pid) = (lab.path().join("traces"), lab.path().join("pid"));
     fs::write(
@@ -55,7 +55,7 @@ fn everything_may_stand_in_the_file() {
 }
 
 #[test]
-fn a_value_that_cannot_be_ends_it_and_names_the_file() {
+fn an_invalid_value_in_a_configuration_file_exits_with_status_1_and_names_the_option() {
     let lab = Lab::new();
     let named = lab.path().join("wrong.conf");
     for wrong in ["control-port=nowhere", "fd-pool-size=7", "output=relative"] {

@@ -24,7 +24,7 @@ fn flags(relay: &Relay) -> u64 {
 }
 
 #[test]
-fn every_way_to_say_so_is_told_to_producers_as_by_the_reference() {
+fn disallow_clear_from_every_source_is_announced_to_producers_as_by_the_reference() {
     let lab = Lab::new();
     let file = lab.path().join("no-clear.conf");
     fs::write(&file, "[relayd]\ndisallow-clear = yes\n").unwrap();
@@ -51,7 +51,7 @@ fn every_way_to_say_so_is_told_to_producers_as_by_the_reference() {
 }
 
 #[test]
-fn who_deletes_a_chunk_all_the_same_is_refused_and_nothing_is_gone() {
+fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
     for start in [Relay::start_with, Relay::start_reference_with] {
         let lab = Lab::new();
         let relay = start(&lab, &["-x"]);
@@ -74,7 +74,7 @@ fn who_deletes_a_chunk_all_the_same_is_refused_and_nothing_is_gone() {
 }
 
 #[test]
-fn lttng_clear_says_that_it_may_not() {
+fn lttng_clear_fails_with_disallow_clear() {
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--disallow-clear"]);
     let daemon = SessionDaemon::start(&lab);

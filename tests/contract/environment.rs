@@ -15,7 +15,7 @@ use tests::{binaries, wait_until};
 use super::at;
 
 #[test]
-fn ports_and_process_stand_in_files_while_it_runs() {
+fn port_and_pid_files_exist_while_the_daemon_runs() {
     let lab = Lab::new();
     let pid_file = lab.path().join("pid");
     let relay = Relay::start_with(&lab, &["-P", pid_file.to_str().unwrap()]);
@@ -39,7 +39,7 @@ fn ports_and_process_stand_in_files_while_it_runs() {
 }
 
 #[test]
-fn a_relative_pid_file_lies_where_the_command_was_given() {
+fn a_relative_pid_file_is_created_in_the_callers_working_directory() {
     let lab = Lab::new();
     let mut command = lab.command(binaries::relayd());
     command
@@ -54,7 +54,7 @@ fn a_relative_pid_file_lies_where_the_command_was_given() {
 }
 
 #[test]
-fn what_cannot_be_made_around_it_ends_it() {
+fn startup_fails_if_pid_file_output_or_run_directory_cannot_be_created() {
     let lab = Lab::new();
     for arguments in [["-P", "/proc/nowhere/pid"], ["-o", "/proc/nowhere"]] {
         let mut command = lab.command(binaries::relayd());
@@ -69,7 +69,7 @@ fn what_cannot_be_made_around_it_ends_it() {
 }
 
 #[test]
-fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
+fn working_directory_is_set_by_the_environment_and_reported_if_not_writable() {
     let lab = Lab::new();
     let here = fs::canonicalize(lab.directory("here")).unwrap();
     let mut command = lab.command(binaries::relayd());
@@ -86,7 +86,7 @@ fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
 }
 
 #[test]
-fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says() {
+fn socket_timeout_is_set_by_the_environment() {
     let lab = Lab::new();
     let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
@@ -100,7 +100,7 @@ fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says
 }
 
 #[test]
-fn variables_that_make_no_sense_are_told_and_not_heeded() {
+fn invalid_environment_variables_are_reported_and_ignored() {
     let lab = Lab::new();
     let mut command = lab.command(binaries::relayd());
     command

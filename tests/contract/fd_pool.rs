@@ -34,7 +34,7 @@ fn many(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
 }
 
 #[test]
-fn ten_thousand_idle_streams_cost_next_to_nothing() {
+fn ten_thousand_idle_streams_use_few_descriptors_and_little_memory() {
     const STREAMS: usize = 10_000;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -60,7 +60,7 @@ fn ten_thousand_idle_streams_cost_next_to_nothing() {
 }
 
 #[test]
-fn streams_that_have_gone_idle_let_go_of_their_files() {
+fn idle_streams_close_their_files() {
     const STREAMS: usize = 1500;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -91,7 +91,7 @@ fn streams_that_have_gone_idle_let_go_of_their_files() {
 }
 
 #[test]
-fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
+fn a_small_fd_pool_serves_many_busy_streams_a_rotation_and_viewers() {
     const STREAMS: usize = 2000;
     const POOL: usize = 150;
     const SIZE: usize = 512;
@@ -179,7 +179,7 @@ fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
 }
 
 #[test]
-fn one_tracefile_that_is_replaced_again_and_again_keeps_its_indexes() {
+fn a_tracefile_that_is_replaced_repeatedly_keeps_its_indexes() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("ring"));

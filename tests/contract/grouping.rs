@@ -49,7 +49,7 @@ fn without_now(name: &str) -> String {
 }
 
 #[test]
-fn ours_are_where_those_of_the_reference_are() {
+fn streams_grouped_by_session_are_placed_as_by_the_reference() {
     let by_session = &["--group-output-by-session"];
     let (lab, other) = (Lab::new(), Lab::new());
     let ours = places(&Relay::start_with(&lab, by_session));

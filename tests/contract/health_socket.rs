@@ -20,7 +20,7 @@ fn ask(path: &Path, question: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn both_answer_that_all_is_well() {
+fn health_socket_reports_healthy_as_that_of_the_reference() {
     for start in [Relay::start, Relay::start_reference] {
         let lab = Lab::new();
         let relay = start(&lab);
@@ -34,7 +34,7 @@ fn both_answer_that_all_is_well() {
 }
 
 #[test]
-fn nonsense_is_not_answered_and_does_no_harm() {
+fn health_socket_ignores_malformed_requests() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let path = lab
@@ -47,7 +47,7 @@ fn nonsense_is_not_answered_and_does_no_harm() {
 }
 
 #[test]
-fn it_is_where_the_environment_says_and_for_owner_and_group() {
+fn health_socket_path_is_set_by_the_environment_and_its_mode_is_0660() {
     let lab = Lab::new();
     let path = lab.path().join("how-are-you");
     let mut command = lab.command(binaries::relayd());
@@ -61,7 +61,7 @@ fn it_is_where_the_environment_says_and_for_owner_and_group() {
 }
 
 #[test]
-fn the_members_of_the_group_that_is_named_may_ask_a_relay_of_root() {
+fn health_socket_of_a_root_relay_belongs_to_the_configured_group() {
     /// Every Debian has it.
     const NOGROUP: u32 = 65_534;
     let lab = Lab::new();

@@ -13,7 +13,7 @@ use tests::{TEST_TIMEOUT, binaries, wait_until};
 use super::{all_accept, as_lttng_relayd, at};
 
 #[test]
-fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+fn service_manager_is_notified_of_readiness_and_stopping() {
     let lab = Lab::new();
     let path = lab.path().join("manager");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -34,7 +34,7 @@ fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
 }
 
 #[test]
-fn the_parent_is_sent_a_signal_in_the_foreground_and_from_the_background() {
+fn parent_process_receives_sigusr1_in_the_foreground_and_from_the_background() {
     const PARENT: &str = r#"
         trap 'echo told; kill $(cat "$PID_FILE"); exit 0' USR1
         "$@" &
@@ -58,7 +58,7 @@ fn the_parent_is_sent_a_signal_in_the_foreground_and_from_the_background() {
 }
 
 #[test]
-fn ports_that_the_service_manager_has_bound_are_taken_over() {
+fn listening_sockets_of_the_service_manager_are_used() {
     const HANDED_OVER: &str = r#"
         exec 3<&"$CONTROL" 4<&"$DATA" 5<&"$LIVE"
         export LISTEN_PID=$$ LISTEN_FDS=3

@@ -50,7 +50,7 @@ fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
 }
 
 #[test]
-fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_for_idleness() {
+fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let mut recorded = Producer::open(&first, live_session("shared"));

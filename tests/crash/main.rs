@@ -32,7 +32,7 @@ fn index_file(relay: &std::path::Path) -> Vec<u8> {
 }
 
 #[test]
-fn after_a_kill_every_acknowledged_packet_is_whole_and_indexed() {
+fn acknowledged_packets_are_whole_and_indexed_after_the_relay_is_killed() {
     const PACKETS: usize = 200;
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
@@ -74,7 +74,7 @@ fn after_a_kill_every_acknowledged_packet_is_whole_and_indexed() {
 }
 
 #[test]
-fn after_a_kill_babeltrace_reads_what_viewers_have_seen() {
+fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -96,7 +96,7 @@ fn after_a_kill_babeltrace_reads_what_viewers_have_seen() {
 }
 
 #[test]
-fn a_stopped_relay_has_everything_on_disk_that_was_sent_to_it() {
+fn a_stopped_relay_has_written_all_packets_sent_to_it() {
     const PACKETS: u64 = 500;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -135,7 +135,7 @@ fn a_stopped_relay_has_everything_on_disk_that_was_sent_to_it() {
 }
 
 #[test]
-fn a_stopped_relay_leaves_no_beacon_behind() {
+fn a_stopped_relay_removes_beacons_from_its_index_files() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("beacons"));
@@ -169,7 +169,7 @@ fn a_stopped_relay_leaves_no_beacon_behind() {
 }
 
 #[test]
-fn a_producer_that_is_killed_ends_its_session_for_viewers_and_disk() {
+fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -191,7 +191,7 @@ fn a_producer_that_is_killed_ends_its_session_for_viewers_and_disk() {
 }
 
 #[test]
-fn packets_under_way_when_the_control_connection_ends_are_still_taken() {
+fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("underway"));
@@ -214,7 +214,7 @@ fn packets_under_way_when_the_control_connection_ends_are_still_taken() {
 }
 
 #[test]
-fn a_relay_starts_again_where_the_one_before_was() {
+fn a_restarted_relay_uses_the_ports_and_output_of_a_killed_one() {
     let lab = Lab::new();
     let mut first = Relay::start(&lab);
     let mut producer = Producer::open(&first, live_session("first"));

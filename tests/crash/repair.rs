@@ -86,7 +86,7 @@ fn sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
 }
 
 #[test]
-fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_starts_again() {
+fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let events = Events::new();
@@ -125,7 +125,7 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_starts_agai
 }
 
 #[test]
-fn a_relay_that_starts_leaves_alone_what_another_is_writing() {
+fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let mut producer = Producer::open(&first, live_session("goes-on"));
@@ -151,7 +151,7 @@ fn a_relay_that_starts_leaves_alone_what_another_is_writing() {
 }
 
 #[test]
-fn a_cleared_chunk_is_gone_when_the_producer_is_told_so() {
+fn a_cleared_chunk_is_deleted_before_the_relay_reports_it_gone() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("cleared"));

@@ -113,7 +113,7 @@ fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
 
 /// Metadata of a process that ends at once comes after its streams are closed.
 #[test]
-fn a_packet_is_withheld_for_a_stream_that_was_closed_before_it_was_described() {
+fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut awaited = Awaited::new(&relay, patient_session("closed"));
@@ -158,7 +158,7 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
 }
 
 #[test]
-fn a_stream_that_is_never_described_withholds_packets_for_a_bounded_time() {
+fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut awaited = Awaited::new(&relay, live_session("never"));

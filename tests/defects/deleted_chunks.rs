@@ -14,7 +14,7 @@ use super::live::{OK, settled};
 /// One viewer still reads a tracefile that was deleted with its chunk, and another comes to it from an
 /// older one that was kept.
 #[test]
-fn a_chunk_that_was_deleted_before_older_ones_holds_up_no_viewer() {
+fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("chunks"));

@@ -95,7 +95,7 @@ fn any_number_of_viewers_attach_to_one_session() {
 }
 
 #[test]
-fn a_viewer_that_sends_half_a_command_or_reads_nothing_holds_up_nobody() {
+fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut bystander = Bystander::of(&relay);
@@ -132,7 +132,7 @@ fn a_viewer_that_sends_half_a_command_or_reads_nothing_holds_up_nobody() {
 }
 
 #[test]
-fn a_viewer_without_session_or_index_gets_an_error_and_no_more() {
+fn requests_without_an_attached_session_or_index_fail() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut bystander = Bystander::of(&relay);
@@ -178,7 +178,7 @@ fn a_viewer_without_session_or_index_gets_an_error_and_no_more() {
 }
 
 #[test]
-fn a_viewer_does_not_reach_streams_of_other_sessions() {
+fn a_viewer_cannot_access_streams_of_other_sessions() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut one = watched(&relay, "one");
@@ -240,7 +240,7 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
 
 /// LTTng adds the streams of a process when it begins, and sends its metadata up to a live period later.
 #[test]
-fn time_stands_at_the_beginning_of_streams_whose_metadata_is_still_to_come() {
+fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "begun");
@@ -282,7 +282,7 @@ fn time_stands_at_the_beginning_of_streams_whose_metadata_is_still_to_come() {
 }
 
 #[test]
-fn streams_that_close_before_they_are_announced_or_read_are_shown_whole() {
+fn streams_closed_before_they_are_announced_or_read_are_delivered_whole() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "brief");
@@ -317,7 +317,7 @@ fn streams_that_close_before_they_are_announced_or_read_are_shown_whole() {
 }
 
 #[test]
-fn nothing_is_lost_of_a_process_that_ends_at_once_with_its_session() {
+fn no_event_is_lost_of_a_process_that_exits_just_before_its_session_is_destroyed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -337,7 +337,7 @@ fn nothing_is_lost_of_a_process_that_ends_at_once_with_its_session() {
 }
 
 #[test]
-fn a_viewer_of_a_session_that_is_stopped_cleared_and_destroyed_ends() {
+fn viewers_of_a_session_that_is_stopped_cleared_and_destroyed_exit() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -358,7 +358,7 @@ fn a_viewer_of_a_session_that_is_stopped_cleared_and_destroyed_ends() {
 }
 
 #[test]
-fn metadata_that_cannot_be_read_is_not_announced() {
+fn metadata_that_cannot_be_read_fails_and_announces_no_bytes() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "short");
@@ -386,7 +386,7 @@ fn metadata_that_cannot_be_read_is_not_announced() {
 }
 
 #[test]
-fn creating_again_forgets_no_attachment() {
+fn a_second_create_viewer_session_keeps_attached_sessions() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "again");
@@ -403,7 +403,7 @@ fn creating_again_forgets_no_attachment() {
 }
 
 #[test]
-fn a_refused_attachment_leaves_nothing_attached() {
+fn a_refused_attach_leaves_no_session_attached() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "refused");
@@ -436,7 +436,7 @@ fn a_refused_attachment_leaves_nothing_attached() {
 }
 
 #[test]
-fn a_stream_that_never_has_an_event_is_inactive_from_its_first_beacon() {
+fn a_stream_without_events_is_inactive_from_its_first_beacon() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "never");
@@ -460,7 +460,7 @@ fn a_stream_that_never_has_an_event_is_inactive_from_its_first_beacon() {
 }
 
 #[test]
-fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_passed_on() {
+fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_sent_to_viewers() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "overtaken");
@@ -500,7 +500,7 @@ fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_passed_on() {
 }
 
 #[test]
-fn the_end_of_a_session_is_told_after_everything_in_it() {
+fn the_end_of_a_session_is_reported_after_its_last_packet() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "unread");
@@ -566,7 +566,7 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
 }
 
 #[test]
-fn one_connection_follows_several_sessions() {
+fn one_viewer_connection_attaches_to_several_sessions() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut one = watched(&relay, "one");
@@ -582,7 +582,7 @@ fn one_connection_follows_several_sessions() {
 }
 
 #[test]
-fn a_viewer_that_has_vanished_is_noticed_by_keep_alive() {
+fn viewer_connections_use_tcp_keep_alive() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let viewer = Viewer::connect(relay.live);
@@ -600,7 +600,7 @@ fn a_viewer_that_has_vanished_is_noticed_by_keep_alive() {
 }
 
 #[test]
-fn replies_come_in_one_piece_without_a_stall() {
+fn replies_do_not_wait_for_delayed_acknowledgements() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "stall");
@@ -614,7 +614,7 @@ fn replies_come_in_one_piece_without_a_stall() {
 }
 
 #[test]
-fn sessions_are_listed_in_order_with_their_open_streams() {
+fn sessions_are_listed_in_order_of_creation_with_their_open_streams() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let names: Vec<String> = (0..20).map(|number| format!("session-{number}")).collect();
@@ -637,7 +637,7 @@ fn sessions_are_listed_in_order_with_their_open_streams() {
 }
 
 #[test]
-fn a_session_that_ends_before_it_was_described_ends_for_its_viewers() {
+fn viewers_exit_when_a_session_without_metadata_ends() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("undescribed"));
@@ -660,7 +660,7 @@ fn a_session_that_ends_before_it_was_described_ends_for_its_viewers() {
 }
 
 #[test]
-fn ctf_2_is_listed_only_for_viewers_that_can_be_told() {
+fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::greet(&relay, ProducerMinor(15));
@@ -683,7 +683,7 @@ fn ctf_2_is_listed_only_for_viewers_that_can_be_told() {
 }
 
 #[test]
-fn a_connection_that_does_not_keep_to_the_protocol_is_ended() {
+fn a_protocol_error_closes_the_viewer_connection() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut bystander = Bystander::of(&relay);

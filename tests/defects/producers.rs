@@ -31,7 +31,7 @@ fn refused_stream(reply: &Reply) -> bool {
 }
 
 #[test]
-fn a_second_session_on_a_connection_ends_that_connection_only() {
+fn a_second_session_on_a_connection_closes_only_that_connection() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("twice"));
     assert_eq!(
@@ -42,7 +42,7 @@ fn a_second_session_on_a_connection_ends_that_connection_only() {
 }
 
 #[test]
-fn a_session_created_beyond_the_calendar_is_refused() {
+fn a_session_with_a_creation_time_out_of_range_is_refused() {
     let (_lab, relay, mut bystander) = relay();
     for seconds in [(1 << 63) - 1, u64::MAX, 253_402_300_800] {
         let mut producer = Producer::greet(&relay, Minor(13));
@@ -66,7 +66,7 @@ fn host_and_base_path_too_long_together_are_refused() {
 }
 
 #[test]
-fn a_huge_tracefile_count_costs_nothing() {
+fn a_huge_tracefile_count_takes_no_memory() {
     let (_lab, relay, mut bystander) = relay();
     let before = relay.memory();
     let mut producer = Producer::open(&relay, session("count"));
@@ -85,7 +85,7 @@ fn a_huge_tracefile_count_costs_nothing() {
 }
 
 #[test]
-fn a_tracefile_size_without_count_makes_files_without_end() {
+fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
     const COUNT: usize = 1500;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -137,7 +137,7 @@ fn a_chunk_named_by_its_producer_is_not_moved() {
 }
 
 #[test]
-fn metadata_without_a_chunk_is_reset_without_harm() {
+fn metadata_without_a_chunk_can_be_reset() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("reset"));
     let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
@@ -151,7 +151,7 @@ fn metadata_without_a_chunk_is_reset_without_harm() {
 }
 
 #[test]
-fn bytes_that_came_before_a_rotation_and_belong_behind_it_are_taken_along() {
+fn bytes_received_before_a_rotation_that_belong_after_it_move_to_the_new_chunk() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("surplus"));
     let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -201,7 +201,7 @@ fn bytes_that_came_before_a_rotation_and_belong_behind_it_are_taken_along() {
 }
 
 #[test]
-fn packets_of_no_bytes_are_complete_at_once_and_do_not_hinder_a_rotation() {
+fn empty_packets_are_complete_at_once_and_do_not_block_a_rotation() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("empty"));
     let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -220,7 +220,7 @@ fn packets_of_no_bytes_are_complete_at_once_and_do_not_hinder_a_rotation() {
 }
 
 #[test]
-fn names_that_lead_out_of_the_session_are_refused() {
+fn names_that_lead_out_of_the_session_directory_are_refused() {
     let (lab, relay, mut bystander) = relay();
     let outside = tree(lab.path())
         .keys()
@@ -292,7 +292,7 @@ fn names_that_lead_out_of_the_session_are_refused() {
 }
 
 #[test]
-fn names_of_old_producers_that_lead_out_are_refused() {
+fn paths_of_producers_before_2_11_that_lead_out_are_refused() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::greet(&relay, Minor(10));
     producer.create(CreateSession {
@@ -318,7 +318,7 @@ fn names_of_old_producers_that_lead_out_are_refused() {
 }
 
 #[test]
-fn gigabytes_of_padding_cost_neither_time_nor_disk() {
+fn a_gigabyte_of_padding_takes_neither_time_nor_disk_space() {
     use std::os::unix::fs::MetadataExt;
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("padding"));
@@ -340,7 +340,7 @@ fn gigabytes_of_padding_cost_neither_time_nor_disk() {
 }
 
 #[test]
-fn a_packet_longer_than_any_reader_takes_ends_its_connection() {
+fn an_oversized_packet_closes_its_connection() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("too long"));
     let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -371,7 +371,7 @@ fn a_packet_longer_than_any_reader_takes_ends_its_connection() {
 }
 
 #[test]
-fn an_announced_length_takes_no_memory() {
+fn an_announced_length_allocates_no_memory() {
     let (_lab, relay, mut bystander) = relay();
     let before = relay.memory();
     let sockets: Vec<TcpStream> = (0..50)
@@ -405,7 +405,7 @@ fn an_announced_length_takes_no_memory() {
 }
 
 #[test]
-fn indexes_without_packets_do_not_pile_up() {
+fn indexes_without_packets_are_bounded() {
     let (_lab, relay, mut bystander) = relay();
     let before = relay.memory();
     let mut producer = Producer::open(&relay, session("piles"));
@@ -425,7 +425,7 @@ fn indexes_without_packets_do_not_pile_up() {
 }
 
 #[test]
-fn a_producer_that_reads_no_replies_holds_up_nobody() {
+fn a_producer_that_reads_no_replies_blocks_no_other() {
     let (_lab, relay, mut bystander) = relay();
     let mut deaf = Producer::open(&relay, session("deaf"));
     let stream = deaf.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -458,7 +458,7 @@ fn a_producer_that_reads_no_replies_holds_up_nobody() {
 }
 
 #[test]
-fn more_connections_than_descriptors_do_not_end_the_relay() {
+fn the_relay_survives_more_connections_than_descriptors() {
     let lab = Lab::new();
     let relay = Relay::start_limited(&lab, 64);
     let mut bystander = Bystander::of(&relay);
@@ -471,7 +471,7 @@ fn more_connections_than_descriptors_do_not_end_the_relay() {
 }
 
 #[test]
-fn streams_of_other_sessions_are_out_of_reach() {
+fn a_producer_cannot_access_streams_of_other_sessions() {
     let (_lab, relay, mut bystander) = relay();
     let mut owner = Producer::open(&relay, session("owner"));
     let stream = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -503,7 +503,7 @@ fn streams_of_other_sessions_are_out_of_reach() {
 }
 
 #[test]
-fn a_data_connection_is_for_one_session() {
+fn a_data_connection_carries_packets_of_one_session_only() {
     let (_lab, relay, mut bystander) = relay();
     let mut one = Producer::open(&relay, session("one"));
     let mut other = Producer::open(&relay, session("other"));
@@ -516,7 +516,7 @@ fn a_data_connection_is_for_one_session() {
 }
 
 #[test]
-fn half_a_header_and_a_lost_connection_leave_nothing_behind() {
+fn half_a_packet_and_half_a_header_of_a_lost_connection_are_discarded() {
     let (_lab, relay, mut bystander) = relay();
     let files_before = relay.open_files();
     let mut producer = Producer::open(&relay, session("half"));

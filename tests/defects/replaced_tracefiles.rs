@@ -86,7 +86,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
 }
 
 #[test]
-fn an_index_that_comes_after_its_tracefile_was_replaced_shows_no_other_packet() {
+fn an_index_that_comes_after_its_tracefile_was_replaced_delivers_no_other_packet() {
     assert_eq!(shown_when_indexes_come_late(1, 3), [2]);
     assert_eq!(shown_when_indexes_come_late(2, 5), [3, 4]);
     assert_eq!(shown_when_indexes_come_late(3, 3), [0, 1, 2]);

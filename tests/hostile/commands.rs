@@ -40,7 +40,7 @@ fn refused(reply: &Reply) -> bool {
 }
 
 #[test]
-fn lengths_that_reach_beyond_their_command_are_refused() {
+fn lengths_beyond_the_end_of_their_command_are_refused() {
     let (_lab, relay, mut bystander) = relay();
     let before = tree(&relay.output).len();
     let good = payload(&Command::CreateSession(session("lengths")));
@@ -82,7 +82,7 @@ fn lengths_that_reach_beyond_their_command_are_refused() {
 }
 
 #[test]
-fn names_without_their_end_or_with_one_inside_are_refused() {
+fn names_without_a_terminator_or_with_one_inside_are_refused() {
     let (_lab, relay, mut bystander) = relay();
     let good = payload(&Command::CreateSession(session("name")));
     let name = good
@@ -110,7 +110,7 @@ fn names_without_their_end_or_with_one_inside_are_refused() {
 }
 
 #[test]
-fn a_session_with_a_name_too_long_or_without_a_daemon_or_format_is_refused() {
+fn a_session_with_an_invalid_name_daemon_id_chunk_or_format_is_refused() {
     let (_lab, relay, mut bystander) = relay();
     let before = tree(&relay.output).len();
     let long = |letters: usize| Text::from("n".repeat(letters).as_str());
@@ -184,7 +184,7 @@ fn a_stream_with_a_path_or_name_too_long_is_refused() {
 }
 
 #[test]
-fn a_chunk_beyond_the_calendar_or_with_a_wrong_name_or_end_is_refused() {
+fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
     let (_lab, relay, mut bystander) = relay();
     let chunk = |created: u64, name: Option<&str>| {
         Command::CreateTraceChunk(CreateTraceChunk {
@@ -227,7 +227,7 @@ fn a_chunk_beyond_the_calendar_or_with_a_wrong_name_or_end_is_refused() {
 }
 
 #[test]
-fn a_second_version_or_one_of_another_world_ends_the_connection() {
+fn a_second_or_unsupported_version_closes_the_connection() {
     let (_lab, relay, mut bystander) = relay();
     let version = |major: u32| raw(5, &[major.to_be_bytes(), 11u32.to_be_bytes()].concat());
     let producer = Producer::open(&relay, session("version"));
@@ -277,7 +277,7 @@ fn commands_about(stream: StreamId) -> [(Command, Option<Reply>); 5] {
 }
 
 #[test]
-fn every_command_about_a_stream_of_another_session_is_refused() {
+fn every_command_for_a_stream_of_another_session_is_refused() {
     let (_lab, relay, mut bystander) = relay();
     let mut owner = Producer::open(&relay, session("owner"));
     let metadata = owner.add(stream("metadata", "ust/uid/1/64-bit"));
@@ -312,7 +312,7 @@ fn every_command_about_a_stream_of_another_session_is_refused() {
 }
 
 #[test]
-fn a_round_of_questions_is_about_the_sessions_own_streams_whatever_it_names() {
+fn a_data_pending_round_covers_the_streams_of_its_own_session_only() {
     let (_lab, relay, mut bystander) = relay();
     let mut owner = Producer::open(&relay, session("owner"));
     let stream = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -335,7 +335,7 @@ fn a_round_of_questions_is_about_the_sessions_own_streams_whatever_it_names() {
 }
 
 #[test]
-fn metadata_goes_to_metadata_streams_and_packets_to_the_others() {
+fn metadata_is_accepted_for_metadata_streams_only_and_packets_for_data_streams_only() {
     let (_lab, relay, mut bystander) = relay();
     let mut text = Vec::new();
     for closed in [false, true] {
@@ -368,7 +368,7 @@ fn metadata_goes_to_metadata_streams_and_packets_to_the_others() {
 }
 
 #[test]
-fn a_rotation_to_nowhere_or_before_or_beyond_everything_does_no_harm() {
+fn a_rotation_to_an_unknown_chunk_or_extreme_position_affects_no_other_session() {
     let (_lab, relay, mut bystander) = relay();
     let everything = [
         (Some(5), 1, ReturnCode::INVALID_PROTOCOL),
@@ -396,7 +396,7 @@ fn a_rotation_to_nowhere_or_before_or_beyond_everything_does_no_harm() {
 }
 
 #[test]
-fn more_metadata_than_any_viewer_takes_is_refused() {
+fn metadata_beyond_the_maximum_length_is_refused() {
     let (_lab, relay, mut bystander) = relay();
     for (first, second) in [(u32::MAX, 0), (255 << 20, 1 << 20)] {
         let mut producer = Producer::open(&relay, session("metadata"));

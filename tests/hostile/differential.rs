@@ -292,7 +292,7 @@ fn goes_on(relay: &mut Relay) -> bool {
 }
 
 #[test]
-fn both_relays_answer_alike_but_for_known_deviations() {
+fn both_relays_answer_alike_except_for_known_deviations() {
     const CONVERSATIONS: u64 = 1500;
     let lab = Lab::new();
     let mut reference = Relay::start_reference(&lab);

@@ -122,17 +122,17 @@ fn a_fifo_in_place_of(file: &str) {
 }
 
 #[test]
-fn a_fifo_in_the_place_of_a_tracefile_holds_up_no_viewer() {
+fn a_fifo_in_place_of_a_tracefile_blocks_no_viewer() {
     a_fifo_in_place_of("/chan_0_0");
 }
 
 #[test]
-fn a_fifo_in_the_place_of_an_index_file_holds_up_no_viewer() {
+fn a_fifo_in_place_of_an_index_file_blocks_no_viewer() {
     a_fifo_in_place_of("/index/chan_0_0.idx");
 }
 
 #[test]
-fn viewers_whose_file_calls_hang_hold_up_no_viewer_of_another_session() {
+fn hung_file_calls_of_viewers_block_no_viewer_of_another_session() {
     let watched = Watched::start(&[]);
     let mut bystander = Bystander::of(&watched.relay);
     let (_producer, stream) = in_five_tracefiles(&watched.relay, "hung");
@@ -171,7 +171,7 @@ fn with_a_file_to_be_opened_again(relay: &Relay) -> (Producer, StreamId) {
 }
 
 #[test]
-fn a_worker_whose_file_call_hangs_holds_up_no_new_connection() {
+fn a_worker_with_a_hung_file_call_blocks_no_new_connection() {
     // Files that are one too many are closed.
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
@@ -196,7 +196,7 @@ fn a_worker_whose_file_call_hangs_holds_up_no_new_connection() {
 }
 
 #[test]
-fn a_relay_stops_though_a_file_call_of_a_session_hangs() {
+fn a_relay_stops_while_a_file_call_of_a_session_hangs() {
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
     let lease = Lease::take(&watched.file("/chan_0"));
@@ -213,7 +213,7 @@ fn a_relay_stops_though_a_file_call_of_a_session_hangs() {
 }
 
 #[test]
-fn a_hung_file_is_waited_for_by_the_sessions_own_producer_and_loses_nothing() {
+fn packets_for_a_hung_file_are_written_when_it_responds_again() {
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
     let path = watched.file("/chan_0");

@@ -16,7 +16,7 @@ use wire::{StreamId, Text};
 use super::{OK, relay, session};
 
 #[test]
-fn packets_from_elsewhere_are_not_taken_for_the_producers() {
+fn packets_from_another_address_are_refused() {
     let (_lab, relay, mut bystander) = relay();
     let elsewhere = |last| connect_from(Ipv4Addr::new(127, 0, 0, last), relay.data);
     let mut victim = Producer::open(&relay, session("victim"));
@@ -52,7 +52,7 @@ fn packets_from_elsewhere_are_not_taken_for_the_producers() {
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
-fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
+fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
     let (_lab, relay, mut bystander) = relay();
     let base = |base: &str, name: &str| CreateSession {
         base_path: Text::from(base),
@@ -91,7 +91,7 @@ fn nobody_records_into_the_directory_of_another_recording_or_above_or_below() {
 /// A producer that ends a recording keeps its connections for a while, or as long as the session that
 /// it took a snapshot of.
 #[test]
-fn a_recording_that_has_ended_leaves_its_directory_to_the_next() {
+fn a_recording_that_has_ended_releases_its_directory() {
     let (_lab, relay, mut bystander) = relay();
     let base = |name: &str| CreateSession {
         base_path: Text::from("some/where"),
@@ -139,7 +139,7 @@ fn sessions_of_one_recording_share_its_directory() {
 }
 
 #[test]
-fn who_is_refused_again_and_again_is_hung_up_on() {
+fn a_producer_with_too_many_refused_commands_is_disconnected() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("stubborn"));
     let refused = (0..10_000)
@@ -171,7 +171,7 @@ fn metadata_streams_of_a_session_are_bounded() {
 }
 
 #[test]
-fn a_viewer_is_attached_to_so_many_sessions_and_no_more() {
+fn attached_sessions_of_a_viewer_are_bounded() {
     const MOST: usize = 64;
     let (_lab, relay, mut bystander) = relay();
     let producers: Vec<_> = (0..=MOST)
@@ -200,7 +200,7 @@ fn a_viewer_is_attached_to_so_many_sessions_and_no_more() {
 }
 
 #[test]
-fn one_address_cannot_take_every_connection() {
+fn connections_of_one_address_are_bounded() {
     const MOST: usize = 4096;
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("packets"));

@@ -11,7 +11,7 @@ use tests::producer::{Producer, stream};
 use super::{OK, relay, session};
 
 #[test]
-fn sixteen_thousand_streams_of_a_session_are_asked_about_and_closed_within_an_ordinary_wait() {
+fn sixteen_thousand_streams_of_a_session_are_polled_and_closed_within_the_test_timeout() {
     const TRACES: usize = 250;
     const DATA: usize = 16_000;
     let (_lab, relay, mut bystander) = relay();

@@ -23,7 +23,7 @@ fn with_stream(relay: &Relay, name: &str) -> (Producer, StreamId) {
 }
 
 #[test]
-fn an_index_that_comes_twice_is_refused_whether_its_packet_is_there_or_not() {
+fn a_duplicate_index_is_refused_with_or_without_its_packet() {
     let (_lab, relay, mut bystander) = relay();
     for is_there in [false, true] {
         let (mut producer, stream) = with_stream(&relay, "twice");
@@ -39,7 +39,7 @@ fn an_index_that_comes_twice_is_refused_whether_its_packet_is_there_or_not() {
 }
 
 #[test]
-fn a_packet_that_comes_twice_ends_its_connection_and_is_kept_once() {
+fn a_duplicate_packet_closes_its_connection_and_is_stored_once() {
     let (_lab, relay, mut bystander) = relay();
     for (name, with_index) in [("pending", false), ("done", true)] {
         let (mut producer, stream) = with_stream(&relay, name);
@@ -56,7 +56,7 @@ fn a_packet_that_comes_twice_ends_its_connection_and_is_kept_once() {
 }
 
 #[test]
-fn packet_and_index_that_disagree_about_the_size_are_refused() {
+fn a_packet_and_an_index_of_different_sizes_are_refused() {
     let (_lab, relay, mut bystander) = relay();
     let (mut producer, stream) = with_stream(&relay, "index first");
     assert_eq!(producer.send_index(stream, 0, index(0, 11)), OK);
@@ -76,7 +76,7 @@ fn packet_and_index_that_disagree_about_the_size_are_refused() {
 }
 
 #[test]
-fn packets_far_ahead_of_their_turn_do_not_pile_up() {
+fn packets_far_ahead_in_sequence_take_bounded_memory() {
     const BYTES: usize = 1 << 20;
     let (_lab, relay, mut bystander) = relay();
     let before = relay.memory();
@@ -122,7 +122,7 @@ fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
 }
 
 #[test]
-fn early_packets_of_many_streams_take_no_more_memory_than_a_session_may() {
+fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session() {
     const BYTES: usize = 128 << 10;
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
@@ -164,7 +164,7 @@ fn early_packets_of_many_streams_take_no_more_memory_than_a_session_may() {
 }
 
 #[test]
-fn early_packets_that_are_still_arriving_count_for_the_memory_of_their_session() {
+fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_session() {
     const BYTES: usize = 1 << 20;
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
@@ -209,7 +209,7 @@ fn early_packets_that_are_still_arriving_count_for_the_memory_of_their_session()
 }
 
 #[test]
-fn the_last_numbers_there_are_end_the_connection_or_pass() {
+fn the_highest_sequence_numbers_close_only_their_own_connection() {
     let (_lab, relay, mut bystander) = relay();
     for number in [u64::MAX, u64::MAX - 1] {
         let (mut producer, stream) = with_stream(&relay, "last");
@@ -224,7 +224,7 @@ fn the_last_numbers_there_are_end_the_connection_or_pass() {
 }
 
 #[test]
-fn a_packet_for_nobody_takes_no_memory_however_long_it_says_it_is() {
+fn a_packet_for_an_unknown_stream_takes_no_memory_whatever_its_length() {
     let (_lab, relay, mut bystander) = relay();
     let before = relay.memory();
     // Far from those that there are.

@@ -27,7 +27,7 @@ fn beside(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
-fn a_path_is_taken_if_it_stays_inside_and_refused_if_it_leaves() {
+fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() {
     let (lab, relay, mut bystander) = relay();
     let before = beside(&lab);
     let mut producer = Producer::open(&relay, session("paths"));
@@ -69,7 +69,7 @@ fn a_path_is_taken_if_it_stays_inside_and_refused_if_it_leaves() {
 }
 
 #[test]
-fn a_channel_name_cannot_climb() {
+fn a_channel_name_cannot_lead_out_of_its_directory() {
     let (lab, relay, mut bystander) = relay();
     let before = (beside(&lab), tree(&relay.output).len());
     for minor in [15, 10, 4] {
@@ -107,7 +107,7 @@ fn a_channel_name_cannot_climb() {
 }
 
 #[test]
-fn a_base_path_is_neither_absolute_nor_climbs_at_its_end() {
+fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
     let (lab, relay, mut bystander) = relay();
     let before = (beside(&lab), tree(&relay.output).len());
     for base in [
@@ -147,7 +147,7 @@ fn first_index(viewer: &mut Viewer, stream: StreamId) {
 }
 
 #[test]
-fn a_packet_of_a_length_near_2_to_the_32_is_not_there() {
+fn a_packet_requested_with_a_length_near_2_to_the_32_fails() {
     let (_lab, relay, mut bystander) = relay();
     let before = relay.memory();
     let (_producer, stream, mut viewer) = watched(&relay);
@@ -165,7 +165,7 @@ fn a_packet_of_a_length_near_2_to_the_32_is_not_there() {
 }
 
 #[test]
-fn nothing_is_read_of_a_session_before_attaching_to_it_nor_with_another_viewers_numbers() {
+fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
     let (_lab, relay, mut bystander) = relay();
     let (_producer, stream, mut viewer) = watched(&relay);
     let session = viewer.wait_for_session("watched").session;
@@ -199,7 +199,7 @@ fn nothing_is_read_of_a_session_before_attaching_to_it_nor_with_another_viewers_
 }
 
 #[test]
-fn a_packet_asked_for_before_its_index_is_not_there() {
+fn a_packet_requested_before_its_index_fails() {
     let (_lab, relay, mut bystander) = relay();
     let (mut producer, stream, mut viewer) = watched(&relay);
     for (offset, len) in [(0, 100), (0, 1), (50, 10), (0, 0)] {
@@ -221,7 +221,7 @@ fn a_packet_asked_for_before_its_index_is_not_there() {
 }
 
 #[test]
-fn a_tracefile_size_without_a_count_makes_one_file_after_the_other() {
+fn a_tracefile_size_without_a_count_creates_as_many_tracefiles_as_needed() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, session("sizes"));
     for (channel, size) in [("chan_0", 4096), ("tiny_0", 1), ("huge_0", u64::MAX)] {
@@ -247,7 +247,7 @@ fn a_tracefile_size_without_a_count_makes_one_file_after_the_other() {
 }
 
 #[test]
-fn sizes_that_only_fit_32_bits_when_they_wrap_are_refused() {
+fn packet_sizes_that_overflow_32_bits_are_refused() {
     let (_lab, relay, mut bystander) = relay();
     for (data_size, padding_size) in [(10, u32::MAX), (u32::MAX, 11), (1 << 31, 1 << 31)] {
         let mut producer = Producer::open(&relay, session("wraps"));

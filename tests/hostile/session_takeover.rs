@@ -41,7 +41,7 @@ fn content(relay: &Relay, path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_host_that_has_started_again_takes_over_from_connections_that_look_alive() {
+fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     let (_lab, relay, mut bystander) = relay();
     let mut old = Producer::open(&relay, based("some/where", "before"));
     let of_old = old.add(stream("chan_0", PATH));
@@ -88,7 +88,7 @@ fn a_host_that_has_started_again_takes_over_from_connections_that_look_alive() {
 }
 
 #[test]
-fn a_host_that_died_during_a_rotation_is_taken_over_from() {
+fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
     let (_lab, relay, mut bystander) = relay();
     let mut old = Producer::open(&relay, based("some/where", "before"));
     let of_old = old.add(stream("chan_0", PATH));
@@ -121,7 +121,7 @@ fn a_host_that_died_during_a_rotation_is_taken_over_from() {
 }
 
 #[test]
-fn nobody_but_the_same_host_takes_over() {
+fn only_the_same_host_takes_over_a_directory() {
     let (_lab, relay, mut bystander) = relay();
     let mut owner = Producer::open(&relay, based("some/where", "owner"));
     let of_owner = owner.add(stream("chan_0", PATH));
@@ -149,7 +149,7 @@ fn nobody_but_the_same_host_takes_over() {
 }
 
 #[test]
-fn recordings_of_one_host_below_one_base_path_record_where_their_trees_do_not_meet() {
+fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_not_overlap() {
     let reference = Lab::new();
     let reference = (Relay::start_reference(&reference), reference);
     let ours = Lab::new();

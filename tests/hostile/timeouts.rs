@@ -51,7 +51,7 @@ fn dribble(socket: &mut TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn half_a_header_and_then_silence_ends_on_every_port() {
+fn half_a_header_times_out_on_every_port() {
     let (_lab, relay, mut bystander) = impatient();
     let producer = Producer::open(&relay, session("half"));
     let viewer = Viewer::connect(relay.live);
@@ -67,7 +67,7 @@ fn half_a_header_and_then_silence_ends_on_every_port() {
 }
 
 #[test]
-fn a_byte_now_and_then_is_no_introduction() {
+fn a_first_command_sent_byte_by_byte_times_out() {
     let (_lab, relay, mut bystander) = relay();
     std::thread::scope(|scope| {
         for port in [relay.control, relay.live] {
@@ -80,7 +80,7 @@ fn a_byte_now_and_then_is_no_introduction() {
 }
 
 #[test]
-fn a_byte_now_and_then_is_no_command() {
+fn a_command_sent_byte_by_byte_times_out() {
     let (_lab, relay, mut bystander) = impatient();
     let producer = Producer::open(&relay, session("slow"));
     let viewer = Viewer::connect(relay.live);
@@ -105,7 +105,7 @@ fn a_byte_now_and_then_is_no_command() {
 }
 
 #[test]
-fn half_a_packet_and_then_silence_leaves_the_stream_as_it_was() {
+fn half_a_packet_that_times_out_is_removed_from_the_stream() {
     let (_lab, relay, mut bystander) = impatient();
     let mut producer = Producer::open(&relay, session("packet"));
     let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
@@ -124,7 +124,7 @@ fn half_a_packet_and_then_silence_leaves_the_stream_as_it_was() {
 }
 
 #[test]
-fn who_does_not_read_is_hung_up_on() {
+fn peers_that_do_not_read_replies_are_disconnected() {
     let (_lab, relay, mut bystander) = impatient();
     let mut producer = Producer::open(&relay, live_session("unread"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];

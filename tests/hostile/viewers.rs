@@ -41,7 +41,7 @@ fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_viewer_of_another_world_is_hung_up_on_without_a_word() {
+fn an_unsupported_connect_is_closed_without_a_reply() {
     let (_lab, relay, mut bystander) = relay();
     let command = ConnectionKind::Command.code();
     for bytes in [
@@ -65,7 +65,7 @@ fn a_viewer_of_another_world_is_hung_up_on_without_a_word() {
 }
 
 #[test]
-fn a_second_connect_keeps_what_the_viewer_is_attached_to() {
+fn a_second_connect_keeps_attached_sessions() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, live_session("again"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
@@ -89,7 +89,7 @@ fn a_second_connect_keeps_what_the_viewer_is_attached_to() {
 }
 
 #[test]
-fn sizes_that_do_not_belong_to_a_command_are_passed_over_or_end_the_connection() {
+fn wrong_command_sizes_are_skipped_or_close_the_connection() {
     let (_lab, relay, mut bystander) = relay();
     let greeting = 20;
     let index = CommandCode::GetNextIndex.code();
@@ -120,7 +120,7 @@ fn sizes_that_do_not_belong_to_a_command_are_passed_over_or_end_the_connection()
 }
 
 #[test]
-fn an_index_of_metadata_is_its_end_and_metadata_of_packets_an_error() {
+fn an_index_of_a_metadata_stream_is_hung_up_and_metadata_of_a_data_stream_fails() {
     let (_lab, relay, mut bystander) = relay();
     let mut producer = Producer::open(&relay, live_session("mixed"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
@@ -135,7 +135,7 @@ fn an_index_of_metadata_is_its_end_and_metadata_of_packets_an_error() {
 }
 
 #[test]
-fn a_viewer_that_lists_without_reading_costs_a_list_and_no_more() {
+fn unread_session_lists_take_bounded_memory() {
     let (_lab, relay, mut bystander) = relay();
     let _producers: Vec<_> = (0..50)
         .map(|number| Producer::open(&relay, live_session(&format!("listed {number}"))))

@@ -94,7 +94,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
 }
 
 #[test]
-fn both_babeltraces_read_the_session_and_its_directory() {
+fn both_babeltrace_versions_read_the_session_and_its_directory() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -128,7 +128,7 @@ fn both_babeltraces_read_the_session_and_its_directory() {
 }
 
 #[test]
-fn processes_with_buffers_of_their_own_are_seen_even_if_they_live_briefly() {
+fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
     // Each of the known defects comes in less than one of thirty, all of them at full load only.
     const ATTEMPTS: usize = 4;
     let seen = (0..ATTEMPTS).any(|_| {
@@ -201,7 +201,7 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &Ended) -> bool {
 }
 
 #[test]
-fn tracefiles_that_are_replaced_do_not_disturb_viewers() {
+fn replaced_tracefiles_do_not_affect_live_viewers() {
     const COUNT: usize = 400;
     let lab = Lab::new();
     let relay = Relay::start(&lab);

@@ -30,7 +30,7 @@ fn contents(directory: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 }
 
 #[test]
-fn every_recording_gets_the_same_answers_and_leaves_the_same_tree() {
+fn every_captured_conversation_gets_the_same_answers_and_leaves_the_same_tree() {
     for capture in captures() {
         let name = capture.file_name().unwrap().to_string_lossy();
         println!("{name}");

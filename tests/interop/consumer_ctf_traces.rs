@@ -97,7 +97,7 @@ fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn every_good_trace_comes_back_from_our_relay() {
+fn every_valid_trace_replayed_to_our_relay_reads_back_unchanged() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 2);
@@ -106,7 +106,7 @@ fn every_good_trace_comes_back_from_our_relay() {
 }
 
 #[test]
-fn every_good_trace_comes_back_from_the_relay_of_lttng() {
+fn every_valid_trace_replayed_to_lttng_relayd_reads_back_unchanged() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     // It lets one viewer at a time see a session.

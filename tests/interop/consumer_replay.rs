@@ -86,7 +86,7 @@ pub(crate) fn replay_as(lab: &Lab, relay: &Relay, session: &str, directory: &Pat
 }
 
 #[test]
-fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
+fn a_replayed_directory_holds_the_events_of_the_original() {
     let lab = Lab::new();
     let relays = relays(&lab);
     for directory in recordings(&lab) {
@@ -101,7 +101,7 @@ fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
 }
 
 #[test]
-fn a_relay_that_is_told_to_cut_streams_into_files_has_all_of_them() {
+fn a_replay_with_a_tracefile_size_records_every_event() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
     let directory = traces::numbered(&lab, "cut", PACKETS, 1000);
@@ -166,7 +166,7 @@ pub(crate) fn watch(
 }
 
 #[test]
-fn viewers_of_a_live_replay_see_the_events_of_the_original() {
+fn viewers_of_a_live_replay_show_the_events_of_the_original() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     for directory in recordings(&lab) {
@@ -180,7 +180,7 @@ fn viewers_of_a_live_replay_see_the_events_of_the_original() {
 }
 
 #[test]
-fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
+fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     for directory in recordings(&lab) {
@@ -233,13 +233,13 @@ fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) 
 }
 
 #[test]
-fn nothing_is_lost_when_the_relay_is_killed() {
+fn a_replay_loses_no_event_when_the_relay_is_killed() {
     let lab = Lab::new();
     kill(&lab, Relay::start(&lab), Relay::start_at);
 }
 
 #[test]
-fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
+fn a_replay_loses_no_event_when_lttng_relayd_is_killed() {
     let lab = Lab::new();
     kill(
         &lab,
@@ -249,7 +249,7 @@ fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
 }
 
 #[test]
-fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
+fn a_stopped_replay_closes_its_session_with_the_packets_sent_so_far() {
     let lab = Lab::new();
     for relay in relays(&lab) {
         let directory = traces::numbered(&lab, "stopped", 10_000, 5_000_000);
@@ -273,7 +273,7 @@ fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
 }
 
 #[test]
-fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
+fn valid_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let directory = traces::numbered(&lab, "broken", 100, 1000);
@@ -292,7 +292,7 @@ fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
 }
 
 #[test]
-fn whoever_gets_no_answer_is_told_why() {
+fn consumer_reports_why_a_command_failed() {
     let lab = Lab::new();
     let run = |arguments: &[&str]| {
         let mut command = lab.command(binaries::consumer());

@@ -149,21 +149,21 @@ fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
 }
 
 #[test]
-fn every_event_comes_back_from_our_relay() {
+fn every_forwarded_event_reads_back_from_our_relay() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     every_event_comes_back_from(&lab, relay);
 }
 
 #[test]
-fn every_event_comes_back_from_the_relay_of_lttng() {
+fn every_forwarded_event_reads_back_from_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     every_event_comes_back_from(&lab, relay);
 }
 
 #[test]
-fn babeltrace_watches_what_tldrs_forwards() {
+fn babeltrace_shows_events_forwarded_by_tldrs_live() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let [control, control_url, data, data_url] = collector(&relay);
@@ -188,7 +188,7 @@ fn babeltrace_watches_what_tldrs_forwards() {
 }
 
 #[test]
-fn clients_that_come_one_after_the_other_are_one_session_and_all_their_events_arrive() {
+fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
     const CLIENTS: usize = 64;
     const EVENTS: usize = 50;
     let lab = Lab::new();
@@ -222,7 +222,7 @@ fn clients_that_come_one_after_the_other_are_one_session_and_all_their_events_ar
 }
 
 #[test]
-fn a_relay_that_is_away_gets_it_all_when_it_comes_back() {
+fn events_sent_while_the_relay_is_down_arrive_after_it_restarts() {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let addresses = [relay.control, relay.data, relay.live];

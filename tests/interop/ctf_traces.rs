@@ -95,7 +95,7 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
 }
 
 #[test]
-fn every_good_trace_is_printed_as_expected() {
+fn every_valid_trace_is_printed_as_expected() {
     let lab = Lab::new();
     for case in good_cases() {
         let shown = show(&lab, &case, &OPTIONS);
@@ -108,7 +108,7 @@ fn every_good_trace_is_printed_as_expected() {
 }
 
 #[test]
-fn every_good_trace_is_printed_as_expected_with_other_options() {
+fn every_valid_trace_is_printed_as_expected_with_other_options() {
     let lab = Lab::new();
     for case in good_cases() {
         let Ok(expected) = fs::read(case.join("expected-options.txt")) else {
@@ -136,7 +136,7 @@ fn every_good_trace_is_printed_as_expected_with_other_options() {
 }
 
 #[test]
-fn losses_are_said_as_expected() {
+fn losses_are_reported_as_expected() {
     let lab = Lab::new();
     for case in good_cases() {
         let want = fs::read_to_string(case.join("expected-stderr.txt")).unwrap_or_default();
@@ -154,7 +154,7 @@ fn losses_are_said_as_expected() {
 }
 
 #[test]
-fn every_broken_trace_is_an_error_and_no_panic() {
+fn every_broken_trace_is_reported_as_an_error_without_a_panic() {
     let lab = Lab::new();
     for case in cases().iter().filter(|case| case.join("FAIL").exists()) {
         let shown = show(&lab, case, &OPTIONS);
@@ -208,7 +208,7 @@ fn play(lab: &Lab, relay: &Relay, case: &Path, idle: Idle) -> Vec<String> {
 }
 
 #[test]
-fn every_good_trace_looks_the_same_live() {
+fn every_valid_trace_is_printed_the_same_live() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut wrong = Vec::new();
@@ -222,7 +222,7 @@ fn every_good_trace_looks_the_same_live() {
 }
 
 #[test]
-fn some_good_traces_look_the_same_live_through_the_relay_of_lttng() {
+fn selected_valid_traces_are_printed_the_same_live_through_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     for case in good_cases() {

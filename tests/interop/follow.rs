@@ -312,7 +312,7 @@ fn options() -> FollowOptions {
 /// The relay closes the files of streams in which nothing happens; then no lock says that there may be
 /// more.
 #[test]
-fn streams_whose_files_are_put_aside_have_not_ended() {
+fn streams_whose_files_are_closed_when_idle_have_not_ended() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut tracer = Tracer::new(&relay, "aside", 3, 0, 0);
@@ -339,7 +339,7 @@ fn streams_whose_files_are_put_aside_have_not_ended() {
 /// The two connections do not wait for each other: on the one a session may end before the other has
 /// brought its last packet, which is the first of a stream whose file is put aside.
 #[test]
-fn a_packet_that_comes_after_its_stream_was_closed_is_shown() {
+fn a_packet_received_after_its_stream_was_closed_is_shown() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut tracer = Tracer::new(&relay, "late_half", 2, 0, 0);
@@ -364,7 +364,7 @@ fn a_packet_that_comes_after_its_stream_was_closed_is_shown() {
 }
 
 #[test]
-fn every_event_is_shown_once_and_in_order_while_it_is_written() {
+fn every_event_of_a_directory_being_written_is_shown_once_and_in_order() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut tracer = Tracer::new(&relay, "live", 3, 0, 0);
@@ -404,7 +404,7 @@ fn every_event_is_shown_once_and_in_order_while_it_is_written() {
 }
 
 #[test]
-fn a_relay_that_is_killed_leaves_all_that_was_complete() {
+fn all_complete_packets_of_a_killed_relay_are_shown() {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let mut tracer = Tracer::new(&relay, "killed", 2, 0, 0);
@@ -425,7 +425,7 @@ fn a_relay_that_is_killed_leaves_all_that_was_complete() {
 }
 
 #[test]
-fn a_ring_of_tracefiles_is_one_stream() {
+fn a_stream_of_replaced_tracefiles_is_followed_as_one() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     // Two packets in each of three files.
@@ -442,7 +442,7 @@ fn a_ring_of_tracefiles_is_one_stream() {
 }
 
 #[test]
-fn what_a_ring_has_replaced_unread_is_counted_as_lost() {
+fn unread_packets_of_replaced_tracefiles_are_counted_as_lost() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut tracer = Tracer::new(&relay, "late", 1, 8192, 3);
@@ -474,7 +474,7 @@ fn what_a_ring_has_replaced_unread_is_counted_as_lost() {
 }
 
 #[test]
-fn a_rotation_does_not_disturb_who_follows() {
+fn a_rotation_does_not_interrupt_following() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut tracer = Tracer::new(&relay, "rotated", 2, 0, 0);
@@ -522,7 +522,7 @@ fn a_rotation_does_not_disturb_who_follows() {
 }
 
 #[test]
-fn sessions_that_come_later_are_followed_too() {
+fn sessions_created_later_are_followed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let options = FollowOptions {
@@ -544,7 +544,7 @@ fn sessions_that_come_later_are_followed_too() {
 }
 
 #[test]
-fn a_directory_of_the_reference_is_followed_without_beacons() {
+fn a_directory_of_lttng_relayd_is_followed_without_beacons() {
     const COUNT: usize = 300;
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);

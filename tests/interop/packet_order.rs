@@ -59,7 +59,7 @@ fn again(name: &str) -> (Lab, Relay) {
 }
 
 #[test]
-fn packets_out_of_order_within_the_window_leave_the_same_tree() {
+fn packets_out_of_order_within_the_reorder_window_leave_the_same_tree() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let mut recording = record(&lab, &first);

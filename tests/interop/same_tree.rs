@@ -64,19 +64,19 @@ const UID: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
 const LIVE: &str = "--live=50000";
 
 #[test]
-fn of_a_live_session() {
+fn a_live_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
     });
 }
 
 #[test]
-fn of_a_session_that_is_not_live() {
+fn a_session_that_is_not_live_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| record(lab, daemon, urls, UID));
 }
 
 #[test]
-fn of_a_session_with_buffers_per_process() {
+fn a_session_with_per_process_buffers_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         record(
             lab,
@@ -88,7 +88,7 @@ fn of_a_session_with_buffers_per_process() {
 }
 
 #[test]
-fn of_a_session_with_limited_tracefiles() {
+fn a_session_with_limited_tracefiles_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         let limits = ["--tracefile-size=16k", "--tracefile-count=3"];
         record(lab, daemon, urls, &[UID, &limits].concat());
@@ -96,28 +96,28 @@ fn of_a_session_with_limited_tracefiles() {
 }
 
 #[test]
-fn of_a_producer_of_2_10() {
+fn a_producer_of_2_10_leaves_the_same_tree() {
     same_tree(Some(10), |lab, daemon, urls| {
         record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
     });
 }
 
 #[test]
-fn of_a_producer_of_2_4() {
+fn a_producer_of_2_4_leaves_the_same_tree() {
     same_tree(Some(4), |lab, daemon, urls| record(lab, daemon, urls, UID));
 }
 
 const BY_SESSION: &[&str] = &["--group-output-by-session"];
 
 #[test]
-fn grouped_by_session() {
+fn a_session_grouped_by_session_leaves_the_same_tree() {
     same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
         record(lab, daemon, urls, UID)
     });
 }
 
 #[test]
-fn of_a_session_whose_name_has_the_date_grouped_by_session() {
+fn a_session_named_by_date_and_grouped_by_session_leaves_the_same_tree() {
     same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
         daemon.lttng(&[&["create"], urls].concat());
         daemon.lttng(&["enable-event", "--userspace", "tracee:*"]);
@@ -128,7 +128,7 @@ fn of_a_session_whose_name_has_the_date_grouped_by_session() {
 }
 
 #[test]
-fn with_a_base_path_by_host_and_by_session() {
+fn a_base_path_grouped_by_host_and_by_session_leaves_the_same_tree() {
     for arguments in [&[][..], BY_SESSION] {
         same_tree_with(arguments, "/my/base", None, |lab, daemon, urls| {
             record(lab, daemon, urls, UID)
@@ -137,14 +137,14 @@ fn with_a_base_path_by_host_and_by_session() {
 }
 
 #[test]
-fn of_a_producer_of_2_10_grouped_by_session() {
+fn a_producer_of_2_10_grouped_by_session_leaves_the_same_tree() {
     same_tree_with(BY_SESSION, "", Some(10), |lab, daemon, urls| {
         record(lab, daemon, urls, UID)
     });
 }
 
 #[test]
-fn of_a_session_that_is_rotated() {
+fn a_rotated_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
         daemon.channel("same", "busy", UID, true);
@@ -161,7 +161,7 @@ fn of_a_session_that_is_rotated() {
 }
 
 #[test]
-fn of_a_session_that_is_cleared() {
+fn a_cleared_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
         daemon.channel("same", "busy", UID, true);
@@ -178,7 +178,7 @@ fn of_a_session_that_is_cleared() {
 }
 
 #[test]
-fn of_snapshots() {
+fn snapshots_leave_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
         daemon.channel("same", "busy", UID, true);
@@ -192,7 +192,7 @@ fn of_snapshots() {
 }
 
 #[test]
-fn of_metadata_that_is_regenerated() {
+fn regenerated_metadata_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
         daemon.channel("same", "busy", UID, true);

@@ -26,7 +26,7 @@ fn take(viewer: &mut Viewer, stream: StreamId) -> usize {
 }
 
 #[test]
-fn seek_last_shows_what_comes_and_seek_beginning_everything() {
+fn seek_last_shows_new_events_and_seek_beginning_all_events() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);

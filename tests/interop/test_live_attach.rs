@@ -103,7 +103,7 @@ fn say_everything(producer: &mut Producer, streams: &[StreamId]) {
 }
 
 #[test]
-fn everything_comes_once_in_order_and_ends() {
+fn every_packet_and_watermark_arrives_once_in_order_until_the_session_ends() {
     for (push, start) in [
         (false, Relay::start as fn(&Lab) -> Relay),
         (true, Relay::start),
@@ -151,7 +151,7 @@ fn everything_comes_once_in_order_and_ends() {
 
 /// Many at once where the relay pushes.
 #[test]
-fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
+fn tracefile_switches_and_new_metadata_lose_no_packet() {
     const FIRST: u64 = 300;
     const ALL: u64 = 600;
     for (push, packets_in_file) in [(true, 1), (true, 3), (true, 100), (false, 3)] {
@@ -192,7 +192,7 @@ fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
 }
 
 #[test]
-fn quiet_time_comes_as_it_is_told() {
+fn beacons_arrive_as_watermarks_in_order() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("watched"));
@@ -210,7 +210,7 @@ fn quiet_time_comes_as_it_is_told() {
 }
 
 #[test]
-fn stopping_leaves_the_session() {
+fn stopping_the_source_detaches_from_the_session() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("watched"));

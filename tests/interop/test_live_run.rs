@@ -88,7 +88,7 @@ fn sessions_are_listed_as_babeltrace_lists_them_and_as_json() {
 }
 
 #[test]
-fn a_limit_and_a_filter_choose_events() {
+fn limit_and_filter_select_events() {
     let lab = Lab::new();
     let recorded = recorded();
     let all = recorded.read(&lab, &["--no-delta"]);
@@ -109,7 +109,7 @@ fn a_limit_and_a_filter_choose_events() {
 }
 
 #[test]
-fn two_times_choose_the_events_from_one_to_the_other() {
+fn begin_and_end_select_the_events_between_them() {
     let lab = Lab::new();
     let recorded = recorded();
     let options = ["--no-delta", "--clock-seconds"];
@@ -133,7 +133,7 @@ fn two_times_choose_the_events_from_one_to_the_other() {
 }
 
 #[test]
-fn a_copy_is_what_was_read() {
+fn ctf_sink_writes_a_copy_of_the_trace() {
     let lab = Lab::new();
     let recorded = recorded();
     let copy = lab.path().join("copy");
@@ -150,7 +150,7 @@ fn a_copy_is_what_was_read() {
 }
 
 #[test]
-fn every_other_sink_takes_every_event() {
+fn every_other_sink_outputs_every_event() {
     let lab = Lab::new();
     let recorded = recorded();
     let json = recorded.read(&lab, &["--sink", "json"]);
@@ -183,7 +183,7 @@ fn every_other_sink_takes_every_event() {
 }
 
 #[test]
-fn nobody_reading_any_more_is_silent_and_no_failure() {
+fn a_closed_output_pipe_exits_silently_with_success() {
     let lab = Lab::new();
     let recorded = recorded();
     let mut command = test_live::command(&lab, &[]);
@@ -204,7 +204,7 @@ fn nobody_reading_any_more_is_silent_and_no_failure() {
 }
 
 #[test]
-fn an_interrupt_ends_with_all_that_was_certain_and_leaves_the_session() {
+fn an_interrupt_prints_all_events_in_final_order_and_detaches() {
     let lab = Lab::new();
     let recorded = recorded();
     let relay = Relay::start(&lab);
@@ -218,7 +218,7 @@ fn an_interrupt_ends_with_all_that_was_certain_and_leaves_the_session() {
 }
 
 #[test]
-fn losses_are_told_and_fail_if_they_must_not_be() {
+fn losses_are_reported_and_fail_with_strict() {
     let lab = Lab::new();
     let recorded = recorded();
     let directory = traces::with_losses(&lab);
@@ -235,7 +235,7 @@ fn losses_are_told_and_fail_if_they_must_not_be() {
 }
 
 #[test]
-fn a_session_that_is_not_there_is_waited_for_or_not() {
+fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let url = url(&relay, "nowhere");
@@ -262,7 +262,7 @@ fn a_session_that_is_not_there_is_waited_for_or_not() {
 }
 
 #[test]
-fn a_relay_that_dies_is_an_error() {
+fn a_killed_relay_is_reported_as_an_error() {
     let lab = Lab::new();
     let recorded = recorded();
     let mut relay = Relay::start(&lab);
@@ -279,7 +279,7 @@ fn a_relay_that_dies_is_an_error() {
 }
 
 #[test]
-fn one_who_follows_goes_on_with_the_next_relay_in_its_place() {
+fn follow_option_reconnects_to_a_restarted_relay() {
     let lab = Lab::new();
     let recorded = recorded();
     let mut relay = Relay::start(&lab);
@@ -312,7 +312,7 @@ fn one_who_follows_goes_on_with_the_next_relay_in_its_place() {
 }
 
 #[test]
-fn a_bare_host_is_all_of_its_sessions_and_those_that_come() {
+fn a_url_without_a_session_shows_all_present_and_later_sessions() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let directory = traces::with_idle_streams(&lab);
@@ -341,7 +341,7 @@ fn a_bare_host_is_all_of_its_sessions_and_those_that_come() {
 }
 
 #[test]
-fn every_viewer_of_a_session_of_lttng_shows_every_event_once() {
+fn every_viewer_of_an_lttng_session_shows_every_event_once() {
     const COUNT: usize = 20_000;
     let lab = Lab::new();
     let relay = Relay::start(&lab);

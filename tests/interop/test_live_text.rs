@@ -137,7 +137,7 @@ fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle
 }
 
 #[test]
-fn made_up_traces_are_printed_as_babeltrace_prints_them() {
+fn synthetic_traces_are_printed_as_babeltrace_prints_them() {
     let lab = Lab::new();
     for directory in made_up(&lab) {
         assert_reads_as_babeltrace(&lab, &directory);
@@ -145,7 +145,7 @@ fn made_up_traces_are_printed_as_babeltrace_prints_them() {
 }
 
 #[test]
-fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prints_them() {
+fn cycles_of_clocks_with_different_offsets_are_printed_as_babeltrace_prints_them() {
     let lab = Lab::new();
     let root = lab.directory("clocks");
     // The later event has fewer cycles.
@@ -185,7 +185,7 @@ fn recordings_of_lttng_are_printed_as_babeltrace_prints_them() {
 }
 
 #[test]
-fn made_up_traces_look_the_same_live() {
+fn synthetic_traces_are_printed_the_same_live() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     for (number, directory) in made_up(&lab).iter().enumerate() {
@@ -194,7 +194,7 @@ fn made_up_traces_look_the_same_live() {
 }
 
 #[test]
-fn made_up_traces_look_the_same_through_the_relay_of_lttng() {
+fn synthetic_traces_are_printed_the_same_live_through_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     for (number, directory) in made_up(&lab).iter().enumerate() {
@@ -203,7 +203,7 @@ fn made_up_traces_look_the_same_through_the_relay_of_lttng() {
 }
 
 #[test]
-fn recordings_of_lttng_look_the_same_live_through_both_relays() {
+fn recordings_of_lttng_are_printed_the_same_live_through_both_relays() {
     for buffers in ["--buffers-uid", "--buffers-pid"] {
         let recorded = Lab::new();
         let directory = traces::of_lttng(&recorded, buffers, 500);
@@ -218,7 +218,7 @@ fn recordings_of_lttng_look_the_same_live_through_both_relays() {
 }
 
 #[test]
-fn an_empty_string_is_printed_as_one() {
+fn an_empty_string_is_printed_as_an_empty_string() {
     // Babeltrace 2.0.4 prints what the field held in an event before: it uses its objects again,
     // and does not clear them.
     let lab = Lab::new();

@@ -15,7 +15,7 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
 #[test]
-fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
+fn concurrent_producers_are_recorded_and_viewed_independently() {
     const PRODUCERS: usize = 40;
     const PACKETS: u64 = 50;
     let lab = Lab::new();
@@ -62,7 +62,7 @@ fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
 }
 
 #[test]
-fn a_viewer_that_never_reads_slows_nobody_down() {
+fn a_viewer_that_never_reads_delays_no_other() {
     const COUNT: usize = 100_000;
     let lab = Lab::new();
     let relay = Relay::start(&lab);

@@ -85,7 +85,7 @@ fn conversation(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn random_bytes_do_no_harm() {
+fn random_bytes_affect_no_other_session() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut bystander = Bystander::of(&relay);
@@ -126,7 +126,7 @@ fn random_bytes_do_no_harm() {
 }
 
 #[test]
-fn conversations_cut_at_every_byte_leave_nothing_behind() {
+fn conversations_cut_at_every_byte_leave_no_open_files() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut bystander = Bystander::of(&relay);
@@ -140,7 +140,7 @@ fn conversations_cut_at_every_byte_leave_nothing_behind() {
 }
 
 #[test]
-fn lying_lengths_are_found_out() {
+fn wrong_announced_lengths_take_no_memory() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut bystander = Bystander::of(&relay);
@@ -192,7 +192,7 @@ fn lying_lengths_are_found_out() {
 }
 
 #[test]
-fn two_thousand_half_open_connections_disturb_nobody() {
+fn two_thousand_half_open_connections_affect_no_other_session() {
     const CONNECTIONS: usize = 2000;
     raise_file_limit();
     let lab = Lab::new();
@@ -221,7 +221,7 @@ fn two_thousand_half_open_connections_disturb_nobody() {
 }
 
 #[test]
-fn who_does_not_introduce_himself_is_hung_up_on() {
+fn connections_without_a_first_command_are_closed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     // Both wait for the first command; a producer may open its data connection long before use.

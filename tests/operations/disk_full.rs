@@ -99,7 +99,7 @@ fn send(
 }
 
 #[test]
-fn the_producer_waits_until_there_is_space_and_nothing_is_lost() {
+fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
         return;
@@ -166,7 +166,7 @@ fn the_producer_waits_until_there_is_space_and_nothing_is_lost() {
 }
 
 #[test]
-fn it_does_not_matter_where_the_space_ends() {
+fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
         return;
@@ -199,7 +199,7 @@ fn it_does_not_matter_where_the_space_ends() {
 }
 
 #[test]
-fn a_chunk_is_gone_over_to_when_there_is_space() {
+fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
         return;
@@ -250,7 +250,7 @@ fn a_chunk_is_gone_over_to_when_there_is_space() {
 }
 
 #[test]
-fn metadata_waits_too_and_is_whole_or_absent() {
+fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
     let lab = Lab::new();
     let Some((disk, relay, _watch)) = on_small_disk(&lab, &[]) else {
         return;
@@ -278,7 +278,7 @@ fn metadata_waits_too_and_is_whole_or_absent() {
 }
 
 #[test]
-fn who_is_told_to_close_ends_the_session_and_others_go_on() {
+fn on_disk_full_close_aborts_the_affected_session_only() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &["--on-disk-full=close"]) else {
         return;
@@ -328,7 +328,7 @@ fn who_is_told_to_close_ends_the_session_and_others_go_on() {
 }
 
 #[test]
-fn what_does_not_pass_ends_the_session_only() {
+fn a_permanent_write_error_aborts_the_affected_session_only() {
     let lab = Lab::new();
     let mut command = lab.command(peers::program("prlimit"));
     command
@@ -364,7 +364,7 @@ fn what_does_not_pass_ends_the_session_only() {
 }
 
 #[test]
-fn a_relay_that_is_told_to_stop_does_not_wait_for_space() {
+fn a_stopping_relay_does_not_wait_for_disk_space() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
         return;
@@ -397,7 +397,7 @@ fn a_relay_that_is_told_to_stop_does_not_wait_for_space() {
 }
 
 #[test]
-fn lttng_waits_and_loses_nothing_that_fits_its_buffers() {
+fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
         return;
@@ -427,7 +427,7 @@ fn lttng_waits_and_loses_nothing_that_fits_its_buffers() {
 }
 
 #[test]
-fn a_producer_that_dies_while_it_waits_leaves_whole_packets_and_no_session() {
+fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session() {
     let lab = Lab::new();
     let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
         return;

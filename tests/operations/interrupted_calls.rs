@@ -13,7 +13,7 @@ use std::io::Write;
 const PACKETS: u64 = 30;
 
 #[test]
-fn interrupted_file_calls_end_no_session() {
+fn interrupted_file_calls_abort_no_session() {
     let lab = Lab::new();
     let mut command = lab.command(peers::program("strace"));
     // Every third one of each thread fails as if a signal had come.

@@ -23,7 +23,7 @@ fn watched(lab: &Lab) -> (Relay, Watch) {
 }
 
 #[test]
-fn nothing_listens_unless_it_is_asked_for_and_then_on_this_host_only() {
+fn status_endpoint_is_off_by_default_and_listens_on_loopback_only() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     assert!(!relay.has_logged(&["telling how it is"]));
@@ -36,7 +36,7 @@ fn nothing_listens_unless_it_is_asked_for_and_then_on_this_host_only() {
 }
 
 #[test]
-fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
+fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     let lab = Lab::new();
     let (relay, watch) = watched(&lab);
     let mut producer = Producer::open(&relay, live_session("counted"));
@@ -82,7 +82,7 @@ fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
 }
 
 #[test]
-fn a_viewers_lag_is_what_it_has_not_asked_for() {
+fn viewer_lag_is_what_the_viewer_has_not_requested() {
     let lab = Lab::new();
     let (relay, watch) = watched(&lab);
     let mut producer = Producer::open(&relay, live_session("watched"));
@@ -115,7 +115,7 @@ fn a_viewers_lag_is_what_it_has_not_asked_for() {
 }
 
 #[test]
-fn a_session_of_lttng_is_shown_with_what_it_sends() {
+fn a_session_of_lttng_is_listed_with_its_packet_count() {
     let lab = Lab::new();
     let (relay, watch) = watched(&lab);
     let daemon = SessionDaemon::start(&lab);
@@ -135,7 +135,7 @@ fn a_session_of_lttng_is_shown_with_what_it_sends() {
 }
 
 #[test]
-fn nonsense_is_refused_and_does_no_harm() {
+fn malformed_http_requests_are_refused_and_block_no_other_client() {
     let lab = Lab::new();
     let (_relay, watch) = watched(&lab);
     for nonsense in [

@@ -40,7 +40,7 @@ fn send_beacon(producer: &mut Producer, stream: StreamId, until: u64) {
 }
 
 #[test]
-fn a_viewer_learns_of_everything_without_asking() {
+fn a_viewer_is_notified_of_every_change_without_polling() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut viewer = Viewer::connect(relay.live);
@@ -97,7 +97,7 @@ fn a_viewer_learns_of_everything_without_asking() {
 }
 
 #[test]
-fn a_real_session_is_read_whole_by_what_is_pushed_alone() {
+fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     const COUNT: usize = 20_000;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -166,7 +166,7 @@ fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) 
 }
 
 #[test]
-fn what_is_asked_at_once_is_answered_as_one_by_one_also_across_tracefiles() {
+fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     for packets_in_file in [1, 3, 50] {
@@ -203,7 +203,7 @@ fn what_is_asked_at_once_is_answered_as_one_by_one_also_across_tracefiles() {
 }
 
 #[test]
-fn who_never_reads_what_is_pushed_harms_nobody() {
+fn a_viewer_that_never_reads_notifications_affects_no_other() {
     const STREAMS: usize = 600;
     const ROUNDS: u64 = 60;
     let lab = Lab::new();
@@ -245,7 +245,7 @@ fn who_never_reads_what_is_pushed_harms_nobody() {
 }
 
 #[test]
-fn what_a_slow_viewer_missed_it_is_told_once() {
+fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("slow"));
@@ -269,7 +269,7 @@ fn what_a_slow_viewer_missed_it_is_told_once() {
 }
 
 #[test]
-fn a_wrong_viewer_is_refused_and_numbers_cannot_be_guessed() {
+fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let viewers: Vec<_> = (0..8).map(|_| Viewer::connect(relay.live)).collect();
@@ -301,7 +301,7 @@ fn a_wrong_viewer_is_refused_and_numbers_cannot_be_guessed() {
 }
 
 #[test]
-fn the_newest_push_connection_counts_and_one_that_says_nonsense_is_closed() {
+fn a_new_push_connection_replaces_the_old_one_and_a_malformed_message_closes_it() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("two"));
@@ -323,7 +323,7 @@ fn the_newest_push_connection_counts_and_one_that_says_nonsense_is_closed() {
 }
 
 #[test]
-fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
+fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("ease"));
@@ -371,7 +371,7 @@ fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
 }
 
 #[test]
-fn many_viewers_are_pushed_the_same() {
+fn many_viewers_get_the_same_notifications() {
     const VIEWERS: usize = 300;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -399,7 +399,7 @@ fn many_viewers_are_pushed_the_same() {
 }
 
 #[test]
-fn after_a_clear_the_new_packets_are_pushed() {
+fn packets_after_a_clear_are_pushed() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("clear"));
@@ -428,7 +428,7 @@ fn after_a_clear_the_new_packets_are_pushed() {
 /// A packet that ends after another stream begins, of which the viewer cannot be told before its metadata
 /// comes.
 #[test]
-fn packets_that_were_withheld_are_pushed_as_soon_as_they_may_be_given() {
+fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     // Without metadata, nothing ends the wait but the end of the stream.
@@ -472,7 +472,7 @@ fn packets_that_were_withheld_are_pushed_as_soon_as_they_may_be_given() {
 }
 
 #[test]
-fn a_viewer_that_floods_its_push_connection_loses_it_and_holds_up_nobody() {
+fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
     // More than any relay takes from one connection before it gives it up.
     const MAX_FLOOD: usize = 64 << 20;
     let lab = Lab::new();

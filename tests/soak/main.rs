@@ -35,7 +35,7 @@ fn seconds() -> u64 {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_grows() {
+fn no_packet_is_lost_and_memory_and_descriptors_stay_bounded_at_full_load() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let before = relay.open_files();
