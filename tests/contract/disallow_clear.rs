@@ -15,9 +15,9 @@ use tests::tree::files;
 use tests::{binaries, peers, traced_app};
 
 fn flags(relay: &Relay) -> u64 {
-    let mut producer = Producer::greet(relay, Minor(15));
+    let mut producer = Producer::connect(relay, Minor(15));
     let ask = Command::GetConfiguration(GetConfiguration { query: 0 });
-    match producer.ask(ask) {
+    match producer.request(ask) {
         Reply::Configuration(Configuration { flags, .. }) => flags,
         other => panic!("{other:?}"),
     }
@@ -41,7 +41,7 @@ fn disallow_clear_from_every_source_is_announced_to_producers_as_by_the_referenc
         command
             .args(arguments)
             .env("LTTNG_RELAYD_DISALLOW_CLEAR", variable);
-        let relay = Relay::start_as(&lab, command);
+        let relay = Relay::start_from_command(&lab, command);
         assert_eq!(flags(&relay), want, "{arguments:?} {variable:?}");
     }
     // As another user, in another home.
@@ -58,7 +58,7 @@ fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
         let mut producer = Producer::open(&relay, live_session("kept"));
         let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
         producer.send_packet(stream, 0, 1000);
-        producer.settle(stream, 0);
+        producer.wait_while_pending(stream, 0);
         let refused = producer.close_chunk(0, Some(CloseCommand::Delete));
         assert_eq!(
             refused,
@@ -67,7 +67,7 @@ fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
                 path: None
             }
         );
-        assert!(producer.is_hung_up());
+        assert!(producer.is_disconnected());
         let kept = files(&relay.output, "/chan_0");
         assert!(kept.values().all(|bytes| bytes.len() == 1000) && kept.len() == 1);
     }
@@ -78,8 +78,8 @@ fn lttng_clear_fails_with_disallow_clear() {
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--disallow-clear"]);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("kept", &relay, None);
-    daemon.channel("kept", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("kept", &relay, None);
+    daemon.enable_channel("kept", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "kept"]);
     traced_app::run(&lab, 300, 0, "one");
     let mut clear = lab.traced_command(peers::program("lttng"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tests::lab::Lab;
 use tests::process::Process;
-use tests::producer::is_at_end;
+use tests::producer::is_closed;
 use tests::relay::{Relay, free_addresses};
 use tests::{binaries, wait_until};
 
@@ -74,14 +74,14 @@ fn working_directory_is_set_by_the_environment_and_reported_if_not_writable() {
     let here = fs::canonicalize(lab.directory("here")).unwrap();
     let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RELAYD_WORKING_DIRECTORY", &here);
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     let cwd = fs::read_link(format!("/proc/{}/cwd", relay.id())).unwrap();
     assert_eq!(cwd, here);
     // Root may write everywhere.
     let lab = Lab::new();
     let mut command = lab.traced_command(lab.copy(binaries::relayd(), "lttng-relayd"));
     command.args(["-w", "/etc"]);
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     relay.wait_for_log(&["Working directory \"/etc\" is not writable"]);
 }
 
@@ -90,11 +90,11 @@ fn socket_timeout_is_set_by_the_environment() {
     let lab = Lab::new();
     let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     let mut socket = TcpStream::connect(relay.data).unwrap();
     let begun = Instant::now();
     socket.write_all(&[0; 10]).unwrap();
-    assert!(is_at_end(&mut socket));
+    assert!(is_closed(&mut socket));
     assert!(begun.elapsed() >= Duration::from_millis(300));
     relay.wait_for_log(&["0.3 seconds"]);
 }
@@ -106,7 +106,7 @@ fn invalid_environment_variables_are_reported_and_ignored() {
     command
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE", "1")
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME", "soon");
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     relay.wait_for_log(&["WARN", "LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME"]);
     assert!(TcpStream::connect(relay.control).is_ok());
 }

@@ -51,7 +51,7 @@ fn ten_thousand_idle_streams_use_few_descriptors_and_little_memory() {
     assert!(relay.memory() <= 40 << 20, "{}", relay.memory());
     // One that wakes up is recorded as any other.
     producer.send_packet(streams[STREAMS / 2], 0, 4096);
-    producer.settle(streams[STREAMS / 2], 0);
+    producer.wait_while_pending(streams[STREAMS / 2], 0);
     let name = format!("/chan_{}", STREAMS / 2);
     assert_eq!(
         files(&relay.output, &name).values().next().unwrap().len(),
@@ -69,7 +69,7 @@ fn idle_streams_close_their_files() {
     for stream in &streams {
         producer.send_packet(*stream, 0, 100);
     }
-    producer.settle(streams[STREAMS - 1], 0);
+    producer.wait_while_pending(streams[STREAMS - 1], 0);
     assert!(relay.open_files() > STREAMS);
     // One goes on, and keeps its own.
     let mut sent = 1;
@@ -81,7 +81,7 @@ fn idle_streams_close_their_files() {
     for stream in &streams[1..] {
         producer.send_packet(*stream, 1, 100);
     }
-    producer.settle(streams[STREAMS - 1], 1);
+    producer.wait_while_pending(streams[STREAMS - 1], 1);
     let (data, indexes) = (files(&relay.output, ""), files(&relay.output, ".idx"));
     let whole = |name: &String| {
         name.contains("/chan_") && !name.ends_with(".idx") && data[name].len() >= 200
@@ -120,7 +120,7 @@ fn a_small_fd_pool_serves_many_busy_streams_a_rotation_and_viewers() {
     let metadata = producer.metadata.clone();
     let all = streams.iter().chain(&metadata);
     let positions: Vec<_> = all.map(|stream| (*stream, 3)).collect();
-    assert_eq!(producer.rotate(Some(1), &positions), OK);
+    assert_eq!(producer.rotate_streams(Some(1), &positions), OK);
     for stream in metadata {
         producer.send_metadata(stream, b"/* CTF 1.8 */\n", 0);
     }
@@ -137,7 +137,7 @@ fn a_small_fd_pool_serves_many_busy_streams_a_rotation_and_viewers() {
         }
     ));
     round(&mut producer, 4);
-    producer.settle(streams[STREAMS - 1], 4);
+    producer.wait_while_pending(streams[STREAMS - 1], 4);
     // Some connections and metadata more or less.
     let highest = seen.last().copied().unwrap();
     assert!(highest <= most + 20, "{highest} of {most}");
@@ -157,7 +157,7 @@ fn a_small_fd_pool_serves_many_busy_streams_a_rotation_and_viewers() {
     assert!(relay.open_files() <= most + 40, "{}", relay.open_files());
     // On disk the first chunk has three packets of each, the second two.
     for stream in &streams {
-        assert_eq!(producer.close(*stream, Some(4)), OK);
+        assert_eq!(producer.close_stream(*stream, Some(4)), OK);
     }
     let data = files(&relay.output, "");
     let lengths = |chunk: &str, ending: &str| -> Vec<usize> {
@@ -185,7 +185,7 @@ fn a_tracefile_that_is_replaced_repeatedly_keeps_its_indexes() {
     let mut producer = Producer::open(&relay, live_session("ring"));
     let mut request = stream("chan_0", "ust/uid/0/64-bit");
     (request.tracefile_size, request.tracefile_count) = (Bytes(1000), 1);
-    let stream = producer.add(request);
+    let stream = producer.add_stream(request);
     for number in 0..4 {
         producer
             .data
@@ -196,8 +196,8 @@ fn a_tracefile_that_is_replaced_repeatedly_keeps_its_indexes() {
     for number in 0..4 {
         assert_eq!(producer.send_index(stream, number, index(number, 1000)), OK);
     }
-    producer.settle(stream, 3);
-    assert_eq!(producer.close(stream, Some(3)), OK);
+    producer.wait_while_pending(stream, 3);
+    assert_eq!(producer.close_stream(stream, Some(3)), OK);
     let data = files(&relay.output, "/chan_0_0");
     assert_eq!(data.values().next().unwrap(), &vec![3; 1000]);
     let indexes = files(&relay.output, "/chan_0_0.idx");
@@ -219,7 +219,7 @@ fn metadata_files_of_many_traces_are_closed_when_descriptors_are_needed() {
     for stream in &streams {
         producer.send_packet(*stream, 0, 100);
     }
-    producer.settle(streams[TRACES - 1], 0);
+    producer.wait_while_pending(streams[TRACES - 1], 0);
     let open = relay.open_files() - before;
     assert!(open <= 150, "{open} descriptors");
     // The metadata of each goes on where it was, and viewers read it whole.

@@ -23,13 +23,13 @@ const OLD: [(&str, &str); 7] = [
 /// Where a relay puts them, with `NOW` for dates of this run.
 fn places(relay: &Relay) -> Vec<String> {
     for (name, path) in OLD {
-        let mut producer = Producer::greet(relay, Minor(10));
+        let mut producer = Producer::connect(relay, Minor(10));
         let mut session = live_session(name);
         session.recording = None;
-        producer.create(session);
+        producer.create_session(session);
         let mut request = stream("chan_0", path);
         request.chunk = None;
-        producer.add(request);
+        producer.add_stream(request);
     }
     let made = files(&relay.output, "/chan_0").into_keys();
     made.map(|name| without_now(&name)).collect()

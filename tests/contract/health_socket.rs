@@ -52,7 +52,7 @@ fn health_socket_path_is_set_by_the_environment_and_its_mode_is_0660() {
     let path = lab.path().join("how-are-you");
     let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RELAYD_HEALTH", &path);
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     assert_eq!(ask(&path, &[0; 4]), [0; 8]);

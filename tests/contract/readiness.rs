@@ -75,7 +75,7 @@ fn listening_sockets_of_the_service_manager_are_used() {
             .env("LISTEN_FDNAMES", names)
             .args(["-c", HANDED_OVER, "bash"])
             .arg(binaries::relayd());
-        let relay = Relay::start_as(&lab, command);
+        let relay = Relay::start_from_command(&lab, command);
         let mut want = bound.map(|listener| listener.local_addr().unwrap());
         if !names.is_empty() {
             want.reverse();

@@ -32,18 +32,18 @@ fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
     reader.lock_shared().unwrap();
     for number in 0..3 {
         producer.send_packet(stream, number, 1000);
-        producer.settle(stream, number);
+        producer.wait_while_pending(stream, number);
         assert!(is_being_written(&path).unwrap(), "after packet {number}");
     }
     reader.unlock().unwrap();
     producer.send_packet(stream, 3, 1000);
-    producer.settle(stream, 3);
+    producer.wait_while_pending(stream, 3);
     assert!(is_being_written(&path).unwrap());
     assert!(
         reader.try_lock_shared().is_err(),
         "the relay holds the lock"
     );
-    producer.close(stream, Some(3));
+    producer.close_stream(stream, Some(3));
     assert!(!is_being_written(&path).unwrap());
     let index = files(&relay.output, ".idx").into_values().next().unwrap();
     assert_eq!(index.len(), 16 + 4 * 72, "no beacon stays behind");
@@ -56,7 +56,7 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let mut recorded = Producer::open(&first, live_session("shared"));
     let streams = recorded.add_trace(DIRECTORY, &["chan_0", "idle_0"]);
     recorded.send_packet(streams[0], 0, 1000);
-    recorded.settle(streams[0], 0);
+    recorded.wait_while_pending(streams[0], 0);
     let path = tracefile(&first);
     let reader = File::open(&path).unwrap();
     wait_until("the tracefile is closed for idleness", || {
@@ -67,13 +67,13 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let second = Relay::start(&lab);
     let mut other = Producer::open(&second, live_session("shared"));
     for channel in ["chan_0", "idle_0"] {
-        match other.ask(Command::AddStream(stream(channel, DIRECTORY))) {
+        match other.request(Command::AddStream(stream(channel, DIRECTORY))) {
             Reply::StreamAdded(added) => assert_ne!(added.code, ReturnCode::OK, "{channel}"),
             other => panic!("{other:?}"),
         }
     }
     second.wait_for_log(&["chan_0", "another stream is writing it"]);
     recorded.send_packet(streams[0], 1, 1000);
-    recorded.settle(streams[0], 1);
+    recorded.wait_while_pending(streams[0], 1);
     assert_eq!(std::fs::read(&path).unwrap().len(), 2000);
 }

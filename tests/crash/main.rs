@@ -15,7 +15,7 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
-use tests::traced_app::Puppet;
+use tests::traced_app::TracedApp;
 use tests::tree::files;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
@@ -78,21 +78,21 @@ fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
     let lab = Lab::new();
     let mut relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("killed", &relay, Some(50_000));
-    daemon.channel("killed", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("killed", &relay, Some(50_000));
+    daemon.enable_channel("killed", "busy", &["--subbuf-size=4k"], true);
     let viewer = Babeltrace::Two.follow(&relay, "killed");
     Viewer::connect(relay.live).wait_for_listed("killed", |listed| listed.viewers == 1);
     daemon.lttng(&["start", "killed"]);
-    let mut puppet = Puppet::start(&lab, "killed");
-    puppet.emit(50);
+    let mut app = TracedApp::start(&lab, "killed");
+    app.emit(50);
     wait_until("a viewer has seen them", || viewer.stdout().len() == 50);
     relay.process().signal(Signal::KILL);
     wait_until("the relay is dead", || !relay.process().is_running());
     // It says so, rather than hang.
     assert!(!viewer.wait().status.success());
-    let read = Babeltrace::Two.read(&relay.output).succeeded();
+    let read = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(numbers(&read).into_iter().eq(0..50), "{read:#?}");
-    puppet.end();
+    app.end();
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_stopped_relay_has_written_all_packets_sent_to_it() {
             seq: Some(SeqNum(number)),
             packet: index(number, 1000),
         };
-        producer.queue(&Command::SendIndex(index), &mut indexes);
+        producer.encode_command(&Command::SendIndex(index), &mut indexes);
     }
     let mut control = producer.control();
     control.write_all(&indexes).unwrap();
@@ -141,7 +141,7 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
     let mut producer = Producer::open(&relay, live_session("beacons"));
     let streams = producer.add_trace("ust/uid/0/64-bit", &["busy_0", "idle_0"]);
     producer.send_packet(streams[0], 0, 100);
-    producer.settle(streams[0], 0);
+    producer.wait_while_pending(streams[0], 0);
     for stream in &streams {
         producer.send_index(*stream, 0, beacon(99));
     }
@@ -173,19 +173,23 @@ fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("producer", &relay, Some(50_000));
-    daemon.channel("producer", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("producer", &relay, Some(50_000));
+    daemon.enable_channel("producer", "busy", &["--subbuf-size=4k"], true);
     let viewers = [Babeltrace::Two, Babeltrace::One].map(|b| b.follow(&relay, "producer"));
     Viewer::connect(relay.live).wait_for_listed("producer", |listed| listed.viewers == 2);
     daemon.lttng(&["start", "producer"]);
-    let mut puppet = Puppet::start(&lab, "producer");
-    puppet.emit(50);
+    let mut app = TracedApp::start(&lab, "producer");
+    app.emit(50);
     wait_until("a viewer has seen them", || viewers[0].stdout().len() == 50);
     daemon.kill_consumers();
     for viewer in viewers {
-        assert!(numbers(&viewer.wait().succeeded()).into_iter().eq(0..50));
+        assert!(
+            numbers(&viewer.wait().expect_success())
+                .into_iter()
+                .eq(0..50)
+        );
     }
-    let read = Babeltrace::Two.read(&relay.output).succeeded();
+    let read = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(numbers(&read).into_iter().eq(0..50), "{read:#?}");
     assert_eq!(Viewer::connect(relay.live).sessions(), []);
 }
@@ -199,10 +203,10 @@ fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "underway", Seek::Beginning);
     assert_eq!(by_channel(&streams)["chan_0"], stream);
     producer.send_packet(stream, 0, 100);
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     producer.send_index(stream, 1, index(1, 100));
     producer.control().shutdown(Shutdown::Write).unwrap();
-    assert!(producer.is_hung_up());
+    assert!(producer.is_disconnected());
     // The session is no longer listed, but goes on for those who follow it.
     assert_eq!(viewer.sessions(), []);
     let ready = |viewer: &mut Viewer| viewer.next_index(stream).status == IndexStatus::Ready;
@@ -227,7 +231,7 @@ fn a_restarted_relay_uses_the_ports_and_output_of_a_killed_one() {
     let mut again = Producer::open(&second, live_session("first"));
     let stream = again.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
     again.send_packet(stream, 0, 50);
-    again.settle(stream, 0);
+    again.wait_while_pending(stream, 0);
     assert_eq!(
         files(&second.output, "/chan_0")
             .into_values()

@@ -72,7 +72,7 @@ fn send(
     producer.data.write_all(&sent).unwrap();
     let reply = producer.send_index(to, number, *index);
     assert_eq!(reply, Reply::Ended(ReturnCode::OK));
-    producer.settle(to, number);
+    producer.wait_while_pending(to, number);
 }
 
 /// Length of the tracefile and of the index file of a channel.
@@ -92,8 +92,9 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() 
     let events = Events::new();
     let packets = events.packets(3);
     let mut producer = Producer::open(&relay, live_session("killed"));
-    let streams = ["half_0", "first_0", "idle_0"].map(|name| producer.add(stream(name, TRACE)));
-    let metadata = producer.add(stream("metadata", TRACE));
+    let streams =
+        ["half_0", "first_0", "idle_0"].map(|name| producer.add_stream(stream(name, TRACE)));
+    let metadata = producer.add_stream(stream("metadata", TRACE));
     producer.send_metadata(metadata, &events.metadata, 0);
     let [half, first, _] = streams;
     send(&mut producer, half, 0, &packets[0]);
@@ -120,7 +121,11 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() 
     for babeltrace in [Babeltrace::One, Babeltrace::Two] {
         let read = babeltrace.read(&relay.output);
         assert_eq!(read.stderr, [""; 0], "{babeltrace:?}");
-        assert_eq!(read.succeeded().len() as u64, 2 * EVENTS, "{babeltrace:?}");
+        assert_eq!(
+            read.expect_success().len() as u64,
+            2 * EVENTS,
+            "{babeltrace:?}"
+        );
     }
 }
 
@@ -131,7 +136,7 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     let mut producer = Producer::open(&first, live_session("goes-on"));
     let stream = producer.add_trace(TRACE, &["chan_0"])[0];
     producer.send_packet(stream, 0, 1000);
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     let sent = tests::producer::packet(stream, 1, 1000);
     producer.data.write_all(&sent[..600]).unwrap();
     wait_until("half a packet has come", || {
@@ -145,7 +150,7 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
         producer.send_index(stream, 1, index),
         Reply::Ended(ReturnCode::OK)
     );
-    producer.settle(stream, 1);
+    producer.wait_while_pending(stream, 1);
     assert_eq!(sizes(&first, "chan_0").0, 2000);
     assert!(first.stop().status.success());
 }
@@ -161,11 +166,11 @@ fn a_cleared_chunk_is_deleted_before_the_relay_reports_it_gone() {
     for stream in &streams {
         producer.send_packet(*stream, 0, 1000);
     }
-    producer.settle(streams[49], 0);
+    producer.wait_while_pending(streams[49], 0);
     producer.create_chunk(1);
     let mut all: Vec<_> = streams.iter().map(|stream| (*stream, 1)).collect();
     all.push((producer.metadata[0], 0));
-    producer.rotate(Some(1), &all);
+    producer.rotate_streams(Some(1), &all);
     producer.close_chunk(0, Some(CloseCommand::Delete));
     wait_until("the chunk is gone", || !producer.chunk_exists(0));
     let left: Vec<_> = files(&relay.output, "")

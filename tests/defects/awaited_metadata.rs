@@ -43,9 +43,9 @@ impl Awaited {
         let (mut viewer, session, _) = Viewer::attached(relay.live, &name, Seek::Beginning);
         producer.send_packet(known[0], 0, 100);
         assert_eq!(settled(&mut viewer, known[0]).status, IndexStatus::Ready);
-        let hidden = producer.add(stream("chan_0", "ust/pid/two"));
-        let metadata = producer.add(stream("metadata", "ust/pid/two"));
-        producer.ask(Command::StreamsSent);
+        let hidden = producer.add_stream(stream("chan_0", "ust/pid/two"));
+        let metadata = producer.add_stream(stream("metadata", "ust/pid/two"));
+        producer.request(Command::StreamsSent);
         Self {
             producer,
             known,
@@ -60,7 +60,7 @@ impl Awaited {
     /// answered when it asks for it.
     fn send_later_packet(&mut self) -> NextIndex {
         self.producer.send_packet(self.known[0], 1, 100);
-        self.producer.settle(self.known[0], 1);
+        self.producer.wait_while_pending(self.known[0], 1);
         self.viewer.next_index(self.known[0])
     }
 
@@ -106,7 +106,7 @@ fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
     let mut awaited = Awaited::new(&relay, patient_session("earlier"));
     // It ends with the first packet of the other stream, in whose time the hidden one was added.
     awaited.producer.send_packet(awaited.known[1], 0, 100);
-    awaited.producer.settle(awaited.known[1], 0);
+    awaited.producer.wait_while_pending(awaited.known[1], 0);
     let index = awaited.viewer.next_index(awaited.known[1]);
     assert_eq!(index.status, IndexStatus::Ready);
 }
@@ -118,8 +118,8 @@ fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() 
     let relay = Relay::start(&lab);
     let mut awaited = Awaited::new(&relay, patient_session("closed"));
     awaited.producer.send_packet(awaited.hidden, 0, 100);
-    awaited.producer.settle(awaited.hidden, 0);
-    assert_eq!(awaited.producer.close(awaited.hidden, Some(0)), OK);
+    awaited.producer.wait_while_pending(awaited.hidden, 0);
+    assert_eq!(awaited.producer.close_stream(awaited.hidden, Some(0)), OK);
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
     awaited.describe();
     let index = settled(&mut awaited.viewer, awaited.known[0]);
@@ -142,9 +142,9 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
         viewer,
         ..
     } = awaited;
-    producer.close(known[0], Some(1));
-    producer.close(known[1], None);
-    producer.hang_up();
+    producer.close_stream(known[0], Some(1));
+    producer.close_stream(known[1], None);
+    producer.disconnect();
     // Everything first, then the end.
     let mut viewer = viewer;
     let index = settled(&mut viewer, known[0]);
@@ -168,7 +168,7 @@ fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
         (index.status, index.flags & NEW_STREAMS),
         (IndexStatus::Ready, 0)
     );
-    assert_eq!(awaited.producer.close(awaited.known[0], Some(1)), OK);
+    assert_eq!(awaited.producer.close_stream(awaited.known[0], Some(1)), OK);
     let known = awaited.known[0];
     awaited.next_is_over(known);
 }
@@ -192,7 +192,9 @@ fn two_streams_are_not_inactive_until_the_same_time_because_a_third_awaits_metad
     };
     send_beacon(&mut awaited, 1, 500);
     // Added at that time.
-    awaited.producer.add(stream("chan_0", "ust/pid/three"));
+    awaited
+        .producer
+        .add_stream(stream("chan_0", "ust/pid/three"));
     send_beacon(&mut awaited, 0, 900);
     send_beacon(&mut awaited, 1, 901);
     let told = [0, 1].map(|number: usize| {

@@ -25,11 +25,11 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let commands = [CloseCommand::MoveToCompleted, CloseCommand::Delete];
     for (number, command) in (0..).zip(commands) {
         producer.send_packet(stream, number, 100);
-        producer.settle(stream, number);
+        producer.wait_while_pending(stream, number);
         // It has been told of the packet and may fetch it: its files stay open.
         assert_eq!(settled(&mut first, stream).status, IndexStatus::Ready);
         assert_eq!(producer.create_chunk(number + 1), OK);
-        producer.rotate(Some(number + 1), &[(stream, number + 1), (metadata, 0)]);
+        producer.rotate_streams(Some(number + 1), &[(stream, number + 1), (metadata, 0)]);
         assert!(producer.close_chunk(number, Some(command)).is_ok());
     }
     let index = settled(&mut second, stream);

@@ -10,10 +10,10 @@ use relay_proto::{Minor as ProducerMinor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::probe_session::Bystander;
+use tests::probe_session::ProbeSession;
 use tests::producer::{Producer, beacon, connect, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::traced_app::{self, Puppet};
+use tests::traced_app::{self, TracedApp};
 use tests::tree::files;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
@@ -62,8 +62,8 @@ pub(super) fn settled(viewer: &mut Viewer, stream: StreamId) -> NextIndex {
 }
 
 fn end(mut producer: Producer, stream: StreamId, last: Option<u64>) {
-    assert_eq!(producer.close(stream, last), OK);
-    producer.hang_up();
+    assert_eq!(producer.close_stream(stream, last), OK);
+    producer.disconnect();
 }
 
 #[test]
@@ -98,10 +98,10 @@ fn any_number_of_viewers_attach_to_one_session() {
 fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let mut half = connect(relay.live);
     half.write_all(&[0, 0, 0, 0]).unwrap();
-    bystander.is_well();
+    probe.assert_served();
     let mut watched = watched(&relay, "large");
     for number in 0..16 {
         watched
@@ -122,7 +122,7 @@ fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
     for _ in 0..200 {
         socket.write_all(&ask).unwrap();
     }
-    bystander.is_well();
+    probe.assert_served();
     (16..32).for_each(|number| {
         watched
             .producer
@@ -135,7 +135,7 @@ fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
 fn requests_without_an_attached_session_or_index_fail() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let mut watched = watched(&relay, "errors");
     watched.producer.send_packet(watched.stream, 0, 100);
     let metadata = watched.metadata;
@@ -174,7 +174,7 @@ fn requests_without_an_attached_session_or_index_fail() {
         watched.viewer.next_index(metadata).status,
         IndexStatus::HungUp
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
@@ -250,9 +250,9 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
         settled(&mut watched.viewer, watched.stream)
     };
     let begin = |watched: &mut Watched, path: &str| {
-        let added = watched.producer.add(stream("chan_0", path));
-        let metadata = watched.producer.add(stream("metadata", path));
-        watched.producer.ask(relay_proto::Command::StreamsSent);
+        let added = watched.producer.add_stream(stream("chan_0", path));
+        let metadata = watched.producer.add_stream(stream("metadata", path));
+        watched.producer.request(relay_proto::Command::StreamsSent);
         (added, metadata)
     };
     assert_eq!(beacon_to(&mut watched, 50).packet.end, Timestamp(50));
@@ -277,7 +277,7 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
         assert_eq!(beacon_to(&mut watched, time).packet.end, Timestamp(100));
     }
     // And one that has ended, nobody.
-    assert_eq!(watched.producer.close(brief, None), OK);
+    assert_eq!(watched.producer.close_stream(brief, None), OK);
     assert_eq!(beacon_to(&mut watched, 200).packet.end, Timestamp(200));
 }
 
@@ -289,7 +289,7 @@ fn streams_closed_before_they_are_announced_or_read_are_delivered_whole() {
     for number in 0..5 {
         watched.producer.send_packet(watched.stream, number, 100);
     }
-    assert_eq!(watched.producer.close(watched.stream, Some(4)), OK);
+    assert_eq!(watched.producer.close_stream(watched.stream, Some(4)), OK);
     let brief = watched.producer.add_trace("ust/pid/brief", &["chan_0"])[0];
     watched.producer.send_packet(brief, 0, 100);
     end(watched.producer, brief, Some(0));
@@ -321,8 +321,8 @@ fn no_event_is_lost_of_a_process_that_exits_just_before_its_session_is_destroyed
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("atonce", &relay, Some(100_000));
-    daemon.channel(
+    daemon.create_session("atonce", &relay, Some(100_000));
+    daemon.enable_channel(
         "atonce",
         "busy",
         &["--buffers-pid", "--subbuf-size=4k"],
@@ -333,7 +333,11 @@ fn no_event_is_lost_of_a_process_that_exits_just_before_its_session_is_destroyed
     Viewer::connect(relay.live).wait_for_listed("atonce", |listed| listed.viewers == 1);
     traced_app::run(&lab, 20, 0, "atonce");
     daemon.lttng(&["destroy", "atonce"]);
-    assert!(numbers(&viewer.wait().succeeded()).into_iter().eq(0..20));
+    assert!(
+        numbers(&viewer.wait().expect_success())
+            .into_iter()
+            .eq(0..20)
+    );
 }
 
 #[test]
@@ -341,20 +345,20 @@ fn viewers_of_a_session_that_is_stopped_cleared_and_destroyed_exit() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("cleared", &relay, Some(50_000));
-    daemon.channel("cleared", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("cleared", &relay, Some(50_000));
+    daemon.enable_channel("cleared", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "cleared"]);
-    let mut puppet = Puppet::start(&lab, "cleared");
-    puppet.emit(10);
+    let mut app = TracedApp::start(&lab, "cleared");
+    app.emit(10);
     daemon.lttng(&["stop", "cleared"]);
     daemon.lttng(&["clear", "cleared"]);
     let viewers = [Babeltrace::Two, Babeltrace::One].map(|b| b.follow(&relay, "cleared"));
     Viewer::connect(relay.live).wait_for_listed("cleared", |listed| listed.viewers == 2);
     daemon.lttng(&["destroy", "cleared"]);
     for viewer in viewers {
-        assert_eq!(viewer.wait().succeeded(), Vec::<String>::new());
+        assert_eq!(viewer.wait().expect_success(), Vec::<String>::new());
     }
-    puppet.end();
+    app.end();
 }
 
 #[test]
@@ -390,7 +394,7 @@ fn a_second_create_viewer_session_keeps_attached_sessions() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut watched = watched(&relay, "again");
-    watched.viewer.ask(&Command::CreateViewerSession);
+    watched.viewer.request(&Command::CreateViewerSession);
     assert_eq!(
         watched.viewer.attach(watched.session, 1).0,
         AttachStatus::Already
@@ -398,7 +402,7 @@ fn a_second_create_viewer_session_keeps_attached_sessions() {
     drop(watched.viewer);
     let mut next = Viewer::connect(relay.live);
     next.wait_for_listed("again", |listed| listed.viewers == 0);
-    next.ask(&Command::CreateViewerSession);
+    next.request(&Command::CreateViewerSession);
     assert_eq!(next.attach(watched.session, 1).0, AttachStatus::Ok);
 }
 
@@ -412,7 +416,7 @@ fn a_refused_attach_leaves_no_session_attached() {
         viewer.attach(watched.session, 1).0,
         AttachStatus::NoViewerSession
     );
-    viewer.ask(&Command::CreateViewerSession);
+    viewer.request(&Command::CreateViewerSession);
     for seek in [0, 3, u32::MAX] {
         assert_eq!(
             viewer.attach(watched.session, seek).0,
@@ -538,7 +542,7 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
     assert_eq!(watched.producer.create_chunk(1), OK);
     let rotated = watched
         .producer
-        .rotate(Some(1), &[(watched.stream, 2), (metadata, 0)]);
+        .rotate_streams(Some(1), &[(watched.stream, 2), (metadata, 0)]);
     assert_eq!(rotated, OK);
     assert!(
         watched
@@ -625,8 +629,8 @@ fn sessions_are_listed_in_order_of_creation_with_their_open_streams() {
     let first = &mut producers[0];
     let streams = first.add_trace("ust/uid/0/64-bit", &["chan_0", "chan_1"]);
     // Not published yet.
-    first.add(stream("later_0", "ust/uid/0/64-bit"));
-    assert_eq!(first.close(streams[0], None), OK);
+    first.add_stream(stream("later_0", "ust/uid/0/64-bit"));
+    assert_eq!(first.close_stream(streams[0], None), OK);
     let listed = Viewer::connect(relay.live).sessions();
     let in_order: Vec<_> = listed
         .iter()
@@ -641,9 +645,9 @@ fn viewers_exit_when_a_session_without_metadata_ends() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("undescribed"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
-    producer.add(tests::producer::stream("metadata", "ust/uid/0/64-bit"));
-    producer.ask(relay_proto::Command::StreamsSent);
+    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    producer.add_stream(tests::producer::stream("metadata", "ust/uid/0/64-bit"));
+    producer.request(relay_proto::Command::StreamsSent);
     producer.send_packet(stream, 0, 100);
     let mut watcher = Viewer::connect(relay.live);
     watcher.wait_for_session("undescribed");
@@ -655,7 +659,7 @@ fn viewers_exit_when_a_session_without_metadata_ends() {
     watcher.wait_for_listed("undescribed", |listed| listed.viewers == 2);
     end(producer, stream, Some(0));
     for viewer in viewers {
-        viewer.wait().succeeded();
+        viewer.wait().expect_success();
     }
 }
 
@@ -663,8 +667,8 @@ fn viewers_exit_when_a_session_without_metadata_ends() {
 fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut producer = Producer::greet(&relay, ProducerMinor(15));
-    producer.create(CreateSession {
+    let mut producer = Producer::connect(&relay, ProducerMinor(15));
+    producer.create_session(CreateSession {
         trace_format: TraceFormat::Ctf2,
         ..live_session("ctf2")
     });
@@ -676,9 +680,9 @@ fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
     );
     let mut old = Viewer::connect_as(relay.live, Minor(4));
     assert_eq!(old.sessions(), []);
-    old.ask(&Command::CreateViewerSession);
+    old.request(&Command::CreateViewerSession);
     assert_eq!(old.attach(listed.session, 1).0, AttachStatus::Unknown);
-    new.ask(&Command::CreateViewerSession);
+    new.request(&Command::CreateViewerSession);
     assert_eq!(new.attach(listed.session, 1).0, AttachStatus::Ok);
 }
 
@@ -686,7 +690,7 @@ fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
 fn a_protocol_error_closes_the_viewer_connection() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let hello = || {
         let client = viewer_proto::client::Client::new(Minor(4));
         let mut bytes = Vec::new();
@@ -731,6 +735,6 @@ fn a_protocol_error_closes_the_viewer_connection() {
             &got[..]
         };
         assert_eq!(got, answer, "{case}");
-        bystander.is_well();
+        probe.assert_served();
     }
 }

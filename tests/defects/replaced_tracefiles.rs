@@ -24,16 +24,16 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("ring"));
     let path = "ust/uid/0/64-bit";
-    let ring = producer.add(AddStream {
+    let ring = producer.add_stream(AddStream {
         tracefile_size: Bytes(PACKET as u64),
         tracefile_count: count,
         ..stream("chan_0", path)
     });
-    let metadata = producer.add(stream("metadata", path));
-    producer.ask(Command::StreamsSent);
+    let metadata = producer.add_stream(stream("metadata", path));
+    producer.request(Command::StreamsSent);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     // Which has no answer; that of the next command says that it has been taken.
-    producer.ask(Command::QuiescentControl(QuiescentControl {
+    producer.request(Command::QuiescentControl(QuiescentControl {
         stream: metadata,
     }));
     for number in 0..packets {
@@ -52,7 +52,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     for number in 0..packets {
         producer.send_index(ring, number, index(number, PACKET as u64));
     }
-    producer.settle(ring, packets - 1);
+    producer.wait_while_pending(ring, packets - 1);
     let mut shown = Vec::new();
     loop {
         let next = viewer.next_index(seen);
@@ -73,7 +73,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     }
     // What is recorded goes on.
     producer.send_packet(ring, packets, PACKET);
-    producer.settle(ring, packets);
+    producer.wait_while_pending(ring, packets);
     drop(producer);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());

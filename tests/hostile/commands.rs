@@ -14,7 +14,7 @@ use tests::producer::{CREATED, Producer, connect, index, packet, stream};
 use tests::tree::tree;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, StreamId, Text};
 
-use super::{OK, last_words, raw, relay, session};
+use super::{OK, last_words, raw, session, start_relay_with_probe};
 
 /// A command in the form of 2.15, to be changed.
 fn payload(command: &Command) -> Vec<u8> {
@@ -41,7 +41,7 @@ fn refused(reply: &Reply) -> bool {
 
 #[test]
 fn lengths_beyond_the_end_of_their_command_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = tree(&relay.output).len();
     let good = payload(&Command::CreateSession(session("lengths")));
     // Each of its three lengths in turn: none, one that is too long, and some whose sum wraps.
@@ -53,13 +53,13 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
             }
             let mut bad = good.clone();
             bad[at..at + 4].copy_from_slice(&length.to_be_bytes());
-            let producer = Producer::greet(&relay, Minor(15));
+            let producer = Producer::connect(&relay, Minor(15));
             let answer = last_words(&producer, &raw(2, &bad));
             assert!(is_refused_session(&answer), "{at} {length}: {answer:?}");
         }
     }
     for end in 0..good.len() {
-        let producer = Producer::greet(&relay, Minor(15));
+        let producer = Producer::connect(&relay, Minor(15));
         let answer = last_words(&producer, &raw(2, &good[..end]));
         assert!(is_refused_session(&answer), "{end}: {answer:?}");
     }
@@ -77,13 +77,13 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
             answer.is_empty() || answer.ends_with(&11u32.to_be_bytes()),
             "{answer:?}"
         );
-        bystander.is_well();
+        probe.assert_served();
     }
 }
 
 #[test]
 fn names_without_a_terminator_or_with_one_inside_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let good = payload(&Command::CreateSession(session("name")));
     let name = good
         .windows(5)
@@ -97,26 +97,26 @@ fn names_without_a_terminator_or_with_one_inside_are_refused() {
     ] {
         let mut bad = good.clone();
         bad[at] = byte;
-        let producer = Producer::greet(&relay, Minor(15));
+        let producer = Producer::connect(&relay, Minor(15));
         let answer = last_words(&producer, &raw(2, &bad));
         assert!(is_refused_session(&answer), "{at}: {answer:?}");
     }
     // Before 2.11 they lie in fields of a fixed length.
-    let producer = Producer::greet(&relay, Minor(10));
+    let producer = Producer::connect(&relay, Minor(10));
     let endless = [&[b'x'; 255 + 64][..], &[0; 8]].concat();
     let answer = last_words(&producer, &raw(2, &endless));
     assert_eq!(answer, [&[0; 8][..], &25u32.to_be_bytes()].concat());
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_session_with_an_invalid_name_daemon_id_chunk_or_format_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = tree(&relay.output).len();
     let long = |letters: usize| Text::from("n".repeat(letters).as_str());
     let refused = |session: CreateSession| {
-        let mut producer = Producer::greet(&relay, Minor(15));
-        let reply = producer.ask(Command::CreateSession(session.clone()));
+        let mut producer = Producer::connect(&relay, Minor(15));
+        let reply = producer.request(Command::CreateSession(session.clone()));
         assert!(!reply.is_ok(), "{session:?}");
     };
     for letters in [240, 254] {
@@ -146,19 +146,19 @@ fn a_session_with_an_invalid_name_daemon_id_chunk_or_format_is_refused() {
     for format in [0, 3, 255] {
         let mut bad = good.clone();
         bad[62] = format;
-        let producer = Producer::greet(&relay, Minor(15));
+        let producer = Producer::connect(&relay, Minor(15));
         let answer = last_words(&producer, &raw(2, &bad));
         assert!(is_refused_session(&answer), "{format}: {answer:?}");
     }
     let made: Vec<_> = tree(&relay.output).into_keys().collect();
     // The one that began in a chunk that nobody has is only found out in its directory.
     assert!(made.len() <= before + 1, "{made:?}");
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_stream_with_a_path_or_name_too_long_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("long"));
     let long = |letters: usize| Text::from("c".repeat(letters).as_str());
     for (channel, path) in [(252, 10), (263, 10), (10, 260), (256, 300)] {
@@ -169,23 +169,23 @@ fn a_stream_with_a_path_or_name_too_long_is_refused() {
             ..stream("", "")
         };
         // What does not even fit its field ends the connection.
-        let answer = producer.try_ask(Command::AddStream(add));
+        let answer = producer.try_request(Command::AddStream(add));
         assert!(
             answer.as_ref().is_none_or(refused),
             "{channel} {path}: {answer:?}"
         );
         producer = Producer::open(&relay, session("long"));
     }
-    producer.add(AddStream {
+    producer.add_stream(AddStream {
         channel: long(200),
         ..stream("", "ust/uid/0/64-bit")
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let chunk = |created: u64, name: Option<&str>| {
         Command::CreateTraceChunk(CreateTraceChunk {
             chunk: ChunkId(0),
@@ -200,10 +200,10 @@ fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
         (chunk(CREATED.0, Some("a/b")), ReturnCode::INVALID),
         (chunk(CREATED.0, Some("snap.shot")), ReturnCode::INVALID),
     ] {
-        let mut producer = Producer::greet(&relay, Minor(15));
-        producer.create(session("chunk"));
-        assert_eq!(producer.ask(bad), Reply::Ended(code));
-        assert!(producer.is_hung_up());
+        let mut producer = Producer::connect(&relay, Minor(15));
+        producer.create_session(session("chunk"));
+        assert_eq!(producer.request(bad), Reply::Ended(code));
+        assert!(producer.is_disconnected());
     }
     let mut producer = Producer::open(&relay, session("closed late"));
     let closed = EpochSeconds(u64::MAX);
@@ -212,7 +212,7 @@ fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
         closed,
         command: Flagged(None),
     };
-    assert!(!producer.ask(Command::CloseTraceChunk(late)).is_ok());
+    assert!(!producer.request(Command::CloseTraceChunk(late)).is_ok());
     // One that does not exist, and an end that nobody knows.
     let mut producer = Producer::open(&relay, session("none"));
     assert!(!producer.close_chunk(9, None).is_ok());
@@ -223,12 +223,12 @@ fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
     bad[20] = 3;
     let answer = last_words(&producer, &raw(20, &bad));
     assert!(!answer.starts_with(&10u32.to_be_bytes()), "{answer:?}");
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_second_or_unsupported_version_closes_the_connection() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let version = |major: u32| raw(5, &[major.to_be_bytes(), 11u32.to_be_bytes()].concat());
     let producer = Producer::open(&relay, session("version"));
     assert!(last_words(&producer, &version(2)).is_empty());
@@ -240,7 +240,7 @@ fn a_second_or_unsupported_version_closes_the_connection() {
         // It is told what would do.
         assert_eq!(answer, [0, 0, 0, 2, 0, 0, 0, 15]);
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 /// All commands that name a stream, and what they are answered if it is not there.
@@ -278,15 +278,15 @@ fn commands_about(stream: StreamId) -> [(Command, Option<Reply>); 5] {
 
 #[test]
 fn every_command_for_a_stream_of_another_session_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut owner = Producer::open(&relay, session("owner"));
-    let metadata = owner.add(stream("metadata", "ust/uid/1/64-bit"));
+    let metadata = owner.add_stream(stream("metadata", "ust/uid/1/64-bit"));
     let stream = owner.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
     owner.send_packet(stream, 0, 10);
     for theirs in [stream, metadata, StreamId(1), StreamId(u64::MAX)] {
         for (command, answer) in commands_about(theirs) {
             let mut thief = Producer::open(&relay, session("thief"));
-            assert_eq!(thief.try_ask(command.clone()), answer, "{command:?}");
+            assert_eq!(thief.try_request(command.clone()), answer, "{command:?}");
         }
         let thief = Producer::open(&relay, session("thief"));
         let mut text = Vec::new();
@@ -305,45 +305,45 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
     );
     // It has noticed nothing.
     owner.send_packet(stream, 1, 10);
-    owner.settle(stream, 1);
+    owner.wait_while_pending(stream, 1);
     owner.send_metadata(metadata, b"/* its own */", 0);
-    assert_eq!(owner.close(stream, Some(1)), OK);
-    bystander.is_well();
+    assert_eq!(owner.close_stream(stream, Some(1)), OK);
+    probe.assert_served();
 }
 
 #[test]
 fn a_data_pending_round_covers_the_streams_of_its_own_session_only() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut owner = Producer::open(&relay, session("owner"));
-    let stream = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let stream = owner.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     // A round in which its stream has been asked about: nothing was left out.
     let own = owner.session;
     let begin = |session| Command::BeginDataPending(BeginDataPending { session });
     let end = |session| Command::EndDataPending(EndDataPending { session });
-    assert_eq!(owner.ask(begin(own)), OK);
+    assert_eq!(owner.request(begin(own)), OK);
     assert!(!owner.is_pending(stream, u64::MAX));
     let mut thief = Producer::open(&relay, session("thief"));
     for theirs in [own, SessionId(0), SessionId(u64::MAX)] {
-        assert_eq!(thief.ask(begin(theirs)), OK);
-        assert_eq!(thief.ask(end(theirs)), Reply::Pending(false));
+        assert_eq!(thief.request(begin(theirs)), OK);
+        assert_eq!(thief.request(end(theirs)), Reply::Pending(false));
     }
     // Theirs has not begun it anew.
-    assert_eq!(owner.ask(end(own)), Reply::Pending(false));
-    assert_eq!(owner.ask(begin(own)), OK);
-    assert_eq!(owner.ask(end(own)), Reply::Pending(true));
-    bystander.is_well();
+    assert_eq!(owner.request(end(own)), Reply::Pending(false));
+    assert_eq!(owner.request(begin(own)), OK);
+    assert_eq!(owner.request(end(own)), Reply::Pending(true));
+    probe.assert_served();
 }
 
 #[test]
 fn metadata_is_accepted_for_metadata_streams_only_and_packets_for_data_streams_only() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut text = Vec::new();
     for closed in [false, true] {
         let mut producer = Producer::open(&relay, session("text"));
         let channel = if closed { "metadata" } else { "chan_0" };
-        let stream = producer.add(stream(channel, "ust/uid/0/64-bit"));
+        let stream = producer.add_stream(stream(channel, "ust/uid/0/64-bit"));
         if closed {
-            assert_eq!(producer.close(stream, None), OK);
+            assert_eq!(producer.close_stream(stream, None), OK);
         }
         text.clear();
         SendMetadata { stream, padding: 0 }.write(&mut text);
@@ -351,25 +351,25 @@ fn metadata_is_accepted_for_metadata_streams_only_and_packets_for_data_streams_o
         assert!(last_words(&producer, &raw(CommandCode::SendMetadata.code(), &text)).is_empty());
     }
     let mut producer = Producer::open(&relay, session("packets"));
-    let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+    let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
     producer.data.write_all(&packet(metadata, 0, 10)).unwrap();
-    assert!(tests::producer::is_at_end(&mut producer.data));
+    assert!(tests::producer::is_closed(&mut producer.data));
     let refused = Reply::Ended(ReturnCode::UNKNOWN);
     assert_eq!(producer.send_index(metadata, 0, index(0, 10)), refused);
-    assert!(producer.is_hung_up());
+    assert!(producer.is_disconnected());
     let mut producer = Producer::open(&relay, session("reset"));
-    let data = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let data = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     let reset = ResetMetadata {
         stream: data,
         version: 1,
     };
-    assert_eq!(producer.ask(Command::ResetMetadata(reset)), refused);
-    bystander.is_well();
+    assert_eq!(producer.request(Command::ResetMetadata(reset)), refused);
+    probe.assert_served();
 }
 
 #[test]
 fn a_rotation_to_an_unknown_chunk_or_extreme_position_affects_no_other_session() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let everything = [
         (Some(5), 1, ReturnCode::INVALID_PROTOCOL),
         (Some(u64::MAX), 1, ReturnCode::INVALID_PROTOCOL),
@@ -381,30 +381,30 @@ fn a_rotation_to_an_unknown_chunk_or_extreme_position_affects_no_other_session()
     ];
     for (number, (target, at, answer)) in everything.into_iter().enumerate() {
         let mut producer = Producer::open(&relay, session(&format!("{number}. rotation")));
-        let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+        let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
         (0..3).for_each(|number| producer.send_packet(stream, number, 10));
-        producer.settle(stream, 2);
+        producer.wait_while_pending(stream, 2);
         assert_eq!(producer.create_chunk(1), OK);
-        let rotated = producer.rotate(target, &[(stream, at)]);
+        let rotated = producer.rotate_streams(target, &[(stream, at)]);
         assert_eq!(rotated, Reply::Ended(answer), "{target:?} {at}");
         if answer == ReturnCode::OK {
             // A second time while the first is on its way, too.
-            producer.rotate(target, &[(stream, 0)]);
+            producer.rotate_streams(target, &[(stream, 0)]);
         }
-        bystander.is_well();
+        probe.assert_served();
     }
 }
 
 #[test]
 fn metadata_beyond_the_maximum_length_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for (first, second) in [(u32::MAX, 0), (255 << 20, 1 << 20)] {
         let mut producer = Producer::open(&relay, session("metadata"));
-        let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+        let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
         producer.send_metadata(metadata, b"/* CTF 1.8 */", first);
         producer.send_metadata(metadata, b"/* CTF 1.8 */", second);
-        assert!(producer.is_hung_up(), "{first} {second}");
+        assert!(producer.is_disconnected(), "{first} {second}");
     }
     relay.wait_for_log(&["the metadata of", "would be longer"]);
-    bystander.is_well();
+    probe.assert_served();
 }

@@ -52,7 +52,7 @@ impl Talk {
             streams: Vec::new(),
             metadata: None,
         };
-        talk.ask(
+        talk.request(
             5,
             CommandCode::Version,
             &payload(&Command::Version(Version { major: 2, minor }), talk.minor),
@@ -73,7 +73,7 @@ impl Talk {
 
     /// Sends a command and says what came of it. That the connection goes on is told by an answer to
     /// the next question, which is never refused.
-    pub(crate) fn ask(&mut self, number: u32, code: CommandCode, payload: &[u8]) -> Outcome {
+    pub(crate) fn request(&mut self, number: u32, code: CommandCode, payload: &[u8]) -> Outcome {
         if self.socket.write_all(&raw(number, payload)).is_err() {
             return Outcome::Ended;
         }

@@ -15,7 +15,7 @@ use relay_proto::index::SendIndex;
 use relay_proto::stream::{AddStream, BeginDataPending, CloseStream, DataPending, EndDataPending};
 use relay_proto::{Command, CommandCode};
 use tests::lab::Lab;
-use tests::probe_session::Bystander;
+use tests::probe_session::ProbeSession;
 use tests::producer::{CREATED, index, stream};
 use tests::relay::Relay;
 use wire::{ChunkId, EpochSeconds, Flagged, PacketSeqNum, SeqNum, SessionId, Text};
@@ -297,7 +297,7 @@ fn both_relays_answer_alike_except_for_known_deviations() {
     let lab = Lab::new();
     let mut reference = Relay::start_reference(&lab);
     let ours = Relay::start(&lab);
-    let mut bystander = Bystander::of(&ours);
+    let mut probe = ProbeSession::of(&ours);
     let mut choice = Choice(0x2545_f491_4f6c_dd1d);
     let mut seen = BTreeMap::new();
     for number in 0..CONVERSATIONS {
@@ -324,7 +324,7 @@ fn both_relays_answer_alike_except_for_known_deviations() {
                 } else {
                     CommandCode::StartData
                 };
-                let outcome = talk.ask(code_number, code, &payload);
+                let outcome = talk.request(code_number, code, &payload);
                 if name == "metadata stream" {
                     talk.metadata = talk.streams.pop();
                 }
@@ -346,7 +346,7 @@ fn both_relays_answer_alike_except_for_known_deviations() {
             "the reference has died of {said:?}"
         );
     }
-    bystander.is_well();
+    probe.assert_served();
     let known: BTreeSet<_> = DEVIATIONS
         .iter()
         .map(|(name, theirs, own, _)| (*name, *theirs, *own))

@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 
 use relay_proto::stream::AddStream;
 use rustix::fs::{CWD, Mode, mkfifoat};
-use tests::file_lease::Lease;
+use tests::file_lease::FileLease;
 use tests::lab::Lab;
-use tests::probe_session::Bystander;
+use tests::probe_session::ProbeSession;
 use tests::producer::{Producer, index, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::status_endpoint::Watch;
+use tests::status_endpoint::StatusEndpoint;
 use tests::tree::tree;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -33,7 +33,7 @@ const VIEWERS: usize = 20;
 struct Watched {
     lab: Lab,
     relay: Relay,
-    watch: Watch,
+    status: StatusEndpoint,
 }
 
 impl Watched {
@@ -41,8 +41,8 @@ impl Watched {
         let lab = Lab::new();
         let arguments: Vec<_> = ["--http=0"].iter().chain(arguments).copied().collect();
         let relay = Relay::start_with(&lab, &arguments);
-        let watch = Watch::of(&relay);
-        Self { lab, relay, watch }
+        let status = StatusEndpoint::of(&relay);
+        Self { lab, relay, status }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -61,13 +61,13 @@ impl Watched {
     }
 
     /// Everything that is not of the session whose files hang goes on: new connections too.
-    fn assert_others_are_served(&self, bystander: Option<&mut Bystander>) {
-        if let Some(bystander) = bystander {
-            bystander.is_well();
+    fn assert_others_are_served(&self, probe: Option<&mut ProbeSession>) {
+        if let Some(probe) = probe {
+            probe.assert_served();
         }
         assert_eq!(self.health(), 0);
         for path in ["/healthz", "/readyz", "/metrics", "/sessions"] {
-            assert_eq!(self.watch.get(path).0, 200, "{path}");
+            assert_eq!(self.status.get(path).0, 200, "{path}");
         }
         let mut viewer = Viewer::connect(self.relay.live);
         assert!(!viewer.sessions().is_empty());
@@ -78,7 +78,7 @@ impl Watched {
 /// are closed.
 fn in_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session(name));
-    let stream = producer.add(AddStream {
+    let stream = producer.add_stream(AddStream {
         tracefile_size: Bytes(4096),
         ..stream("chan_0", TRACE)
     });
@@ -86,7 +86,7 @@ fn in_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
     for number in 0..5 {
         producer.send_packet(stream, number, PACKET);
     }
-    producer.settle(stream, 4);
+    producer.wait_while_pending(stream, 4);
     (producer, stream)
 }
 
@@ -98,7 +98,7 @@ fn ask_for_index(relay: &Relay, session: &str, stream: StreamId) -> JoinHandle<N
 
 fn a_fifo_in_place_of(file: &str) {
     let watched = Watched::start(&[]);
-    let mut bystander = Bystander::of(&watched.relay);
+    let mut probe = ProbeSession::of(&watched.relay);
     let (_producer, stream) = in_five_tracefiles(&watched.relay, "fifo");
     let path = watched.file(file);
     std::fs::remove_file(&path).unwrap();
@@ -106,7 +106,7 @@ fn a_fifo_in_place_of(file: &str) {
     let asked: Vec<_> = (0..VIEWERS)
         .map(|_| ask_for_index(&watched.relay, "fifo", stream))
         .collect();
-    watched.assert_others_are_served(Some(&mut bystander));
+    watched.assert_others_are_served(Some(&mut probe));
     for index in asked {
         // What lies in the other files is there.
         let index = index.join().unwrap();
@@ -134,18 +134,18 @@ fn a_fifo_in_place_of_an_index_file_blocks_no_viewer() {
 #[test]
 fn hung_file_calls_of_viewers_block_no_viewer_of_another_session() {
     let watched = Watched::start(&[]);
-    let mut bystander = Bystander::of(&watched.relay);
+    let mut probe = ProbeSession::of(&watched.relay);
     let (_producer, stream) = in_five_tracefiles(&watched.relay, "hung");
-    let lease = Lease::take(&watched.file("/chan_0_0"));
+    let lease = FileLease::acquire(&watched.file("/chan_0_0"));
     let asked: Vec<_> = (0..VIEWERS)
         .map(|_| ask_for_index(&watched.relay, "hung", stream))
         .collect();
-    lease.wait_until_asked_for();
+    lease.wait_for_break();
     for _ in 0..10 {
-        watched.assert_others_are_served(Some(&mut bystander));
+        watched.assert_others_are_served(Some(&mut probe));
     }
-    drop(Bystander::named(&watched.relay, "new"));
-    assert!(lease.is_asked_for());
+    drop(ProbeSession::named(&watched.relay, "new"));
+    assert!(lease.is_break_pending());
     assert!(asked.iter().all(|asked| !asked.is_finished()));
     // When the file answers, all of them have their packet.
     drop(lease);
@@ -166,7 +166,7 @@ fn with_a_file_to_be_opened_again(relay: &Relay) -> (Producer, StreamId) {
     for stream in &streams {
         producer.send_packet(*stream, 0, PACKET);
     }
-    producer.settle(streams[99], 0);
+    producer.wait_while_pending(streams[99], 0);
     (producer, streams[0])
 }
 
@@ -175,21 +175,21 @@ fn a_worker_with_a_hung_file_call_blocks_no_new_connection() {
     // Files that are one too many are closed.
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
-    let lease = Lease::take(&watched.file("/chan_0"));
+    let lease = FileLease::acquire(&watched.file("/chan_0"));
     producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
-    lease.wait_until_asked_for();
+    lease.wait_for_break();
     // Some of them come to the worker that hangs.
     let mut others: Vec<_> = (0..6)
-        .map(|number| Bystander::named(&watched.relay, &format!("other {number}")))
+        .map(|number| ProbeSession::named(&watched.relay, &format!("other {number}")))
         .collect();
     for other in &mut others {
         watched.assert_others_are_served(Some(other));
     }
     watched.relay.wait_for_log(&["worker does not respond"]);
-    assert!(lease.is_asked_for());
+    assert!(lease.is_break_pending());
     drop(lease);
     assert_eq!(producer.send_index(stream, 1, index(1, PACKET as u64)), OK);
-    producer.settle(stream, 1);
+    producer.wait_while_pending(stream, 1);
     watched.relay.wait_for_log(&["worker responds again"]);
     drop(others);
     assert!(watched.relay.stop().status.success());
@@ -199,11 +199,11 @@ fn a_worker_with_a_hung_file_call_blocks_no_new_connection() {
 fn a_relay_stops_while_a_file_call_of_a_session_hangs() {
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
-    let lease = Lease::take(&watched.file("/chan_0"));
+    let lease = FileLease::acquire(&watched.file("/chan_0"));
     producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
-    lease.wait_until_asked_for();
-    let other = Bystander::of(&watched.relay);
-    assert!(lease.is_asked_for());
+    lease.wait_for_break();
+    let other = ProbeSession::of(&watched.relay);
+    assert!(lease.is_break_pending());
     let ended = watched.relay.stop();
     assert!(ended.status.success());
     let is_told =
@@ -217,14 +217,14 @@ fn packets_for_a_hung_file_are_written_when_it_responds_again() {
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
     let path = watched.file("/chan_0");
-    let lease = Lease::take(&path);
+    let lease = FileLease::acquire(&path);
     for number in 1..5 {
         producer
             .data
             .write_all(&packet(stream, number, PACKET))
             .unwrap();
     }
-    lease.wait_until_asked_for();
+    lease.wait_for_break();
     drop(lease);
     for number in 1..5 {
         assert_eq!(
@@ -232,7 +232,7 @@ fn packets_for_a_hung_file_are_written_when_it_responds_again() {
             OK
         );
     }
-    producer.settle(stream, 4);
+    producer.wait_while_pending(stream, 4);
     wait_until("all packets are written", || {
         std::fs::metadata(&path).unwrap().len() == 5 * PACKET as u64
     });

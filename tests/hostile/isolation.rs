@@ -7,45 +7,45 @@ use std::net::{IpAddr, Ipv4Addr};
 use relay_proto::chunk::CloseCommand;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
-use tests::producer::{Producer, connect, connect_from, is_at_end, live_session, packet, stream};
+use tests::producer::{Producer, connect, connect_from, is_closed, live_session, packet, stream};
 use tests::tree::files;
 use tests::viewer::Viewer;
 use viewer_proto::session::{AttachStatus, Seek};
 use wire::{StreamId, Text};
 
-use super::{OK, relay, session};
+use super::{OK, session, start_relay_with_probe};
 
 #[test]
 fn packets_from_another_address_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let elsewhere = |last| connect_from(Ipv4Addr::new(127, 0, 0, last), relay.data);
     let mut victim = Producer::open(&relay, session("victim"));
-    let id = victim.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let id = victim.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     victim.send_packet(id, 0, 10);
-    victim.settle(id, 0);
+    victim.wait_while_pending(id, 0);
     let mut thief = elsewhere(2);
     thief.write_all(&packet(id, 1, 10)).unwrap();
-    assert!(is_at_end(&mut thief));
+    assert!(is_closed(&mut thief));
     for guess in [id.0 + 1, 0, u64::MAX] {
         let mut thief = connect(relay.data);
         thief.write_all(&packet(StreamId(guess), 1, 10)).unwrap();
-        assert!(is_at_end(&mut thief));
+        assert!(is_closed(&mut thief));
     }
     victim.send_packet(id, 1, 10);
-    victim.settle(id, 1);
+    victim.wait_while_pending(id, 1);
     // Its host may have several addresses: the first that packets come from counts too.
     let mut of_two = Producer::open(&relay, session("of two"));
-    let id = of_two.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let id = of_two.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     of_two.data = elsewhere(3);
     of_two.send_packet(id, 0, 10);
-    of_two.settle(id, 0);
+    of_two.wait_while_pending(id, 0);
     let mut thief = elsewhere(2);
     thief.write_all(&packet(id, 1, 10)).unwrap();
-    assert!(is_at_end(&mut thief));
+    assert!(is_closed(&mut thief));
     of_two.data = connect(relay.data);
     of_two.send_packet(id, 1, 10);
-    of_two.settle(id, 1);
-    bystander.is_well();
+    of_two.wait_while_pending(id, 1);
+    probe.assert_served();
 }
 
 /// Another host, though it says that its name is the same.
@@ -53,15 +53,15 @@ const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
 fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let base = |base: &str, name: &str| CreateSession {
         base_path: Text::from(base),
         ..session(name)
     };
     let mut owner = Producer::open(&relay, base("some/where", "owner"));
-    let stream_of_owner = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let stream_of_owner = owner.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     owner.send_packet(stream_of_owner, 0, 10);
-    owner.settle(stream_of_owner, 0);
+    owner.wait_while_pending(stream_of_owner, 0);
     for place in [
         "some",
         "some/where",
@@ -69,116 +69,116 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
         "some/where/ust",
         "some/where/ust/uid",
     ] {
-        let mut thief = Producer::greet_from(ELSEWHERE, &relay, Minor(15));
-        let reply = thief.ask(Command::CreateSession(base(place, "thief")));
+        let mut thief = Producer::connect_from(ELSEWHERE, &relay, Minor(15));
+        let reply = thief.request(Command::CreateSession(base(place, "thief")));
         assert!(!reply.is_ok(), "{place}");
     }
     // Names that only begin alike are different places.
     let mut neighbour = Producer::open(&relay, base("some/where else", "neighbour"));
-    neighbour.add(stream("chan_0", "ust/uid/0/64-bit"));
+    neighbour.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     assert!(neighbour.close_chunk(0, Some(CloseCommand::Delete)).is_ok());
     drop(neighbour);
-    assert_eq!(owner.close(stream_of_owner, Some(0)), OK);
+    assert_eq!(owner.close_stream(stream_of_owner, Some(0)), OK);
     let there = files(&relay.output, "some/where/ust/uid/0/64-bit/chan_0");
     assert_eq!(there.into_values().next().unwrap(), [0; 10]);
     // When it has gone, its place is free.
-    owner.hang_up();
-    let mut afterwards = Producer::greet_from(ELSEWHERE, &relay, Minor(15));
-    afterwards.create(base("some/where", "afterwards"));
-    bystander.is_well();
+    owner.disconnect();
+    let mut afterwards = Producer::connect_from(ELSEWHERE, &relay, Minor(15));
+    afterwards.create_session(base("some/where", "afterwards"));
+    probe.assert_served();
 }
 
 /// A producer that ends a recording keeps its connections for a while, or as long as the session that
 /// it took a snapshot of.
 #[test]
 fn a_recording_that_has_ended_releases_its_directory() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let base = |name: &str| CreateSession {
         base_path: Text::from("some/where"),
         ..session(name)
     };
     let mut first = Producer::open(&relay, base("first"));
-    let of_first = first.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let of_first = first.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     first.send_packet(of_first, 0, 10);
-    first.settle(of_first, 0);
+    first.wait_while_pending(of_first, 0);
     let refused = |name: &str| {
         let third = Ipv4Addr::new(127, 0, 0, 3);
-        let mut producer = Producer::greet_from(third, &relay, Minor(15));
-        !producer.ask(Command::CreateSession(base(name))).is_ok()
+        let mut producer = Producer::connect_from(third, &relay, Minor(15));
+        !producer.request(Command::CreateSession(base(name))).is_ok()
     };
     // As long as something of it is written to its chunk, it moves what is there.
     assert!(first.close_chunk(0, None).is_ok());
     assert!(refused("early"));
-    assert_eq!(first.close(of_first, Some(0)), OK);
-    let mut second = Producer::greet_from(ELSEWHERE, &relay, Minor(15));
-    second.create(base("second"));
+    assert_eq!(first.close_stream(of_first, Some(0)), OK);
+    let mut second = Producer::connect_from(ELSEWHERE, &relay, Minor(15));
+    second.create_session(base("second"));
     // It is the second's from the beginning, even before its first chunk.
     assert!(refused("third"));
     assert!(!first.create_chunk(1).is_ok());
     assert_eq!(second.create_chunk(0), OK);
-    let of_second = second.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let of_second = second.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     second.send_packet(of_second, 0, 20);
-    second.settle(of_second, 0);
-    bystander.is_well();
+    second.wait_while_pending(of_second, 0);
+    probe.assert_served();
 }
 
 #[test]
 fn sessions_of_one_recording_share_its_directory() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut ust = Producer::open(&relay, session("shared"));
-    let mut kernel = Producer::greet(&relay, Minor(15));
+    let mut kernel = Producer::connect(&relay, Minor(15));
     let mut of_kernel = session("shared");
     of_kernel.recording.as_mut().unwrap().current_chunk = Some(wire::ChunkId(0));
-    kernel.create(of_kernel);
+    kernel.create_session(of_kernel);
     for (producer, path) in [(&mut ust, "ust/uid/0/64-bit"), (&mut kernel, "kernel")] {
-        let stream = producer.add(stream("chan_0", path));
+        let stream = producer.add_stream(stream("chan_0", path));
         producer.send_packet(stream, 0, 10);
-        producer.settle(stream, 0);
+        producer.wait_while_pending(stream, 0);
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_producer_with_too_many_refused_commands_is_disconnected() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("stubborn"));
     let refused = (0..10_000)
         .take_while(|_| {
             producer
-                .try_ask(Command::AddStream(stream("../chan", "ust")))
+                .try_request(Command::AddStream(stream("../chan", "ust")))
                 .is_some()
         })
         .count();
     assert!((10..1000).contains(&refused), "{refused}");
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn metadata_streams_of_a_session_are_bounded() {
     const MOST: usize = 4096;
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("processes"));
     for process in 0..MOST {
-        producer.add(stream("metadata", &format!("ust/pid/{process}")));
+        producer.add_stream(stream("metadata", &format!("ust/pid/{process}")));
     }
     let one_more = stream("metadata", "ust/pid/one more");
-    assert!(!producer.ask(Command::AddStream(one_more)).is_ok());
+    assert!(!producer.request(Command::AddStream(one_more)).is_ok());
     // Others have theirs, and it may have streams of the other sort.
-    producer.add(stream("chan_0", "ust/pid/0"));
+    producer.add_stream(stream("chan_0", "ust/pid/0"));
     let mut other = Producer::open(&relay, live_session("other"));
     other.add_trace("ust/pid/0", &["chan_0"]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn attached_sessions_of_a_viewer_are_bounded() {
     const MOST: usize = 64;
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let producers: Vec<_> = (0..=MOST)
         .map(|number| Producer::open(&relay, live_session(&format!("{number} of many"))))
         .collect();
     let mut viewer = Viewer::connect(relay.live);
-    viewer.ask(&viewer_proto::Command::CreateViewerSession);
+    viewer.request(&viewer_proto::Command::CreateViewerSession);
     let mut results = BTreeMap::new();
     for producer in &producers {
         let (status, _) = viewer.attach(producer.session, Seek::Beginning.code());
@@ -196,19 +196,19 @@ fn attached_sessions_of_a_viewer_are_bounded() {
         AttachStatus::Ok
     );
     let _other = Viewer::attached(relay.live, "64 of many", Seek::Last);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn connections_of_one_address_are_bounded() {
     const MOST: usize = 4096;
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("packets"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
-    // The bystander and the producer have one each.
+    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    // The probe and the producer have one each.
     let sockets: Vec<_> = (2..MOST).map(|_| connect(relay.data)).collect();
     tests::wait_until("all are accepted", || relay.open_files() > MOST);
-    assert!(is_at_end(&mut connect(relay.data)), "one too many");
+    assert!(is_closed(&mut connect(relay.data)), "one too many");
     relay.wait_for_log(&["connection refused: too many"]);
     let other = Ipv4Addr::new(127, 0, 0, 2);
     let mut elsewhere = connect_from(other, relay.data);
@@ -218,10 +218,10 @@ fn connections_of_one_address_are_bounded() {
         producer.send_index(stream, 0, tests::producer::index(0, 10)),
         OK
     );
-    producer.settle(stream, 0);
-    bystander.is_well();
+    producer.wait_while_pending(stream, 0);
+    probe.assert_served();
     drop(sockets);
     tests::wait_until("there is room again", || relay.open_files() < 100);
     producer.send_packet(stream, 1, 10);
-    bystander.is_well();
+    probe.assert_served();
 }

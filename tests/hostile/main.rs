@@ -1,5 +1,5 @@
 //! Whatever a peer sends, it harms nobody but itself: each test does something that no peer should, and
-//! looks whether a bystander, a session with a viewer, has lost anything. Which rows of
+//! looks whether a probe, a session with a viewer, has lost anything. Which rows of
 //! `doc/security.md` each of them stands for is said there. What the reference dies of is in
 //! `tests/defects`; here is the rest.
 
@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use relay_proto::ControlHeader;
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
-use tests::probe_session::relay;
+use tests::probe_session::start_relay_with_probe;
 use tests::producer::{Producer, plain_session as session};
 use tests::relay::Relay;
 use tests::tree::files;

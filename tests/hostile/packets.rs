@@ -6,62 +6,62 @@ use std::net::Shutdown;
 use relay_proto::Reply;
 use relay_proto::reply::ReturnCode;
 use tests::lab::Lab;
-use tests::producer::{Producer, connect, index, is_at_end, packet, stream};
+use tests::producer::{Producer, connect, index, is_closed, packet, stream};
 use tests::relay::Relay;
-use tests::status_endpoint::Watch;
+use tests::status_endpoint::StatusEndpoint;
 use tests::wait_until;
 use wire::StreamId;
 
-use super::{OK, recorded, relay, session};
+use super::{OK, recorded, session, start_relay_with_probe};
 
 const UNKNOWN: Reply = Reply::Ended(ReturnCode::UNKNOWN);
 
 fn with_stream(relay: &Relay, name: &str) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, session(name));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     (producer, stream)
 }
 
 #[test]
 fn a_duplicate_index_is_refused_with_or_without_its_packet() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for is_there in [false, true] {
         let (mut producer, stream) = with_stream(&relay, "twice");
         assert_eq!(producer.send_index(stream, 0, index(0, 10)), OK);
         if is_there {
             producer.data.write_all(&packet(stream, 0, 10)).unwrap();
-            producer.settle(stream, 0);
+            producer.wait_while_pending(stream, 0);
         }
         assert_eq!(producer.send_index(stream, 0, index(0, 10)), UNKNOWN);
-        assert!(producer.is_hung_up());
+        assert!(producer.is_disconnected());
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_duplicate_packet_closes_its_connection_and_is_stored_once() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for (name, with_index) in [("pending", false), ("done", true)] {
         let (mut producer, stream) = with_stream(&relay, name);
         producer.data.write_all(&packet(stream, 0, 10)).unwrap();
         if with_index {
             assert_eq!(producer.send_index(stream, 0, index(0, 10)), OK);
-            producer.settle(stream, 0);
+            producer.wait_while_pending(stream, 0);
         }
         producer.data.write_all(&packet(stream, 0, 10)).unwrap();
-        assert!(is_at_end(&mut producer.data), "{name}");
+        assert!(is_closed(&mut producer.data), "{name}");
         assert_eq!(recorded(&relay, name, "chan_0"), [[0; 10]]);
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_packet_and_an_index_of_different_sizes_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut producer, stream) = with_stream(&relay, "index first");
     assert_eq!(producer.send_index(stream, 0, index(0, 11)), OK);
     producer.data.write_all(&packet(stream, 0, 10)).unwrap();
-    assert!(is_at_end(&mut producer.data));
+    assert!(is_closed(&mut producer.data));
     let (mut producer, stream) = with_stream(&relay, "packet first");
     producer.send_packet(stream, 0, 10);
     producer.data.write_all(&packet(stream, 1, 10)).unwrap();
@@ -72,13 +72,13 @@ fn a_packet_and_an_index_of_different_sizes_are_refused() {
         producer.send_index(stream, 1, index(1, u64::MAX >> 3)),
         UNKNOWN
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn packets_far_ahead_in_sequence_take_bounded_memory() {
     const BYTES: usize = 1 << 20;
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let (mut producer, stream) = with_stream(&relay, "ahead");
     producer.data.write_all(&packet(stream, 0, 10)).unwrap();
@@ -99,7 +99,7 @@ fn packets_far_ahead_in_sequence_take_bounded_memory() {
         "{} of {before}",
         relay.memory()
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 /// Memory for early packets of all sessions, as an argument, and for those of one.
@@ -113,7 +113,7 @@ const OTHER_MEMORY: u64 = 24 << 20;
 fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
     let mut producer = Producer::open(relay, session("early"));
     let streams: Vec<_> = (0..60)
-        .map(|number| producer.add(stream(&format!("chan_{number}"), "ust/uid/0/64-bit")))
+        .map(|number| producer.add_stream(stream(&format!("chan_{number}"), "ust/uid/0/64-bit")))
         .collect();
     for stream in &streams {
         producer.data.write_all(&packet(*stream, 0, 10)).unwrap();
@@ -126,7 +126,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
     const BYTES: usize = 128 << 10;
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
-    let watch = Watch::of(&relay);
+    let status = StatusEndpoint::of(&relay);
     let (mut producer, streams) = sixty_streams(&relay);
     let before = relay.memory();
     // One after the other is missing of each. In all, four times what the session may keep.
@@ -135,14 +135,14 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
             let sent = packet(*stream, number, BYTES);
             producer.data.write_all(&sent).unwrap();
         }
-        assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
+        assert!(status.metric("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
     }
     let sent = (8 * BYTES + 10) as u64 * 60;
     wait_until("all has been taken", || {
-        let of = |name| watch.number(name);
+        let of = |name| status.metric(name);
         of("relayd_bytes_total") + of("relayd_bytes_waiting") == sent
     });
-    assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
+    assert!(status.metric("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
     let memory = relay.memory();
     assert!(
         memory < before + SESSION_MEMORY + OTHER_MEMORY,
@@ -150,7 +150,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
     );
     relay.wait_for_log(&["early packets take all the memory that they may"]);
     // What is missing never comes, and what has come is all there.
-    producer.hang_up();
+    producer.disconnect();
     for number in 0..60 {
         let file = recorded(&relay, "early", &format!("chan_{number}")).concat();
         assert_eq!(file.len(), 10 + 8 * BYTES);
@@ -160,7 +160,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
             assert!(packet.iter().all(|byte| byte == number));
         }
     }
-    assert_eq!(watch.number("relayd_reorder_memory_bytes"), 0);
+    assert_eq!(status.metric("relayd_reorder_memory_bytes"), 0);
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
     const BYTES: usize = 1 << 20;
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
-    let watch = Watch::of(&relay);
+    let status = StatusEndpoint::of(&relay);
     let (producer, streams) = sixty_streams(&relay);
     wait_until("the first packets are written", || {
-        watch.number("relayd_packets_total") == 60
+        status.metric("relayd_packets_total") == 60
     });
     let before = relay.memory();
     // Of each packet all but the last byte comes, on a connection of its own.
@@ -181,13 +181,13 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
             let mut data = connect(relay.data);
             let sent = packet(*stream, 2, BYTES);
             data.write_all(&sent[..sent.len() - 1]).unwrap();
-            assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
+            assert!(status.metric("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
             data
         })
         .collect();
     // Those for which there is no memory are written as they come.
     wait_until("missing packets have been given up", || {
-        watch.number("relayd_packets_lost_total") >= 20
+        status.metric("relayd_packets_lost_total") >= 20
     });
     let memory = relay.memory();
     assert!(
@@ -197,20 +197,20 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
     for mut data in connections {
         data.write_all(&[2]).unwrap();
         data.shutdown(Shutdown::Write).unwrap();
-        assert!(is_at_end(&mut data));
+        assert!(is_closed(&mut data));
     }
-    producer.hang_up();
+    producer.disconnect();
     for number in 0..60 {
         let file = recorded(&relay, "early", &format!("chan_{number}")).concat();
         assert_eq!(file.len(), 10 + BYTES);
         assert!(file[10..].iter().all(|byte| *byte == 2));
     }
-    assert_eq!(watch.number("relayd_reorder_memory_bytes"), 0);
+    assert_eq!(status.metric("relayd_reorder_memory_bytes"), 0);
 }
 
 #[test]
 fn the_highest_sequence_numbers_close_only_their_own_connection() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for number in [u64::MAX, u64::MAX - 1] {
         let (mut producer, stream) = with_stream(&relay, "last");
         producer
@@ -218,22 +218,22 @@ fn the_highest_sequence_numbers_close_only_their_own_connection() {
             .write_all(&packet(stream, number, 10))
             .unwrap();
         producer.data.write_all(&packet(stream, 0, 10)).unwrap();
-        assert!(is_at_end(&mut producer.data), "{number}");
-        bystander.is_well();
+        assert!(is_closed(&mut producer.data), "{number}");
+        probe.assert_served();
     }
 }
 
 #[test]
 fn a_packet_for_an_unknown_stream_takes_no_memory_whatever_its_length() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     // Far from those that there are.
     for number in 1000..1050 {
         let mut data = connect(relay.data);
         // It may be hung up on before all is sent.
         let _ = data.write_all(&packet(StreamId(number), 0, 1 << 20));
-        assert!(is_at_end(&mut data));
+        assert!(is_closed(&mut data));
     }
     assert!(relay.memory() < before + (8 << 20));
-    bystander.is_well();
+    probe.assert_served();
 }

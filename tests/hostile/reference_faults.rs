@@ -6,7 +6,7 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
 use relay_proto::{Command, DataHeader, Minor};
 use tests::lab::Lab;
-use tests::producer::{Producer, index, is_at_end, live_session, packet, stream};
+use tests::producer::{Producer, index, is_closed, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::tree::tree;
 use tests::viewer::Viewer;
@@ -18,7 +18,7 @@ use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Field, SeqNum, StreamId, Text};
 
-use super::{OK, recorded, relay, session};
+use super::{OK, recorded, session, start_relay_with_probe};
 
 /// What lies beside the relay's output.
 fn beside(lab: &Lab) -> Vec<String> {
@@ -28,7 +28,7 @@ fn beside(lab: &Lab) -> Vec<String> {
 
 #[test]
 fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() {
-    let (lab, relay, mut bystander) = relay();
+    let (lab, relay, mut probe) = start_relay_with_probe();
     let before = beside(&lab);
     let mut producer = Producer::open(&relay, session("paths"));
     for (number, good) in [
@@ -42,7 +42,7 @@ fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() 
     .into_iter()
     .enumerate()
     {
-        producer.add(stream(&format!("good_{number}"), good));
+        producer.add_stream(stream(&format!("good_{number}"), good));
     }
     for bad in [
         "..",
@@ -56,7 +56,7 @@ fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() 
         "a/./b",
         "/",
     ] {
-        let reply = producer.ask(Command::AddStream(stream("chan_0", bad)));
+        let reply = producer.request(Command::AddStream(stream("chan_0", bad)));
         assert!(!reply.is_ok(), "{bad}");
     }
     assert_eq!(beside(&lab), before);
@@ -65,17 +65,17 @@ fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() 
         made.keys()
             .any(|name| name.ends_with(&format!("/good_{number}")))
     }));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_channel_name_cannot_lead_out_of_its_directory() {
-    let (lab, relay, mut bystander) = relay();
+    let (lab, relay, mut probe) = start_relay_with_probe();
     let before = (beside(&lab), tree(&relay.output).len());
     for minor in [15, 10, 4] {
-        let mut producer = Producer::greet(&relay, Minor(minor));
+        let mut producer = Producer::connect(&relay, Minor(minor));
         let recording = session("climb").recording.filter(|_| minor >= 11);
-        producer.create(CreateSession {
+        producer.create_session(CreateSession {
             recording,
             ..session("climb")
         });
@@ -96,19 +96,19 @@ fn a_channel_name_cannot_lead_out_of_its_directory() {
             "/tmp/up",
             "up/",
         ] {
-            let reply = producer.ask(Command::AddStream(stream(name, path)));
+            let reply = producer.request(Command::AddStream(stream(name, path)));
             assert!(!reply.is_ok(), "{minor} {name}");
         }
     }
     let after = (beside(&lab), tree(&relay.output).len());
     // The session's own directory is all there is.
     assert_eq!((after.0, after.1), (before.0, before.1 + 1));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
-    let (lab, relay, mut bystander) = relay();
+    let (lab, relay, mut probe) = start_relay_with_probe();
     let before = (beside(&lab), tree(&relay.output).len());
     for base in [
         "/", "/tmp", "/tmp/x", "..", "a/..", "a/b/..", "a/../..", "../a", "./..", ".",
@@ -118,17 +118,20 @@ fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
             base_path,
             ..session("base")
         };
-        let mut producer = Producer::greet(&relay, Minor(15));
-        assert!(!producer.ask(Command::CreateSession(bad)).is_ok(), "{base}");
+        let mut producer = Producer::connect(&relay, Minor(15));
+        assert!(
+            !producer.request(Command::CreateSession(bad)).is_ok(),
+            "{base}"
+        );
     }
-    let mut producer = Producer::greet(&relay, Minor(15));
+    let mut producer = Producer::connect(&relay, Minor(15));
     assert_eq!((beside(&lab), tree(&relay.output).len()), before);
     let base_path = Text::from("a/b");
-    producer.create(CreateSession {
+    producer.create_session(CreateSession {
         base_path,
         ..session("base")
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
 /// A live session with one stream and one packet in it, and its viewer, who has not asked for it.
@@ -148,7 +151,7 @@ fn first_index(viewer: &mut Viewer, stream: StreamId) {
 
 #[test]
 fn a_packet_requested_with_a_length_near_2_to_the_32_fails() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let (_producer, stream, mut viewer) = watched(&relay);
     first_index(&mut viewer, stream);
@@ -161,18 +164,18 @@ fn a_packet_requested_with_a_length_near_2_to_the_32_fails() {
     }
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
     assert!(relay.memory() < before + (8 << 20));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let (_producer, stream, mut viewer) = watched(&relay);
     let session = viewer.wait_for_session("watched").session;
     for creates in [false, true] {
         let mut stranger = Viewer::connect(relay.live);
         if creates {
-            stranger.ask(&viewer_proto::Command::CreateViewerSession);
+            stranger.request(&viewer_proto::Command::CreateViewerSession);
         } else {
             let (status, streams) = stranger.attach(session, Seek::Beginning.code());
             assert_eq!((status, streams.len()), (AttachStatus::NoViewerSession, 0));
@@ -195,12 +198,12 @@ fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
     // Who is attached still has everything before him.
     first_index(&mut viewer, stream);
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_packet_requested_before_its_index_fails() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut producer, stream, mut viewer) = watched(&relay);
     for (offset, len) in [(0, 100), (0, 1), (50, 10), (0, 0)] {
         assert_eq!(
@@ -210,28 +213,28 @@ fn a_packet_requested_before_its_index_fails() {
     }
     first_index(&mut viewer, stream);
     producer.send_packet(stream, 1, 100);
-    producer.settle(stream, 1);
+    producer.wait_while_pending(stream, 1);
     // Of the second one it has no index.
     assert_eq!(
         viewer.packet(stream, 100, 100).0.status,
         PacketStatus::Failed
     );
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_tracefile_size_without_a_count_creates_as_many_tracefiles_as_needed() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("sizes"));
     for (channel, size) in [("chan_0", 4096), ("tiny_0", 1), ("huge_0", u64::MAX)] {
-        let stream = producer.add(AddStream {
+        let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(size),
             tracefile_count: 0,
             ..stream(channel, "ust/uid/0/64-bit")
         });
         (0..5).for_each(|number| producer.send_packet(stream, number, 3000));
-        producer.settle(stream, 4);
+        producer.wait_while_pending(stream, 4);
     }
     let count = |channel: &str| {
         let names = (0..9).map(|number| format!("{channel}_{number}"));
@@ -243,15 +246,15 @@ fn a_tracefile_size_without_a_count_creates_as_many_tracefiles_as_needed() {
         (count("chan_0"), count("tiny_0"), count("huge_0")),
         (5, 5, 1)
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn packet_sizes_that_overflow_32_bits_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for (data_size, padding_size) in [(10, u32::MAX), (u32::MAX, 11), (1 << 31, 1 << 31)] {
         let mut producer = Producer::open(&relay, session("wraps"));
-        let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+        let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
         // The index says what is left of it in 32 bits.
         let wrapped = u64::from(data_size.wrapping_add(padding_size));
         assert_eq!(producer.send_index(stream, 0, index(0, wrapped.max(1))), OK);
@@ -266,8 +269,8 @@ fn packet_sizes_that_overflow_32_bits_are_refused() {
         .write(&mut sent);
         sent.extend_from_slice(&packet(stream, 0, 10)[DataHeader::SIZE..]);
         producer.data.write_all(&sent).unwrap();
-        assert!(is_at_end(&mut producer.data), "{data_size} {padding_size}");
-        bystander.is_well();
+        assert!(is_closed(&mut producer.data), "{data_size} {padding_size}");
+        probe.assert_served();
     }
     let written = recorded(&relay, "wraps", "chan_0");
     assert!(written.iter().all(|bytes| bytes.len() < 4096));

@@ -8,12 +8,12 @@ use relay_proto::chunk::CloseCommand;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
 use tests::lab::Lab;
-use tests::producer::{Producer, is_at_end, packet, stream};
+use tests::producer::{Producer, is_closed, packet, stream};
 use tests::relay::Relay;
 use tests::tree::files;
 use wire::Text;
 
-use super::{OK, relay, session};
+use super::{OK, session, start_relay_with_probe};
 
 const PATH: &str = "ust/uid/0/64-bit";
 
@@ -42,30 +42,30 @@ fn content(relay: &Relay, path: &str) -> Vec<u8> {
 
 #[test]
 fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut old = Producer::open(&relay, based("some/where", "before"));
-    let of_old = old.add(stream("chan_0", PATH));
-    let metadata = old.add(stream("metadata", PATH));
+    let of_old = old.add_stream(stream("chan_0", PATH));
+    let metadata = old.add_stream(stream("metadata", PATH));
     old.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     old.send_packet(of_old, 0, 10);
-    old.settle(of_old, 0);
+    old.wait_while_pending(of_old, 0);
     // Early, and in memory only: the one before it never comes.
     old.data.write_all(&packet(of_old, 2, 10)).unwrap();
     let index = tests::producer::index(2, 10);
     assert_eq!(old.send_index(of_old, 2, index), OK);
     // Sent after the early one: when it is written, that has come.
-    let other = old.add(stream("chan_1", PATH));
+    let other = old.add_stream(stream("chan_1", PATH));
     old.send_packet(other, 0, 10);
-    old.settle(other, 0);
+    old.wait_while_pending(other, 0);
 
     let mut new = Producer::open(&relay, based("some/where", "after"));
-    let of_new = new.add(stream("chan_0", PATH));
+    let of_new = new.add_stream(stream("chan_0", PATH));
     relay.wait_for_log(&["its host has started again", "host/before", "host/after"]);
-    assert!(is_at_end(&mut old.data));
-    assert!(old.is_hung_up());
-    new.add(stream("metadata", PATH));
+    assert!(is_closed(&mut old.data));
+    assert!(old.is_disconnected());
+    new.add_stream(stream("metadata", PATH));
     new.send_packet(of_new, 0, 20);
-    new.settle(of_new, 0);
+    new.wait_while_pending(of_new, 0);
     assert_eq!(
         content(&relay, &format!("some/where/{PATH}/chan_0")),
         [0; 20]
@@ -84,32 +84,32 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
         new.close_chunk(0, Some(CloseCommand::MoveToCompleted))
             .is_ok()
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut old = Producer::open(&relay, based("some/where", "before"));
-    let of_old = old.add(stream("chan_0", PATH));
+    let of_old = old.add_stream(stream("chan_0", PATH));
     old.send_packet(of_old, 0, 10);
-    old.settle(of_old, 0);
+    old.wait_while_pending(of_old, 0);
     assert_eq!(old.create_chunk(1), OK);
     let mut new = Producer::open(&relay, based("some/where", "after"));
-    let of_new = new.add(stream("chan_0", PATH));
+    let of_new = new.add_stream(stream("chan_0", PATH));
     new.send_packet(of_new, 0, 20);
-    new.settle(of_new, 0);
-    assert!(old.is_hung_up());
+    new.wait_while_pending(of_new, 0);
+    assert!(old.is_disconnected());
     for chunk in 1..3 {
         assert_eq!(new.create_chunk(chunk), OK);
-        assert_eq!(new.rotate(Some(chunk), &[(of_new, chunk)]), OK);
+        assert_eq!(new.rotate_streams(Some(chunk), &[(of_new, chunk)]), OK);
         let last = chunk - 1;
         assert!(
             new.close_chunk(last, Some(CloseCommand::MoveToCompleted))
                 .is_ok()
         );
         new.send_packet(of_new, chunk, 20);
-        new.settle(of_new, chunk);
+        new.wait_while_pending(of_new, chunk);
     }
     let recorded = files(&relay.output, "/chan_0");
     assert!(recorded.values().any(|bytes| bytes[..] == [0; 10]));
@@ -117,35 +117,39 @@ fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
         recorded.keys().all(|path| !path.contains(".tmp_")),
         "{recorded:?}"
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn only_the_same_host_takes_over_a_directory() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut owner = Producer::open(&relay, based("some/where", "owner"));
-    let of_owner = owner.add(stream("chan_0", PATH));
+    let of_owner = owner.add_stream(stream("chan_0", PATH));
     owner.send_packet(of_owner, 0, 10);
-    owner.settle(of_owner, 0);
+    owner.wait_while_pending(of_owner, 0);
     // From another address, whatever its name.
     let elsewhere = Ipv4Addr::new(127, 0, 0, 2);
-    let mut thief = Producer::greet_from(elsewhere, &relay, Minor(15));
-    let reply = thief.ask(Command::CreateSession(based("some/where", "thief")));
+    let mut thief = Producer::connect_from(elsewhere, &relay, Minor(15));
+    let reply = thief.request(Command::CreateSession(based("some/where", "thief")));
     assert!(!reply.is_ok());
     // A session daemon that runs on does not take over from itself.
     let mut twin = Producer::open(&relay, of_same_daemon("some/where", "owner", 1));
-    assert!(!twin.ask(Command::AddStream(stream("chan_0", PATH))).is_ok());
     assert!(
         !twin
-            .ask(Command::AddStream(stream("chan_1", "ust/uid/1")))
+            .request(Command::AddStream(stream("chan_0", PATH)))
+            .is_ok()
+    );
+    assert!(
+        !twin
+            .request(Command::AddStream(stream("chan_1", "ust/uid/1")))
             .is_ok()
     );
     owner.send_packet(of_owner, 1, 10);
-    owner.settle(of_owner, 1);
-    assert_eq!(owner.close(of_owner, Some(1)), OK);
+    owner.wait_while_pending(of_owner, 1);
+    assert_eq!(owner.close_stream(of_owner, Some(1)), OK);
     let recorded = content(&relay, &format!("some/where/{PATH}/chan_0"));
     assert_eq!(recorded, [[0; 10], [1; 10]].concat());
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
@@ -166,9 +170,9 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
             (&mut below, PATH),
             (&mut above, "kernel"),
         ] {
-            let stream = producer.add(stream("chan_0", path));
+            let stream = producer.add_stream(stream("chan_0", path));
             producer.send_packet(stream, 0, 10);
-            producer.settle(stream, 0);
+            producer.wait_while_pending(stream, 0);
             streams.push(stream);
         }
         // Each goes on when all the others have begun.
@@ -177,7 +181,7 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
             .zip(streams)
         {
             producer.send_packet(stream, 1, 10);
-            producer.settle(stream, 1);
+            producer.wait_while_pending(stream, 1);
         }
         for path in [
             "host/base/ust/uid/0/64-bit/chan_0",
@@ -193,25 +197,25 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
 
 #[test]
 fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut ust = Producer::open(&relay, of_same_daemon("base", "one", 0));
-    let of_ust = ust.add(stream("chan_0", PATH));
+    let of_ust = ust.add_stream(stream("chan_0", PATH));
     ust.send_packet(of_ust, 0, 10);
-    ust.settle(of_ust, 0);
+    ust.wait_while_pending(of_ust, 0);
     let mut kernel = Producer::open(&relay, of_same_daemon("base", "one", 1));
-    let of_kernel = kernel.add(stream("chan_0", "kernel"));
+    let of_kernel = kernel.add_stream(stream("chan_0", "kernel"));
     kernel.send_packet(of_kernel, 0, 10);
-    kernel.settle(of_kernel, 0);
+    kernel.wait_while_pending(of_kernel, 0);
     // Chunks of both would be moved by way of the same names.
     assert!(!kernel.create_chunk(1).is_ok());
-    assert!(kernel.is_hung_up());
+    assert!(kernel.is_disconnected());
     ust.send_packet(of_ust, 1, 10);
-    ust.settle(of_ust, 1);
+    ust.wait_while_pending(of_ust, 1);
     assert_eq!(content(&relay, "base/kernel/chan_0"), [0; 10]);
     // Nor may one lie where those of another are moved to.
     for place in ["base/archives", "base/.tmp_old_chunk/x"] {
-        let mut hidden = Producer::greet(&relay, Minor(15));
-        let reply = hidden.ask(Command::CreateSession(of_same_daemon(place, "one", 2)));
+        let mut hidden = Producer::connect(&relay, Minor(15));
+        let reply = hidden.request(Command::CreateSession(of_same_daemon(place, "one", 2)));
         assert!(!reply.is_ok(), "{place}");
     }
     tests::wait_until("the other one has ended", || {
@@ -222,5 +226,5 @@ fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
         ust.close_chunk(0, Some(CloseCommand::MoveToCompleted))
             .is_ok()
     );
-    bystander.is_well();
+    probe.assert_served();
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use relay_proto::{ControlHeader, DataHeader};
 use tests::TEST_TIMEOUT;
 use tests::lab::Lab;
-use tests::probe_session::Bystander;
-use tests::producer::{Producer, connect, is_at_end, live_session, packet, stream};
+use tests::probe_session::ProbeSession;
+use tests::producer::{Producer, connect, is_closed, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -17,16 +17,16 @@ use viewer_proto::packet::GetPacket;
 use viewer_proto::session::Seek;
 use wire::{Bytes, Field};
 
-use super::{raw, recorded, relay, session};
+use super::{raw, recorded, session, start_relay_with_probe};
 
 /// A relay that waits for less than usual, so that the tests need not.
-fn impatient() -> (Lab, Relay, Bystander) {
+fn impatient() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
     let mut command = lab.command(tests::binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "1500");
-    let relay = Relay::start_as(&lab, command);
-    let bystander = Bystander::of(&relay);
-    (lab, relay, bystander)
+    let relay = Relay::start_from_command(&lab, command);
+    let probe = ProbeSession::of(&relay);
+    (lab, relay, probe)
 }
 
 /// Sends these bytes again and again, one now and then, until the relay hangs up.
@@ -52,7 +52,7 @@ fn dribble(socket: &mut TcpStream, bytes: &[u8]) {
 
 #[test]
 fn half_a_header_times_out_on_every_port() {
-    let (_lab, relay, mut bystander) = impatient();
+    let (_lab, relay, mut probe) = impatient();
     let producer = Producer::open(&relay, session("half"));
     let viewer = Viewer::connect(relay.live);
     let mut sockets = [producer.control(), viewer.socket(), &producer.data]
@@ -61,27 +61,27 @@ fn half_a_header_times_out_on_every_port() {
         socket.write_all(&[0; 9]).unwrap();
     }
     for socket in &mut sockets {
-        assert!(is_at_end(socket));
+        assert!(is_closed(socket));
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_first_command_sent_byte_by_byte_times_out() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     std::thread::scope(|scope| {
         for port in [relay.control, relay.live] {
             // Of a header that could still become one.
             scope.spawn(move || dribble(&mut connect(port), &[0]));
         }
-        bystander.is_well();
+        probe.assert_served();
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_command_sent_byte_by_byte_times_out() {
-    let (_lab, relay, mut bystander) = impatient();
+    let (_lab, relay, mut probe) = impatient();
     let producer = Producer::open(&relay, session("slow"));
     let viewer = Viewer::connect(relay.live);
     let mut control = producer.control().try_clone().unwrap();
@@ -101,31 +101,31 @@ fn a_command_sent_byte_by_byte_times_out() {
         scope.spawn(|| dribble(&mut live, &[0]));
     });
     relay.wait_for_log(&["control connection closed", "did not come within"]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn half_a_packet_that_times_out_is_removed_from_the_stream() {
-    let (_lab, relay, mut bystander) = impatient();
+    let (_lab, relay, mut probe) = impatient();
     let mut producer = Producer::open(&relay, session("packet"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     producer.send_packet(stream, 0, 100);
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     let mut half = connect(relay.data);
     half.write_all(&packet(stream, 1, 100)[..DataHeader::SIZE + 50])
         .unwrap();
-    assert!(is_at_end(&mut half));
+    assert!(is_closed(&mut half));
     let len = || recorded(&relay, "packet", "chan_0")[0].len();
     wait_until("half a packet is gone", || len() == 100);
     // It can be sent again, whole.
     producer.send_packet(stream, 1, 100);
-    producer.settle(stream, 1);
-    bystander.is_well();
+    producer.wait_while_pending(stream, 1);
+    probe.assert_served();
 }
 
 #[test]
 fn peers_that_do_not_read_replies_are_disconnected() {
-    let (_lab, relay, mut bystander) = impatient();
+    let (_lab, relay, mut probe) = impatient();
     let mut producer = Producer::open(&relay, live_session("unread"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     producer.send_packet(stream, 0, 4 << 20);
@@ -154,5 +154,5 @@ fn peers_that_do_not_read_replies_are_disconnected() {
         }
         relay.has_logged(&["control connection closed", "replies not read"])
     });
-    bystander.is_well();
+    probe.assert_served();
 }

@@ -13,7 +13,7 @@ use viewer_proto::version::{Connect, ConnectionKind};
 use viewer_proto::{Command, CommandCode};
 use wire::{Field, StreamId, ViewerId};
 
-use super::relay;
+use super::start_relay_with_probe;
 
 fn hello(major: u32, kind: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -42,7 +42,7 @@ fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn an_unsupported_connect_is_closed_without_a_reply() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let command = ConnectionKind::Command.code();
     for bytes in [
         hello(1, command),
@@ -61,12 +61,12 @@ fn an_unsupported_connect_is_closed_without_a_reply() {
         let _ = socket.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{bytes:?}: {answer:?}");
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn a_second_connect_keeps_attached_sessions() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, live_session("again"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     producer.send_packet(stream, 0, 100);
@@ -78,19 +78,19 @@ fn a_second_connect_keeps_attached_sessions() {
         kind: ConnectionKind::Command.code(),
     };
     for _ in 0..3 {
-        viewer.ask(&Command::Connect(again));
+        viewer.request(&Command::Connect(again));
     }
     assert_eq!(viewer.attach(session, 1).0, AttachStatus::Already);
     assert_eq!(viewer.wait_for_session("again").viewers, 1);
     wait_until("the packet has come", || {
         viewer.next_index(stream).status == IndexStatus::Ready
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn wrong_command_sizes_are_skipped_or_close_the_connection() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let greeting = 20;
     let index = CommandCode::GetNextIndex.code();
     for (size, sent, answered) in [
@@ -116,12 +116,12 @@ fn wrong_command_sizes_are_skipped_or_close_the_connection() {
         let want = greeting + if answered { 64 + 4 } else { 0 };
         assert_eq!(answer.len(), want, "{size}");
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn an_index_of_a_metadata_stream_is_hung_up_and_metadata_of_a_data_stream_fails() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, live_session("mixed"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "mixed", Seek::Beginning);
@@ -131,12 +131,12 @@ fn an_index_of_a_metadata_stream_is_hung_up_and_metadata_of_a_data_stream_fails(
     assert_eq!(viewer.metadata(StreamId(0)).0, MetadataStatus::Failed);
     assert_eq!(viewer.metadata(metadata).0, MetadataStatus::Ok);
     assert_eq!(viewer.next_index(stream).status, IndexStatus::Retry);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn unread_session_lists_take_bounded_memory() {
-    let (_lab, relay, mut bystander) = relay();
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let _producers: Vec<_> = (0..50)
         .map(|number| Producer::open(&relay, live_session(&format!("listed {number}"))))
         .collect();
@@ -147,7 +147,7 @@ fn unread_session_lists_take_bounded_memory() {
     socket.set_nonblocking(true).unwrap();
     // Until its replies stand in the way of its questions.
     while socket.write(&list).is_ok() {}
-    bystander.is_well();
+    probe.assert_served();
     assert!(
         relay.memory() < before + (8 << 20),
         "{} of {before}",

@@ -37,7 +37,7 @@ fn every_captured_conversation_gets_the_same_answers_and_leaves_the_same_tree() 
         let lab = Lab::new();
         let mut command = lab.command(tests::binaries::relayd());
         command.env("TZ", "UTC");
-        let relay = Relay::start_as(&lab, command);
+        let relay = Relay::start_from_command(&lab, command);
         Recording::load(&capture).replay(&relay);
         let (want, got) = (contents(&capture.join("output")), contents(&relay.output));
         let names = |tree: &[(String, _)]| {

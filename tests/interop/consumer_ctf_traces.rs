@@ -19,7 +19,7 @@ const NOT_LIVE: &str = "bt-barectf-event-before-packet";
 /// As our viewer shows a directory. Where Babeltrace shows an empty string as the one before, it does not.
 fn by_us(lab: &Lab, directory: &Path) -> Vec<String> {
     let options = ["--clock-cycles", "--no-delta"];
-    test_live::read(lab, &options, directory).succeeded()
+    test_live::read(lab, &options, directory).expect_success()
 }
 
 /// Whether Babeltrace can read a case at all, and can show it live: it dies of some, and live of those
@@ -57,7 +57,7 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
         Vec::new()
     };
     let session = format!("plain-{}", name(case));
-    replay_as(lab, relay, &session, &directory).succeeded();
+    replay_as(lab, relay, &session, &directory).expect_success();
     let copy = directory_of(relay, &session);
     check("copy", &by_us(lab, &copy), &ours);
     if reads {

@@ -11,9 +11,9 @@ use std::process::Command;
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::binaries;
-use tests::consumer::{Held, replay_command};
+use tests::consumer::{HeldReplay, replay_command};
 use tests::lab::Lab;
-use tests::process::{Ended, Process};
+use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::test_live;
@@ -31,11 +31,11 @@ fn relays(lab: &Lab) -> [Relay; 2] {
 /// The traces that are made up, and one that LTTng recorded.
 fn recordings(lab: &Lab) -> [std::path::PathBuf; 5] {
     [
-        traces::every_type(lab),
-        traces::at_the_same_time(lab),
+        traces::with_every_field_type(lab),
+        traces::with_equal_timestamps(lab),
         traces::with_losses(lab),
         traces::with_idle_streams(lab),
-        traces::of_lttng(lab, "--buffers-pid", 300),
+        traces::recorded_by_lttng(lab, "--buffers-pid", 300),
     ]
 }
 
@@ -48,7 +48,7 @@ fn name(directory: &Path) -> String {
 /// is another one.
 pub(crate) fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
-    shown.succeeded()
+    shown.expect_success()
 }
 
 /// The directory of the only session of that name.
@@ -76,12 +76,17 @@ fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
     found
 }
 
-fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> Ended {
+fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> CompletedProcess {
     replay_as(lab, relay, &name(directory), directory)
 }
 
 /// Replays a directory as a session of this name.
-pub(crate) fn replay_as(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Ended {
+pub(crate) fn replay_as(
+    lab: &Lab,
+    relay: &Relay,
+    session: &str,
+    directory: &Path,
+) -> CompletedProcess {
     Process::start(&mut replay_command(lab, relay, session, directory)).wait()
 }
 
@@ -93,7 +98,7 @@ fn a_replayed_directory_holds_the_events_of_the_original() {
         let want = events(&directory);
         assert!(want.len() > 3);
         for relay in &relays {
-            replay(&lab, relay, &directory).succeeded();
+            replay(&lab, relay, &directory).expect_success();
             let copy = directory_of(relay, &name(&directory));
             assert!(events(&copy) == want, "{}", copy.display());
         }
@@ -104,12 +109,12 @@ fn a_replayed_directory_holds_the_events_of_the_original() {
 fn a_replay_with_a_tracefile_size_records_every_event() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
-    let directory = traces::numbered(&lab, "cut", PACKETS, 1000);
+    let directory = traces::with_numbered_events(&lab, "cut", PACKETS, 1000);
     // Without a number of files, of which relays of LTTng would die.
     for relay in relays(&lab) {
         let mut command = replay_command(&lab, &relay, "cut", &directory);
         let replay = Process::start(command.arg("--tracefile-size=9000"));
-        replay.wait().succeeded();
+        replay.wait().expect_success();
         let copy = directory_of(&relay, "cut");
         assert!(files(&copy, ".idx").len() > 20);
         assert!(events(&copy) == events(&directory));
@@ -146,8 +151,8 @@ pub(crate) fn watch(
     (directory, session): (&Path, &str),
     watchers: &[Watcher],
     lines: usize,
-) -> Vec<Ended> {
-    let mut held = Held::open(replay_command(lab, relay, session, directory));
+) -> Vec<CompletedProcess> {
+    let mut held = HeldReplay::open(replay_command(lab, relay, session, directory));
     // Babeltrace ends at once if there is no such session.
     Viewer::connect(relay.live).wait_for_session(session);
     let start = |watcher: &Watcher| watcher.start(lab, relay, session);
@@ -161,7 +166,7 @@ pub(crate) fn watch(
             viewer.stdout().len() >= lines || !viewer.is_running()
         });
     }
-    held.end().wait().succeeded();
+    held.end().wait().expect_success();
     viewers.into_iter().map(Process::wait).collect()
 }
 
@@ -173,7 +178,7 @@ fn viewers_of_a_live_replay_show_the_events_of_the_original() {
         let (want, session) = (events(&directory), name(&directory));
         let both = [Watcher::Babeltrace, Watcher::TestLive];
         for shown in watch(&lab, &relay, (&directory, &session), &both, want.len()) {
-            assert!(shown.succeeded() == want, "{session}");
+            assert!(shown.expect_success() == want, "{session}");
         }
         assert!(events(&directory_of(&relay, &session)) == want, "{session}");
     }
@@ -191,7 +196,7 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
             let session = format!("{who}-{}", name(&directory));
             let shown = watch(&lab, &relay, (&directory, &session), &[watcher], want.len());
             for shown in shown {
-                assert!(shown.succeeded() == want, "{session}");
+                assert!(shown.expect_success() == want, "{session}");
             }
             assert!(events(&directory_of(&relay, &session)) == want, "{session}");
         }
@@ -202,7 +207,7 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
 /// All of them are in one of the sessions.
 fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) {
     const EVENTS: usize = 600;
-    let directory = traces::numbered(lab, "numbered", EVENTS as u64, 5_000_000);
+    let directory = traces::with_numbered_events(lab, "numbered", EVENTS as u64, 5_000_000);
     let mut command = replay_command(lab, &relay, "numbered", &directory);
     let replay = Process::start(command.args(["--rate=realtime", "--live=20000"]));
     for killed in 1..=2 {
@@ -252,7 +257,7 @@ fn a_replay_loses_no_event_when_lttng_relayd_is_killed() {
 fn a_stopped_replay_closes_its_session_with_the_packets_sent_so_far() {
     let lab = Lab::new();
     for relay in relays(&lab) {
-        let directory = traces::numbered(&lab, "stopped", 10_000, 5_000_000);
+        let directory = traces::with_numbered_events(&lab, "stopped", 10_000, 5_000_000);
         let mut command = replay_command(&lab, &relay, "stopped", &directory);
         let replay = Process::start(command.arg("--rate=realtime"));
         wait_until("some packets have arrived", || {
@@ -267,7 +272,7 @@ fn a_stopped_replay_closes_its_session_with_the_packets_sent_so_far() {
         let packets = summary.split(' ').next().unwrap().parse().unwrap();
         assert!(summary.ends_with("; stopped before the end"), "{summary}");
         let copy = directory_of(&relay, "stopped");
-        let seen = numbers(&Babeltrace::Two.read(&copy).succeeded());
+        let seen = numbers(&Babeltrace::Two.read(&copy).expect_success());
         assert!(seen.into_iter().eq(0..packets));
     }
 }
@@ -276,7 +281,7 @@ fn a_stopped_replay_closes_its_session_with_the_packets_sent_so_far() {
 fn valid_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let directory = traces::numbered(&lab, "broken", 100, 1000);
+    let directory = traces::with_numbered_events(&lab, "broken", 100, 1000);
     let mut file = OpenOptions::new()
         .append(true)
         .open(directory.join("events_1"))
@@ -312,7 +317,7 @@ fn consumer_reports_why_a_command_failed() {
         let last = ended.stderr.last().unwrap();
         assert!(last.contains(says), "{arguments:?}: {last}");
     }
-    let directory = traces::numbered(&lab, "alone", 3, 1000);
+    let directory = traces::with_numbered_events(&lab, "alone", 3, 1000);
     let directory = directory.to_str().unwrap();
     let ended = run(&["replay", directory, "-U", nowhere, "--patience=1"]);
     assert_eq!(ended.status.code(), Some(1));

@@ -88,7 +88,7 @@ fn watched(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> {
     viewers.wait_for_listed(TRACE, |session| session.viewers == 1);
     send(&mut one, LINES);
     drop(one);
-    let shown = viewer.wait().succeeded();
+    let shown = viewer.wait().expect_success();
     agent.stop();
     shown
 }
@@ -134,10 +134,10 @@ fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
     let live = watched(lab, &relay, &["--quiet", "--sink=tef"]);
     assert_all_came_back(&live.join("\n"));
     let recorded = test_live::read(lab, &["--quiet", "--sink=tef"], &relay.output);
-    assert_all_came_back(&recorded.succeeded().join("\n"));
+    assert_all_came_back(&recorded.expect_success().join("\n"));
     let shown = Babeltrace::Two.read(&relay.output);
     assert_eq!(shown.stderr, [""; 0]);
-    let events = shown.succeeded();
+    let events = shown.expect_success();
     // A client came, and went.
     assert_eq!(events.len(), LINES.lines().count() + 2);
     let typed = r#"name = "x", cat = "c", ts = 2000, dur = 3125, tts = 1000, tdur = 2000"#;
@@ -168,7 +168,7 @@ fn babeltrace_shows_events_forwarded_by_tldrs_live() {
     let relay = Relay::start(&lab);
     let [control, control_url, data, data_url] = collector(&relay);
     let options = [&control, &control_url, &data, &data_url, "--live=20000"];
-    let daemon = Tldrs::with(&lab, &options.map(|option: &str| option));
+    let daemon = Tldrs::start_with(&lab, &options.map(|option: &str| option));
     let mut one = client(&daemon.socket, "watched");
     let mut viewers = Viewer::connect(relay.live);
     viewers.wait_for_session("watched");
@@ -183,7 +183,7 @@ fn babeltrace_shows_events_forwarded_by_tldrs_live() {
             .any(|line| line.contains("\"shown\""))
     });
     drop(one);
-    viewer.wait().succeeded();
+    viewer.wait().expect_success();
     daemon.stop();
 }
 
@@ -216,7 +216,7 @@ fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
     let sessions = std::fs::read_dir(relay.output.join(hostname())).unwrap();
     assert_eq!(sessions.count(), 1);
     let recorded = test_live::read(&lab, &["--quiet", "--sink=tef"], &relay.output);
-    let whole: Value = serde_json::from_str(&recorded.succeeded().join("\n")).unwrap();
+    let whole: Value = serde_json::from_str(&recorded.expect_success().join("\n")).unwrap();
     let came = whole["traceEvents"].as_array().unwrap();
     assert_eq!(came.len(), CLIENTS * EVENTS + 1, "{:?}", came.last());
 }
@@ -241,7 +241,7 @@ fn events_sent_while_the_relay_is_down_arrive_after_it_restarts() {
     send(&mut one, &event(2));
     drop(one);
     agent.stop();
-    let read = test_live::read(&lab, &["--quiet"], &relay.output).succeeded();
+    let read = test_live::read(&lab, &["--quiet"], &relay.output).expect_success();
     for number in 0..=2 {
         let name = format!("event {number}\"");
         let times = read.iter().filter(|line| line.contains(&name)).count();

@@ -96,7 +96,7 @@ fn writer(stream: &StreamClass, instance: u64, cpu: u32) -> StreamWriter {
 fn lines(directory: &Path) -> Vec<String> {
     let ended = Babeltrace::Two.read(directory);
     assert_eq!(ended.stderr, [""; 0]);
-    ended.succeeded()
+    ended.expect_success()
 }
 
 #[test]
@@ -287,5 +287,5 @@ fn babeltrace_reports_discarded_events_and_packets() {
             .count(),
         2
     );
-    assert_eq!(ended.succeeded().len(), 3);
+    assert_eq!(ended.expect_success().len(), 3);
 }

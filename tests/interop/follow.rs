@@ -68,7 +68,7 @@ impl Tracer {
             .unwrap();
         let streams = (0..streams)
             .map(|cpu| Stream {
-                id: producer.add(AddStream {
+                id: producer.add_stream(AddStream {
                     tracefile_size: Bytes(size),
                     tracefile_count: count,
                     ..producer::stream(&format!("chan_{cpu}"), "ust/uid/0/64-bit")
@@ -77,8 +77,8 @@ impl Tracer {
                 packets: 0,
             })
             .collect();
-        let metadata = producer.add(producer::stream("metadata", "ust/uid/0/64-bit"));
-        producer.ask(Command::StreamsSent);
+        let metadata = producer.add_stream(producer::stream("metadata", "ust/uid/0/64-bit"));
+        producer.request(Command::StreamsSent);
         let mut tracer = Self {
             uuid,
             producer,
@@ -141,7 +141,7 @@ impl Tracer {
         let Stream { id, packets, .. } = &self.streams[stream];
         // A beacon that overtakes a packet says nothing; tracers repeat them.
         if let Some(last) = packets.checked_sub(1) {
-            self.producer.settle(*id, last);
+            self.producer.wait_while_pending(*id, last);
         }
         let beacon = PacketIndex {
             packet_size: Bits(0),
@@ -153,15 +153,15 @@ impl Tracer {
 
     fn end(mut self) {
         self.close_streams();
-        self.producer.hang_up();
+        self.producer.disconnect();
     }
 
     fn close_streams(&mut self) {
         for stream in &self.streams {
             let last = stream.packets.checked_sub(1);
-            self.producer.close(stream.id, last);
+            self.producer.close_stream(stream.id, last);
         }
-        self.producer.close(self.metadata, None);
+        self.producer.close_stream(self.metadata, None);
     }
 }
 
@@ -359,7 +359,7 @@ fn a_packet_received_after_its_stream_was_closed_is_shown() {
     });
     tracer.producer.data.write_all(&data).unwrap();
     let events = tracer.events;
-    tracer.producer.hang_up();
+    tracer.producer.disconnect();
     watcher.finish().is_exactly(events);
 }
 
@@ -496,7 +496,7 @@ fn a_rotation_does_not_interrupt_following() {
             .collect();
         positions.push((tracer.metadata, 0));
         tracer.producer.create_chunk(chunk);
-        tracer.producer.rotate(Some(chunk), &positions);
+        tracer.producer.rotate_streams(Some(chunk), &positions);
         // The new chunk has all of it, cut elsewhere.
         let all = metadata_packets(tracer.uuid, tracer.text.as_str());
         tracer.producer.send_metadata(tracer.metadata, &all, 0);
@@ -549,9 +549,9 @@ fn a_directory_of_lttng_relayd_is_followed_without_beacons() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("all", &relay, Some(100_000));
-    daemon.channel("all", "busy", &["--subbuf-size=4k"], true);
-    daemon.channel("all", "idle", &[], false);
+    daemon.create_session("all", &relay, Some(100_000));
+    daemon.enable_channel("all", "busy", &["--subbuf-size=4k"], true);
+    daemon.enable_channel("all", "idle", &[], false);
     daemon.lttng(&["start", "all"]);
     let options = FollowOptions {
         idle: Duration::from_millis(500),

@@ -23,7 +23,7 @@ fn record(lab: &Lab, relay: &Relay) -> Recording {
         "--num-subbuf=64",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("order", "busy", &options, true);
+    daemon.enable_channel("order", "busy", &options, true);
     daemon.lttng(&["start", "order"]);
     traced_app::run(lab, 2000, 0, "order");
     daemon.lttng(&["destroy", "order"]);
@@ -88,7 +88,7 @@ fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let mut recording = record(&lab, &first);
-    let all = Babeltrace::Two.read(&first.output).succeeded();
+    let all = Babeltrace::Two.read(&first.output).expect_success();
     let mut packets = recording.take_packets();
     let (busy, count) = busiest(&packets);
     let lost = count / 2;
@@ -105,7 +105,7 @@ fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
         .filter(|line| line.contains("Tracer discarded 1 packet "))
         .count();
     assert_eq!(told, 1, "{:#?}", ended.stderr);
-    let left = ended.succeeded();
+    let left = ended.expect_success();
     assert!(left.len() < all.len());
     // Nothing but the packet is missing: what is left stands in one run before and one after.
     let (all, left) = (numbers(&all), numbers(&left));

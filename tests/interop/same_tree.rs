@@ -52,8 +52,8 @@ fn same_tree_with(
 /// Creates a session with two channels, traces two programs, and destroys it.
 fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&str]) {
     daemon.lttng(&[&["create", "same"], create].concat());
-    daemon.channel("same", "busy", options, true);
-    daemon.channel("same", "idle", &options[..1], false);
+    daemon.enable_channel("same", "busy", options, true);
+    daemon.enable_channel("same", "idle", &options[..1], false);
     daemon.lttng(&["start", "same"]);
     traced_app::run(lab, 2000, 0, "one");
     traced_app::run(lab, 50, 2000, "two");
@@ -147,7 +147,7 @@ fn a_producer_of_2_10_grouped_by_session_leaves_the_same_tree() {
 fn a_rotated_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["rotate", "same"]);
@@ -164,7 +164,7 @@ fn a_rotated_session_leaves_the_same_tree() {
 fn a_cleared_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["clear", "same"]);
@@ -181,7 +181,7 @@ fn a_cleared_session_leaves_the_same_tree() {
 fn snapshots_leave_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
@@ -195,7 +195,7 @@ fn snapshots_leave_the_same_tree() {
 fn regenerated_metadata_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["regenerate", "metadata", "--session=same"]);

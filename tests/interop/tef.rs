@@ -47,7 +47,7 @@ fn babeltrace_shows_tef_members_as_fields_and_omits_those_that_never_apply() {
     fs::write(directory.path().join("stream"), packet.bytes).unwrap();
     let ended = Babeltrace::Two.read(directory.path());
     assert_eq!(ended.stderr, [""; 0]);
-    let lines = ended.succeeded();
+    let lines = ended.expect_success();
     let shown: Vec<_> = lines
         .iter()
         .filter_map(|line| Some(line.split_once("tef:")?.1))

@@ -99,7 +99,7 @@ fn say_everything(producer: &mut Producer, streams: &[StreamId]) {
     for number in 2..50 {
         producer.send_packet(streams[0], number, 4096);
     }
-    producer.settle(streams[0], 49);
+    producer.wait_while_pending(streams[0], 49);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn every_packet_and_watermark_arrives_once_in_order_until_the_session_ends() {
         let late = producer.add_trace("ust/pid/1", &["p_0"]);
         producer.send_packet(late[0], 0, 4096);
         heard.hear_until(&mut events, "packet ust/pid/1/p_0 0");
-        producer.hang_up();
+        producer.disconnect();
         heard.hear_until(&mut events, "done");
         handle.join();
 
@@ -158,7 +158,7 @@ fn tracefile_switches_and_new_metadata_lose_no_packet() {
         let lab = Lab::new();
         let relay = Relay::start(&lab);
         let mut producer = Producer::open(&relay, live_session("watched"));
-        let stream = producer.add(AddStream {
+        let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(packets_in_file * 4096),
             tracefile_count: ALL,
             ..stream("c_0", "ust")
@@ -171,8 +171,8 @@ fn tracefile_switches_and_new_metadata_lose_no_packet() {
         let more = b"/* more */";
         producer.send_metadata(producer.metadata[0], more, 0);
         (FIRST..ALL).for_each(|number| producer.send_packet(stream, number, 4096));
-        producer.settle(stream, ALL - 1);
-        producer.hang_up();
+        producer.wait_while_pending(stream, ALL - 1);
+        producer.disconnect();
         heard.hear_until(&mut events, "done");
         handle.join();
         let of = |word: &str| -> Vec<String> {

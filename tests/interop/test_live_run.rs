@@ -12,7 +12,7 @@ use tests::lttng::SessionDaemon;
 use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
-use tests::replay::{HOST, Idle, MetadataPieces, Replay};
+use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
 use tests::traced_app;
 use tests::viewer::hostname;
 use tests::{TEST_TIMEOUT, test_live, traces, wait_until};
@@ -34,7 +34,7 @@ fn recorded() -> Arc<Recorded> {
         return recorded;
     }
     let lab = Lab::new();
-    let directory = traces::of_lttng(&lab, "--buffers-uid", EVENTS);
+    let directory = traces::recorded_by_lttng(&lab, "--buffers-uid", EVENTS);
     let recorded = Arc::new(Recorded {
         directory,
         _lab: lab,
@@ -45,7 +45,7 @@ fn recorded() -> Arc<Recorded> {
 
 impl Recorded {
     fn read(&self, lab: &Lab, options: &[&str]) -> Vec<String> {
-        test_live::read(lab, options, &self.directory).succeeded()
+        test_live::read(lab, options, &self.directory).expect_success()
     }
 }
 
@@ -56,12 +56,12 @@ fn shown(lab: &Lab, relay: &Relay, directory: &Path, options: &[&str]) -> (Repla
         "watched",
         directory,
         MetadataPieces::Whole,
-        Idle::One,
+        IdleStream::Present,
     );
-    replay.play();
+    replay.send_packets();
     let options = [options, &["--seek", "beginning"]].concat();
     let viewer = test_live::follow(lab, relay, (HOST, "watched"), &options);
-    let events = test_live::read(lab, &[], directory).succeeded().len();
+    let events = test_live::read(lab, &[], directory).expect_success().len();
     wait_until("all has been shown", || viewer.stdout().len() == events);
     (replay, viewer)
 }
@@ -79,9 +79,9 @@ fn sessions_are_listed_as_babeltrace_lists_them_and_as_json() {
     let mut second = Producer::open(&relay, live_session("second"));
     second.add_trace("ust", &["c_0", "c_1"]);
     let text = test_live::start(&lab, &["--list", &of_relay]).wait();
-    assert_eq!(text.succeeded(), Babeltrace::Two.list(&relay));
+    assert_eq!(text.expect_success(), Babeltrace::Two.list(&relay));
     let json = test_live::start(&lab, &["--list", "--json", &url(&relay, "second")]).wait();
-    let json: serde_json::Value = serde_json::from_slice(&json.printed).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout_bytes).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!(json[0]["session-name"], "second");
     assert_eq!(json[0]["stream-count"], 3);
@@ -138,8 +138,8 @@ fn ctf_sink_writes_a_copy_of_the_trace() {
     let recorded = recorded();
     let copy = lab.path().join("copy");
     recorded.read(&lab, &["--sink", "ctf", "-w", copy.to_str().unwrap()]);
-    let want = Babeltrace::Two.read(&recorded.directory).succeeded();
-    assert_eq!(Babeltrace::Two.read(&copy).succeeded(), want);
+    let want = Babeltrace::Two.read(&recorded.directory).expect_success();
+    assert_eq!(Babeltrace::Two.read(&copy).expect_success(), want);
     // There is something in it now.
     let again = test_live::read(
         &lab,
@@ -211,10 +211,10 @@ fn an_interrupt_prints_all_events_in_final_order_and_detaches() {
     let (replay, viewer) = shown(&lab, &relay, &recorded.directory, &["--no-delta"]);
     viewer.signal(Signal::INT);
     let ended = viewer.wait();
-    assert_eq!(ended.succeeded(), recorded.read(&lab, &["--no-delta"]));
-    test_live::wait_until_watched(&relay, "watched", 0);
+    assert_eq!(ended.expect_success(), recorded.read(&lab, &["--no-delta"]));
+    test_live::wait_until_attached(&relay, "watched", 0);
     relay.wait_for_log(&["viewer detached"]);
-    replay.end();
+    replay.close();
 }
 
 #[test]
@@ -294,19 +294,21 @@ fn follow_option_reconnects_to_a_restarted_relay() {
     let next_lab = Lab::new();
     let relay = Relay::start_at(&next_lab, addresses);
     let directory = traces::with_idle_streams(&lab);
-    let events = test_live::read(&lab, &[], &directory).succeeded().len();
+    let events = test_live::read(&lab, &[], &directory)
+        .expect_success()
+        .len();
     let mut replay = Replay::open(
         &relay,
         "watched",
         &directory,
         MetadataPieces::Whole,
-        Idle::One,
+        IdleStream::Present,
     );
-    replay.play();
+    replay.send_packets();
     wait_until("the next session is shown", || {
         viewer.stdout().len() == 4 * EVENTS + events
     });
-    replay.end();
+    replay.close();
     viewer.signal(Signal::INT);
     assert!(viewer.wait().status.success());
 }
@@ -316,16 +318,18 @@ fn a_url_without_a_session_shows_all_present_and_later_sessions() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let directory = traces::with_idle_streams(&lab);
-    let events = test_live::read(&lab, &[], &directory).succeeded().len();
+    let events = test_live::read(&lab, &[], &directory)
+        .expect_success()
+        .len();
     let play = |session: &str| {
         let mut replay = Replay::open(
             &relay,
             session,
             &directory,
             MetadataPieces::Whole,
-            Idle::One,
+            IdleStream::Present,
         );
-        replay.play();
+        replay.send_packets();
         replay
     };
     let sessions = [play("one"), play("two")];
@@ -333,11 +337,11 @@ fn a_url_without_a_session_shows_all_present_and_later_sessions() {
     wait_until("both are shown", || viewer.stdout().len() == 2 * events);
     let third = play("three");
     wait_until("the third is shown", || viewer.stdout().len() == 3 * events);
-    sessions.into_iter().for_each(Replay::end);
-    third.end();
+    sessions.into_iter().for_each(Replay::close);
+    third.close();
     // It waits for others.
     viewer.signal(Signal::INT);
-    assert_eq!(viewer.wait().succeeded().len(), 3 * events);
+    assert_eq!(viewer.wait().expect_success().len(), 3 * events);
 }
 
 #[test]
@@ -346,29 +350,29 @@ fn every_viewer_of_an_lttng_session_shows_every_event_once() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("all", &relay, Some(100_000));
+    daemon.create_session("all", &relay, Some(100_000));
     let options = [
         "--subbuf-size=16k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("all", "busy", &options, true);
-    daemon.channel("all", "idle", &[], false);
+    daemon.enable_channel("all", "busy", &options, true);
+    daemon.enable_channel("all", "idle", &[], false);
     let host = hostname();
     let mut viewers: Vec<Process> = (0..3)
         .map(|_| test_live::follow(&lab, &relay, (&host, "all"), &["--no-delta"]))
         .collect();
     viewers.push(Babeltrace::Two.follow(&relay, "all"));
-    test_live::wait_until_watched(&relay, "all", 4);
+    test_live::wait_until_attached(&relay, "all", 4);
     daemon.lttng(&["start", "all"]);
     traced_app::run(&lab, COUNT, 0, "all");
     daemon.lttng(&["destroy", "all"]);
-    let directory = Babeltrace::Two.read(&relay.output).succeeded();
+    let directory = Babeltrace::Two.read(&relay.output).expect_success();
     let mut all = numbers(&directory);
     all.sort_unstable();
     assert!(all.into_iter().eq(0..COUNT));
     for viewer in viewers {
-        let lines = viewer.wait_at_most(TEST_TIMEOUT).succeeded();
+        let lines = viewer.wait_within(TEST_TIMEOUT).expect_success();
         assert!(lines == directory, "{} of {COUNT} lines", lines.len());
     }
 }

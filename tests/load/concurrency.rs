@@ -67,13 +67,13 @@ fn a_viewer_that_never_reads_delays_no_other() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("slow", &relay, Some(100_000));
+    daemon.create_session("slow", &relay, Some(100_000));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("slow", "busy", &options, true);
+    daemon.enable_channel("slow", "busy", &options, true);
     // Attached, and silent from then on.
     let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
     let follower = Babeltrace::Two.follow(&relay, "slow");
@@ -84,7 +84,7 @@ fn a_viewer_that_never_reads_delays_no_other() {
     traced_app::run(&lab, COUNT, 0, "slow");
     daemon.lttng(&["destroy", "slow"]);
     assert!(
-        numbers(&follower.wait().succeeded())
+        numbers(&follower.wait().expect_success())
             .into_iter()
             .eq(0..COUNT)
     );

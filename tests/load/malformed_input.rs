@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Version};
 use tests::lab::Lab;
-use tests::probe_session::Bystander;
+use tests::probe_session::ProbeSession;
 use tests::producer::{Producer, connect, live_session, stream};
 use tests::relay::Relay;
 use tests::wait_until;
@@ -88,7 +88,7 @@ fn conversation(name: &str) -> Vec<u8> {
 fn random_bytes_affect_no_other_session() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let before = relay.memory();
     let mut rubbish = Rubbish(0x2545_f491_4f6c_dd1d);
     for round in 0..200 {
@@ -117,7 +117,7 @@ fn random_bytes_affect_no_other_session() {
         }
         throw_at(relay.control, &changed);
     }
-    bystander.is_well();
+    probe.assert_served();
     assert!(
         relay.memory() < before + ALLOWANCE,
         "{} from {before}",
@@ -129,21 +129,21 @@ fn random_bytes_affect_no_other_session() {
 fn conversations_cut_at_every_byte_leave_no_open_files() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let open_files = relay.open_files();
     let whole = conversation("cut");
     for length in 0..whole.len() {
         throw_at(relay.control, &whole[..length]);
     }
     wait_until("all of them are gone", || relay.open_files() == open_files);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
 fn wrong_announced_lengths_take_no_memory() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let before = relay.memory();
     let mut sockets = Vec::new();
     for code in 0..24 {
@@ -164,7 +164,7 @@ fn wrong_announced_lengths_take_no_memory() {
         }
     }
     let mut producer = Producer::open(&relay, live_session("data"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
     for data_size in [u32::MAX, 1 << 30, (1 << 30) + 1] {
         for seq in [0, 5, u64::MAX] {
             let mut socket = connect(relay.data);
@@ -183,7 +183,7 @@ fn wrong_announced_lengths_take_no_memory() {
             sockets.push(socket);
         }
     }
-    bystander.is_well();
+    probe.assert_served();
     assert!(
         relay.memory() < before + ALLOWANCE,
         "{} from {before}",
@@ -197,7 +197,7 @@ fn two_thousand_half_open_connections_affect_no_other_session() {
     raise_file_limit();
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let before = relay.memory();
     let sockets: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|number| {
@@ -209,7 +209,7 @@ fn two_thousand_half_open_connections_affect_no_other_session() {
         })
         .collect();
     wait_until("all are accepted", || relay.open_files() > CONNECTIONS);
-    bystander.is_well();
+    probe.assert_served();
     assert!(
         relay.memory() < before + ALLOWANCE,
         "{} from {before}",
@@ -217,7 +217,7 @@ fn two_thousand_half_open_connections_affect_no_other_session() {
     );
     drop(sockets);
     wait_until("all are gone", || relay.open_files() < 100);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn connections_without_a_first_command_are_closed() {
     // Both wait for the first command; a producer may open its data connection long before use.
     let mut sockets = [relay.control, relay.live].map(connect);
     for socket in &mut sockets {
-        assert!(tests::producer::is_at_end(socket));
+        assert!(tests::producer::is_closed(socket));
     }
 }
 

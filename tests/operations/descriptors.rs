@@ -51,10 +51,10 @@ fn index_and_question(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
         seq: Some(SeqNum(0)),
         packet: index(0, PACKET as u64),
     };
-    producer.queue(&Command::SendIndex(sent), &mut bytes);
+    producer.encode_command(&Command::SendIndex(sent), &mut bytes);
     let last = Some(SeqNum(0));
     let asked = DataPending { stream, last };
-    producer.queue(&Command::DataPending(asked), &mut bytes);
+    producer.encode_command(&Command::DataPending(asked), &mut bytes);
     bytes
 }
 
@@ -78,15 +78,15 @@ fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
     producer.control().write_all(&both).unwrap();
     relay.wait_for_log(&["producer paused", "chan_0.idx", "Too many open files"]);
     set_limit(&relay, Resource::Nofile, before);
-    assert_eq!(producer.answer(), Reply::Ended(ReturnCode::OK));
+    assert_eq!(producer.receive_reply(), Reply::Ended(ReturnCode::OK));
     // When it was asked, the entry was not in its file.
-    assert_eq!(producer.answer(), Reply::Pending(true));
-    producer.settle(stream, 0);
+    assert_eq!(producer.receive_reply(), Reply::Pending(true));
+    producer.wait_while_pending(stream, 0);
     let entries = files(&relay.output, ".idx").into_values().next().unwrap();
     assert!(entries.len() >= HEADER + ENTRY, "{} bytes", entries.len());
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, PACKET);
-    producer.settle(stream, 1);
+    producer.wait_while_pending(stream, 1);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
     let entries = files(&output, ".idx").into_values().next().unwrap();
@@ -102,7 +102,7 @@ fn an_index_that_cannot_be_written_is_not_answered_with_ok() {
     set_limit(&relay, Resource::Fsize, Some(HEADER as u64 + 20));
     let both = index_and_question(&mut producer, stream);
     producer.control().write_all(&both).unwrap();
-    assert_ne!(producer.answer(), Reply::Ended(ReturnCode::OK));
-    assert!(producer.is_hung_up());
+    assert_ne!(producer.receive_reply(), Reply::Ended(ReturnCode::OK));
+    assert!(producer.is_disconnected());
     relay.wait_for_log(&["chan_0.idx", "File too large"]);
 }

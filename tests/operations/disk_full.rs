@@ -14,8 +14,8 @@ use tests::lttng::SessionDaemon;
 use tests::peers;
 use tests::producer::{Producer, index, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::status_endpoint::Watch;
-use tests::traced_app::Puppet;
+use tests::status_endpoint::StatusEndpoint;
+use tests::traced_app::TracedApp;
 use tests::tree::files;
 use tests::viewer::{Viewer, by_channel};
 use tests::{binaries, wait_until};
@@ -28,12 +28,12 @@ const ENTRY: usize = 72;
 const PACKET: usize = 3000;
 
 /// A relay that writes to a disk of 2 MB.
-fn on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, Watch)> {
+fn on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, StatusEndpoint)> {
     let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;
     let options = [&["--http=0"], options].concat();
     let relay = Relay::start_with(lab, &options);
-    let watch = Watch::of(&relay);
-    Some((disk, relay, watch))
+    let status = StatusEndpoint::of(&relay);
+    Some((disk, relay, status))
 }
 
 /// Every entry there is points at a packet that is there, whole, and the right one. Gives how many.
@@ -101,7 +101,7 @@ fn send(
 #[test]
 fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("waits"));
@@ -111,11 +111,11 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     disk.fill(100);
     let sent = send(producer, stream, 200, false);
     wait_until("the stream waits", || {
-        watch.number("relayd_streams_paused") == 1
+        status.metric("relayd_streams_paused") == 1
     });
-    assert_eq!(watch.get("/readyz").0, 503);
-    assert_eq!(watch.get("/healthz").0, 200);
-    let states: Vec<_> = watch
+    assert_eq!(status.get("/readyz").0, 503);
+    assert_eq!(status.get("/healthz").0, 200);
+    let states: Vec<_> = status
         .json("/sessions")
         .as_array()
         .unwrap()
@@ -136,13 +136,13 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
         assert_eq!(viewer.packet(seen, ready.offset.0, len).1.len(), PACKET);
     }
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Retry);
-    let errors = watch.number("relayd_write_errors_total{kind=\"full\"}");
+    let errors = status.metric("relayd_write_errors_total{kind=\"full\"}");
     assert_eq!(errors, 1, "it is counted once, however often it is tried");
-    disk.make_room();
+    disk.free_space();
     let mut producer = sent();
-    producer.settle(stream, 199);
+    producer.wait_while_pending(stream, 199);
     assert_eq!(check(&relay.output, "chan_0"), 200);
-    wait_until("it goes on", || watch.get("/readyz").0 == 200);
+    wait_until("it goes on", || status.get("/readyz").0 == 200);
     relay.wait_for_log(&["producer resumed", "host/waits"]);
     let said = relay.log();
     let said: Vec<_> = said
@@ -168,7 +168,7 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
 #[test]
 fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     // Packets out of order, in tracefiles of five: the end comes in bytes, in entries, at a new file.
@@ -176,32 +176,32 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
         let name = format!("left-{left}");
         let mut producer = Producer::open(&relay, live_session(&name));
         let channel = format!("{name}_");
-        let stream = producer.add(AddStream {
+        let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(5 * PACKET as u64),
             ..stream(&channel, "ust/uid/0/64-bit")
         });
-        producer.ask(Command::StreamsSent);
+        producer.request(Command::StreamsSent);
         disk.fill(left * 4);
         let sent = send(producer, stream, 40, true);
         wait_until("the stream waits", || {
-            watch.number("relayd_streams_paused") == 1
+            status.metric("relayd_streams_paused") == 1
         });
         assert!(check(&relay.output, &channel) < 40, "{name}");
-        disk.make_room();
-        sent().settle(stream, 39);
+        disk.free_space();
+        sent().wait_while_pending(stream, 39);
         assert_eq!(check(&relay.output, &channel), 40, "{name}");
         wait_until("the session has ended", || {
-            watch.json("/sessions")[0].is_null()
+            status.json("/sessions")[0].is_null()
         });
     }
-    assert_eq!(watch.number("relayd_packets_total"), 12 * 40);
-    assert_eq!(watch.number("relayd_packets_lost_total"), 0);
+    assert_eq!(status.metric("relayd_packets_total"), 12 * 40);
+    assert_eq!(status.metric("relayd_packets_lost_total"), 0);
 }
 
 #[test]
 fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("rotates"));
@@ -215,18 +215,18 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
             .unwrap();
     }
     wait_until("they have come", || {
-        watch.number("relayd_packets_total") == 20
+        status.metric("relayd_packets_total") == 20
     });
     assert_eq!(producer.create_chunk(1), Reply::Ended(ReturnCode::OK));
     disk.fill(24);
     let rotating = std::thread::spawn(move || {
-        let reply = producer.rotate(Some(1), &[(stream, 1)]);
+        let reply = producer.rotate_streams(Some(1), &[(stream, 1)]);
         (producer, reply)
     });
     wait_until("the stream waits", || {
-        watch.number("relayd_streams_paused") == 1
+        status.metric("relayd_streams_paused") == 1
     });
-    disk.make_room();
+    disk.free_space();
     let (mut producer, reply) = rotating.join().unwrap();
     assert_eq!(reply, Reply::Ended(ReturnCode::OK));
     for number in 1..20 {
@@ -234,7 +234,7 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
         assert_eq!(reply, Reply::Ended(ReturnCode::OK));
     }
     producer.send_packet(stream, 20, PACKET);
-    producer.settle(stream, 20);
+    producer.wait_while_pending(stream, 20);
     let lengths: Vec<_> = files(&relay.output, "/chan_0")
         .into_values()
         .map(|data| data.len() / PACKET)
@@ -252,23 +252,23 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
 #[test]
 fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
     let lab = Lab::new();
-    let Some((disk, relay, _watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, _status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("described"));
-    let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+    let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
     disk.fill(8);
     let text = vec![b'm'; 50_000];
     let sending = std::thread::spawn({
         let text = text.clone();
         move || {
             producer.send_metadata(metadata, &text, 0);
-            producer.ask(Command::StreamsSent);
+            producer.request(Command::StreamsSent);
             producer
         }
     });
     relay.wait_for_log(&["producer paused"]);
-    disk.make_room();
+    disk.free_space();
     let _producer = sending.join().unwrap();
     let written = files(&relay.output, "/metadata")
         .into_values()
@@ -280,7 +280,7 @@ fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
 #[test]
 fn on_disk_full_close_aborts_the_affected_session_only() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &["--on-disk-full=close"]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &["--on-disk-full=close"]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("closed"));
@@ -299,7 +299,7 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
         }
     }
     wait_until("the session has failed", || {
-        watch.json("/sessions")[0]["state"] == "failed"
+        status.json("/sessions")[0]["state"] == "failed"
     });
     relay.wait_for_log(&[
         "session aborted",
@@ -308,7 +308,7 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
         "at byte",
         "No space left",
     ]);
-    assert!(watch.number("relayd_write_errors_total{kind=\"full\"}") > 0);
+    assert!(status.metric("relayd_write_errors_total{kind=\"full\"}") > 0);
     let data = files(&relay.output, "/chan_0")
         .into_values()
         .next()
@@ -316,15 +316,15 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
     assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
     let refused = producer.send_index(stream, 99, index(99, PACKET as u64));
     assert_ne!(refused, Reply::Ended(ReturnCode::OK));
-    disk.make_room();
+    disk.free_space();
     (0..10).for_each(|number| other.send_packet(idle, number, PACKET));
-    other.settle(idle, 9);
+    other.wait_while_pending(idle, 9);
     assert_eq!(check(&relay.output, "idle_0"), 10);
     let mut again = Producer::open(&relay, live_session("again"));
     let stream = again.add_trace("ust/uid/0/64-bit", &["new_0"])[0];
     again.send_packet(stream, 0, PACKET);
-    again.settle(stream, 0);
-    assert_eq!(watch.get("/readyz").0, 200);
+    again.wait_while_pending(stream, 0);
+    assert_eq!(status.get("/readyz").0, 200);
 }
 
 #[test]
@@ -335,8 +335,8 @@ fn a_permanent_write_error_aborts_the_affected_session_only() {
         .arg("--fsize=20000")
         .arg(binaries::relayd())
         .arg("--http=0");
-    let relay = Relay::start_as(&lab, command);
-    let watch = Watch::of(&relay);
+    let relay = Relay::start_from_command(&lab, command);
+    let status = StatusEndpoint::of(&relay);
     let mut producer = Producer::open(&relay, live_session("large"));
     let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
     let mut other = Producer::open(&relay, live_session("other"));
@@ -351,22 +351,22 @@ fn a_permanent_write_error_aborts_the_affected_session_only() {
         }
     }
     wait_until("the session has failed", || {
-        watch.json("/sessions")[0]["state"] == "failed"
+        status.json("/sessions")[0]["state"] == "failed"
     });
     assert_eq!(
-        watch.number("relayd_write_errors_total{kind=\"too_large\"}"),
+        status.metric("relayd_write_errors_total{kind=\"too_large\"}"),
         1
     );
     other.send_packet(small, 0, PACKET);
-    other.settle(small, 0);
-    assert_eq!(watch.json("/sessions")[1]["state"], "recording");
+    other.wait_while_pending(small, 0);
+    assert_eq!(status.json("/sessions")[1]["state"], "recording");
     assert!(relay.stop().status.success());
 }
 
 #[test]
 fn a_stopping_relay_does_not_wait_for_disk_space() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("stopped"));
@@ -379,7 +379,7 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
             .unwrap();
     }
     wait_until("the stream waits", || {
-        watch.number("relayd_streams_paused") == 1
+        status.metric("relayd_streams_paused") == 1
     });
     let output = relay.output.clone();
     let ended = relay.stop();
@@ -399,37 +399,37 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
 #[test]
 fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("real", &relay, Some(50_000));
+    daemon.create_session("real", &relay, Some(50_000));
     let large = &["--subbuf-size=64k", "--num-subbuf=16"];
-    daemon.channel("real", "busy", large, true);
+    daemon.enable_channel("real", "busy", large, true);
     daemon.lttng(&["start", "real"]);
-    let mut puppet = Puppet::start(&lab, "real");
-    puppet.emit(50);
+    let mut app = TracedApp::start(&lab, "real");
+    app.emit(50);
     wait_until("they are recorded", || {
-        watch.number("relayd_packets_total") > 0
+        status.metric("relayd_packets_total") > 0
     });
     disk.fill(4);
-    puppet.emit(1000);
+    app.emit(1000);
     wait_until("the relay waits", || {
-        watch.number("relayd_streams_paused") > 0
+        status.metric("relayd_streams_paused") > 0
     });
-    puppet.emit(1000);
-    disk.make_room();
-    puppet.end();
+    app.emit(1000);
+    disk.free_space();
+    app.end();
     daemon.lttng(&["stop", "real"]);
     daemon.lttng(&["destroy", "real"]);
-    let read = Babeltrace::Two.read(&relay.output).succeeded();
+    let read = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(numbers(&read).into_iter().eq(0..2050), "{}", read.len());
 }
 
 #[test]
 fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session() {
     let lab = Lab::new();
-    let Some((disk, relay, watch)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("dies"));
@@ -446,19 +446,19 @@ fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session(
             seq: Some(SeqNum(number)),
             packet: index(number, PACKET as u64),
         };
-        producer.queue(&Command::SendIndex(index), &mut indexes);
+        producer.encode_command(&Command::SendIndex(index), &mut indexes);
     }
     producer.control().write_all(&indexes).unwrap();
     wait_until("the stream waits", || {
-        watch.number("relayd_streams_paused") == 1
+        status.metric("relayd_streams_paused") == 1
     });
     let before = check(&relay.output, "chan_0");
     drop(producer);
-    disk.make_room();
+    disk.free_space();
     wait_until("the session has ended", || {
-        watch.json("/sessions")[0].is_null() && watch.number("relayd_streams") == 0
+        status.json("/sessions")[0].is_null() && status.metric("relayd_streams") == 0
     });
-    assert_eq!(watch.number("relayd_streams_paused"), 0);
+    assert_eq!(status.metric("relayd_streams_paused"), 0);
     // What was not answered is still the producer's, and may be lost with it, but only whole packets.
     let kept = check(&relay.output, "chan_0");
     assert!(kept >= before, "{kept} of {before}");

@@ -25,22 +25,22 @@ fn interrupted_file_calls_abort_no_session() {
             "inject=pwrite64,pwritev,ftruncate,flock:error=EINTR:when=1+3",
         ])
         .arg(binaries::relayd());
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     let mut producer = Producer::open(&relay, live_session("interrupted"));
     let path = "ust/uid/0/64-bit";
     // Three packets a file, with padding: so that files are made and closed, and both are written at once.
-    let written = producer.add(AddStream {
+    let written = producer.add_stream(AddStream {
         tracefile_size: Bytes(3000),
         ..stream("chan_0", path)
     });
-    let metadata = producer.add(stream("metadata", path));
+    let metadata = producer.add_stream(stream("metadata", path));
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 4082);
     for number in 0..PACKETS {
         let bytes = [u8::try_from(number).unwrap(); 900];
         let sent = packet_of(written, number, &bytes, 100);
         producer.data.write_all(&sent).unwrap();
         producer.send_index(written, number, index(number, 1000));
-        producer.settle(written, number);
+        producer.wait_while_pending(written, number);
     }
     let output = relay.output.clone();
     let ended = relay.stop();

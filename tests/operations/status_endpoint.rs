@@ -8,18 +8,18 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, live_session, packet};
 use tests::relay::Relay;
-use tests::status_endpoint::Watch;
-use tests::traced_app::Puppet;
+use tests::status_endpoint::StatusEndpoint;
+use tests::traced_app::TracedApp;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
 /// A relay, and who watches it.
-fn watched(lab: &Lab) -> (Relay, Watch) {
+fn watched(lab: &Lab) -> (Relay, StatusEndpoint) {
     let relay = Relay::start_with(lab, &["--http=0"]);
-    let watch = Watch::of(&relay);
-    (relay, watch)
+    let status = StatusEndpoint::of(&relay);
+    (relay, status)
 }
 
 #[test]
@@ -27,18 +27,18 @@ fn status_endpoint_is_off_by_default_and_listens_on_loopback_only() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     assert!(!relay.has_logged(&["telling how it is"]));
-    let (_relay, watch) = watched(&Lab::new());
-    assert!(watch.address().ip().is_loopback());
-    assert_eq!(watch.get("/healthz"), (200, "ok\n".to_owned()));
-    assert_eq!(watch.get("/readyz"), (200, "ok\n".to_owned()));
-    assert_eq!(watch.get("/sessions?all"), (200, "[]\n".to_owned()));
-    assert_eq!(watch.get("/etc/passwd").0, 404);
+    let (_relay, status) = watched(&Lab::new());
+    assert!(status.address().ip().is_loopback());
+    assert_eq!(status.get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(status.get("/readyz"), (200, "ok\n".to_owned()));
+    assert_eq!(status.get("/sessions?all"), (200, "[]\n".to_owned()));
+    assert_eq!(status.get("/etc/passwd").0, 404);
 }
 
 #[test]
 fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     let lab = Lab::new();
-    let (relay, watch) = watched(&lab);
+    let (relay, status) = watched(&lab);
     let mut producer = Producer::open(&relay, live_session("counted"));
     let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
     for number in 0..10 {
@@ -46,7 +46,7 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     }
     // The one before it does not come.
     producer.data.write_all(&packet(stream, 11, 500)).unwrap();
-    wait_until("it waits", || watch.number("relayd_packets_waiting") == 1);
+    wait_until("it waits", || status.metric("relayd_packets_waiting") == 1);
     for (name, value) in [
         ("relayd_packets_total", 10),
         ("relayd_bytes_total", 10_000),
@@ -60,9 +60,9 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
         ("relayd_viewers", 0),
         ("relayd_write_errors_total{kind=\"full\"}", 0),
     ] {
-        assert_eq!(watch.number(name), value, "{name}");
+        assert_eq!(status.metric(name), value, "{name}");
     }
-    let sessions = watch.json("/sessions");
+    let sessions = status.json("/sessions");
     let session = &sessions[0];
     assert_eq!(session["name"], "counted");
     assert_eq!(session["host"], "host");
@@ -74,33 +74,33 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     );
     drop(producer);
     wait_until("the session has ended", || {
-        watch.json("/sessions") == Value::Array(Vec::new()) && watch.number("relayd_streams") == 0
+        status.json("/sessions") == Value::Array(Vec::new()) && status.metric("relayd_streams") == 0
     });
-    assert_eq!(watch.number("relayd_packets_lost_total"), 1);
-    assert!(watch.number("relayd_packets_total") >= 10);
-    assert_eq!(watch.number("relayd_packets_waiting"), 0);
+    assert_eq!(status.metric("relayd_packets_lost_total"), 1);
+    assert!(status.metric("relayd_packets_total") >= 10);
+    assert_eq!(status.metric("relayd_packets_waiting"), 0);
 }
 
 #[test]
 fn viewer_lag_is_what_the_viewer_has_not_requested() {
     let lab = Lab::new();
-    let (relay, watch) = watched(&lab);
+    let (relay, status) = watched(&lab);
     let mut producer = Producer::open(&relay, live_session("watched"));
     let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
     for number in 0..5 {
         producer.send_packet(stream, number, 100);
     }
-    producer.settle(stream, 4);
+    producer.wait_while_pending(stream, 4);
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
     let lag_is = |packets: u64| {
         for of in ["all", "slowest"] {
             let series = format!("relayd_viewer_lag_packets{{of=\"{of}\"}}");
-            assert_eq!(watch.number(&series), packets);
+            assert_eq!(status.metric(&series), packets);
             let series = format!("relayd_viewer_lag_bytes{{of=\"{of}\"}}");
-            assert_eq!(watch.number(&series), packets * 100);
+            assert_eq!(status.metric(&series), packets * 100);
         }
-        let session = &watch.json("/sessions")[0];
+        let session = &status.json("/sessions")[0];
         assert_eq!(session["viewers"], 1);
         assert_eq!(session["slowest_viewer_lag"]["packets"], packets);
         assert_eq!(session["slowest_viewer_lag"]["bytes"], packets * 100);
@@ -111,40 +111,40 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
         lag_is(5 - told);
     }
     drop(viewer);
-    wait_until("it is gone", || watch.number("relayd_viewers") == 0);
+    wait_until("it is gone", || status.metric("relayd_viewers") == 0);
 }
 
 #[test]
 fn a_session_of_lttng_is_listed_with_its_packet_count() {
     let lab = Lab::new();
-    let (relay, watch) = watched(&lab);
+    let (relay, status) = watched(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("real", &relay, Some(50_000));
-    daemon.channel("real", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("real", &relay, Some(50_000));
+    daemon.enable_channel("real", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "real"]);
-    let mut puppet = Puppet::start(&lab, "real");
-    puppet.emit(50);
+    let mut app = TracedApp::start(&lab, "real");
+    app.emit(50);
     wait_until("packets are counted", || {
-        watch.json("/sessions").as_array().is_some_and(|sessions| {
+        status.json("/sessions").as_array().is_some_and(|sessions| {
             sessions
                 .iter()
                 .any(|session| session["name"] == "real" && session["packets"].as_u64() > Some(0))
         })
     });
-    puppet.end();
+    app.end();
 }
 
 #[test]
 fn malformed_http_requests_are_refused_and_block_no_other_client() {
     let lab = Lab::new();
-    let (_relay, watch) = watched(&lab);
+    let (_relay, status) = watched(&lab);
     for nonsense in [
         &b"\0\0\0\0\r\n\r\n"[..],
         b"GET\r\n\r\n",
         b"DELETE /sessions HTTP/1.1\r\nHost: x\r\n\r\n",
         &[b'x'; 100_000],
     ] {
-        let mut socket = TcpStream::connect(watch.address()).unwrap();
+        let mut socket = TcpStream::connect(status.address()).unwrap();
         let _ = socket.write_all(nonsense);
         let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
@@ -153,8 +153,8 @@ fn malformed_http_requests_are_refused_and_block_no_other_client() {
     }
     // Those who say nothing keep nobody else out for long, and never the producers.
     let silent: Vec<_> = (0..10)
-        .map(|_| TcpStream::connect(watch.address()).unwrap())
+        .map(|_| TcpStream::connect(status.address()).unwrap())
         .collect();
-    assert_eq!(watch.get("/healthz").0, 200);
+    assert_eq!(status.get("/healthz").0, 200);
     drop(silent);
 }

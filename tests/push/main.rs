@@ -10,9 +10,9 @@ use relay_proto::stream::AddStream;
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::probe_session::Bystander;
-use tests::producer::{Producer, beacon, is_at_end, live_session, stream};
-use tests::push::Push;
+use tests::probe_session::ProbeSession;
+use tests::producer::{Producer, beacon, is_closed, live_session, stream};
+use tests::push::PushConnection;
 use tests::relay::Relay;
 use tests::traced_app;
 use tests::viewer::{Viewer, by_channel};
@@ -44,11 +44,11 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let mut viewer = Viewer::connect(relay.live);
-    let mut push = viewer.push();
+    let mut push = viewer.open_push();
     // A session appears, and it may attach at once.
     let mut producer = Producer::open(&relay, live_session("all"));
-    assert_eq!(push.hear(), Some(Notification::Sessions));
-    viewer.ask(&viewer_proto::Command::CreateViewerSession);
+    assert_eq!(push.receive(), Some(Notification::Sessions));
+    viewer.request(&viewer_proto::Command::CreateViewerSession);
     let session = viewer.wait_for_session("all").session;
     let (_, none) = viewer.attach(session, Seek::Beginning.code());
     assert!(none.is_empty());
@@ -66,11 +66,11 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     push.wait_for(waits);
     while viewer.metadata(metadata).0 == MetadataStatus::Ok {}
     producer.send_metadata(metadata, b"/* more */", 0);
-    assert_eq!(push.hear(), Some(waits));
+    assert_eq!(push.receive(), Some(waits));
     // Packets and beacons.
     for number in 0..100 {
         producer.send_packet(streams[0], number, 4096);
-        assert_eq!(push.hear(), Some(packets(streams[0], 1)));
+        assert_eq!(push.receive(), Some(packets(streams[0], 1)));
         let index = viewer.next_index(streams[0]);
         assert_eq!(index.status, IndexStatus::Ready);
         let until = number * 10 + 10;
@@ -79,21 +79,21 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
             stream: streams[1],
             until: Timestamp(until),
         };
-        assert_eq!(push.hear(), Some(Notification::Quiet(quiet)));
+        assert_eq!(push.receive(), Some(Notification::Quiet(quiet)));
     }
     // Streams and the session end.
-    producer.close(streams[1], None);
-    assert_eq!(push.hear(), Some(Notification::StreamOver(streams[1])));
-    producer.hang_up();
+    producer.close_stream(streams[1], None);
+    assert_eq!(push.receive(), Some(Notification::StreamOver(streams[1])));
+    producer.disconnect();
     let mut rest = push.wait_for(Notification::StreamOver(streams[0]));
-    rest.extend(push.hear_within(A_WHILE).flatten());
-    rest.extend(push.hear_within(A_WHILE).flatten());
+    rest.extend(push.receive_within(A_WHILE).flatten());
+    rest.extend(push.receive_within(A_WHILE).flatten());
     assert!(rest.contains(&Notification::SessionOver(session)));
     assert!(rest.contains(&Notification::Sessions));
     assert_eq!(rest.len(), 2, "{rest:?}");
     assert_eq!(viewer.new_streams(session).0, NewStreamsStatus::HungUp);
     drop(viewer);
-    assert_eq!(push.hear(), None);
+    assert_eq!(push.receive(), None);
 }
 
 #[test]
@@ -102,18 +102,18 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("real", &relay, Some(50_000));
+    daemon.create_session("real", &relay, Some(50_000));
     let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
-    daemon.channel("real", "busy", &options, true);
+    daemon.enable_channel("real", "busy", &options, true);
     let (mut viewer, session, _) = Viewer::attached(relay.live, "real", Seek::Beginning);
-    let mut push = viewer.push();
+    let mut push = viewer.open_push();
     daemon.lttng(&["start", "real"]);
     traced_app::run(&lab, COUNT, 0, "real");
     daemon.lttng(&["destroy", "real"]);
     let mut bytes = 0;
     let (mut open, mut is_over) = (0, false);
     while !is_over || open > 0 {
-        match push.hear().unwrap() {
+        match push.receive().unwrap() {
             Notification::NewStreams(_) => {
                 let (_, records) = viewer.new_streams(session);
                 open += records
@@ -144,7 +144,7 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
         .filter(|(name, _)| name.contains("/busy_") && !name.contains("/index/"))
         .filter_map(|(_, node)| node.contents);
     assert_eq!(bytes, data.map(|data| data.len()).sum::<usize>());
-    let seen = Babeltrace::Two.read(&relay.output).succeeded();
+    let seen = Babeltrace::Two.read(&relay.output).expect_success();
     assert_eq!(seen.len(), COUNT);
 }
 
@@ -152,7 +152,7 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
 fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
     const PACKETS: u64 = 150;
     let mut producer = Producer::open(relay, live_session(name));
-    let id = producer.add(AddStream {
+    let id = producer.add_stream(AddStream {
         tracefile_size: Bytes(packets_in_file * 1000),
         tracefile_count: 200,
         ..stream("chan_0", PATH)
@@ -161,7 +161,7 @@ fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) 
     for number in 0..PACKETS {
         producer.send_packet(id, number, 1000);
     }
-    producer.settle(id, PACKETS - 1);
+    producer.wait_while_pending(id, PACKETS - 1);
     (producer, PACKETS)
 }
 
@@ -176,7 +176,7 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
         let (mut patient, _, streams) = attached();
         let (mut hasty, ..) = attached();
         let stream = by_channel(&streams)["chan_0"];
-        producer.hang_up();
+        producer.disconnect();
         let mut one_by_one = Vec::new();
         for _ in 0..packets {
             let index = patient.next_index(stream);
@@ -208,14 +208,14 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     const ROUNDS: u64 = 60;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     let mut producer = Producer::open(&relay, live_session("many"));
     let channels: Vec<_> = (0..STREAMS).map(|n| format!("chan_{n}")).collect();
     let channels: Vec<_> = channels.iter().map(String::as_str).collect();
     let streams = producer.add_trace(PATH, &channels);
     let (mut viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
     // Nothing of it is read for now.
-    let mut silent = Push::ask(relay.live, viewer.number.unwrap());
+    let mut silent = PushConnection::connect(relay.live, viewer.id.unwrap());
     // Each beacon is news: far more than the sockets between them hold.
     let mut before = 0;
     for round in 1..=ROUNDS {
@@ -226,7 +226,7 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
             before = relay.memory();
         }
     }
-    bystander.is_well();
+    probe.assert_served();
     let after = relay.memory();
     assert!(after < before + (2 << 20), "{after} from {before}");
     // Its own commands are answered as well.
@@ -237,7 +237,7 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     let (mut heard, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
         heard += 1;
-        if let Some(Notification::Quiet(Quiet { until, .. })) = silent.hear() {
+        if let Some(Notification::Quiet(Quiet { until, .. })) = silent.receive() {
             up_to_date += usize::from(until == Timestamp(ROUNDS));
         }
     }
@@ -251,21 +251,21 @@ fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
     let mut producer = Producer::open(&relay, live_session("slow"));
     let stream = producer.add_trace(PATH, &["chan_0"])[0];
     let (mut viewer, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
-    let mut push = viewer.push();
-    push.hear();
+    let mut push = viewer.open_push();
+    push.receive();
     for number in 0..1000 {
         producer.send_packet(stream, number, 100);
     }
     // As many as there were when it was said.
-    let Some(Notification::Packets(PacketsWait { unread, .. })) = push.hear() else {
+    let Some(Notification::Packets(PacketsWait { unread, .. })) = push.receive() else {
         panic!("no packets")
     };
-    assert_eq!(push.hear_within(A_WHILE), None);
+    assert_eq!(push.receive_within(A_WHILE), None);
     for _ in 0..unread {
         viewer.next_index(stream);
     }
-    assert_eq!(push.hear(), Some(packets(stream, 1000 - unread)));
-    assert_eq!(push.hear_within(A_WHILE), None);
+    assert_eq!(push.receive(), Some(packets(stream, 1000 - unread)));
+    assert_eq!(push.receive_within(A_WHILE), None);
 }
 
 #[test]
@@ -273,10 +273,7 @@ fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed
     let lab = Lab::new();
     let relay = Relay::start(&lab);
     let viewers: Vec<_> = (0..8).map(|_| Viewer::connect(relay.live)).collect();
-    let numbers: Vec<_> = viewers
-        .iter()
-        .map(|viewer| viewer.number.unwrap().0)
-        .collect();
+    let numbers: Vec<_> = viewers.iter().map(|viewer| viewer.id.unwrap().0).collect();
     for (at, number) in numbers.iter().enumerate() {
         assert!(
             numbers[..at]
@@ -286,18 +283,21 @@ fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed
     }
     let wrong = [0, 1, numbers[0] + 1, numbers[0] ^ (1 << 40), u64::MAX];
     for number in wrong {
-        let refused = Push::ask(relay.live, ViewerId(number)).hear();
+        let refused = PushConnection::connect(relay.live, ViewerId(number)).receive();
         assert_eq!(refused, None, "{number}");
     }
     // Nor is a viewer named that has gone.
     let mut viewers = viewers.into_iter();
     let gone = viewers.next().unwrap();
-    let mut push = gone.push();
+    let mut push = gone.open_push();
     drop(gone);
-    assert_eq!(push.hear(), None);
-    assert_eq!(Push::ask(relay.live, ViewerId(numbers[0])).hear(), None);
+    assert_eq!(push.receive(), None);
+    assert_eq!(
+        PushConnection::connect(relay.live, ViewerId(numbers[0])).receive(),
+        None
+    );
     // The others are none the worse for it.
-    let _ = viewers.next().unwrap().push();
+    let _ = viewers.next().unwrap().open_push();
 }
 
 #[test]
@@ -307,19 +307,19 @@ fn a_new_push_connection_replaces_the_old_one_and_a_malformed_message_closes_it(
     let mut producer = Producer::open(&relay, live_session("two"));
     let stream = producer.add_trace(PATH, &["chan_0"])[0];
     let (mut viewer, ..) = Viewer::attached(relay.live, "two", Seek::Beginning);
-    let mut old = viewer.push();
-    old.hear();
-    let mut push = viewer.push();
-    assert!(is_at_end(&mut old.socket().try_clone().unwrap()));
-    push.hear();
+    let mut old = viewer.open_push();
+    old.receive();
+    let mut push = viewer.open_push();
+    assert!(is_closed(&mut old.socket().try_clone().unwrap()));
+    push.receive();
     producer.send_packet(stream, 0, 100);
-    assert_eq!(push.hear(), Some(packets(stream, 1)));
+    assert_eq!(push.receive(), Some(packets(stream, 1)));
     push.socket().write_all(&[0; 8]).unwrap();
-    assert_eq!(push.hear(), None);
+    assert_eq!(push.receive(), None);
     // The command connection goes on, and may be given another.
     assert_eq!(viewer.next_index(stream).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, 100);
-    viewer.push().wait_for(packets(stream, 1));
+    viewer.open_push().wait_for(packets(stream, 1));
 }
 
 #[test]
@@ -329,8 +329,8 @@ fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
     let mut producer = Producer::open(&relay, live_session("ease"));
     let streams = producer.add_trace(PATH, &["chan_0", "chan_1"]);
     let (mut viewer, ..) = Viewer::attached(relay.live, "ease", Seek::Beginning);
-    let mut push = viewer.push();
-    push.hear();
+    let mut push = viewer.open_push();
+    push.receive();
     let quiet = |stream, until| {
         let until = Timestamp(until);
         Notification::Quiet(Quiet { stream, until })
@@ -344,26 +344,26 @@ fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
         until
     };
     for round in 0..3 {
-        push.say(BeaconInterest::Unsubscribed);
+        push.send_beacon_interest(BeaconInterest::Unsubscribed);
         // Until that has arrived, they still come.
         wait_until("no promise comes", || {
             for _ in 0..100 {
                 send_beacons(&mut producer);
             }
-            push.hear_within(A_WHILE).is_none()
+            push.receive_within(A_WHILE).is_none()
         });
         let last = send_beacons(&mut producer);
-        push.say(BeaconInterest::Subscribed);
+        push.send_beacon_interest(BeaconInterest::Subscribed);
         let mut awaited = [0, 1].map(|at| quiet(streams[at], last)).to_vec();
         while !awaited.is_empty() {
-            let said = push.hear().unwrap();
+            let said = push.receive().unwrap();
             awaited.retain(|awaited| *awaited != said);
         }
         // And from now on as they come.
         let next = send_beacons(&mut producer);
         push.wait_for(quiet(streams[1], next));
         // Packets are pushed at any time.
-        push.say(BeaconInterest::Unsubscribed);
+        push.send_beacon_interest(BeaconInterest::Unsubscribed);
         producer.send_packet(streams[0], round, 100);
         push.wait_for(packets(streams[0], 1));
         assert_eq!(viewer.next_index(streams[0]).status, IndexStatus::Ready);
@@ -380,7 +380,7 @@ fn many_viewers_get_the_same_notifications() {
     let mut viewers: Vec<_> = (0..VIEWERS)
         .map(|_| {
             let (viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
-            let push = viewer.push();
+            let push = viewer.open_push();
             (viewer, push)
         })
         .collect();
@@ -404,15 +404,15 @@ fn packets_after_a_clear_are_pushed() {
     let relay = Relay::start(&lab);
     let mut producer = Producer::open(&relay, live_session("clear"));
     let streams = producer.add_trace(PATH, &["chan_0"]);
-    let metadata = producer.add(stream("metadata", "ust/other"));
+    let metadata = producer.add_stream(stream("metadata", "ust/other"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "clear", Seek::Beginning);
-    let mut push = viewer.push();
-    push.hear();
+    let mut push = viewer.open_push();
+    push.receive();
     producer.send_packet(streams[0], 0, 100);
-    assert_eq!(push.hear(), Some(packets(streams[0], 1)));
+    assert_eq!(push.receive(), Some(packets(streams[0], 1)));
     // It has not fetched it when everything goes over to another chunk.
     producer.create_chunk(1);
-    producer.rotate(
+    producer.rotate_streams(
         Some(1),
         &[(streams[0], 1), (metadata, 0), (producer.metadata[0], 0)],
     );
@@ -441,14 +441,14 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     );
     let known = producer.add_trace(PATH, &["chan_0"])[0];
     let (mut viewer, session, _) = Viewer::attached(relay.live, "withheld", Seek::Beginning);
-    let mut push = viewer.push();
+    let mut push = viewer.open_push();
     let add = |producer: &mut Producer, path: &str| {
-        let hidden = producer.add(stream("chan_0", path));
-        let metadata = producer.add(stream("metadata", path));
-        producer.ask(relay_proto::Command::StreamsSent);
+        let hidden = producer.add_stream(stream("chan_0", path));
+        let metadata = producer.add_stream(stream("metadata", path));
+        producer.request(relay_proto::Command::StreamsSent);
         (hidden, metadata)
     };
-    let send = |producer: &mut Producer, viewer: &mut Viewer, push: &mut Push, number| {
+    let send = |producer: &mut Producer, viewer: &mut Viewer, push: &mut PushConnection, number| {
         producer.send_packet(known, number, 100);
         push.wait_for(packets(known, 1));
         assert_eq!(viewer.next_index(known).status, IndexStatus::Retry);
@@ -456,7 +456,7 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     // The hidden stream ends without a packet, and nobody is told of it.
     let (hidden, _) = add(&mut producer, "ust/pid/one");
     send(&mut producer, &mut viewer, &mut push, 0);
-    producer.close(hidden, None);
+    producer.close_stream(hidden, None);
     push.wait_for(packets(known, 1));
     assert_eq!(viewer.next_index(known).status, IndexStatus::Ready);
     // The viewer is told of it.
@@ -477,11 +477,11 @@ fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
     const MAX_FLOOD: usize = 64 << 20;
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let mut probe = ProbeSession::of(&relay);
     // One for each thread that serves viewers.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let viewers: Vec<_> = (0..threads).map(|_| Viewer::connect(relay.live)).collect();
-    let mut pushes: Vec<_> = viewers.iter().map(Viewer::push).collect();
+    let mut pushes: Vec<_> = viewers.iter().map(Viewer::open_push).collect();
     let mut flood = Vec::new();
     for beacon_interest in [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed] {
         beacon_interest.encode(&mut flood);
@@ -500,21 +500,21 @@ fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
             })
         })
         .collect();
-    bystander.is_well();
+    probe.assert_served();
     for flood in floods {
         assert!(flood.join().unwrap() < MAX_FLOOD, "it was never hung up on");
     }
     for push in &mut pushes {
-        assert_eq!(push.hear(), None);
+        assert_eq!(push.receive(), None);
     }
     // The viewer goes on, and may push again.
     for mut viewer in viewers {
         assert!(!viewer.sessions().is_empty());
-        let mut push = viewer.push();
-        push.say(BeaconInterest::Unsubscribed);
-        assert_eq!(push.hear_within(A_WHILE), None);
+        let mut push = viewer.open_push();
+        push.send_beacon_interest(BeaconInterest::Unsubscribed);
+        assert_eq!(push.receive_within(A_WHILE), None);
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 /// So that a viewer can tell the two apart.
@@ -523,8 +523,8 @@ fn the_reference_accepts_a_push_connection_and_pushes_nothing() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     let viewer = Viewer::connect(relay.live);
-    let mut push = Push::ask(relay.live, viewer.number.unwrap());
-    assert_eq!(push.hear_within(Duration::from_secs(1)), None);
+    let mut push = PushConnection::connect(relay.live, viewer.id.unwrap());
+    assert_eq!(push.receive_within(Duration::from_secs(1)), None);
     assert!(push.listener().is_connected());
     assert!(!push.listener().is_offered());
 }

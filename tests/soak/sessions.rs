@@ -177,7 +177,7 @@ impl<'a> Sending<'a> {
         let metadata = self.producer.metadata[0];
         let packets = self.streams.iter().map(|stream| (*stream, self.sent));
         let positions: Vec<_> = packets.chain([(metadata, 0)]).collect();
-        assert_eq!(self.producer.rotate(Some(next), &positions), OK);
+        assert_eq!(self.producer.rotate_streams(Some(next), &positions), OK);
         self.producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         let completed = Some(CloseCommand::MoveToCompleted);
         let closed = self.producer.close_chunk(self.chunk, completed);
@@ -188,28 +188,28 @@ impl<'a> Sending<'a> {
         });
         wait_until(
             "the chunk has been left",
-            || matches!(self.producer.ask(left.clone()), Reply::ChunkExists(answer) if answer.exists == 0),
+            || matches!(self.producer.request(left.clone()), Reply::ChunkExists(answer) if answer.exists == 0),
         );
         self.chunk = next;
     }
 
-    fn settle(&mut self) {
+    fn wait_while_pending(&mut self) {
         for stream in self.streams.clone() {
-            self.producer.settle(stream, self.sent - 1);
+            self.producer.wait_while_pending(stream, self.sent - 1);
         }
     }
 
     fn end(mut self) {
         for stream in self.streams.clone() {
-            self.producer.close(stream, Some(self.sent - 1));
+            self.producer.close_stream(stream, Some(self.sent - 1));
         }
-        self.producer.close(self.producer.metadata[0], None);
-        self.producer.hang_up();
+        self.producer.close_stream(self.producer.metadata[0], None);
+        self.producer.disconnect();
     }
 
     /// What it was told that the relay has must be there afterwards, whatever was under way.
     fn kill(mut self) {
-        self.settle();
+        self.wait_while_pending();
         let (stream, size) = (self.streams[0], 64 << 10);
         let half = self.rng.usize(..size);
         let under_way = packet(stream, self.sent, size);

@@ -25,7 +25,7 @@ pub fn watch(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) ->
     let mut shown = 0;
     while Instant::now() < until {
         let mut viewer = Viewer::connect(relay.live);
-        viewer.ask(&Command::CreateViewerSession);
+        viewer.request(&Command::CreateViewerSession);
         let listed = viewer.sessions();
         let Some(session) = rng.choice(&listed) else {
             continue;

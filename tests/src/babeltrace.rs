@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::peers;
-use crate::process::{Ended, Process};
+use crate::process::{CompletedProcess, Process};
 use crate::relay::Relay;
 use crate::viewer::hostname;
 
@@ -30,13 +30,13 @@ impl Babeltrace {
 
     /// Prints a directory: one line for each event, without what depends on the event before.
     #[must_use]
-    pub fn read(self, directory: &Path) -> Ended {
+    pub fn read(self, directory: &Path) -> CompletedProcess {
         self.read_with(&["--no-delta"], directory)
     }
 
     /// Prints a directory with these options.
     #[must_use]
-    pub fn read_with(self, options: &[&str], directory: &Path) -> Ended {
+    pub fn read_with(self, options: &[&str], directory: &Path) -> CompletedProcess {
         Process::start(self.command().args(options).arg(directory)).wait()
     }
 
@@ -61,7 +61,7 @@ impl Babeltrace {
         let url = format!("net://{}", relay.live);
         Process::start(self.command().args(["-i", "lttng-live", &url]))
             .wait()
-            .succeeded()
+            .expect_success()
     }
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use relay_proto::{CommandCode, ControlHeader, DataDecoder, DataEvent, DataHeader};
 use wire::Field;
 
-use crate::producer::{connect, is_at_end};
+use crate::producer::{connect, is_closed};
 use crate::relay::Relay;
 use crate::wait_until;
 
@@ -299,7 +299,7 @@ impl Recording {
         assert!(
             sockets
                 .values_mut()
-                .all(|socket| is_at_end(&mut socket.stream))
+                .all(|socket| is_closed(&mut socket.stream))
         );
     }
 

@@ -24,12 +24,12 @@ pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path)
 
 /// A replay that is held before its first packet and before its end.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldReplay {
     process: Process,
     stdin: std::process::ChildStdin,
 }
 
-impl Held {
+impl HeldReplay {
     /// Opens a live session, and waits until the relay has its streams.
     ///
     /// # Panics

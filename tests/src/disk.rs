@@ -47,7 +47,7 @@ impl SmallDisk {
     ///
     /// # Panics
     /// If it has not been filled.
-    pub fn make_room(&self) {
+    pub fn free_space(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 

@@ -10,7 +10,7 @@ use crate::{peers, wait_until};
 
 /// Takes a lease (`F_SETLEASE`, `F_WRLCK`), which neither the standard library nor any crate here can,
 /// and keeps it until its input ends.
-const HOLD: &str = r#"
+const HOLDER_SCRIPT: &str = r#"
     $SIG{IO} = "IGNORE"; $| = 1;
     open(my $file, "+<", $ARGV[0]) or die "$!"; fcntl($file, 1024, 1) or die "$!";
     print "held\n"; sleep 1 while 1;
@@ -19,20 +19,23 @@ const HOLD: &str = r#"
 /// A file that cannot be opened, until this is dropped: any attempt blocks. The system ends the lease by
 /// itself 45 seconds after the first.
 #[derive(Debug)]
-pub struct Lease {
+pub struct FileLease {
     path: PathBuf,
     _holder: Process,
 }
 
-impl Lease {
+impl FileLease {
     /// Takes it. Nobody may have the file open.
     ///
     /// # Panics
     /// If it cannot be taken.
     #[must_use]
-    pub fn take(path: &Path) -> Self {
+    pub fn acquire(path: &Path) -> Self {
         let mut command = Command::new(peers::program("perl"));
-        command.args(["-e", HOLD]).arg(path).stdin(Stdio::null());
+        command
+            .args(["-e", HOLDER_SCRIPT])
+            .arg(path)
+            .stdin(Stdio::null());
         let holder = Process::start(&mut command);
         wait_until("the lease is held", || !holder.stdout().is_empty());
         Self {
@@ -46,7 +49,7 @@ impl Lease {
     /// # Panics
     /// If the system does not tell.
     #[must_use]
-    pub fn is_asked_for(&self) -> bool {
+    pub fn is_break_pending(&self) -> bool {
         let inode = std::fs::metadata(&self.path).unwrap().ino();
         let file = format!(":{inode} ");
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
@@ -58,7 +61,9 @@ impl Lease {
     ///
     /// # Panics
     /// If none does in time.
-    pub fn wait_until_asked_for(&self) {
-        wait_until("an open call waits for the lease", || self.is_asked_for());
+    pub fn wait_for_break(&self) {
+        wait_until("an open call waits for the lease", || {
+            self.is_break_pending()
+        });
     }
 }

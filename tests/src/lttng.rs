@@ -68,11 +68,11 @@ impl<'a> SessionDaemon<'a> {
         let mut command = self.lab.traced_command(peers::program("lttng"));
         Process::start(command.arg("--no-sessiond").args(arguments))
             .wait()
-            .succeeded()
+            .expect_success()
     }
 
     /// Creates a session whose trace goes to a relay. `live_timer_us` makes it a live one.
-    pub fn create(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
+    pub fn create_session(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
         let url = |address: SocketAddr| format!("tcp4://{address}");
         let control = format!("--ctrl-url={}", url(relay.control));
         let data = format!("--data-url={}", url(relay.data));
@@ -83,7 +83,7 @@ impl<'a> SessionDaemon<'a> {
     }
 
     /// Adds a channel to the session, with all events of the traced program in it, or with none.
-    pub fn channel(&self, session: &str, name: &str, options: &[&str], events: bool) {
+    pub fn enable_channel(&self, session: &str, name: &str, options: &[&str], events: bool) {
         let target = format!("--session={session}");
         let mut arguments = vec!["enable-channel", "--userspace", &target, name];
         arguments.extend(options);

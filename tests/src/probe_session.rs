@@ -12,7 +12,7 @@ use crate::wait_until;
 
 /// A session and a viewer of it, to whom nothing may happen.
 #[derive(Debug)]
-pub struct Bystander {
+pub struct ProbeSession {
     producer: Producer,
     stream: StreamId,
     viewer: Viewer,
@@ -22,26 +22,26 @@ pub struct Bystander {
 /// Bytes of each packet that it sends.
 const PACKET: usize = 4096;
 
-/// A relay with a bystander.
+/// A relay with a probe.
 ///
 /// # Panics
 /// If it does not start.
 #[must_use]
-pub fn relay() -> (Lab, Relay, Bystander) {
+pub fn start_relay_with_probe() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let bystander = Bystander::of(&relay);
-    (lab, relay, bystander)
+    let probe = ProbeSession::of(&relay);
+    (lab, relay, probe)
 }
 
-impl Bystander {
+impl ProbeSession {
     /// One that has sent a packet and read it.
     ///
     /// # Panics
     /// If the relay does not let it.
     #[must_use]
     pub fn of(relay: &Relay) -> Self {
-        Self::named(relay, "bystander")
+        Self::named(relay, "probe")
     }
 
     /// One more, whose session has this name.
@@ -51,28 +51,28 @@ impl Bystander {
     #[must_use]
     pub fn named(relay: &Relay, session: &str) -> Self {
         let mut producer = Producer::open(relay, live_session(session));
-        let stream = producer.add_trace("ust/bystander", &["chan_0"])[0];
+        let stream = producer.add_trace("ust/probe", &["chan_0"])[0];
         let (viewer, _, streams) = Viewer::attached(relay.live, session, Seek::Beginning);
         assert_eq!(by_channel(&streams)["chan_0"], stream);
-        let mut bystander = Self {
+        let mut probe = Self {
             producer,
             stream,
             viewer,
             sent: 0,
         };
-        bystander.is_well();
-        bystander
+        probe.assert_served();
+        probe
     }
 
     /// Sends some packets and reads them.
     ///
     /// # Panics
     /// If anything is not as it should be.
-    pub fn is_well(&mut self) {
+    pub fn assert_served(&mut self) {
         for _ in 0..3 {
             self.producer.send_packet(self.stream, self.sent, PACKET);
             let mut index = None;
-            wait_until("the bystander's packet has come", || {
+            wait_until("the probe's packet has come", || {
                 let next = self.viewer.next_index(self.stream);
                 index = (next.status == IndexStatus::Ready).then_some(next);
                 index.is_some()

@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{TEST_TIMEOUT, wait_for};
 
 /// How long a program may take to end when it is told to, before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lines of a program's standard error that are shown if the test fails.
-const TOLD: usize = 20;
+const MAX_REPORTED_LINES: usize = 20;
 
 /// A running program, its output collected as it comes.
 #[derive(Debug)]
@@ -33,13 +33,13 @@ struct Output {
 
 /// What a program has left.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CompletedProcess {
     /// How it ended.
     pub status: ExitStatus,
     /// What it printed, in lines.
     pub stdout: Vec<String>,
     /// What it printed, to the byte.
-    pub printed: Vec<u8>,
+    pub stdout_bytes: Vec<u8>,
     /// What it complained about.
     pub stderr: Vec<String>,
 }
@@ -70,13 +70,13 @@ impl Process {
     /// The lines that it has printed so far.
     #[must_use]
     pub fn stdout(&self) -> Vec<String> {
-        self.stdout.so_far()
+        self.stdout.complete_lines()
     }
 
     /// What it has complained about so far.
     #[must_use]
     pub fn stderr(&self) -> Vec<String> {
-        self.stderr.so_far()
+        self.stderr.complete_lines()
     }
 
     /// Its number.
@@ -105,8 +105,8 @@ impl Process {
     /// # Panics
     /// If it does not.
     #[must_use]
-    pub fn wait(self) -> Ended {
-        self.wait_at_most(TEST_TIMEOUT)
+    pub fn wait(self) -> CompletedProcess {
+        self.wait_within(TEST_TIMEOUT)
     }
 
     /// Waits until it ends by itself, which it must do in this time.
@@ -114,7 +114,7 @@ impl Process {
     /// # Panics
     /// If it does not.
     #[must_use]
-    pub fn wait_at_most(mut self, timeout: Duration) -> Ended {
+    pub fn wait_within(mut self, timeout: Duration) -> CompletedProcess {
         let deadline = Instant::now() + timeout;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -129,10 +129,10 @@ impl Process {
             std::thread::sleep(Duration::from_millis(2));
         };
         let printed = self.stdout.finish();
-        Ended {
+        CompletedProcess {
             status,
             stdout: lines(&printed),
-            printed,
+            stdout_bytes: printed,
             stderr: lines(&self.stderr.finish()),
         }
     }
@@ -157,10 +157,10 @@ impl Process {
 
 impl Process {
     /// What a test that fails should have said of it.
-    fn tell(&self, is_running: bool) {
+    fn report(&self, is_running: bool) {
         let state = if is_running { "runs" } else { "has ended" };
         let said = self.stderr();
-        let last = &said[said.len().saturating_sub(TOLD)..];
+        let last = &said[said.len().saturating_sub(MAX_REPORTED_LINES)..];
         eprintln!(
             "{} {state}, {} lines printed: {last:#?}",
             self.name,
@@ -173,13 +173,13 @@ impl Drop for Process {
     fn drop(&mut self) {
         let is_running = self.is_running();
         if std::thread::panicking() {
-            self.tell(is_running);
+            self.report(is_running);
         }
         if !is_running {
             return;
         }
         self.signal(Signal::TERM);
-        let deadline = Instant::now() + GRACE;
+        let deadline = Instant::now() + TERMINATION_TIMEOUT;
         while self.is_running() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -204,7 +204,7 @@ impl Output {
     }
 
     /// Without a line that is not complete.
-    fn so_far(&self) -> Vec<String> {
+    fn complete_lines(&self) -> Vec<String> {
         let bytes = self.bytes.lock().unwrap();
         let end = bytes.iter().rposition(|byte| *byte == b'\n');
         end.map_or_else(Vec::new, |end| lines(&bytes[..=end]))
@@ -226,12 +226,12 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines.filter(|_| !has_none).map(str::to_owned).collect()
 }
 
-impl Ended {
+impl CompletedProcess {
     /// What it printed, if all went well.
     ///
     /// # Panics
     /// If it did not end with success.
-    pub fn succeeded(self) -> Vec<String> {
+    pub fn expect_success(self) -> Vec<String> {
         assert!(self.status.success(), "{}: {:#?}", self.status, self.stderr);
         self.stdout
     }

@@ -10,7 +10,7 @@ use relay_proto::chunk::{
 use relay_proto::command::GetConfiguration;
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::SendMetadata;
-use relay_proto::producer::Producer as Machine;
+use relay_proto::producer::Producer as StateMachine;
 use relay_proto::reply::{ReturnCode, StreamAdded};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
@@ -28,7 +28,7 @@ use crate::{TEST_TIMEOUT, wait_until};
 #[derive(Debug)]
 pub struct Producer {
     control: TcpStream,
-    machine: Machine,
+    state_machine: StateMachine,
     received: Vec<u8>,
     /// For packets.
     pub data: TcpStream,
@@ -171,8 +171,8 @@ impl Producer {
     /// If the relay refuses.
     #[must_use]
     pub fn open(relay: &Relay, session: CreateSession) -> Self {
-        let mut producer = Self::greet(relay, Minor(15));
-        producer.create(session);
+        let mut producer = Self::connect(relay, Minor(15));
+        producer.create_session(session);
         assert_eq!(producer.create_chunk(0), Reply::Ended(ReturnCode::OK));
         producer
     }
@@ -182,8 +182,8 @@ impl Producer {
     /// # Panics
     /// If the relay refuses.
     #[must_use]
-    pub fn greet(relay: &Relay, minor: Minor) -> Self {
-        Self::greet_on(connect(relay.control), connect(relay.data), minor)
+    pub fn connect(relay: &Relay, minor: Minor) -> Self {
+        Self::negotiate(connect(relay.control), connect(relay.data), minor)
     }
 
     /// Connects from this address of this host and agrees on a version.
@@ -191,26 +191,26 @@ impl Producer {
     /// # Panics
     /// If the relay refuses.
     #[must_use]
-    pub fn greet_from(address: Ipv4Addr, relay: &Relay, minor: Minor) -> Self {
+    pub fn connect_from(address: Ipv4Addr, relay: &Relay, minor: Minor) -> Self {
         let connect = |to| connect_from(address, to);
-        Self::greet_on(connect(relay.control), connect(relay.data), minor)
+        Self::negotiate(connect(relay.control), connect(relay.data), minor)
     }
 
-    fn greet_on(control: TcpStream, data: TcpStream, minor: Minor) -> Self {
+    fn negotiate(control: TcpStream, data: TcpStream, minor: Minor) -> Self {
         let mut producer = Self {
             control,
-            machine: Machine::default(),
+            state_machine: StateMachine::default(),
             received: Vec::new(),
             data,
             session: SessionId(0),
             metadata: Vec::new(),
         };
-        producer.ask(Command::Version(Version {
+        producer.request(Command::Version(Version {
             major: 2,
             minor: minor.0,
         }));
         if minor.has_configuration() {
-            producer.ask(Command::GetConfiguration(GetConfiguration { query: 0 }));
+            producer.request(Command::GetConfiguration(GetConfiguration { query: 0 }));
         }
         producer
     }
@@ -219,8 +219,8 @@ impl Producer {
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn create(&mut self, session: CreateSession) {
-        match self.ask(Command::CreateSession(session)) {
+    pub fn create_session(&mut self, session: CreateSession) {
+        match self.request(Command::CreateSession(session)) {
             Reply::SessionCreated {
                 session,
                 code: ReturnCode::OK,
@@ -237,14 +237,14 @@ impl Producer {
     pub fn add_trace(&mut self, path: &str, channels: &[&str]) -> Vec<StreamId> {
         let streams = channels
             .iter()
-            .map(|channel| self.add(stream(channel, path)))
+            .map(|channel| self.add_stream(stream(channel, path)))
             .collect();
-        let metadata = self.add(stream("metadata", path));
+        let metadata = self.add_stream(stream("metadata", path));
         self.metadata.push(metadata);
-        self.ask(Command::StreamsSent);
+        self.request(Command::StreamsSent);
         self.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         // Which has no answer; that of the next command says that it has been taken.
-        self.ask(Command::QuiescentControl(QuiescentControl {
+        self.request(Command::QuiescentControl(QuiescentControl {
             stream: metadata,
         }));
         streams
@@ -254,8 +254,8 @@ impl Producer {
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn add(&mut self, stream: AddStream) -> StreamId {
-        match self.ask(Command::AddStream(stream)) {
+    pub fn add_stream(&mut self, stream: AddStream) -> StreamId {
+        match self.request(Command::AddStream(stream)) {
             Reply::StreamAdded(StreamAdded {
                 stream: Some(stream),
                 code: ReturnCode::OK,
@@ -272,7 +272,7 @@ impl Producer {
             created,
             name: None,
         };
-        self.ask(Command::CreateTraceChunk(chunk))
+        self.request(Command::CreateTraceChunk(chunk))
     }
 
     /// Ends a chunk.
@@ -283,7 +283,7 @@ impl Producer {
     ) -> Reply {
         let closed = EpochSeconds(CREATED.0 + id + 1);
         let command = Flagged(command);
-        self.ask(Command::CloseTraceChunk(CloseTraceChunk {
+        self.request(Command::CloseTraceChunk(CloseTraceChunk {
             chunk: ChunkId(id),
             closed,
             command,
@@ -296,20 +296,20 @@ impl Producer {
     /// If the relay refuses.
     pub fn chunk_exists(&mut self, id: u64) -> bool {
         let chunk = ChunkId(id);
-        match self.ask(Command::TraceChunkExists(TraceChunkExists { chunk })) {
+        match self.request(Command::TraceChunkExists(TraceChunkExists { chunk })) {
             Reply::ChunkExists(reply) => reply.exists != 0,
             refused => panic!("{refused:?}"),
         }
     }
 
     /// Lets streams go over to another chunk.
-    pub fn rotate(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
+    pub fn rotate_streams(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
         let position = |&(stream, at)| RotationPosition {
             stream,
             at: PacketSeqNum(at),
         };
         let positions = positions.iter().map(position).collect();
-        self.ask(Command::RotateStreams(RotateStreams {
+        self.request(Command::RotateStreams(RotateStreams {
             target: target.map(ChunkId),
             positions,
         }))
@@ -321,7 +321,7 @@ impl Producer {
     /// If the connection is gone.
     pub fn send_metadata(&mut self, stream: StreamId, text: &[u8], padding: u32) {
         let mut bytes = Vec::new();
-        self.machine
+        self.state_machine
             .send_metadata(SendMetadata { stream, padding }, text, &mut bytes)
             .unwrap();
         bytes.extend_from_slice(text);
@@ -330,7 +330,7 @@ impl Producer {
 
     /// Sends the index of a packet, or a beacon.
     pub fn send_index(&mut self, stream: StreamId, number: u64, packet: PacketIndex) -> Reply {
-        self.ask(Command::SendIndex(SendIndex {
+        self.request(Command::SendIndex(SendIndex {
             stream,
             seq: Some(SeqNum(number)),
             packet,
@@ -353,22 +353,22 @@ impl Producer {
     /// If the relay refuses.
     pub fn is_pending(&mut self, stream: StreamId, last: u64) -> bool {
         let last = Some(SeqNum(last));
-        match self.ask(Command::DataPending(DataPending { stream, last })) {
+        match self.request(Command::DataPending(DataPending { stream, last })) {
             Reply::Pending(pending) => pending,
             refused => panic!("{refused:?}"),
         }
     }
 
     /// Waits until a stream's packets up to `last` have been taken, with their indexes.
-    pub fn settle(&mut self, stream: StreamId, last: u64) {
+    pub fn wait_while_pending(&mut self, stream: StreamId, last: u64) {
         wait_until("the packets have been taken", || {
             !self.is_pending(stream, last)
         });
     }
 
     /// Closes a stream after `last`.
-    pub fn close(&mut self, stream: StreamId, last: Option<u64>) -> Reply {
-        self.ask(Command::CloseStream(CloseStream {
+    pub fn close_stream(&mut self, stream: StreamId, last: Option<u64>) -> Reply {
+        self.request(Command::CloseStream(CloseStream {
             stream,
             last: last.map(SeqNum),
         }))
@@ -378,33 +378,33 @@ impl Producer {
     ///
     /// # Panics
     /// If the relay hangs up.
-    pub fn ask(&mut self, command: Command) -> Reply {
-        self.try_ask(command).expect("the relay hung up")
+    pub fn request(&mut self, command: Command) -> Reply {
+        self.try_request(command).expect("the relay hung up")
     }
 
     /// Sends a command and waits for the reply. None: the relay hung up without one.
     ///
     /// # Panics
     /// If the relay does not keep to the protocol.
-    pub fn try_ask(&mut self, command: Command) -> Option<Reply> {
+    pub fn try_request(&mut self, command: Command) -> Option<Reply> {
         let mut bytes = Vec::new();
-        self.machine.send(&command, &mut bytes).unwrap();
+        self.state_machine.send(&command, &mut bytes).unwrap();
         self.control.write_all(&bytes).ok()?;
-        self.try_answer()
+        self.try_receive_reply()
     }
 
     /// Waits for the reply to the oldest command that has none.
     ///
     /// # Panics
     /// If the relay hangs up.
-    pub fn answer(&mut self) -> Reply {
-        self.try_answer().expect("the relay hung up")
+    pub fn receive_reply(&mut self) -> Reply {
+        self.try_receive_reply().expect("the relay hung up")
     }
 
-    fn try_answer(&mut self) -> Option<Reply> {
+    fn try_receive_reply(&mut self) -> Option<Reply> {
         loop {
             let mut input = &self.received[..];
-            if let Some((_, reply)) = self.machine.receive(&mut input).unwrap() {
+            if let Some((_, reply)) = self.state_machine.receive(&mut input).unwrap() {
                 self.received = input.to_vec();
                 return Some(reply);
             }
@@ -420,12 +420,12 @@ impl Producer {
     ///
     /// # Panics
     /// If the agreed version does not have it.
-    pub fn queue(&mut self, command: &Command, to: &mut Vec<u8>) {
-        self.machine.send(command, to).unwrap();
+    pub fn encode_command(&mut self, command: &Command, to: &mut Vec<u8>) {
+        self.state_machine.send(command, to).unwrap();
     }
 
     /// Whether the relay has hung up the control connection: reads until it has.
-    pub fn is_hung_up(&mut self) -> bool {
+    pub fn is_disconnected(&mut self) -> bool {
         matches!(self.control.read(&mut [0; 4096]), Ok(0) | Err(_))
     }
 
@@ -439,15 +439,15 @@ impl Producer {
     ///
     /// # Panics
     /// If the relay does not hang up as well.
-    pub fn hang_up(mut self) {
+    pub fn disconnect(mut self) {
         self.data.shutdown(Shutdown::Write).unwrap();
-        assert!(is_at_end(&mut self.data));
+        assert!(is_closed(&mut self.data));
         self.control.shutdown(Shutdown::Write).unwrap();
-        assert!(self.is_hung_up());
+        assert!(self.is_disconnected());
     }
 }
 
 /// Whether the other end has hung up: reads until it has.
-pub fn is_at_end(socket: &mut TcpStream) -> bool {
+pub fn is_closed(socket: &mut TcpStream) -> bool {
     matches!(socket.read(&mut [0; 4096]), Ok(0) | Err(_))
 }

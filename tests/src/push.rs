@@ -13,19 +13,19 @@ use crate::TEST_TIMEOUT;
 
 /// What a relay pushes to one viewer.
 #[derive(Debug)]
-pub struct Push {
+pub struct PushConnection {
     socket: TcpStream,
     listener: Listener,
-    heard: VecDeque<Notification>,
+    received: VecDeque<Notification>,
 }
 
-impl Push {
+impl PushConnection {
     /// Asks to be pushed what this viewer follows.
     ///
     /// # Panics
     /// If it cannot connect.
     #[must_use]
-    pub fn ask(live: SocketAddr, viewer: ViewerId) -> Self {
+    pub fn connect(live: SocketAddr, viewer: ViewerId) -> Self {
         let mut socket = TcpStream::connect(live).unwrap();
         let mut hello = Vec::new();
         Listener::hello(viewer).encode(&mut hello);
@@ -33,7 +33,7 @@ impl Push {
         Self {
             socket,
             listener: Listener::default(),
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
         }
     }
 
@@ -43,10 +43,10 @@ impl Push {
     /// If the relay does not.
     #[must_use]
     pub fn open(live: SocketAddr, viewer: ViewerId) -> Self {
-        let mut push = Self::ask(live, viewer);
+        let mut push = Self::connect(live, viewer);
         let hello = Hello { version: VERSION };
-        assert_eq!(push.hear(), Some(Notification::Hello(hello)));
-        assert_eq!(push.hear(), Some(Notification::Sessions));
+        assert_eq!(push.receive(), Some(Notification::Hello(hello)));
+        assert_eq!(push.receive(), Some(Notification::Sessions));
         push
     }
 
@@ -54,7 +54,7 @@ impl Push {
     ///
     /// # Panics
     /// If the relay has hung up.
-    pub fn say(&mut self, beacon_interest: BeaconInterest) {
+    pub fn send_beacon_interest(&mut self, beacon_interest: BeaconInterest) {
         let mut bytes = Vec::new();
         beacon_interest.encode(&mut bytes);
         self.socket.write_all(&bytes).unwrap();
@@ -64,8 +64,8 @@ impl Push {
     ///
     /// # Panics
     /// If nothing comes.
-    pub fn hear(&mut self) -> Option<Notification> {
-        self.hear_within(TEST_TIMEOUT)
+    pub fn receive(&mut self) -> Option<Notification> {
+        self.receive_within(TEST_TIMEOUT)
             .expect("something should be pushed")
     }
 
@@ -73,10 +73,10 @@ impl Push {
     ///
     /// # Panics
     /// If the relay does not keep to the protocol.
-    pub fn hear_within(&mut self, time: Duration) -> Option<Option<Notification>> {
+    pub fn receive_within(&mut self, time: Duration) -> Option<Option<Notification>> {
         let deadline = Instant::now() + time;
         loop {
-            if let Some(notification) = self.heard.pop_front() {
+            if let Some(notification) = self.received.pop_front() {
                 return Some(Some(notification));
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -88,8 +88,8 @@ impl Push {
             match self.socket.read(&mut buffer) {
                 Ok(0) => return Some(None),
                 Ok(read) => {
-                    let heard = self.listener.extend(&buffer[..read]);
-                    self.heard.extend(heard.map(Result::unwrap));
+                    let received = self.listener.extend(&buffer[..read]);
+                    self.received.extend(received.map(Result::unwrap));
                 }
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -106,7 +106,7 @@ impl Push {
         let mut before = Vec::new();
         loop {
             let next = self
-                .hear()
+                .receive()
                 .unwrap_or_else(|| panic!("hung up instead of {awaited:?}; before: {before:?}"));
             if next == awaited {
                 return before;

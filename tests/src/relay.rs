@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::lab::Lab;
-use crate::process::{Ended, Process};
+use crate::process::{CompletedProcess, Process};
 use crate::{binaries, peers, wait_until};
 use rustix::process::Signal;
 
@@ -51,7 +51,7 @@ impl Relay {
 
     /// Ours, with so many file descriptors.
     #[must_use]
-    pub fn start_limited(lab: &Lab, descriptors: usize) -> Self {
+    pub fn start_with_fd_limit(lab: &Lab, descriptors: usize) -> Self {
         let mut command = lab.command(peers::program("prlimit"));
         command
             .arg(format!("--nofile={descriptors}:{descriptors}"))
@@ -61,7 +61,7 @@ impl Relay {
 
     /// Ours, started by this command.
     #[must_use]
-    pub fn start_as(lab: &Lab, command: Command) -> Self {
+    pub fn start_from_command(lab: &Lab, command: Command) -> Self {
         Self::start_command(lab, command, ANY_PORT)
     }
 
@@ -182,7 +182,7 @@ impl Relay {
 
     /// Tells it to stop and waits until it has.
     #[must_use]
-    pub fn stop(self) -> Ended {
+    pub fn stop(self) -> CompletedProcess {
         self.process.signal(Signal::TERM);
         self.process.wait()
     }

@@ -36,25 +36,25 @@ pub enum MetadataPieces {
 /// Whether there is a stream that never has a packet besides those of the trace. LTTng's relay heeds
 /// no beacon of such a stream, and viewers wait for it to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Idle {
+pub enum IdleStream {
     /// There is.
-    One,
+    Present,
     /// There is not.
-    None,
+    Absent,
 }
 
 /// A session that is being played.
 #[derive(Debug)]
 pub struct Replay {
     producer: Producer,
-    streams: Vec<Played>,
+    streams: Vec<ReplayedStream>,
     /// In the order in which they are sent.
     packets: Vec<Packet>,
 }
 
 /// A stream and how far it has come.
 #[derive(Debug)]
-struct Played {
+struct ReplayedStream {
     stream: StreamId,
     trace: usize,
     class: u64,
@@ -88,7 +88,7 @@ impl Replay {
         session: &str,
         directory: &Path,
         pieces: MetadataPieces,
-        idle: Idle,
+        idle: IdleStream,
     ) -> Self {
         let traces = ctf::directory::open(&[directory]).unwrap();
         let mut replay = Self {
@@ -98,20 +98,20 @@ impl Replay {
         };
         let root = directory.canonicalize().unwrap();
         for (place, trace) in traces.iter().enumerate() {
-            replay.add(place, trace, &root, pieces, idle);
+            replay.add_trace(place, trace, &root, pieces, idle);
         }
         // As it happened; what happened at once stays in the order of the streams.
         replay.packets.sort_by_key(|packet| packet.time);
         replay
     }
 
-    fn add(
+    fn add_trace(
         &mut self,
         place: usize,
         trace: &TraceDirectory,
         root: &Path,
         pieces: MetadataPieces,
-        idle: Idle,
+        idle: IdleStream,
     ) {
         let below = trace.paths[0].strip_prefix(root).unwrap();
         let path = match below.to_str().unwrap() {
@@ -126,26 +126,26 @@ impl Replay {
                 name.push('_');
             }
             self.add_stream(place, stream.class, &name, path);
-            self.read(trace, StreamReader::new(stream));
+            self.read_packets(trace, StreamReader::new(stream));
         }
-        if idle == Idle::One {
+        if idle == IdleStream::Present {
             self.add_stream(place, 0, IDLE, path);
         }
-        let metadata = self.producer.add(stream("metadata", path));
-        self.producer.ask(Command::StreamsSent);
+        let metadata = self.producer.add_stream(stream("metadata", path));
+        self.producer.request(Command::StreamsSent);
         for piece in pieces.of(&trace.metadata_bytes) {
             self.producer.send_metadata(metadata, piece, 0);
             // Metadata has no answer; that of the next command says that it has been taken.
             self.producer
-                .ask(Command::QuiescentControl(QuiescentControl {
+                .request(Command::QuiescentControl(QuiescentControl {
                     stream: metadata,
                 }));
         }
     }
 
     fn add_stream(&mut self, trace: usize, class: u64, name: &str, path: &str) {
-        self.streams.push(Played {
-            stream: self.producer.add(stream(name, path)),
+        self.streams.push(ReplayedStream {
+            stream: self.producer.add_stream(stream(name, path)),
             trace,
             class,
             sent: 0,
@@ -154,7 +154,7 @@ impl Replay {
     }
 
     /// Reads the packets of the stream that was added last.
-    fn read(&mut self, trace: &TraceDirectory, mut reader: StreamReader) {
+    fn read_packets(&mut self, trace: &TraceDirectory, mut reader: StreamReader) {
         let (declared, mut bytes) = (trace.metadata.trace(), Vec::new());
         let mut time = i64::MIN;
         while reader.next(&mut bytes).unwrap() {
@@ -180,7 +180,7 @@ impl Replay {
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn play(&mut self) {
+    pub fn send_packets(&mut self) {
         let packets = std::mem::take(&mut self.packets);
         for packet in &packets {
             self.send(packet);
@@ -188,13 +188,13 @@ impl Replay {
                 continue;
             };
             let trace = self.streams[packet.stream].trace;
-            self.say_quiet(trace, packet.stream, begin);
+            self.send_due_beacons(trace, packet.stream, begin);
         }
-        self.say_nothing_follows(&packets);
+        self.send_final_beacons(&packets);
     }
 
     /// All streams have been quiet since the last packet of all ended.
-    fn say_nothing_follows(&mut self, packets: &[Packet]) {
+    fn send_final_beacons(&mut self, packets: &[Packet]) {
         let Some(last) = packets.iter().filter_map(|packet| packet.end).max() else {
             return;
         };
@@ -212,10 +212,10 @@ impl Replay {
             *known = (cycles + missing + 1).max(*known);
         }
         for place in 0..self.streams.len() {
-            let Played { stream, sent, .. } = self.streams[place];
+            let ReplayedStream { stream, sent, .. } = self.streams[place];
             if let Some(last) = sent.checked_sub(1) {
                 // Relays heed no beacon while a packet is under way; a tracer sends another later.
-                self.producer.settle(stream, last);
+                self.producer.wait_while_pending(stream, last);
             }
             if let Some(until) = until.get(&self.streams[place].trace) {
                 self.send_beacon(place, *until);
@@ -245,7 +245,7 @@ impl Replay {
     }
 
     /// A packet of one stream begins: all others of the trace have had nothing since theirs.
-    fn say_quiet(&mut self, trace: usize, active: usize, until: u64) {
+    fn send_due_beacons(&mut self, trace: usize, active: usize, until: u64) {
         for place in 0..self.streams.len() {
             let stream = &mut self.streams[place];
             if place == active || stream.trace != trace {
@@ -270,13 +270,13 @@ impl Replay {
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn end(mut self) {
+    pub fn close(mut self) {
         for stream in &self.streams {
             let last = stream.sent.checked_sub(1);
-            let reply = self.producer.close(stream.stream, last);
+            let reply = self.producer.close_stream(stream.stream, last);
             assert_eq!(reply, Reply::Ended(ReturnCode::OK));
         }
-        self.producer.hang_up();
+        self.producer.disconnect();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Somebody who keeps watch over a relay, over HTTP.
+//! Somebody who keeps status over a relay, over HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,9 +10,9 @@ use crate::{TEST_TIMEOUT, wait_for};
 
 /// Asks a relay over HTTP how it is.
 #[derive(Debug)]
-pub struct Watch(SocketAddr);
+pub struct StatusEndpoint(SocketAddr);
 
-impl Watch {
+impl StatusEndpoint {
     /// Of a relay that was started with `--http`.
     #[must_use]
     pub fn of(relay: &Relay) -> Self {
@@ -65,7 +65,7 @@ impl Watch {
     /// # Panics
     /// If there is no such metric.
     #[must_use]
-    pub fn number(&self, series: &str) -> u64 {
+    pub fn metric(&self, series: &str) -> u64 {
         let (_, text) = self.get("/metrics");
         let value = text
             .lines()

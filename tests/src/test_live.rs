@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::binaries;
 use crate::lab::Lab;
-use crate::process::{Ended, Process};
+use crate::process::{CompletedProcess, Process};
 use crate::relay::Relay;
 use crate::viewer::Viewer;
 
@@ -26,7 +26,7 @@ pub fn start(lab: &Lab, arguments: &[&str]) -> Process {
 
 /// Runs it with these arguments on a directory.
 #[must_use]
-pub fn read(lab: &Lab, arguments: &[&str], directory: &Path) -> Ended {
+pub fn read(lab: &Lab, arguments: &[&str], directory: &Path) -> CompletedProcess {
     Process::start(command(lab, arguments).arg(directory)).wait()
 }
 
@@ -50,7 +50,7 @@ pub fn follow(
 }
 
 /// Waits until a session is watched by so many.
-pub fn wait_until_watched(relay: &Relay, session: &str, viewers: u32) {
+pub fn wait_until_attached(relay: &Relay, session: &str, viewers: u32) {
     let mut watcher = Viewer::connect(relay.live);
     watcher.wait_for_listed(session, |listed| listed.viewers == viewers);
 }

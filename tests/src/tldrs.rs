@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::process::{Ended, Process};
+use crate::process::{CompletedProcess, Process};
 use crate::{Lab, binaries, wait_until};
 
 /// How soon a daemon must have stopped that is told to.
-const PROMPT: Duration = Duration::from_secs(3);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A daemon of ours.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Tldrs {
 
 /// The paths of a daemon that may run more than once.
 #[derive(Debug)]
-pub struct Places {
+pub struct DaemonPaths {
     /// See [`Tldrs::socket`].
     pub socket: PathBuf,
     /// See [`Tldrs::data`].
@@ -37,7 +37,7 @@ pub struct Places {
     pub out: PathBuf,
 }
 
-impl Places {
+impl DaemonPaths {
     /// As the recorded conversations have them.
     #[must_use]
     pub fn in_lab(lab: &Lab) -> Self {
@@ -53,7 +53,7 @@ impl Tldrs {
     /// Starts it.
     #[must_use]
     pub fn start(lab: &Lab) -> Self {
-        Self::with(lab, &[])
+        Self::start_with(lab, &[])
     }
 
     /// Starts it with more options. A directory is given unless one of them gives a file.
@@ -61,8 +61,8 @@ impl Tldrs {
     /// # Panics
     /// If it does not start.
     #[must_use]
-    pub fn with(lab: &Lab, options: &[&str]) -> Self {
-        let Places { socket, data, out } = Places::in_lab(lab);
+    pub fn start_with(lab: &Lab, options: &[&str]) -> Self {
+        let DaemonPaths { socket, data, out } = DaemonPaths::in_lab(lab);
         let mut command = lab.command(binaries::tldrs());
         command.args(["serve", "-v", "--socket"]).arg(&socket);
         if !options.contains(&"--into-file") {
@@ -94,31 +94,33 @@ impl Tldrs {
     ///
     /// # Panics
     /// If it is not heard to the end.
-    pub fn say(&self, text: &str) {
-        self.connect().write_all(self.put(text).as_bytes()).unwrap();
+    pub fn send(&self, text: &str) {
+        self.connect()
+            .write_all(self.expand_paths(text).as_bytes())
+            .unwrap();
     }
 
     /// The text with `@OUT@` replaced.
     #[must_use]
-    pub fn put(&self, text: &str) -> String {
+    pub fn expand_paths(&self, text: &str) -> String {
         text.replace("@OUT@", self.out.to_str().unwrap())
     }
 
     /// Waits until the trace has these lines and no others.
-    pub fn stores(&self, trace: &str, lines: &str) {
-        self.has(&self.data.join(format!("{trace}.jsonl")), lines);
+    pub fn wait_for_trace(&self, trace: &str, lines: &str) {
+        self.wait_for_file(&self.data.join(format!("{trace}.jsonl")), lines);
     }
 
     /// Waits until there is this export.
-    pub fn exports(&self, name: &str, text: &str) {
-        self.has(&self.out.join(name), text);
+    pub fn wait_for_export(&self, name: &str, text: &str) {
+        self.wait_for_file(&self.out.join(name), text);
     }
 
     /// Waits until a file has this text.
     ///
     /// # Panics
     /// If it never has.
-    pub fn has(&self, path: &Path, text: &str) {
+    pub fn wait_for_file(&self, path: &Path, text: &str) {
         let read = || fs::read(path).unwrap_or_default();
         let is_there = std::panic::catch_unwind(|| {
             wait_until("the file is as it should be", || {
@@ -142,7 +144,7 @@ impl Tldrs {
     }
 
     /// Waits until it has logged something with this text.
-    pub fn logs(&mut self, text: &str) {
+    pub fn wait_for_log(&mut self, text: &str) {
         self.process
             .wait_for_stderr(text, |line| line.contains(text).then_some(()));
     }
@@ -158,7 +160,7 @@ impl Tldrs {
     /// # Panics
     /// If it does not run.
     #[must_use]
-    pub fn figure(&self, name: &str) -> u64 {
+    pub fn proc_status(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
@@ -171,8 +173,8 @@ impl Tldrs {
 
     /// Waits until it has ended of its own accord, which must be soon.
     #[must_use]
-    pub fn ends(self) -> Ended {
-        self.process.wait_at_most(PROMPT)
+    pub fn wait_for_exit(self) -> CompletedProcess {
+        self.process.wait_within(SHUTDOWN_TIMEOUT)
     }
 
     /// Stops it in good order.
@@ -182,7 +184,7 @@ impl Tldrs {
     pub fn stop(self) {
         self.signal(Signal::TERM);
         let socket = self.socket.clone();
-        let ended = self.ends();
+        let ended = self.wait_for_exit();
         assert!(ended.status.success(), "{:#?}", ended.stderr);
         assert!(!socket.exists(), "the socket stays behind");
     }
@@ -190,7 +192,7 @@ impl Tldrs {
     /// Kills it.
     pub fn kill(self) {
         self.signal(Signal::KILL);
-        let _ = self.ends();
+        let _ = self.wait_for_exit();
     }
 }
 
@@ -199,6 +201,6 @@ impl Tldrs {
 /// # Panics
 /// If it cannot be run.
 #[must_use]
-pub fn command(lab: &Lab, arguments: &[&str]) -> Ended {
+pub fn run_tldrs(lab: &Lab, arguments: &[&str]) -> CompletedProcess {
     Process::start(lab.command(binaries::tldrs()).args(arguments)).wait()
 }

@@ -14,7 +14,7 @@ use crate::{peers, wait_until};
 /// # Panics
 /// If it fails.
 pub fn run(lab: &Lab, count: usize, pause_us: u32, name: &str) {
-    start(lab, count, pause_us, name).wait().succeeded();
+    start(lab, count, pause_us, name).wait().expect_success();
 }
 
 /// Begins to emit so many events with a pause in between.
@@ -29,13 +29,13 @@ pub fn start(lab: &Lab, count: usize, pause_us: u32, name: &str) -> Process {
 
 /// A program that emits an event whenever it is told to.
 #[derive(Debug)]
-pub struct Puppet {
+pub struct TracedApp {
     process: Process,
     stdin: ChildStdin,
     emitted: usize,
 }
 
-impl Puppet {
+impl TracedApp {
     /// Starts it.
     ///
     /// # Panics
@@ -71,7 +71,7 @@ impl Puppet {
     /// If it fails.
     pub fn end(self) {
         drop(self.stdin);
-        self.process.wait().succeeded();
+        self.process.wait().expect_success();
     }
 }
 

@@ -20,7 +20,7 @@ const UUID: Uuid = Uuid(*b"made-up-to-test!");
 
 /// A trace that is being made up.
 #[derive(Debug)]
-pub struct Recording {
+pub struct TraceBuilder {
     directory: PathBuf,
     metadata: MetadataText,
     stream: ctf::write::StreamClass,
@@ -29,13 +29,13 @@ pub struct Recording {
 
 /// A stream of it.
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamBuilder {
     writer: StreamWriter,
     file: PathBuf,
     data: Vec<u8>,
 }
 
-impl Recording {
+impl TraceBuilder {
     /// One without streams.
     ///
     /// # Panics
@@ -86,9 +86,9 @@ impl Recording {
 
     /// Adds a stream.
     #[must_use]
-    pub fn stream(&self, id: u32) -> Stream {
+    pub fn stream(&self, id: u32) -> StreamBuilder {
         let size = PacketSize::new(4096, 65_536);
-        Stream {
+        StreamBuilder {
             writer: StreamWriter::new(&self.stream, id.into(), id, size),
             file: self.directory.join(format!("events_{id}")),
             data: Vec::new(),
@@ -100,7 +100,7 @@ impl Recording {
     /// # Panics
     /// If it cannot be written.
     #[must_use]
-    pub fn finish(self, streams: Vec<Stream>, in_packets: bool) -> PathBuf {
+    pub fn finish(self, streams: Vec<StreamBuilder>, in_packets: bool) -> PathBuf {
         let text = self.metadata.as_str();
         let metadata = if in_packets {
             metadata_packets(UUID, text)
@@ -115,7 +115,7 @@ impl Recording {
     }
 }
 
-impl Stream {
+impl StreamBuilder {
     /// A packet with these events, each with its time.
     ///
     /// # Panics
@@ -156,8 +156,8 @@ impl Stream {
 
 /// Every type of field, with the least and the most that it can hold.
 #[must_use]
-pub fn every_type(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("types"));
+pub fn with_every_field_type(lab: &Lab) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory("types"));
     let of_widths = |of: fn(Width) -> FieldType| {
         let widths = [Width::Bits8, Width::Bits16, Width::Bits32, Width::Bits64];
         let names = ["a", "b", "c", "d"];
@@ -221,11 +221,11 @@ pub fn every_type(lab: &Lab) -> PathBuf {
 
 /// Streams whose events happen at the same times, and whose packets end at such a time.
 #[must_use]
-pub fn at_the_same_time(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("same-time"));
+pub fn with_equal_timestamps(lab: &Lab) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory("same-time"));
     let fields = [("number", FieldType::Unsigned(Width::Bits32))];
     let tick = trace.event("tick", &fields);
-    let mut streams: Vec<Stream> = (0..4).map(|id| trace.stream(id)).collect();
+    let mut streams: Vec<StreamBuilder> = (0..4).map(|id| trace.stream(id)).collect();
     for packet in 0..20 {
         for (id, stream) in (0..).zip(&mut streams) {
             // Not all of them are active all the time.
@@ -245,10 +245,10 @@ pub fn at_the_same_time(lab: &Lab) -> PathBuf {
 /// Streams that have lost events, packets, and both, beside one that has lost nothing.
 #[must_use]
 pub fn with_losses(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("losses"));
+    let mut trace = TraceBuilder::new(lab.directory("losses"));
     let fields = [("number", FieldType::Signed(Width::Bits64))];
     let tick = trace.event("tick", &fields);
-    let mut streams: Vec<Stream> = (0..4).map(|id| trace.stream(id)).collect();
+    let mut streams: Vec<StreamBuilder> = (0..4).map(|id| trace.stream(id)).collect();
     for packet in 0..8 {
         for (id, stream) in (0_u64..).zip(&mut streams) {
             let begin = packet * 100 + id;
@@ -270,9 +270,9 @@ pub fn with_losses(lab: &Lab) -> PathBuf {
 /// A busy stream, one that only says that it is quiet, and one that wakes up late.
 #[must_use]
 pub fn with_idle_streams(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("idle"));
+    let mut trace = TraceBuilder::new(lab.directory("idle"));
     let tick = trace.event("tick", &[("text", FieldType::Text)]);
-    let mut streams: Vec<Stream> = (0..3).map(|id| trace.stream(id)).collect();
+    let mut streams: Vec<StreamBuilder> = (0..3).map(|id| trace.stream(id)).collect();
     let text = [Value::Text("busy")];
     for packet in 0..30 {
         let begin = packet * 100;
@@ -294,8 +294,8 @@ pub fn with_idle_streams(lab: &Lab) -> PathBuf {
 
 /// Numbered events, one in each packet, `apart` nanoseconds from each other, in two streams by turns.
 #[must_use]
-pub fn numbered(lab: &Lab, name: &str, events: u64, apart: u64) -> PathBuf {
-    let mut trace = Recording::new(lab.directory(name));
+pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, apart: u64) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory(name));
     let fields = [
         ("number", FieldType::Unsigned(Width::Bits32)),
         ("text", FieldType::Text),
@@ -316,12 +316,12 @@ pub fn numbered(lab: &Lab, name: &str, events: u64, apart: u64) -> PathBuf {
 /// # Panics
 /// If there is no LTTng.
 #[must_use]
-pub fn of_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
+pub fn recorded_by_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
     let relay = Relay::start(lab);
     let daemon = SessionDaemon::start(lab);
-    daemon.create("recording", &relay, None);
-    daemon.channel("recording", "busy", &[buffers, "--subbuf-size=4k"], true);
-    daemon.channel("recording", "more", &[buffers, "--subbuf-size=16k"], true);
+    daemon.create_session("recording", &relay, None);
+    daemon.enable_channel("recording", "busy", &[buffers, "--subbuf-size=4k"], true);
+    daemon.enable_channel("recording", "more", &[buffers, "--subbuf-size=16k"], true);
     let context = ["--type=vpid", "--type=vtid", "--type=procname"];
     let mut add_context = vec!["add-context", "--userspace", "--session=recording"];
     add_context.extend(context);
@@ -329,13 +329,13 @@ pub fn of_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
     daemon.lttng(&["start", "recording"]);
     let programs = ["one", "two"].map(|name| traced_app::start(lab, events, 100, name));
     for program in programs {
-        program.wait().succeeded();
+        program.wait().expect_success();
     }
     daemon.lttng(&["destroy", "recording"]);
-    the_only_one_in(&relay.output)
+    only_entry(&relay.output)
 }
 
-fn the_only_one_in(directory: &Path) -> PathBuf {
+fn only_entry(directory: &Path) -> PathBuf {
     let mut entries = fs::read_dir(directory).unwrap();
     let host = entries.next().unwrap().unwrap().path();
     assert!(entries.next().is_none());

@@ -13,7 +13,7 @@ use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use viewer_proto::{Command, Minor};
 use wire::{Bytes, SessionId, StreamId, ViewerId};
 
-use crate::push::Push;
+use crate::push::PushConnection;
 use crate::{TEST_TIMEOUT, wait_for};
 
 /// This host's name, as sessions of its session daemon have it.
@@ -36,7 +36,7 @@ pub struct Viewer {
     client: Client,
     received: Vec<u8>,
     /// The number that the relay has given it.
-    pub number: Option<ViewerId>,
+    pub id: Option<ViewerId>,
 }
 
 /// A whole reply.
@@ -72,11 +72,11 @@ impl Viewer {
             socket,
             client: Client::new(minor),
             received: Vec::new(),
-            number: None,
+            id: None,
         };
         let hello = viewer.client.hello();
-        if let Some(Head::Connected { viewer: number, .. }) = viewer.ask(&hello).head {
-            viewer.number = number;
+        if let Some(Head::Connected { viewer: id, .. }) = viewer.request(&hello).head {
+            viewer.id = id;
         }
         viewer
     }
@@ -92,7 +92,7 @@ impl Viewer {
         seek: Seek,
     ) -> (Self, SessionId, Vec<StreamRecord>) {
         let mut viewer = Self::connect(live);
-        viewer.ask(&Command::CreateViewerSession);
+        viewer.request(&Command::CreateViewerSession);
         let id = viewer.wait_for_session(session).session;
         let (status, streams) = viewer.attach(id, seek.code());
         assert_eq!(status, AttachStatus::Ok);
@@ -103,8 +103,8 @@ impl Viewer {
     ///
     /// # Panics
     /// If the relay does not keep to the protocol, or hangs up.
-    pub fn ask(&mut self, command: &Command) -> Reply {
-        let mut replies = self.ask_at_once(std::slice::from_ref(command));
+    pub fn request(&mut self, command: &Command) -> Reply {
+        let mut replies = self.request_pipelined(std::slice::from_ref(command));
         replies.remove(0)
     }
 
@@ -112,7 +112,7 @@ impl Viewer {
     ///
     /// # Panics
     /// If the relay does not keep to the protocol, or hangs up.
-    pub fn ask_at_once(&mut self, commands: &[Command]) -> Vec<Reply> {
+    pub fn request_pipelined(&mut self, commands: &[Command]) -> Vec<Reply> {
         let mut bytes = Vec::new();
         for command in commands {
             self.client.send(command, &mut bytes).unwrap();
@@ -143,7 +143,7 @@ impl Viewer {
 
     /// The sessions that there are.
     pub fn sessions(&mut self) -> Vec<ListedSession> {
-        self.ask(&Command::ListSessions).sessions
+        self.request(&Command::ListSessions).sessions
     }
 
     /// The session of this name, once there is one.
@@ -166,7 +166,7 @@ impl Viewer {
 
     /// Attaches.
     pub fn attach(&mut self, session: SessionId, seek: u32) -> (AttachStatus, Vec<StreamRecord>) {
-        let reply = self.ask(&Command::AttachSession(AttachSession {
+        let reply = self.request(&Command::AttachSession(AttachSession {
             session,
             offset: 0,
             seek,
@@ -179,7 +179,7 @@ impl Viewer {
 
     /// Streams that it has not been told of.
     pub fn new_streams(&mut self, session: SessionId) -> (NewStreamsStatus, Vec<StreamRecord>) {
-        let reply = self.ask(&Command::GetNewStreams(session));
+        let reply = self.request(&Command::GetNewStreams(session));
         let Some(Head::NewStreams(new)) = reply.head else {
             unreachable!()
         };
@@ -193,7 +193,7 @@ impl Viewer {
 
     /// The answers to so many such questions that are asked at once.
     pub fn next_indexes(&mut self, stream: StreamId, times: usize) -> Vec<NextIndex> {
-        let replies = self.ask_at_once(&vec![Command::GetNextIndex(stream); times]);
+        let replies = self.request_pipelined(&vec![Command::GetNextIndex(stream); times]);
         let index = |reply: Reply| match reply.head {
             Some(Head::Index(index)) => index,
             _ => unreachable!(),
@@ -224,12 +224,15 @@ impl Viewer {
             Some(Head::Packet(head)) => (head, reply.bytes),
             _ => unreachable!(),
         };
-        self.ask_at_once(&asks).into_iter().map(packet).collect()
+        self.request_pipelined(&asks)
+            .into_iter()
+            .map(packet)
+            .collect()
     }
 
     /// Metadata that it has not seen.
     pub fn metadata(&mut self, stream: StreamId) -> (MetadataStatus, Vec<u8>) {
-        let reply = self.ask(&Command::GetMetadata(stream));
+        let reply = self.request(&Command::GetMetadata(stream));
         let Some(Head::Metadata(head)) = reply.head else {
             unreachable!()
         };
@@ -238,7 +241,7 @@ impl Viewer {
 
     /// Leaves a session.
     pub fn detach(&mut self, session: SessionId) -> DetachStatus {
-        let reply = self.ask(&Command::DetachSession(session));
+        let reply = self.request(&Command::DetachSession(session));
         let Some(Head::Detached(status)) = reply.head else {
             unreachable!()
         };
@@ -250,8 +253,8 @@ impl Viewer {
     /// # Panics
     /// If the relay does not push.
     #[must_use]
-    pub fn push(&self) -> Push {
-        Push::open(self.socket.peer_addr().unwrap(), self.number.unwrap())
+    pub fn open_push(&self) -> PushConnection {
+        PushConnection::open(self.socket.peer_addr().unwrap(), self.id.unwrap())
     }
 
     /// The socket, to do to it what no viewer should.

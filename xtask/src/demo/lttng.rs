@@ -44,8 +44,8 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     );
 
     let daemon = SessionDaemon::start(&lab);
-    daemon.create(SESSION, &relay, Some(LIVE_TIMER_US));
-    daemon.channel(SESSION, "channel", &[], true);
+    daemon.create_session(SESSION, &relay, Some(LIVE_TIMER_US));
+    daemon.enable_channel(SESSION, "channel", &[], true);
     println!(
         "$ lttng create {SESSION} --live=100000 --set-url=net://{}",
         relay.control.ip()
@@ -64,7 +64,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     let traced = traced_app::start(&lab, events, PAUSE_US, "demo");
     let shown = show(viewer, traced, &daemon)?;
 
-    let on_disk = Babeltrace::Two.read(&relay.output).succeeded();
+    let on_disk = Babeltrace::Two.read(&relay.output).expect_success();
     ensure!(
         relay.stop().status.success(),
         "relayd did not end in good order"
@@ -95,7 +95,7 @@ fn show(
     let mut shown = Shown::new(viewer);
     while shown.more()? {
         if let Some(ended) = traced.take_if(|traced| !traced.is_running()) {
-            ended.wait().succeeded();
+            ended.wait().expect_success();
             daemon.lttng(&["destroy", SESSION]);
         }
     }

@@ -63,7 +63,7 @@ impl Shown {
 
     /// All lines of a viewer that has ended well.
     fn end(self) -> anyhow::Result<Vec<String>> {
-        let lines = self.viewer.wait().succeeded();
+        let lines = self.viewer.wait().expect_success();
         print_from(&lines, self.printed)?;
         Ok(lines)
     }

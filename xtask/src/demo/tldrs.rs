@@ -75,7 +75,7 @@ pub(super) fn run() -> anyhow::Result<()> {
     let mut shown = Shown::new(Process::start(&mut viewer));
     while shown.more()? {}
     let shown = shown.end()?;
-    traced.wait().succeeded();
+    traced.wait().expect_success();
 
     agent.signal(rustix::process::Signal::TERM);
     ensure!(
@@ -91,7 +91,7 @@ pub(super) fn run() -> anyhow::Result<()> {
         let mut reader = Command::new(binaries::test_live());
         Process::start(reader.arg(&output).args(arguments))
             .wait()
-            .succeeded()
+            .expect_success()
     };
     let on_disk = read(&["--quiet"]);
     let json = lab.path().join("perfetto.json");
