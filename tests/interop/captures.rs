@@ -1,10 +1,10 @@
 //! Recorded traffic that lies beside the project, if it does: `../shared/captures`, or where `CAPTURES`
-//! says. What real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
+//! says. EventKind real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tests::capture_proxy::Recording;
+use tests::capture_proxy::Capture;
 use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::tree::{Node, tree};
@@ -38,7 +38,7 @@ fn every_captured_conversation_gets_the_same_answers_and_leaves_the_same_tree() 
         let mut command = lab.command(tests::binaries::relayd());
         command.env("TZ", "UTC");
         let relay = Relay::start_from_command(&lab, command);
-        Recording::load(&capture).replay(&relay);
+        Capture::load(&capture).replay(&relay);
         let (want, got) = (contents(&capture.join("output")), contents(&relay.output));
         let names = |tree: &[(String, _)]| {
             tree.iter()

@@ -159,14 +159,14 @@ pub(crate) fn watch(
     let mut viewers: Vec<_> = watchers.iter().map(start).collect();
     let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
     Viewer::connect(relay.live).wait_for_listed(session, all);
-    held.send();
+    held.send_packets();
     // Viewers of LTTng's relay may miss what they have not read when its streams end.
     for viewer in &mut viewers {
         wait_until("all has been shown", || {
             viewer.stdout().len() >= lines || !viewer.is_running()
         });
     }
-    held.end().wait().expect_success();
+    held.close_session().wait().expect_success();
     viewers.into_iter().map(Process::wait).collect()
 }
 

@@ -1,9 +1,9 @@
-//! What a producer of LTTng 2.15 said, said again to ours: the same answers and the same tree. From
+//! EventKind a producer of LTTng 2.15 said, said again to ours: the same answers and the same tree. From
 //! recordings, for want of such a producer in Debian; `data/README.md` tells how they were made.
 
 use std::path::Path;
 
-use tests::capture_proxy::Recording;
+use tests::capture_proxy::Capture;
 use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::tree::files;
@@ -14,7 +14,7 @@ fn same_tree(name: &str) {
         .join(name);
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    Recording::load(&recorded).replay(&relay);
+    Capture::load(&recorded).replay(&relay);
     let tree = std::fs::read_to_string(recorded.join("tree.hex")).unwrap();
     let names: Vec<&str> = tree
         .lines()

@@ -1,7 +1,7 @@
-//! What a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
+//! EventKind a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
 //! tree to the byte and to the permission.
 
-use tests::capture_proxy::Tap;
+use tests::capture_proxy::CaptureProxy;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
@@ -24,8 +24,8 @@ fn same_tree_with(
 ) {
     let lab = Lab::new();
     let reference = Relay::start_reference_with(&lab, arguments);
-    let tap = Tap::before(&reference, minor);
-    let (control, data) = tap.addresses();
+    let proxy = CaptureProxy::before(&reference, minor);
+    let (control, data) = proxy.addresses();
     let urls = [
         format!("--ctrl-url=tcp4://{control}{base_path}"),
         format!("--data-url=tcp4://{data}{base_path}"),
@@ -34,9 +34,9 @@ fn same_tree_with(
     record(&lab, &daemon, &[&urls[0], &urls[1]]);
     // It keeps the connections of snapshots.
     drop(daemon);
-    let recording = tap.recording();
+    let capture = proxy.capture();
     let ours = Relay::start_with(&lab, arguments);
-    recording.replay(&ours);
+    capture.replay(&ours);
     let (want, got) = (tree(&reference.output), tree(&ours.output));
     assert_eq!(
         got.keys().collect::<Vec<_>>(),

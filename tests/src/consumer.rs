@@ -1,4 +1,4 @@
-//! Our agent as it is installed, replaying traces.
+//! `consumer replay` as a process.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::relay::Relay;
 use crate::replay::HOST;
 
-/// `consumer replay` of a directory to a relay, as a session of [`HOST`].
+/// The command that replays the traces of a directory to a relay, as a session of [`HOST`].
 #[must_use]
 pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Command {
     let mut command = lab.command(binaries::consumer());
@@ -22,7 +22,7 @@ pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path)
     command
 }
 
-/// A replay that is held before its first packet and before its end.
+/// A live replay that is paused before its first packet and before its end (`--hold`), until the test continues it.
 #[derive(Debug)]
 pub struct HeldReplay {
     process: Process,
@@ -30,7 +30,7 @@ pub struct HeldReplay {
 }
 
 impl HeldReplay {
-    /// Opens a live session, and waits until the relay has its streams.
+    /// Starts the command and waits until the relay has the session and its streams.
     ///
     /// # Panics
     /// If the relay refuses.
@@ -41,32 +41,26 @@ impl HeldReplay {
             .stdin(Stdio::piped());
         let mut process = Process::start(&mut command);
         let stdin = process.stdin().unwrap();
-        let mut held = Self { process, stdin };
-        held.wait_for("its packets will follow");
-        held
+        process.wait_for_stderr_text("its packets will follow");
+        Self { process, stdin }
     }
 
-    /// Sends all packets, and waits until that is done.
+    /// Continues, and waits until all packets are sent.
     ///
     /// # Panics
-    /// If it has ended.
-    pub fn send(&mut self) {
+    /// If the replay has exited.
+    pub fn send_packets(&mut self) {
         self.stdin.write_all(b"\n").unwrap();
-        self.wait_for("all packets are sent");
+        self.process.wait_for_stderr_text("all packets are sent");
     }
 
-    /// Ends the session.
+    /// Continues, which closes the session.
     ///
     /// # Panics
-    /// If it has ended.
+    /// If the replay has exited.
     #[must_use]
-    pub fn end(mut self) -> Process {
+    pub fn close_session(mut self) -> Process {
         self.stdin.write_all(b"\n").unwrap();
         self.process
-    }
-
-    fn wait_for(&mut self, what: &str) {
-        let says = |line: &str| line.contains(what).then_some(());
-        self.process.wait_for_stderr(what, says);
     }
 }

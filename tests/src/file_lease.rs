@@ -1,5 +1,5 @@
-//! Files that hang: whoever opens a file on which another process has a lease waits until that process
-//! gives it back, as for a disk that does not answer. No privileges are needed.
+//! Files that hang. An `open` of a file on which another process holds a lease blocks until that process
+//! releases it, as it would on a disk that does not respond. No privileges are needed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use crate::process::Process;
 use crate::{peers, wait_until};
 
-/// Takes a lease (`F_SETLEASE`, `F_WRLCK`), which neither the standard library nor any crate here can,
-/// and keeps it until its input ends.
+/// A Perl program that takes a lease (`F_SETLEASE`, `F_WRLCK`), which neither the standard library nor any crate
+/// here can, and ignores the signal by which the kernel asks for it back.
 const HOLDER_SCRIPT: &str = r#"
     $SIG{IO} = "IGNORE"; $| = 1;
     open(my $file, "+<", $ARGV[0]) or die "$!"; fcntl($file, 1024, 1) or die "$!";
     print "held\n"; sleep 1 while 1;
 "#;
 
-/// A file that cannot be opened, until this is dropped: any attempt blocks. The system ends the lease by
-/// itself 45 seconds after the first.
+/// A write lease on a file: any `open` of the file blocks until the value is dropped. The kernel revokes the lease
+/// 45 seconds after the first such `open` (`/proc/sys/fs/lease-break-time`).
 #[derive(Debug)]
 pub struct FileLease {
     path: PathBuf,
@@ -25,10 +25,10 @@ pub struct FileLease {
 }
 
 impl FileLease {
-    /// Takes it. Nobody may have the file open.
+    /// Takes a lease. No process may have the file open.
     ///
     /// # Panics
-    /// If it cannot be taken.
+    /// If the kernel refuses the lease.
     #[must_use]
     pub fn acquire(path: &Path) -> Self {
         let mut command = Command::new(peers::program("perl"));
@@ -44,10 +44,10 @@ impl FileLease {
         }
     }
 
-    /// Whether an open call waits for it.
+    /// Whether an `open` call waits for the lease (`BREAKING` in `/proc/locks`).
     ///
     /// # Panics
-    /// If the system does not tell.
+    /// If the file is gone.
     #[must_use]
     pub fn is_break_pending(&self) -> bool {
         let inode = std::fs::metadata(&self.path).unwrap().ino();
@@ -57,10 +57,10 @@ impl FileLease {
         lines.any(|line| line.contains("BREAKING") && line.contains(&file))
     }
 
-    /// Waits until one does.
+    /// Waits until an `open` call waits for the lease.
     ///
     /// # Panics
-    /// If none does in time.
+    /// If no call does in time.
     pub fn wait_for_break(&self) {
         wait_until("an open call waits for the lease", || {
             self.is_break_pending()

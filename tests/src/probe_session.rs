@@ -1,4 +1,5 @@
-//! A producer and a viewer that keep to the protocol, beside whatever else happens to the relay.
+//! A probe: a session whose producer and viewer keep to the protocol. The probe tells whether a relay still serves
+//! others while a peer misbehaves.
 
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
@@ -10,22 +11,23 @@ use crate::relay::Relay;
 use crate::viewer::{Viewer, by_channel};
 use crate::wait_until;
 
-/// A session and a viewer of it, to whom nothing may happen.
+/// A live session and a viewer of it, which the relay must serve at any time.
 #[derive(Debug)]
 pub struct ProbeSession {
     producer: Producer,
     stream: StreamId,
     viewer: Viewer,
+    /// Packets sent so far, which is the number of the next one.
     sent: u64,
 }
 
-/// Bytes of each packet that it sends.
+/// The size of each packet, in bytes.
 const PACKET: usize = 4096;
 
-/// A relay with a probe.
+/// Starts a relay with a probe session, in a directory of its own.
 ///
 /// # Panics
-/// If it does not start.
+/// If the relay does not start.
 #[must_use]
 pub fn start_relay_with_probe() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
@@ -35,19 +37,19 @@ pub fn start_relay_with_probe() -> (Lab, Relay, ProbeSession) {
 }
 
 impl ProbeSession {
-    /// One that has sent a packet and read it.
+    /// Opens a session `probe` and sends packets through it.
     ///
     /// # Panics
-    /// If the relay does not let it.
+    /// If the relay does not serve the session.
     #[must_use]
     pub fn of(relay: &Relay) -> Self {
         Self::named(relay, "probe")
     }
 
-    /// One more, whose session has this name.
+    /// As [`Self::of`], with another session name.
     ///
     /// # Panics
-    /// If the relay does not let it.
+    /// If the relay does not serve the session.
     #[must_use]
     pub fn named(relay: &Relay, session: &str) -> Self {
         let mut producer = Producer::open(relay, live_session(session));
@@ -64,15 +66,15 @@ impl ProbeSession {
         probe
     }
 
-    /// Sends some packets and reads them.
+    /// Sends three packets and reads them back as a viewer.
     ///
     /// # Panics
-    /// If anything is not as it should be.
+    /// If a packet does not arrive in time, or differs.
     pub fn assert_served(&mut self) {
         for _ in 0..3 {
             self.producer.send_packet(self.stream, self.sent, PACKET);
             let mut index = None;
-            wait_until("the probe's packet has come", || {
+            wait_until("the packet of the probe session has come", || {
                 let next = self.viewer.next_index(self.stream);
                 index = (next.status == IndexStatus::Ready).then_some(next);
                 index.is_some()

@@ -1,4 +1,4 @@
-//! A push connection on `viewer-proto`, to a viewer's command connection.
+//! The client end of a push connection: the notifications that a relay sends to one viewer.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use wire::ViewerId;
 
 use crate::TEST_TIMEOUT;
 
-/// What a relay pushes to one viewer.
+/// A push connection of one viewer.
 #[derive(Debug)]
 pub struct PushConnection {
     socket: TcpStream,
@@ -20,10 +20,10 @@ pub struct PushConnection {
 }
 
 impl PushConnection {
-    /// Asks to be pushed what this viewer follows.
+    /// Connects and sends CONNECT as the push connection of `viewer`, without waiting for a reply.
     ///
     /// # Panics
-    /// If it cannot connect.
+    /// If the relay does not listen.
     #[must_use]
     pub fn connect(live: SocketAddr, viewer: ViewerId) -> Self {
         let mut socket = TcpStream::connect(live).unwrap();
@@ -37,10 +37,10 @@ impl PushConnection {
         }
     }
 
-    /// The same, of a relay that does push, past its greeting.
+    /// Connects to a relay that pushes, and reads the two notifications that each connection begins with.
     ///
     /// # Panics
-    /// If the relay does not.
+    /// If the relay sends anything else.
     #[must_use]
     pub fn open(live: SocketAddr, viewer: ViewerId) -> Self {
         let mut push = Self::connect(live, viewer);
@@ -50,31 +50,32 @@ impl PushConnection {
         push
     }
 
-    /// Says whether beacons are wanted.
+    /// Subscribes to beacons, or unsubscribes.
     ///
     /// # Panics
-    /// If the relay has hung up.
+    /// If the relay has closed the connection.
     pub fn send_beacon_interest(&mut self, beacon_interest: BeaconInterest) {
         let mut bytes = Vec::new();
         beacon_interest.encode(&mut bytes);
         self.socket.write_all(&bytes).unwrap();
     }
 
-    /// What is pushed next. None: the relay has hung up.
+    /// Waits for the next notification; `None` if the relay has closed the connection.
     ///
     /// # Panics
-    /// If nothing comes.
+    /// If no notification comes within [`TEST_TIMEOUT`].
     pub fn receive(&mut self) -> Option<Notification> {
         self.receive_within(TEST_TIMEOUT)
-            .expect("something should be pushed")
+            .expect("a notification arrives in time")
     }
 
-    /// What is pushed next, if anything is in this time. An inner none: the relay has hung up.
+    /// Waits for the next notification for at most `timeout`. The outer `None` is a timeout, the inner one a
+    /// connection that the relay has closed.
     ///
     /// # Panics
-    /// If the relay does not keep to the protocol.
-    pub fn receive_within(&mut self, time: Duration) -> Option<Option<Notification>> {
-        let deadline = Instant::now() + time;
+    /// If a notification breaks the protocol.
+    pub fn receive_within(&mut self, timeout: Duration) -> Option<Option<Notification>> {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(notification) = self.received.pop_front() {
                 return Some(Some(notification));
@@ -98,7 +99,7 @@ impl PushConnection {
         }
     }
 
-    /// Waits until this is pushed, and gives what came before it.
+    /// Waits for a notification and returns those that came before it.
     ///
     /// # Panics
     /// If it does not come.
@@ -107,7 +108,7 @@ impl PushConnection {
         loop {
             let next = self
                 .receive()
-                .unwrap_or_else(|| panic!("hung up instead of {awaited:?}; before: {before:?}"));
+                .unwrap_or_else(|| panic!("closed before {awaited:?}; received: {before:?}"));
             if next == awaited {
                 return before;
             }
@@ -115,13 +116,13 @@ impl PushConnection {
         }
     }
 
-    /// Whether the relay has answered, and whether it does push.
+    /// The protocol state, which tells whether the relay has accepted the connection and offers to push.
     #[must_use]
     pub fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// The socket, to do to it what no viewer should.
+    /// The socket, for bytes that no viewer should send.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
