@@ -55,8 +55,7 @@ fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
     for start in [Relay::start_with, Relay::start_reference_with] {
         let lab = Lab::new();
         let relay = start(&lab, &["-x"]);
-        let mut producer = Producer::open(&relay, live_session("kept"));
-        let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+        let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("kept"));
         producer.send_packet(stream, 0, 1000);
         producer.wait_while_pending(stream, 0);
         let refused = producer.close_chunk(0, Some(CloseCommand::Delete));

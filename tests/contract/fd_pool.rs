@@ -7,16 +7,14 @@ use relay_proto::Reply;
 use relay_proto::chunk::CloseCommand;
 use relay_proto::reply::ReturnCode;
 use tests::lab::Lab;
-use tests::producer::{Producer, beacon, index, live_session, packet, stream};
+use tests::producer::{OK, Producer, beacon, index, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};
-
-const OK: Reply = Reply::Ended(ReturnCode::OK);
 
 /// A session with so many streams, in traces of a thousand.
 fn many(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
@@ -36,8 +34,7 @@ fn many(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
 #[test]
 fn ten_thousand_idle_streams_use_few_descriptors_and_little_memory() {
     const STREAMS: usize = 10_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, streams) = many(&relay, "idle", STREAMS);
     for stream in &streams {
         assert_eq!(producer.send_index(*stream, u64::MAX - 1, beacon(7)), OK);
@@ -62,8 +59,7 @@ fn ten_thousand_idle_streams_use_few_descriptors_and_little_memory() {
 #[test]
 fn idle_streams_close_their_files() {
     const STREAMS: usize = 1500;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let before = relay.open_files();
     let (mut producer, streams) = many(&relay, "busy", STREAMS);
     for stream in &streams {
@@ -173,24 +169,20 @@ fn a_small_fd_pool_serves_many_busy_streams_a_rotation_and_viewers() {
     };
     for (chunk, packets) in [("archives/", 3), ("-1/ust", 2)] {
         assert_eq!(lengths(chunk, ""), vec![packets * SIZE; STREAMS], "{chunk}");
-        let index = 16 + packets * 72;
+        let index = INDEX_HEADER + packets * INDEX_ENTRY;
         assert_eq!(lengths(chunk, ".idx"), vec![index; STREAMS], "{chunk}");
     }
 }
 
 #[test]
 fn a_tracefile_that_is_replaced_repeatedly_keeps_its_indexes() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ring"));
     let mut request = stream("chan_0", "ust/uid/0/64-bit");
     (request.tracefile_size, request.tracefile_count) = (Bytes(1000), 1);
     let stream = producer.add_stream(request);
     for number in 0..4 {
-        producer
-            .data
-            .write_all(&packet(stream, number, 1000))
-            .unwrap();
+        producer.send_data(stream, number, 1000);
     }
     // The indexes come when their files have gone.
     for number in 0..4 {
@@ -201,7 +193,10 @@ fn a_tracefile_that_is_replaced_repeatedly_keeps_its_indexes() {
     let data = files(&relay.output, "/chan_0_0");
     assert_eq!(data.values().next().unwrap(), &vec![3; 1000]);
     let indexes = files(&relay.output, "/chan_0_0.idx");
-    assert_eq!(indexes.values().next().unwrap().len(), 16 + 72);
+    assert_eq!(
+        indexes.values().next().unwrap().len(),
+        INDEX_HEADER + INDEX_ENTRY
+    );
 }
 
 #[test]

@@ -35,8 +35,7 @@ fn health_socket_reports_healthy_as_that_of_the_reference() {
 
 #[test]
 fn health_socket_ignores_malformed_requests() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let path = lab
         .path()
         .join(format!(".lttng/relayd/health-{}", relay.id()));

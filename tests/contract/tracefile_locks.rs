@@ -6,12 +6,10 @@ use std::path::PathBuf;
 use ctf::index::is_being_written;
 use relay_proto::{Command, Reply, ReturnCode};
 use tests::lab::Lab;
-use tests::producer::{Producer, live_session, stream};
+use tests::producer::{Producer, TRACE_PATH, live_session, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::wait_until;
-
-const DIRECTORY: &str = "ust/uid/0/64-bit";
 
 /// The path of the only tracefile.
 fn tracefile(relay: &Relay) -> PathBuf {
@@ -22,10 +20,8 @@ fn tracefile(relay: &Relay) -> PathBuf {
 
 #[test]
 fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("followed"));
-    let stream = producer.add_trace(DIRECTORY, &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("followed"));
     let path = tracefile(&relay);
     // A tracefile is closed until its first packet comes: the relay finds it locked then.
     let reader = File::open(&path).unwrap();
@@ -45,8 +41,12 @@ fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
     );
     producer.close_stream(stream, Some(3));
     assert!(!is_being_written(&path).unwrap());
-    let index = files(&relay.output, ".idx").into_values().next().unwrap();
-    assert_eq!(index.len(), 16 + 4 * 72, "no beacon stays behind");
+    let index = first_file(&relay.output, ".idx");
+    assert_eq!(
+        index.len(),
+        INDEX_HEADER + 4 * INDEX_ENTRY,
+        "no beacon stays behind"
+    );
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let mut recorded = Producer::open(&first, live_session("shared"));
-    let streams = recorded.add_trace(DIRECTORY, &["chan_0", "idle_0"]);
+    let streams = recorded.add_trace(TRACE_PATH, &["chan_0", "idle_0"]);
     recorded.send_packet(streams[0], 0, 1000);
     recorded.wait_while_pending(streams[0], 0);
     let path = tracefile(&first);
@@ -67,7 +67,7 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let second = Relay::start(&lab);
     let mut other = Producer::open(&second, live_session("shared"));
     for channel in ["chan_0", "idle_0"] {
-        match other.request(Command::AddStream(stream(channel, DIRECTORY))) {
+        match other.request(Command::AddStream(stream(channel, TRACE_PATH))) {
             Reply::StreamAdded(added) => assert_ne!(added.code, ReturnCode::OK, "{channel}"),
             other => panic!("{other:?}"),
         }

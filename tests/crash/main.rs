@@ -9,62 +9,50 @@ use std::time::Instant;
 
 use relay_proto::Command;
 use relay_proto::index::SendIndex;
-use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
 use tests::traced_app::TracedApp;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::SeqNum;
 
-const HEADER: usize = 16;
-const ENTRY: usize = 72;
-
 /// The index file of the only stream with packets.
 fn index_file(relay: &std::path::Path) -> Vec<u8> {
-    files(relay, ".idx").into_values().next().unwrap()
+    first_file(relay, ".idx")
 }
 
 #[test]
 fn acknowledged_packets_are_whole_and_indexed_after_the_relay_is_killed() {
     const PACKETS: usize = 200;
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("killed"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (_lab, mut relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("killed"));
     (0..PACKETS as u64).for_each(|number| producer.send_packet(stream, number, 1000));
     // One whose index has not come, and half of another.
-    producer.data.write_all(&packet(stream, 200, 1000)).unwrap();
+    producer.send_data(stream, 200, 1000);
     producer
         .data
         .write_all(&packet(stream, 201, 1000)[..500])
         .unwrap();
-    let data = || {
-        files(&relay.output, "/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-    };
+    let data = || first_file(&relay.output, "/chan_0");
     wait_until("they are on their way", || {
         data().len() > PACKETS * 1000 + 1000
     });
-    relay.process().signal(Signal::KILL);
-    wait_until("the relay is dead", || !relay.process().is_running());
+    relay.kill();
     let (data, index) = (files(&relay.output, "/chan_0"), index_file(&relay.output));
     let data = data.into_values().next().unwrap();
     assert!(
-        (index.len() - HEADER) / ENTRY == PACKETS,
+        (index.len() - INDEX_HEADER) / INDEX_ENTRY == PACKETS,
         "{} bytes",
         index.len()
     );
     for number in 0..PACKETS {
-        let entry = &index[HEADER + number * ENTRY..];
+        let entry = &index[INDEX_HEADER + number * INDEX_ENTRY..];
         assert_eq!(entry[..8], (number as u64 * 1000).to_be_bytes());
         assert_eq!(
             data[number * 1000..][..1000],
@@ -75,8 +63,7 @@ fn acknowledged_packets_are_whole_and_indexed_after_the_relay_is_killed() {
 
 #[test]
 fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
+    let (lab, mut relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("killed", &relay, Some(50_000));
     daemon.enable_channel("killed", "busy", &["--subbuf-size=4k"], true);
@@ -86,8 +73,7 @@ fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
     let mut app = TracedApp::start(&lab, "killed");
     app.emit(50);
     wait_until("a viewer has seen them", || viewer.stdout().len() == 50);
-    relay.process().signal(Signal::KILL);
-    wait_until("the relay is dead", || !relay.process().is_running());
+    relay.kill();
     // It says so, rather than hang.
     assert!(!viewer.wait().status.success());
     let read = Babeltrace::Two.read(&relay.output).expect_success();
@@ -98,17 +84,12 @@ fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
 #[test]
 fn a_stopped_relay_has_written_all_packets_sent_to_it() {
     const PACKETS: u64 = 500;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("stopped"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
     // All at once, and no answer is waited for.
     let mut indexes = Vec::new();
     for number in 0..PACKETS {
-        producer
-            .data
-            .write_all(&packet(stream, number, 1000))
-            .unwrap();
+        producer.send_data(stream, number, 1000);
         let index = SendIndex {
             stream,
             seq: Some(SeqNum(number)),
@@ -123,21 +104,13 @@ fn a_stopped_relay_has_written_all_packets_sent_to_it() {
     let ended = relay.stop();
     assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
-    assert_eq!(index_file(&output).len(), HEADER + ENTRY * 500);
-    assert_eq!(
-        files(&output, "/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-            .len(),
-        500_000
-    );
+    assert_eq!(index_file(&output).len(), INDEX_HEADER + INDEX_ENTRY * 500);
+    assert_eq!(first_file(&output, "/chan_0").len(), 500_000);
 }
 
 #[test]
 fn a_stopped_relay_removes_beacons_from_its_index_files() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("beacons"));
     let streams = producer.add_trace("ust/uid/0/64-bit", &["busy_0", "idle_0"]);
     producer.send_packet(streams[0], 0, 100);
@@ -150,7 +123,7 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
         let indexes = files(&relay.output, ".idx");
         let tails: Vec<_> = indexes
             .values()
-            .map(|index| index.len().saturating_sub(HEADER) % ENTRY)
+            .map(|index| index.len().saturating_sub(INDEX_HEADER) % INDEX_ENTRY)
             .collect();
         tails == [16, 16]
     });
@@ -164,14 +137,13 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
     assert_eq!(indexes.len(), 1, "{:?}", indexes.keys());
     assert_eq!(
         indexes.into_values().next().unwrap().len(),
-        HEADER + 2 * ENTRY
+        INDEX_HEADER + 2 * INDEX_ENTRY
     );
 }
 
 #[test]
 fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("producer", &relay, Some(50_000));
     daemon.enable_channel("producer", "busy", &["--subbuf-size=4k"], true);
@@ -196,10 +168,8 @@ fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
 
 #[test]
 fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("underway"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("underway"));
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "underway", Seek::Beginning);
     assert_eq!(by_channel(&streams)["chan_0"], stream);
     producer.send_packet(stream, 0, 100);
@@ -212,7 +182,7 @@ fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
     let ready = |viewer: &mut Viewer| viewer.next_index(stream).status == IndexStatus::Ready;
     assert!(ready(&mut viewer));
     assert!(!ready(&mut viewer));
-    producer.data.write_all(&packet(stream, 1, 100)).unwrap();
+    producer.send_data(stream, 1, 100);
     wait_until("the packet has come", || ready(&mut viewer));
     assert_eq!(viewer.next_index(stream).status, IndexStatus::HungUp);
 }
@@ -221,23 +191,13 @@ fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
 fn a_restarted_relay_uses_the_ports_and_output_of_a_killed_one() {
     let lab = Lab::new();
     let mut first = Relay::start(&lab);
-    let mut producer = Producer::open(&first, live_session("first"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&first, live_session("first"));
     producer.send_packet(stream, 0, 100);
-    let addresses = [first.control, first.data, first.live];
-    first.process().signal(Signal::KILL);
-    wait_until("the relay is dead", || !first.process().is_running());
+    let addresses = first.addresses();
+    first.kill();
     let second = Relay::start_at(&lab, addresses);
-    let mut again = Producer::open(&second, live_session("first"));
-    let stream = again.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut again, stream) = Producer::open_with_trace(&second, live_session("first"));
     again.send_packet(stream, 0, 50);
     again.wait_while_pending(stream, 0);
-    assert_eq!(
-        files(&second.output, "/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-            .len(),
-        50
-    );
+    assert_eq!(first_file(&second.output, "/chan_0").len(), 50);
 }

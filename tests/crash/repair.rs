@@ -8,16 +8,14 @@ use ctf::write::{
     StreamWriter, Trace, metadata_packets,
 };
 use relay_proto::chunk::CloseCommand;
-use relay_proto::{Reply, ReturnCode};
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
-use tests::producer::{Producer, live_session, packet_of, stream};
+use tests::producer::{OK, Producer, TRACE_PATH, live_session, packet_of, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::wait_until;
 use wire::{PacketIndex, StreamId, Timestamp};
 
-const TRACE: &str = "ust/uid/0/64-bit";
 const UUID: Uuid = Uuid(*b"0123456789abcdef");
 const EVENTS: u64 = 20;
 
@@ -71,7 +69,7 @@ fn send(
     let sent = packet_of(to, number, bytes, 0);
     producer.data.write_all(&sent).unwrap();
     let reply = producer.send_index(to, number, *index);
-    assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    assert_eq!(reply, OK);
     producer.wait_while_pending(to, number);
 }
 
@@ -87,14 +85,13 @@ fn sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
 
 #[test]
 fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
+    let (lab, mut relay) = Relay::start_in_new_lab();
     let events = Events::new();
     let packets = events.packets(3);
     let mut producer = Producer::open(&relay, live_session("killed"));
     let streams =
-        ["half_0", "first_0", "idle_0"].map(|name| producer.add_stream(stream(name, TRACE)));
-    let metadata = producer.add_stream(stream("metadata", TRACE));
+        ["half_0", "first_0", "idle_0"].map(|name| producer.add_stream(stream(name, TRACE_PATH)));
+    let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
     producer.send_metadata(metadata, &events.metadata, 0);
     let [half, first, _] = streams;
     send(&mut producer, half, 0, &packets[0]);
@@ -116,7 +113,10 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() 
     assert!(!refused.status.success(), "nothing needs to be repaired");
     let relay = Relay::start(&lab);
     relay.wait_for_log(&["output repaired after a crash", "tracefiles=2"]);
-    assert_eq!(sizes(&relay, "half_0"), (whole, Some(16 + 2 * 72)));
+    assert_eq!(
+        sizes(&relay, "half_0"),
+        (whole, Some(INDEX_HEADER + 2 * INDEX_ENTRY))
+    );
     assert_eq!(sizes(&relay, "first_0"), (0, None));
     for babeltrace in [Babeltrace::One, Babeltrace::Two] {
         let read = babeltrace.read(&relay.output);
@@ -133,8 +133,7 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() 
 fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
-    let mut producer = Producer::open(&first, live_session("goes-on"));
-    let stream = producer.add_trace(TRACE, &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&first, live_session("goes-on"));
     producer.send_packet(stream, 0, 1000);
     producer.wait_while_pending(stream, 0);
     let sent = tests::producer::packet(stream, 1, 1000);
@@ -146,10 +145,7 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     assert!(second.stop().status.success());
     producer.data.write_all(&sent[600..]).unwrap();
     let index = tests::producer::index(1, 1000);
-    assert_eq!(
-        producer.send_index(stream, 1, index),
-        Reply::Ended(ReturnCode::OK)
-    );
+    assert_eq!(producer.send_index(stream, 1, index), OK);
     producer.wait_while_pending(stream, 1);
     assert_eq!(sizes(&first, "chan_0").0, 2000);
     assert!(first.stop().status.success());
@@ -157,12 +153,11 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
 
 #[test]
 fn a_cleared_chunk_is_deleted_before_the_relay_reports_it_gone() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("cleared"));
     let streams: Vec<_> = (0..50).map(|cpu| format!("chan_{cpu}")).collect();
     let names: Vec<_> = streams.iter().map(String::as_str).collect();
-    let streams = producer.add_trace(TRACE, &names);
+    let streams = producer.add_trace(TRACE_PATH, &names);
     for stream in &streams {
         producer.send_packet(*stream, 0, 1000);
     }

@@ -3,8 +3,7 @@
 
 use relay_proto::Command;
 use relay_proto::session::CreateSession;
-use tests::lab::Lab;
-use tests::producer::{Producer, beacon, live_session, stream};
+use tests::producer::{OK, Producer, beacon, live_session, stream};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -13,7 +12,7 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Micros, SessionId, StreamId};
 
-use super::live::{OK, settled};
+use super::live::settled;
 
 /// Metadata comes once in a period of the live timer and is awaited for three: with this one, longer
 /// than any test takes.
@@ -79,8 +78,7 @@ impl Awaited {
 /// gives up.
 #[test]
 fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, patient_session("withheld"));
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
     awaited.describe();
@@ -101,8 +99,7 @@ fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata
 
 #[test]
 fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, patient_session("earlier"));
     // It ends with the first packet of the other stream, in whose time the hidden one was added.
     awaited.producer.send_packet(awaited.known[1], 0, 100);
@@ -114,8 +111,7 @@ fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
 /// Metadata of a process that ends at once comes after its streams are closed.
 #[test]
 fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, patient_session("closed"));
     awaited.producer.send_packet(awaited.hidden, 0, 100);
     awaited.producer.wait_while_pending(awaited.hidden, 0);
@@ -131,8 +127,7 @@ fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() 
 
 #[test]
 fn the_end_of_a_session_ends_the_wait_for_metadata() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, patient_session("ended"));
     awaited.producer.send_packet(awaited.hidden, 0, 100);
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
@@ -159,8 +154,7 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
 
 #[test]
 fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, live_session("never"));
     awaited.send_later_packet();
     let index = settled(&mut awaited.viewer, awaited.known[0]);
@@ -176,8 +170,7 @@ fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
 /// Babeltrace 2 says that it cannot pick the next one.
 #[test]
 fn two_streams_are_not_inactive_until_the_same_time_because_a_third_awaits_metadata() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, patient_session("inactive"));
     awaited.describe();
     wait_until("the viewer can be told of it", || {

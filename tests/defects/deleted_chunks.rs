@@ -1,22 +1,20 @@
 //! Chunks that are deleted while viewers read them.
 
 use relay_proto::chunk::CloseCommand;
-use tests::lab::Lab;
-use tests::producer::{Producer, live_session};
+use tests::producer::{OK, Producer, live_session};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-use super::live::{OK, settled};
+use super::live::settled;
 
 /// One viewer still reads a tracefile that was deleted with its chunk, and another comes to it from an
 /// older one that was kept.
 #[test]
 fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("chunks"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     let metadata = producer.metadata[0];

@@ -3,15 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use relay_proto::Minor as ProducerMinor;
 use relay_proto::chunk::CloseCommand;
-use relay_proto::reply::ReturnCode;
 use relay_proto::session::{CreateSession, TraceFormat};
-use relay_proto::{Minor as ProducerMinor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::probe_session::ProbeSession;
-use tests::producer::{Producer, beacon, connect, live_session, packet, stream};
+use tests::probe_session::start_relay_with_probe;
+use tests::producer::{OK, Producer, TRACE_PATH, beacon, connect, live_session, stream};
 use tests::relay::Relay;
 use tests::traced_app::{self, TracedApp};
 use tests::tree::files;
@@ -25,8 +23,6 @@ use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
 use viewer_proto::{Command, CommandCode};
 use wire::{Micros, SessionId, StreamId, Timestamp};
-
-pub(super) const OK: Reply = Reply::Ended(ReturnCode::OK);
 
 /// A session with one stream, and a viewer attached to it.
 struct Watched {
@@ -68,8 +64,7 @@ fn end(mut producer: Producer, stream: StreamId, last: Option<u64>) {
 
 #[test]
 fn any_number_of_viewers_attach_to_one_session() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "many");
     let mut others: Vec<_> = (0..20)
         .map(|_| Viewer::attached(relay.live, "many", Seek::Beginning).0)
@@ -96,9 +91,7 @@ fn any_number_of_viewers_attach_to_one_session() {
 
 #[test]
 fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut half = connect(relay.live);
     half.write_all(&[0, 0, 0, 0]).unwrap();
     probe.assert_served();
@@ -133,9 +126,7 @@ fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
 
 #[test]
 fn requests_without_an_attached_session_or_index_fail() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut watched = watched(&relay, "errors");
     watched.producer.send_packet(watched.stream, 0, 100);
     let metadata = watched.metadata;
@@ -179,8 +170,7 @@ fn requests_without_an_attached_session_or_index_fail() {
 
 #[test]
 fn a_viewer_cannot_access_streams_of_other_sessions() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut one = watched(&relay, "one");
     let mut other = watched(&relay, "other");
     one.producer.send_packet(one.stream, 0, 100);
@@ -201,8 +191,7 @@ fn a_viewer_cannot_access_streams_of_other_sessions() {
 
 #[test]
 fn new_streams_are_flagged_while_the_others_are_idle() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "idle");
     assert_eq!(
         watched.producer.send_index(watched.stream, 0, beacon(50)),
@@ -241,8 +230,7 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
 /// LTTng adds the streams of a process when it begins, and sends its metadata up to a live period later.
 #[test]
 fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "begun");
     let beacon_to = |watched: &mut Watched, time: u64| {
         let told = watched.producer.send_index(watched.stream, 0, beacon(time));
@@ -283,8 +271,7 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
 
 #[test]
 fn streams_closed_before_they_are_announced_or_read_are_delivered_whole() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "brief");
     for number in 0..5 {
         watched.producer.send_packet(watched.stream, number, 100);
@@ -318,8 +305,7 @@ fn streams_closed_before_they_are_announced_or_read_are_delivered_whole() {
 
 #[test]
 fn no_event_is_lost_of_a_process_that_exits_just_before_its_session_is_destroyed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("atonce", &relay, Some(100_000));
     daemon.enable_channel(
@@ -342,8 +328,7 @@ fn no_event_is_lost_of_a_process_that_exits_just_before_its_session_is_destroyed
 
 #[test]
 fn viewers_of_a_session_that_is_stopped_cleared_and_destroyed_exit() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("cleared", &relay, Some(50_000));
     daemon.enable_channel("cleared", "busy", &["--subbuf-size=4k"], true);
@@ -363,8 +348,7 @@ fn viewers_of_a_session_that_is_stopped_cleared_and_destroyed_exit() {
 
 #[test]
 fn metadata_that_cannot_be_read_fails_and_announces_no_bytes() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "short");
     let metadata = watched.metadata;
     let path = files(&relay.output, "/metadata")
@@ -391,8 +375,7 @@ fn metadata_that_cannot_be_read_fails_and_announces_no_bytes() {
 
 #[test]
 fn a_second_create_viewer_session_keeps_attached_sessions() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "again");
     watched.viewer.request(&Command::CreateViewerSession);
     assert_eq!(
@@ -408,8 +391,7 @@ fn a_second_create_viewer_session_keeps_attached_sessions() {
 
 #[test]
 fn a_refused_attach_leaves_no_session_attached() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "refused");
     let mut viewer = Viewer::connect(relay.live);
     assert_eq!(
@@ -430,7 +412,7 @@ fn a_refused_attach_leaves_no_session_attached() {
     };
     let mut not_live = Producer::open(&relay, plain);
     assert_eq!(viewer.attach(not_live.session, 1).0, AttachStatus::NotLive);
-    not_live.add_trace("ust/uid/0/64-bit", &["chan_0"]);
+    not_live.add_trace(TRACE_PATH, &["chan_0"]);
     assert_eq!(viewer.wait_for_session("plain").live_timer, Micros(0));
     assert_eq!(watched.viewer.wait_for_session("refused").viewers, 1);
     // A session whose producer is gone is refused as well.
@@ -441,8 +423,7 @@ fn a_refused_attach_leaves_no_session_attached() {
 
 #[test]
 fn a_stream_without_events_is_inactive_from_its_first_beacon() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "never");
     assert_eq!(
         watched.viewer.next_index(watched.stream).status,
@@ -465,8 +446,7 @@ fn a_stream_without_events_is_inactive_from_its_first_beacon() {
 
 #[test]
 fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_sent_to_viewers() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "overtaken");
     watched.producer.send_packet(watched.stream, 0, 100);
     assert_eq!(
@@ -483,11 +463,7 @@ fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_sent_to_viewers(
         IndexStatus::Retry
     );
     // Of the next packet only the bytes are there.
-    watched
-        .producer
-        .data
-        .write_all(&packet(watched.stream, 1, 100))
-        .unwrap();
+    watched.producer.send_data(watched.stream, 1, 100);
     wait_until("the bytes are there", || {
         files(&relay.output, "/chan_0")
             .values()
@@ -505,8 +481,7 @@ fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_sent_to_viewers(
 
 #[test]
 fn the_end_of_a_session_is_reported_after_its_last_packet() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "unread");
     watched.producer.send_packet(watched.stream, 0, 100);
     end(watched.producer, watched.stream, Some(0));
@@ -529,8 +504,7 @@ fn the_end_of_a_session_is_reported_after_its_last_packet() {
 
 #[test]
 fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "clear");
     watched.producer.send_packet(watched.stream, 0, 100);
     assert_eq!(
@@ -571,8 +545,7 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
 
 #[test]
 fn one_viewer_connection_attaches_to_several_sessions() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut one = watched(&relay, "one");
     let mut other = Producer::open(&relay, live_session("other"));
     let stream = other.add_trace("ust/pid/other", &["chan_0"])[0];
@@ -587,8 +560,7 @@ fn one_viewer_connection_attaches_to_several_sessions() {
 
 #[test]
 fn viewer_connections_use_tcp_keep_alive() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let viewer = Viewer::connect(relay.live);
     // Timer 2 of a connection of the system's table is the keep-alive timer.
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -605,8 +577,7 @@ fn viewer_connections_use_tcp_keep_alive() {
 
 #[test]
 fn replies_do_not_wait_for_delayed_acknowledgements() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut watched = watched(&relay, "stall");
     // With head and body apart, each of these takes 40 ms, the time of a delayed acknowledgement.
     let begun = std::time::Instant::now();
@@ -619,17 +590,16 @@ fn replies_do_not_wait_for_delayed_acknowledgements() {
 
 #[test]
 fn sessions_are_listed_in_order_of_creation_with_their_open_streams() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let names: Vec<String> = (0..20).map(|number| format!("session-{number}")).collect();
     let mut producers: Vec<_> = names
         .iter()
         .map(|name| Producer::open(&relay, live_session(name)))
         .collect();
     let first = &mut producers[0];
-    let streams = first.add_trace("ust/uid/0/64-bit", &["chan_0", "chan_1"]);
+    let streams = first.add_trace(TRACE_PATH, &["chan_0", "chan_1"]);
     // Not published yet.
-    first.add_stream(stream("later_0", "ust/uid/0/64-bit"));
+    first.add_stream(stream("later_0", TRACE_PATH));
     assert_eq!(first.close_stream(streams[0], None), OK);
     let listed = Viewer::connect(relay.live).sessions();
     let in_order: Vec<_> = listed
@@ -642,11 +612,9 @@ fn sessions_are_listed_in_order_of_creation_with_their_open_streams() {
 
 #[test]
 fn viewers_exit_when_a_session_without_metadata_ends() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("undescribed"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
-    producer.add_stream(tests::producer::stream("metadata", "ust/uid/0/64-bit"));
+    let (lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, live_session("undescribed"));
+    producer.add_stream(tests::producer::stream("metadata", TRACE_PATH));
     producer.request(relay_proto::Command::StreamsSent);
     producer.send_packet(stream, 0, 100);
     let mut watcher = Viewer::connect(relay.live);
@@ -665,8 +633,7 @@ fn viewers_exit_when_a_session_without_metadata_ends() {
 
 #[test]
 fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::connect(&relay, ProducerMinor(15));
     producer.create_session(CreateSession {
         trace_format: TraceFormat::Ctf2,
@@ -688,9 +655,7 @@ fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
 
 #[test]
 fn a_protocol_error_closes_the_viewer_connection() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let hello = || {
         let client = viewer_proto::client::Client::new(Minor(4));
         let mut bytes = Vec::new();

@@ -15,16 +15,14 @@ use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::probe_session::{ProbeSession, start_relay_with_probe};
 use tests::producer::{
-    CREATED, Producer, connect, index, is_closed, packet, packet_of, plain_session as session,
-    stream,
+    CREATED, OK, Producer, TRACE_PATH, connect, index, is_closed, packet, packet_of,
+    plain_session as session, stream,
 };
 use tests::relay::Relay;
 use tests::traced_app;
-use tests::tree::{files, tree};
+use tests::tree::{files, first_file, tree};
 use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
-
-const OK: Reply = Reply::Ended(ReturnCode::OK);
 
 fn refused_stream(reply: &Reply) -> bool {
     matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))
@@ -74,7 +72,7 @@ fn a_huge_tracefile_count_takes_no_memory() {
         let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(4096),
             tracefile_count: count,
-            ..stream(name, "ust/uid/0/64-bit")
+            ..stream(name, TRACE_PATH)
         });
         (0..3).for_each(|number| producer.send_packet(stream, number, 4096));
         producer.wait_while_pending(stream, 2);
@@ -87,8 +85,7 @@ fn a_huge_tracefile_count_takes_no_memory() {
 #[test]
 fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
     const COUNT: usize = 1500;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("endless", &relay, None);
     // An ordinary command of a user, at which the reference dies.
@@ -140,7 +137,7 @@ fn a_chunk_named_by_its_producer_is_not_moved() {
 fn metadata_without_a_chunk_can_be_reset() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("reset"));
-    let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
+    let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
     assert_eq!(producer.rotate_streams(None, &[(metadata, 0)]), OK);
     let reset = ResetMetadata {
         stream: metadata,
@@ -153,22 +150,12 @@ fn metadata_without_a_chunk_can_be_reset() {
 #[test]
 fn bytes_received_before_a_rotation_that_belong_after_it_move_to_the_new_chunk() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut producer = Producer::open(&relay, session("surplus"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("surplus"));
     producer.send_packet(stream, 0, 100);
     for number in 1..4 {
-        producer
-            .data
-            .write_all(&packet(stream, number, 100 + number as usize))
-            .unwrap();
+        producer.send_data(stream, number, 100 + number as usize);
     }
-    let there = || {
-        files(&relay.output, "64-bit/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-            .len()
-    };
+    let there = || first_file(&relay.output, "64-bit/chan_0").len();
     wait_until("the bytes are there", || there() == 406);
     assert_eq!(producer.create_chunk(1), OK);
     assert_eq!(producer.rotate_streams(Some(1), &[(stream, 1)]), OK);
@@ -203,15 +190,14 @@ fn bytes_received_before_a_rotation_that_belong_after_it_move_to_the_new_chunk()
 #[test]
 fn empty_packets_are_complete_at_once_and_do_not_block_a_rotation() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut producer = Producer::open(&relay, session("empty"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
-    producer.data.write_all(&packet(stream, 0, 0)).unwrap();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("empty"));
+    producer.send_data(stream, 0, 0);
     // Nothing follows on the data connection, and yet it is done.
     wait_until("the packet has been taken", || {
         !producer.is_pending(stream, 0)
     });
     producer.send_packet(stream, 1, 10);
-    producer.data.write_all(&packet(stream, 2, 0)).unwrap();
+    producer.send_data(stream, 2, 0);
     assert_eq!(producer.create_chunk(1), OK);
     assert_eq!(producer.rotate_streams(Some(1), &[(stream, 2)]), OK);
     producer.send_packet(stream, 3, 10);
@@ -281,7 +267,7 @@ fn names_that_lead_out_of_the_session_directory_are_refused() {
         let reply = producer.request(Command::AddStream(stream(channel, path)));
         assert!(refused_stream(&reply), "{channel:?} {path:?}: {reply:?}");
     }
-    producer.add_stream(stream("chan", "ust/uid/0/64-bit"));
+    producer.add_stream(stream("chan", TRACE_PATH));
     let now = tree(lab.path())
         .keys()
         .filter(|name| !name.starts_with("output"))
@@ -321,8 +307,7 @@ fn paths_of_producers_before_2_11_that_lead_out_are_refused() {
 fn a_gigabyte_of_padding_takes_neither_time_nor_disk_space() {
     use std::os::unix::fs::MetadataExt;
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut producer = Producer::open(&relay, session("padding"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("padding"));
     let padding = (1 << 30) - 10;
     producer
         .data
@@ -342,8 +327,7 @@ fn a_gigabyte_of_padding_takes_neither_time_nor_disk_space() {
 #[test]
 fn an_oversized_packet_closes_its_connection() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut producer = Producer::open(&relay, session("too long"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("too long"));
     // Together they do not even fit 32 bits.
     let (data_size, padding_size) = (u32::MAX, u32::MAX);
     let mut header = Vec::new();
@@ -377,7 +361,7 @@ fn an_announced_length_allocates_no_memory() {
     let sockets: Vec<TcpStream> = (0..50)
         .map(|number| {
             let mut producer = Producer::open(&relay, session(&format!("length-{number}")));
-            let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
+            let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
             let mut bytes = Vec::new();
             // Metadata of 128 MiB, of which some comes.
             let header = ControlHeader {
@@ -408,8 +392,7 @@ fn an_announced_length_allocates_no_memory() {
 fn indexes_without_packets_are_bounded() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
-    let mut producer = Producer::open(&relay, session("piles"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("piles"));
     let ends = (0..200_000).position(|number| {
         let index = SendIndex {
             stream,
@@ -427,8 +410,7 @@ fn indexes_without_packets_are_bounded() {
 #[test]
 fn a_producer_that_reads_no_replies_blocks_no_other() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut deaf = Producer::open(&relay, session("deaf"));
-    let stream = deaf.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (deaf, stream) = Producer::open_with_stream(&relay, session("deaf"));
     let before = relay.memory();
     let mut ask = Vec::new();
     // A beacon, of which any number may come.
@@ -473,8 +455,7 @@ fn the_relay_survives_more_connections_than_descriptors() {
 #[test]
 fn a_producer_cannot_access_streams_of_other_sessions() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut owner = Producer::open(&relay, session("owner"));
-    let stream = owner.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut owner, stream) = Producer::open_with_stream(&relay, session("owner"));
     let theirs = |stream: StreamId| {
         [
             Command::SendIndex(SendIndex {
@@ -507,10 +488,9 @@ fn a_data_connection_carries_packets_of_one_session_only() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut one = Producer::open(&relay, session("one"));
     let mut other = Producer::open(&relay, session("other"));
-    let streams =
-        [&mut one, &mut other].map(|p| p.add_stream(stream("chan_0", "ust/uid/0/64-bit")));
+    let streams = [&mut one, &mut other].map(|p| p.add_stream(stream("chan_0", TRACE_PATH)));
     one.send_packet(streams[0], 0, 10);
-    one.data.write_all(&packet(streams[1], 0, 10)).unwrap();
+    one.send_data(streams[1], 0, 10);
     assert!(is_closed(&mut one.data));
     other.send_packet(streams[1], 0, 10);
     probe.assert_served();
@@ -520,8 +500,7 @@ fn a_data_connection_carries_packets_of_one_session_only() {
 fn half_a_packet_and_half_a_header_of_a_lost_connection_are_discarded() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let files_before = relay.open_files();
-    let mut producer = Producer::open(&relay, session("half"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("half"));
     producer.send_packet(stream, 0, 100);
     // A packet of which half comes, and then nothing.
     producer

@@ -1,13 +1,10 @@
 //! Tracefiles that another one has replaced (`--tracefile-count`).
 
-use std::io::Write;
-
 use relay_proto::Command;
 use relay_proto::stream::{AddStream, QuiescentControl};
-use tests::lab::Lab;
-use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::producer::{Producer, index, live_session, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
@@ -20,8 +17,7 @@ const PACKET: usize = 1000;
 /// A stream of `count` tracefiles with one packet each, of which `packets` have come without index;
 /// then come their indexes. Gives the numbers of the packets that a viewer is shown.
 fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ring"));
     let path = "ust/uid/0/64-bit";
     let ring = producer.add_stream(AddStream {
@@ -37,10 +33,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
         stream: metadata,
     }));
     for number in 0..packets {
-        producer
-            .data
-            .write_all(&packet(ring, number, PACKET))
-            .unwrap();
+        producer.send_data(ring, number, PACKET);
     }
     let last = [u8::try_from(packets - 1).unwrap(); PACKET];
     wait_until("the last packet is in its tracefile", || {
@@ -79,7 +72,9 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     assert!(relay.stop().status.success());
     let indexes = files(&output, ".idx");
     assert!(
-        indexes.values().all(|index| index.len() == 16 + 72),
+        indexes
+            .values()
+            .all(|index| index.len() == INDEX_HEADER + INDEX_ENTRY),
         "{indexes:?}"
     );
     shown

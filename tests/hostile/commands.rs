@@ -10,7 +10,7 @@ use relay_proto::session::{CreateSession, DaemonId};
 use relay_proto::stream::{AddStream, BeginDataPending, DataPending, EndDataPending};
 use relay_proto::stream::{CloseStream, QuiescentControl};
 use relay_proto::{Command, CommandCode, Minor, Reply};
-use tests::producer::{CREATED, Producer, connect, index, packet, stream};
+use tests::producer::{CREATED, Producer, TRACE_PATH, connect, index, stream};
 use tests::tree::tree;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, StreamId, Text};
 
@@ -64,7 +64,7 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
         assert!(is_refused_session(&answer), "{end}: {answer:?}");
     }
     assert_eq!(tree(&relay.output).len(), before);
-    let add = payload(&Command::AddStream(stream("chan_0", "ust/uid/0/64-bit")));
+    let add = payload(&Command::AddStream(stream("chan_0", TRACE_PATH)));
     let rotate = [&u32::MAX.to_be_bytes()[..], &[0; 16]].concat();
     for (code, bad) in [
         (1, &add[..add.len() - 1]),
@@ -178,7 +178,7 @@ fn a_stream_with_a_path_or_name_too_long_is_refused() {
     }
     producer.add_stream(AddStream {
         channel: long(200),
-        ..stream("", "ust/uid/0/64-bit")
+        ..stream("", TRACE_PATH)
     });
     probe.assert_served();
 }
@@ -281,7 +281,7 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut owner = Producer::open(&relay, session("owner"));
     let metadata = owner.add_stream(stream("metadata", "ust/uid/1/64-bit"));
-    let stream = owner.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let stream = owner.add_trace(TRACE_PATH, &["chan_0"])[0];
     owner.send_packet(stream, 0, 10);
     for theirs in [stream, metadata, StreamId(1), StreamId(u64::MAX)] {
         for (command, answer) in commands_about(theirs) {
@@ -314,8 +314,7 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
 #[test]
 fn a_data_pending_round_covers_the_streams_of_its_own_session_only() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut owner = Producer::open(&relay, session("owner"));
-    let stream = owner.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut owner, stream) = Producer::open_with_stream(&relay, session("owner"));
     // A round in which its stream has been asked about: nothing was left out.
     let own = owner.session;
     let begin = |session| Command::BeginDataPending(BeginDataPending { session });
@@ -341,7 +340,7 @@ fn metadata_is_accepted_for_metadata_streams_only_and_packets_for_data_streams_o
     for closed in [false, true] {
         let mut producer = Producer::open(&relay, session("text"));
         let channel = if closed { "metadata" } else { "chan_0" };
-        let stream = producer.add_stream(stream(channel, "ust/uid/0/64-bit"));
+        let stream = producer.add_stream(stream(channel, TRACE_PATH));
         if closed {
             assert_eq!(producer.close_stream(stream, None), OK);
         }
@@ -351,14 +350,13 @@ fn metadata_is_accepted_for_metadata_streams_only_and_packets_for_data_streams_o
         assert!(last_words(&producer, &raw(CommandCode::SendMetadata.code(), &text)).is_empty());
     }
     let mut producer = Producer::open(&relay, session("packets"));
-    let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
-    producer.data.write_all(&packet(metadata, 0, 10)).unwrap();
+    let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
+    producer.send_data(metadata, 0, 10);
     assert!(tests::producer::is_closed(&mut producer.data));
     let refused = Reply::Ended(ReturnCode::UNKNOWN);
     assert_eq!(producer.send_index(metadata, 0, index(0, 10)), refused);
     assert!(producer.is_disconnected());
-    let mut producer = Producer::open(&relay, session("reset"));
-    let data = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, data) = Producer::open_with_stream(&relay, session("reset"));
     let reset = ResetMetadata {
         stream: data,
         version: 1,
@@ -380,8 +378,8 @@ fn a_rotation_to_an_unknown_chunk_or_extreme_position_affects_no_other_session()
         (None, 0, ReturnCode::OK),
     ];
     for (number, (target, at, answer)) in everything.into_iter().enumerate() {
-        let mut producer = Producer::open(&relay, session(&format!("{number}. rotation")));
-        let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+        let (mut producer, stream) =
+            Producer::open_with_stream(&relay, session(&format!("{number}. rotation")));
         (0..3).for_each(|number| producer.send_packet(stream, number, 10));
         producer.wait_while_pending(stream, 2);
         assert_eq!(producer.create_chunk(1), OK);
@@ -400,7 +398,7 @@ fn metadata_beyond_the_maximum_length_is_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     for (first, second) in [(u32::MAX, 0), (255 << 20, 1 << 20)] {
         let mut producer = Producer::open(&relay, session("metadata"));
-        let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
+        let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
         producer.send_metadata(metadata, b"/* CTF 1.8 */", first);
         producer.send_metadata(metadata, b"/* CTF 1.8 */", second);
         assert!(producer.is_disconnected(), "{first} {second}");

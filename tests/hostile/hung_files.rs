@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use tests::file_lease::FileLease;
 use tests::lab::Lab;
 use tests::probe_session::ProbeSession;
-use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::producer::{Producer, TRACE_PATH, index, live_session, stream};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
 use tests::tree::tree;
@@ -23,7 +23,6 @@ use wire::{Bytes, StreamId};
 
 use super::OK;
 
-const TRACE: &str = "ust/uid/0/64-bit";
 const PACKET: usize = 3000;
 
 /// More than the relay has threads, and than may have file calls in flight.
@@ -39,9 +38,7 @@ struct Watched {
 impl Watched {
     fn start(arguments: &[&str]) -> Self {
         let lab = Lab::new();
-        let arguments: Vec<_> = ["--http=0"].iter().chain(arguments).copied().collect();
-        let relay = Relay::start_with(&lab, &arguments);
-        let status = StatusEndpoint::of(&relay);
+        let (relay, status) = StatusEndpoint::start_relay(&lab, arguments);
         Self { lab, relay, status }
     }
 
@@ -80,9 +77,9 @@ fn in_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session(name));
     let stream = producer.add_stream(AddStream {
         tracefile_size: Bytes(4096),
-        ..stream("chan_0", TRACE)
+        ..stream("chan_0", TRACE_PATH)
     });
-    producer.add_trace(TRACE, &[]);
+    producer.add_trace(TRACE_PATH, &[]);
     for number in 0..5 {
         producer.send_packet(stream, number, PACKET);
     }
@@ -162,7 +159,7 @@ fn with_a_file_to_be_opened_again(relay: &Relay) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session("hung"));
     let names: Vec<_> = (0..100).map(|number| format!("chan_{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let streams = producer.add_trace(TRACE, &names);
+    let streams = producer.add_trace(TRACE_PATH, &names);
     for stream in &streams {
         producer.send_packet(*stream, 0, PACKET);
     }
@@ -176,7 +173,7 @@ fn a_worker_with_a_hung_file_call_blocks_no_new_connection() {
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
     let lease = FileLease::acquire(&watched.file("/chan_0"));
-    producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
+    producer.send_data(stream, 1, PACKET);
     lease.wait_for_break();
     // Some of them come to the worker that hangs.
     let mut others: Vec<_> = (0..6)
@@ -200,7 +197,7 @@ fn a_relay_stops_while_a_file_call_of_a_session_hangs() {
     let watched = Watched::start(&["--fd-pool-size=100"]);
     let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
     let lease = FileLease::acquire(&watched.file("/chan_0"));
-    producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
+    producer.send_data(stream, 1, PACKET);
     lease.wait_for_break();
     let other = ProbeSession::of(&watched.relay);
     assert!(lease.is_break_pending());
@@ -219,10 +216,7 @@ fn packets_for_a_hung_file_are_written_when_it_responds_again() {
     let path = watched.file("/chan_0");
     let lease = FileLease::acquire(&path);
     for number in 1..5 {
-        producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .unwrap();
+        producer.send_data(stream, number, PACKET);
     }
     lease.wait_for_break();
     drop(lease);

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use relay_proto::chunk::CloseCommand;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
-use tests::producer::{Producer, connect, connect_from, is_closed, live_session, packet, stream};
+use tests::producer::{
+    Producer, TRACE_PATH, connect, connect_from, is_closed, live_session, packet, stream,
+};
 use tests::tree::files;
 use tests::viewer::Viewer;
 use viewer_proto::session::{AttachStatus, Seek};
@@ -19,8 +21,7 @@ use super::{OK, session, start_relay_with_probe};
 fn packets_from_another_address_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let elsewhere = |last| connect_from(Ipv4Addr::new(127, 0, 0, last), relay.data);
-    let mut victim = Producer::open(&relay, session("victim"));
-    let id = victim.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut victim, id) = Producer::open_with_stream(&relay, session("victim"));
     victim.send_packet(id, 0, 10);
     victim.wait_while_pending(id, 0);
     let mut thief = elsewhere(2);
@@ -34,8 +35,7 @@ fn packets_from_another_address_are_refused() {
     victim.send_packet(id, 1, 10);
     victim.wait_while_pending(id, 1);
     // Its host may have several addresses: the first that packets come from counts too.
-    let mut of_two = Producer::open(&relay, session("of two"));
-    let id = of_two.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut of_two, id) = Producer::open_with_stream(&relay, session("of two"));
     of_two.data = elsewhere(3);
     of_two.send_packet(id, 0, 10);
     of_two.wait_while_pending(id, 0);
@@ -59,7 +59,7 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
         ..session(name)
     };
     let mut owner = Producer::open(&relay, base("some/where", "owner"));
-    let stream_of_owner = owner.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let stream_of_owner = owner.add_stream(stream("chan_0", TRACE_PATH));
     owner.send_packet(stream_of_owner, 0, 10);
     owner.wait_while_pending(stream_of_owner, 0);
     for place in [
@@ -75,7 +75,7 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
     }
     // Names that only begin alike are different places.
     let mut neighbour = Producer::open(&relay, base("some/where else", "neighbour"));
-    neighbour.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    neighbour.add_stream(stream("chan_0", TRACE_PATH));
     assert!(neighbour.close_chunk(0, Some(CloseCommand::Delete)).is_ok());
     drop(neighbour);
     assert_eq!(owner.close_stream(stream_of_owner, Some(0)), OK);
@@ -98,7 +98,7 @@ fn a_recording_that_has_ended_releases_its_directory() {
         ..session(name)
     };
     let mut first = Producer::open(&relay, base("first"));
-    let of_first = first.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let of_first = first.add_stream(stream("chan_0", TRACE_PATH));
     first.send_packet(of_first, 0, 10);
     first.wait_while_pending(of_first, 0);
     let refused = |name: &str| {
@@ -116,7 +116,7 @@ fn a_recording_that_has_ended_releases_its_directory() {
     assert!(refused("third"));
     assert!(!first.create_chunk(1).is_ok());
     assert_eq!(second.create_chunk(0), OK);
-    let of_second = second.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let of_second = second.add_stream(stream("chan_0", TRACE_PATH));
     second.send_packet(of_second, 0, 20);
     second.wait_while_pending(of_second, 0);
     probe.assert_served();
@@ -130,7 +130,7 @@ fn sessions_of_one_recording_share_its_directory() {
     let mut of_kernel = session("shared");
     of_kernel.recording.as_mut().unwrap().current_chunk = Some(wire::ChunkId(0));
     kernel.create_session(of_kernel);
-    for (producer, path) in [(&mut ust, "ust/uid/0/64-bit"), (&mut kernel, "kernel")] {
+    for (producer, path) in [(&mut ust, TRACE_PATH), (&mut kernel, "kernel")] {
         let stream = producer.add_stream(stream("chan_0", path));
         producer.send_packet(stream, 0, 10);
         producer.wait_while_pending(stream, 0);
@@ -203,8 +203,7 @@ fn attached_sessions_of_a_viewer_are_bounded() {
 fn connections_of_one_address_are_bounded() {
     const MOST: usize = 4096;
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut producer = Producer::open(&relay, session("packets"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("packets"));
     // The probe and the producer have one each.
     let sockets: Vec<_> = (2..MOST).map(|_| connect(relay.data)).collect();
     tests::wait_until("all are accepted", || relay.open_files() > MOST);

@@ -18,15 +18,11 @@ mod viewers;
 use std::io::{Read, Write};
 
 use relay_proto::ControlHeader;
-use relay_proto::Reply;
-use relay_proto::reply::ReturnCode;
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{Producer, plain_session as session};
+use tests::producer::{OK, Producer, plain_session as session};
 use tests::relay::Relay;
 use tests::tree::files;
 use wire::Field;
-
-const OK: Reply = Reply::Ended(ReturnCode::OK);
 
 /// What a session has recorded in files of this name, in the order of their paths.
 fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {

@@ -17,9 +17,7 @@ use super::{OK, recorded, session, start_relay_with_probe};
 const UNKNOWN: Reply = Reply::Ended(ReturnCode::UNKNOWN);
 
 fn with_stream(relay: &Relay, name: &str) -> (Producer, StreamId) {
-    let mut producer = Producer::open(relay, session(name));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
-    (producer, stream)
+    Producer::open_with_stream(relay, session(name))
 }
 
 #[test]
@@ -29,7 +27,7 @@ fn a_duplicate_index_is_refused_with_or_without_its_packet() {
         let (mut producer, stream) = with_stream(&relay, "twice");
         assert_eq!(producer.send_index(stream, 0, index(0, 10)), OK);
         if is_there {
-            producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+            producer.send_data(stream, 0, 10);
             producer.wait_while_pending(stream, 0);
         }
         assert_eq!(producer.send_index(stream, 0, index(0, 10)), UNKNOWN);
@@ -43,12 +41,12 @@ fn a_duplicate_packet_closes_its_connection_and_is_stored_once() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     for (name, with_index) in [("pending", false), ("done", true)] {
         let (mut producer, stream) = with_stream(&relay, name);
-        producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+        producer.send_data(stream, 0, 10);
         if with_index {
             assert_eq!(producer.send_index(stream, 0, index(0, 10)), OK);
             producer.wait_while_pending(stream, 0);
         }
-        producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+        producer.send_data(stream, 0, 10);
         assert!(is_closed(&mut producer.data), "{name}");
         assert_eq!(recorded(&relay, name, "chan_0"), [[0; 10]]);
     }
@@ -60,11 +58,11 @@ fn a_packet_and_an_index_of_different_sizes_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut producer, stream) = with_stream(&relay, "index first");
     assert_eq!(producer.send_index(stream, 0, index(0, 11)), OK);
-    producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+    producer.send_data(stream, 0, 10);
     assert!(is_closed(&mut producer.data));
     let (mut producer, stream) = with_stream(&relay, "packet first");
     producer.send_packet(stream, 0, 10);
-    producer.data.write_all(&packet(stream, 1, 10)).unwrap();
+    producer.send_data(stream, 1, 10);
     wait_until("the packet is there", || {
         recorded(&relay, "packet first", "chan_0")[0].len() == 20
     });
@@ -81,13 +79,10 @@ fn packets_far_ahead_in_sequence_take_bounded_memory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let (mut producer, stream) = with_stream(&relay, "ahead");
-    producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+    producer.send_data(stream, 0, 10);
     // Every other one is missing.
     for number in 1..200 {
-        producer
-            .data
-            .write_all(&packet(stream, number * 2, BYTES))
-            .unwrap();
+        producer.send_data(stream, number * 2, BYTES);
     }
     // Those that fell out of the window have been written without the ones before them.
     wait_until("most are written", || {
@@ -116,7 +111,7 @@ fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
         .map(|number| producer.add_stream(stream(&format!("chan_{number}"), "ust/uid/0/64-bit")))
         .collect();
     for stream in &streams {
-        producer.data.write_all(&packet(*stream, 0, 10)).unwrap();
+        producer.send_data(*stream, 0, 10);
     }
     (producer, streams)
 }
@@ -125,8 +120,7 @@ fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
 fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session() {
     const BYTES: usize = 128 << 10;
     let lab = Lab::new();
-    let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
-    let status = StatusEndpoint::of(&relay);
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[REORDER_MEMORY]);
     let (mut producer, streams) = sixty_streams(&relay);
     let before = relay.memory();
     // One after the other is missing of each. In all, four times what the session may keep.
@@ -167,8 +161,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
 fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_session() {
     const BYTES: usize = 1 << 20;
     let lab = Lab::new();
-    let relay = Relay::start_with(&lab, &["--http=127.0.0.1:0", REORDER_MEMORY]);
-    let status = StatusEndpoint::of(&relay);
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[REORDER_MEMORY]);
     let (producer, streams) = sixty_streams(&relay);
     wait_until("the first packets are written", || {
         status.metric("relayd_packets_total") == 60
@@ -213,11 +206,8 @@ fn the_highest_sequence_numbers_close_only_their_own_connection() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     for number in [u64::MAX, u64::MAX - 1] {
         let (mut producer, stream) = with_stream(&relay, "last");
-        producer
-            .data
-            .write_all(&packet(stream, number, 10))
-            .unwrap();
-        producer.data.write_all(&packet(stream, 0, 10)).unwrap();
+        producer.send_data(stream, number, 10);
+        producer.send_data(stream, 0, 10);
         assert!(is_closed(&mut producer.data), "{number}");
         probe.assert_served();
     }

@@ -253,8 +253,7 @@ fn a_tracefile_size_without_a_count_creates_as_many_tracefiles_as_needed() {
 fn packet_sizes_that_overflow_32_bits_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     for (data_size, padding_size) in [(10, u32::MAX), (u32::MAX, 11), (1 << 31, 1 << 31)] {
-        let mut producer = Producer::open(&relay, session("wraps"));
-        let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+        let (mut producer, stream) = Producer::open_with_stream(&relay, session("wraps"));
         // The index says what is left of it in 32 bits.
         let wrapped = u64::from(data_size.wrapping_add(padding_size));
         assert_eq!(producer.send_index(stream, 0, index(0, wrapped.max(1))), OK);

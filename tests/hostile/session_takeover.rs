@@ -1,21 +1,18 @@
 //! Recordings below one base path: of a host that has died and started again while its old connections
 //! look alive, and of one that records twice.
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 
 use relay_proto::chunk::CloseCommand;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
 use tests::lab::Lab;
-use tests::producer::{Producer, is_closed, packet, stream};
+use tests::producer::{Producer, TRACE_PATH, is_closed, stream};
 use tests::relay::Relay;
 use tests::tree::files;
 use wire::Text;
 
 use super::{OK, session, start_relay_with_probe};
-
-const PATH: &str = "ust/uid/0/64-bit";
 
 /// A session of a session daemon that is told by the name, with a base path.
 fn based(base: &str, name: &str) -> CreateSession {
@@ -44,30 +41,30 @@ fn content(relay: &Relay, path: &str) -> Vec<u8> {
 fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut old = Producer::open(&relay, based("some/where", "before"));
-    let of_old = old.add_stream(stream("chan_0", PATH));
-    let metadata = old.add_stream(stream("metadata", PATH));
+    let of_old = old.add_stream(stream("chan_0", TRACE_PATH));
+    let metadata = old.add_stream(stream("metadata", TRACE_PATH));
     old.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     old.send_packet(of_old, 0, 10);
     old.wait_while_pending(of_old, 0);
     // Early, and in memory only: the one before it never comes.
-    old.data.write_all(&packet(of_old, 2, 10)).unwrap();
+    old.send_data(of_old, 2, 10);
     let index = tests::producer::index(2, 10);
     assert_eq!(old.send_index(of_old, 2, index), OK);
     // Sent after the early one: when it is written, that has come.
-    let other = old.add_stream(stream("chan_1", PATH));
+    let other = old.add_stream(stream("chan_1", TRACE_PATH));
     old.send_packet(other, 0, 10);
     old.wait_while_pending(other, 0);
 
     let mut new = Producer::open(&relay, based("some/where", "after"));
-    let of_new = new.add_stream(stream("chan_0", PATH));
+    let of_new = new.add_stream(stream("chan_0", TRACE_PATH));
     relay.wait_for_log(&["its host has started again", "host/before", "host/after"]);
     assert!(is_closed(&mut old.data));
     assert!(old.is_disconnected());
-    new.add_stream(stream("metadata", PATH));
+    new.add_stream(stream("metadata", TRACE_PATH));
     new.send_packet(of_new, 0, 20);
     new.wait_while_pending(of_new, 0);
     assert_eq!(
-        content(&relay, &format!("some/where/{PATH}/chan_0")),
+        content(&relay, &format!("some/where/{TRACE_PATH}/chan_0")),
         [0; 20]
     );
     // What the old one recorded is where rotated chunks are, and all of it.
@@ -91,12 +88,12 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
 fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut old = Producer::open(&relay, based("some/where", "before"));
-    let of_old = old.add_stream(stream("chan_0", PATH));
+    let of_old = old.add_stream(stream("chan_0", TRACE_PATH));
     old.send_packet(of_old, 0, 10);
     old.wait_while_pending(of_old, 0);
     assert_eq!(old.create_chunk(1), OK);
     let mut new = Producer::open(&relay, based("some/where", "after"));
-    let of_new = new.add_stream(stream("chan_0", PATH));
+    let of_new = new.add_stream(stream("chan_0", TRACE_PATH));
     new.send_packet(of_new, 0, 20);
     new.wait_while_pending(of_new, 0);
     assert!(old.is_disconnected());
@@ -124,7 +121,7 @@ fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
 fn only_the_same_host_takes_over_a_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut owner = Producer::open(&relay, based("some/where", "owner"));
-    let of_owner = owner.add_stream(stream("chan_0", PATH));
+    let of_owner = owner.add_stream(stream("chan_0", TRACE_PATH));
     owner.send_packet(of_owner, 0, 10);
     owner.wait_while_pending(of_owner, 0);
     // From another address, whatever its name.
@@ -136,7 +133,7 @@ fn only_the_same_host_takes_over_a_directory() {
     let mut twin = Producer::open(&relay, of_same_daemon("some/where", "owner", 1));
     assert!(
         !twin
-            .request(Command::AddStream(stream("chan_0", PATH)))
+            .request(Command::AddStream(stream("chan_0", TRACE_PATH)))
             .is_ok()
     );
     assert!(
@@ -147,7 +144,7 @@ fn only_the_same_host_takes_over_a_directory() {
     owner.send_packet(of_owner, 1, 10);
     owner.wait_while_pending(of_owner, 1);
     assert_eq!(owner.close_stream(of_owner, Some(1)), OK);
-    let recorded = content(&relay, &format!("some/where/{PATH}/chan_0"));
+    let recorded = content(&relay, &format!("some/where/{TRACE_PATH}/chan_0"));
     assert_eq!(recorded, [[0; 10], [1; 10]].concat());
     probe.assert_served();
 }
@@ -165,9 +162,9 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
         let mut above = Producer::open(&relay, of_same_daemon("base/below/it", "one", 3));
         let mut streams = Vec::new();
         for (producer, path) in [
-            (&mut ust, PATH),
+            (&mut ust, TRACE_PATH),
             (&mut kernel, "kernel"),
-            (&mut below, PATH),
+            (&mut below, TRACE_PATH),
             (&mut above, "kernel"),
         ] {
             let stream = producer.add_stream(stream("chan_0", path));
@@ -199,7 +196,7 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
 fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut ust = Producer::open(&relay, of_same_daemon("base", "one", 0));
-    let of_ust = ust.add_stream(stream("chan_0", PATH));
+    let of_ust = ust.add_stream(stream("chan_0", TRACE_PATH));
     ust.send_packet(of_ust, 0, 10);
     ust.wait_while_pending(of_ust, 0);
     let mut kernel = Producer::open(&relay, of_same_daemon("base", "one", 1));

@@ -8,7 +8,7 @@ use relay_proto::{ControlHeader, DataHeader};
 use tests::TEST_TIMEOUT;
 use tests::lab::Lab;
 use tests::probe_session::ProbeSession;
-use tests::producer::{Producer, connect, is_closed, live_session, packet, stream};
+use tests::producer::{Producer, connect, is_closed, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -107,8 +107,7 @@ fn a_command_sent_byte_by_byte_times_out() {
 #[test]
 fn half_a_packet_that_times_out_is_removed_from_the_stream() {
     let (_lab, relay, mut probe) = impatient();
-    let mut producer = Producer::open(&relay, session("packet"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("packet"));
     producer.send_packet(stream, 0, 100);
     producer.wait_while_pending(stream, 0);
     let mut half = connect(relay.data);

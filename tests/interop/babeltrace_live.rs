@@ -4,7 +4,6 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
@@ -59,8 +58,7 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 #[test]
 fn every_viewer_and_the_directory_show_every_event_once() {
     const COUNT: usize = 200_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("all", &relay, Some(LIVE_TIMER));
     let options = [
@@ -95,8 +93,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
 
 #[test]
 fn both_babeltrace_versions_read_the_session_and_its_directory() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("both", &relay, Some(LIVE_TIMER));
     daemon.enable_channel("both", "busy", &["--subbuf-size=4k"], true);
@@ -156,8 +153,7 @@ fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
 /// Three viewers of a session in which a process lives for about 50 ms, while all that they know of has
 /// nothing to say. Gives what they have left.
 fn watch_a_brief_process() -> Vec<(Babeltrace, CompletedProcess)> {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("pid", &relay, Some(LIVE_TIMER));
     daemon.enable_channel("pid", "busy", &["--buffers-pid", "--subbuf-size=4k"], true);
@@ -203,8 +199,7 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool 
 #[test]
 fn replaced_tracefiles_do_not_affect_live_viewers() {
     const COUNT: usize = 400;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("ring", &relay, Some(LIVE_TIMER));
     let options = [

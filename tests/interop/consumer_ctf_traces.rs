@@ -98,8 +98,7 @@ fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
 
 #[test]
 fn every_valid_trace_replayed_to_our_relay_reads_back_unchanged() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 2);
     let wrong = good_cases().iter().flat_map(compare).collect::<Vec<_>>();
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -172,8 +172,7 @@ pub(crate) fn watch(
 
 #[test]
 fn viewers_of_a_live_replay_show_the_events_of_the_original() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     for directory in recordings(&lab) {
         let (want, session) = (events(&directory), name(&directory));
         let both = [Watcher::Babeltrace, Watcher::TestLive];
@@ -279,8 +278,7 @@ fn a_stopped_replay_closes_its_session_with_the_packets_sent_so_far() {
 
 #[test]
 fn valid_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let directory = traces::with_numbered_events(&lab, "broken", 100, 1000);
     let mut file = OpenOptions::new()
         .append(true)

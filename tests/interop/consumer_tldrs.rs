@@ -47,9 +47,7 @@ impl Agent {
             .arg(format!("--tldrs-dir={}", lab.directory("data").display()))
             .arg(format!("--socket={}", lab.path().join("status").display()));
         let mut process = Process::start(&mut command);
-        process.wait_for_stderr("the agent is ready", |line| {
-            line.contains("consumer::agent: ready").then_some(())
-        });
+        process.wait_for_stderr_text("consumer::agent: ready");
         Self { process, socket }
     }
 
@@ -150,8 +148,7 @@ fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
 
 #[test]
 fn every_forwarded_event_reads_back_from_our_relay() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     every_event_comes_back_from(&lab, relay);
 }
 
@@ -164,8 +161,7 @@ fn every_forwarded_event_reads_back_from_lttng_relayd() {
 
 #[test]
 fn babeltrace_shows_events_forwarded_by_tldrs_live() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let [control, control_url, data, data_url] = collector(&relay);
     let options = [&control, &control_url, &data, &data_url, "--live=20000"];
     let daemon = Tldrs::start_with(&lab, &options.map(|option: &str| option));
@@ -191,8 +187,7 @@ fn babeltrace_shows_events_forwarded_by_tldrs_live() {
 fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
     const CLIENTS: usize = 64;
     const EVENTS: usize = 50;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let agent = Agent::start(&lab, &relay);
     std::thread::scope(|scope| {
         for number in 0..CLIENTS {
@@ -223,9 +218,8 @@ fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
 
 #[test]
 fn events_sent_while_the_relay_is_down_arrive_after_it_restarts() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
-    let addresses = [relay.control, relay.data, relay.live];
+    let (lab, mut relay) = Relay::start_in_new_lab();
+    let addresses = relay.addresses();
     let agent = Agent::start(&lab, &relay);
     let mut one = client(&agent.socket, "away");
     let event = |number: usize| format!("{{\"ph\":\"i\",\"name\":\"event {number}\"}}\n");

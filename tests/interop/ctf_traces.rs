@@ -209,8 +209,7 @@ fn play(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -> Vec<String> 
 
 #[test]
 fn every_valid_trace_is_printed_the_same_live() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let mut wrong = Vec::new();
     for case in good_cases() {
         let differences = play(&lab, &relay, &case, IdleStream::Present);

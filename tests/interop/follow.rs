@@ -11,18 +11,16 @@ use ctf::write::{
     Appended, Event, EventClass, EventDeclaration, MetadataText, PacketSize, StreamClass,
     StreamWriter, Trace, metadata_packets,
 };
+use relay_proto::Command;
 use relay_proto::chunk::CloseCommand;
-use relay_proto::reply::ReturnCode;
 use relay_proto::stream::AddStream;
-use relay_proto::{Command, Reply};
-use rustix::process::Signal;
 use test_live::attach::follow::{self, FollowOptions, Handle};
 use test_live::attach::{Packet, SourceEvent, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{self, Producer, live_session};
+use tests::producer::{self, OK, Producer, live_session};
 use tests::relay::Relay;
 use tests::{traced_app, wait_until};
 use tokio::sync::mpsc::{Receiver, channel, error::TryRecvError};
@@ -132,7 +130,7 @@ impl Tracer {
     fn send_index(&mut self, stream: usize, index: PacketIndex) {
         let Stream { id, packets, .. } = &mut self.streams[stream];
         let reply = self.producer.send_index(*id, *packets, index);
-        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+        assert_eq!(reply, OK);
         *packets += 1;
     }
 
@@ -313,8 +311,7 @@ fn options() -> FollowOptions {
 /// more.
 #[test]
 fn streams_whose_files_are_closed_when_idle_have_not_ended() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "aside", 3, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     let before = relay.open_files();
@@ -340,8 +337,7 @@ fn streams_whose_files_are_closed_when_idle_have_not_ended() {
 /// brought its last packet, which is the first of a stream whose file is put aside.
 #[test]
 fn a_packet_received_after_its_stream_was_closed_is_shown() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "late_half", 2, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     tracer.packet(0, 10);
@@ -365,8 +361,7 @@ fn a_packet_received_after_its_stream_was_closed_is_shown() {
 
 #[test]
 fn every_event_of_a_directory_being_written_is_shown_once_and_in_order() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "live", 3, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     wait_until("the session is being written", || {
@@ -405,8 +400,7 @@ fn every_event_of_a_directory_being_written_is_shown_once_and_in_order() {
 
 #[test]
 fn all_complete_packets_of_a_killed_relay_are_shown() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
+    let (_lab, mut relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "killed", 2, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     for _ in 0..20 {
@@ -419,15 +413,13 @@ fn all_complete_packets_of_a_killed_relay_are_shown() {
     let id = tracer.streams[0].id;
     let packet = producer::packet_of(id, 20, &[0xc1; 4096], 0);
     tracer.producer.data.write_all(&packet[..2000]).unwrap();
-    relay.process().signal(Signal::KILL);
-    wait_until("it is dead", || !relay.process().is_running());
+    relay.kill();
     watcher.finish().is_exactly(complete);
 }
 
 #[test]
 fn a_stream_of_replaced_tracefiles_is_followed_as_one() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     // Two packets in each of three files.
     let mut tracer = Tracer::new(&relay, "ring", 1, 8192, 3);
     let mut watcher = Watcher::new(&relay.output, options());
@@ -443,8 +435,7 @@ fn a_stream_of_replaced_tracefiles_is_followed_as_one() {
 
 #[test]
 fn unread_packets_of_replaced_tracefiles_are_counted_as_lost() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "late", 1, 8192, 3);
     let options = FollowOptions {
         backlog: 1,
@@ -475,8 +466,7 @@ fn unread_packets_of_replaced_tracefiles_are_counted_as_lost() {
 
 #[test]
 fn a_rotation_does_not_interrupt_following() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "rotated", 2, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     for chunk in 1..6 {
@@ -523,8 +513,7 @@ fn a_rotation_does_not_interrupt_following() {
 
 #[test]
 fn sessions_created_later_are_followed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let options = FollowOptions {
         wait: true,
         ..options()

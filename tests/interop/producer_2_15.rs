@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use tests::capture_proxy::Capture;
-use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::tree::files;
 
@@ -12,8 +11,7 @@ fn same_tree(name: &str) {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("data")
         .join(name);
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     Capture::load(&recorded).replay(&relay);
     let tree = std::fs::read_to_string(recorded.join("tree.hex")).unwrap();
     let names: Vec<&str> = tree

@@ -1,7 +1,6 @@
 //! Where a viewer that comes late begins.
 
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
 use tests::traced_app::TracedApp;
@@ -27,8 +26,7 @@ fn take(viewer: &mut Viewer, stream: StreamId) -> usize {
 
 #[test]
 fn seek_last_shows_new_events_and_seek_beginning_all_events() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("late", &relay, Some(50_000));
     daemon.enable_channel("late", "busy", &["--subbuf-size=4k"], true);

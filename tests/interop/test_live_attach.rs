@@ -155,8 +155,7 @@ fn tracefile_switches_and_new_metadata_lose_no_packet() {
     const FIRST: u64 = 300;
     const ALL: u64 = 600;
     for (push, packets_in_file) in [(true, 1), (true, 3), (true, 100), (false, 3)] {
-        let lab = Lab::new();
-        let relay = Relay::start(&lab);
+        let (_lab, relay) = Relay::start_in_new_lab();
         let mut producer = Producer::open(&relay, live_session("watched"));
         let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(packets_in_file * 4096),
@@ -193,8 +192,7 @@ fn tracefile_switches_and_new_metadata_lose_no_packet() {
 
 #[test]
 fn beacons_arrive_as_watermarks_in_order() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("watched"));
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);
@@ -211,8 +209,7 @@ fn beacons_arrive_as_watermarks_in_order() {
 
 #[test]
 fn stopping_the_source_detaches_from_the_session() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("watched"));
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);

@@ -72,8 +72,7 @@ fn url(relay: &Relay, session: &str) -> String {
 
 #[test]
 fn sessions_are_listed_as_babeltrace_lists_them_and_as_json() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let of_relay = format!("net://{}", relay.live);
     let _first = Producer::open(&relay, live_session("first"));
     let mut second = Producer::open(&relay, live_session("second"));
@@ -236,8 +235,7 @@ fn losses_are_reported_and_fail_with_strict() {
 
 #[test]
 fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let url = url(&relay, "nowhere");
     for (action, code) in [(Some("fail"), 1), (Some("end"), 0), (None, 0)] {
         let mut arguments = vec![url.as_str()];
@@ -256,7 +254,7 @@ fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
         assert_eq!(is_said, code == 1, "{:?}", ended.stderr);
     }
     let mut viewer = test_live::follow(&lab, &relay, (HOST, "nowhere"), &[]);
-    viewer.wait_for_stderr("it waits", |line| line.contains("waiting").then_some(()));
+    viewer.wait_for_stderr_text("waiting");
     viewer.signal(Signal::TERM);
     assert!(viewer.wait().status.success());
 }
@@ -285,11 +283,9 @@ fn follow_option_reconnects_to_a_restarted_relay() {
     let mut relay = Relay::start(&lab);
     let (replay, mut viewer) = shown(&lab, &relay, &recorded.directory, &["--follow"]);
     relay.process().signal(Signal::KILL);
-    viewer.wait_for_stderr("it tries again", |line| {
-        line.contains("trying again").then_some(())
-    });
+    viewer.wait_for_stderr_text("trying again");
     drop(replay);
-    let addresses = [relay.control, relay.data, relay.live];
+    let addresses = relay.addresses();
     drop(relay);
     let next_lab = Lab::new();
     let relay = Relay::start_at(&next_lab, addresses);
@@ -315,8 +311,7 @@ fn follow_option_reconnects_to_a_restarted_relay() {
 
 #[test]
 fn a_url_without_a_session_shows_all_present_and_later_sessions() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let directory = traces::with_idle_streams(&lab);
     let events = test_live::read(&lab, &[], &directory)
         .expect_success()
@@ -347,8 +342,7 @@ fn a_url_without_a_session_shows_all_present_and_later_sessions() {
 #[test]
 fn every_viewer_of_an_lttng_session_shows_every_event_once() {
     const COUNT: usize = 20_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("all", &relay, Some(100_000));
     let options = [

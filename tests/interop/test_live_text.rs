@@ -82,9 +82,7 @@ fn assert_reads_as_babeltrace(lab: &Lab, directory: &Path) {
 /// A viewer that was there before the session, and has attached to it.
 fn watch_early(lab: &Lab, relay: &Relay, session: &str) -> Process {
     let mut viewer = test_live::follow(lab, relay, (HOST, session), &["--clock-gmt"]);
-    viewer.wait_for_stderr("it waits", |line| {
-        line.contains("waiting for a live session").then_some(())
-    });
+    viewer.wait_for_stderr_text("waiting for a live session");
     viewer
 }
 
@@ -186,8 +184,7 @@ fn recordings_of_lttng_are_printed_as_babeltrace_prints_them() {
 
 #[test]
 fn synthetic_traces_are_printed_the_same_live() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     for (number, directory) in synthetic_traces(&lab).iter().enumerate() {
         assert_same_live(
             &lab,

@@ -3,7 +3,6 @@
 use std::thread;
 
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
@@ -18,8 +17,7 @@ use viewer_proto::session::Seek;
 fn concurrent_producers_are_recorded_and_viewed_independently() {
     const PRODUCERS: usize = 40;
     const PACKETS: u64 = 50;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     thread::scope(|scope| {
         for number in 0..PRODUCERS {
             let relay = &relay;
@@ -64,8 +62,7 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
 #[test]
 fn a_viewer_that_never_reads_delays_no_other() {
     const COUNT: usize = 100_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("slow", &relay, Some(100_000));
     let options = [

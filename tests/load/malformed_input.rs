@@ -4,8 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Version};
-use tests::lab::Lab;
-use tests::probe_session::ProbeSession;
+use tests::probe_session::start_relay_with_probe;
 use tests::producer::{Producer, connect, live_session, stream};
 use tests::relay::Relay;
 use tests::wait_until;
@@ -86,9 +85,7 @@ fn conversation(name: &str) -> Vec<u8> {
 
 #[test]
 fn random_bytes_affect_no_other_session() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let mut rubbish = Rubbish(0x2545_f491_4f6c_dd1d);
     for round in 0..200 {
@@ -127,9 +124,7 @@ fn random_bytes_affect_no_other_session() {
 
 #[test]
 fn conversations_cut_at_every_byte_leave_no_open_files() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let open_files = relay.open_files();
     let whole = conversation("cut");
     for length in 0..whole.len() {
@@ -141,9 +136,7 @@ fn conversations_cut_at_every_byte_leave_no_open_files() {
 
 #[test]
 fn wrong_announced_lengths_take_no_memory() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let mut sockets = Vec::new();
     for code in 0..24 {
@@ -163,8 +156,7 @@ fn wrong_announced_lengths_take_no_memory() {
             sockets.push(socket);
         }
     }
-    let mut producer = Producer::open(&relay, live_session("data"));
-    let stream = producer.add_stream(stream("chan_0", "ust/uid/0/64-bit"));
+    let (_producer, stream) = Producer::open_with_stream(&relay, live_session("data"));
     for data_size in [u32::MAX, 1 << 30, (1 << 30) + 1] {
         for seq in [0, 5, u64::MAX] {
             let mut socket = connect(relay.data);
@@ -195,9 +187,7 @@ fn wrong_announced_lengths_take_no_memory() {
 fn two_thousand_half_open_connections_affect_no_other_session() {
     const CONNECTIONS: usize = 2000;
     raise_file_limit();
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let sockets: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|number| {
@@ -222,8 +212,7 @@ fn two_thousand_half_open_connections_affect_no_other_session() {
 
 #[test]
 fn connections_without_a_first_command_are_closed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     // Both wait for the first command; a producer may open its data connection long before use.
     let mut sockets = [relay.control, relay.live].map(connect);
     for socket in &mut sockets {

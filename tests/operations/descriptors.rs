@@ -5,20 +5,17 @@ use std::io::Write;
 
 use relay_proto::index::SendIndex;
 use relay_proto::stream::DataPending;
-use relay_proto::{Command, Reply, ReturnCode};
+use relay_proto::{Command, Reply};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use tests::lab::Lab;
-use tests::producer::{Producer, index, live_session, packet};
+use tests::producer::{OK, Producer, index, live_session};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{SeqNum, StreamId};
 
-const HEADER: usize = 16;
-const ENTRY: usize = 72;
 const PACKET: usize = 3000;
 
 /// Sets a soft limit of a running relay. Gives the limit before.
@@ -32,9 +29,8 @@ fn set_limit(relay: &Relay, resource: Resource, current: Option<u64>) -> Option<
 
 /// A producer with a stream whose first packet is in the tracefile and has no index yet.
 fn with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
-    let mut producer = Producer::open(relay, live_session("counted"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
-    producer.data.write_all(&packet(stream, 0, PACKET)).unwrap();
+    let (mut producer, stream) = Producer::open_with_trace(relay, live_session("counted"));
+    producer.send_data(stream, 0, PACKET);
     wait_until("the packet is in the tracefile", || {
         files(&relay.output, "/chan_0")
             .into_values()
@@ -60,8 +56,7 @@ fn index_and_question(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
 
 #[test]
 fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = with_unindexed_packet(&relay);
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "counted", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
@@ -78,31 +73,34 @@ fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
     producer.control().write_all(&both).unwrap();
     relay.wait_for_log(&["producer paused", "chan_0.idx", "Too many open files"]);
     set_limit(&relay, Resource::Nofile, before);
-    assert_eq!(producer.receive_reply(), Reply::Ended(ReturnCode::OK));
+    assert_eq!(producer.receive_reply(), OK);
     // When it was asked, the entry was not in its file.
     assert_eq!(producer.receive_reply(), Reply::Pending(true));
     producer.wait_while_pending(stream, 0);
-    let entries = files(&relay.output, ".idx").into_values().next().unwrap();
-    assert!(entries.len() >= HEADER + ENTRY, "{} bytes", entries.len());
+    let entries = first_file(&relay.output, ".idx");
+    assert!(
+        entries.len() >= INDEX_HEADER + INDEX_ENTRY,
+        "{} bytes",
+        entries.len()
+    );
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, PACKET);
     producer.wait_while_pending(stream, 1);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
-    let entries = files(&output, ".idx").into_values().next().unwrap();
-    assert_eq!(entries.len(), HEADER + 2 * ENTRY);
+    let entries = first_file(&output, ".idx");
+    assert_eq!(entries.len(), INDEX_HEADER + 2 * INDEX_ENTRY);
 }
 
 #[test]
 fn an_index_that_cannot_be_written_is_not_answered_with_ok() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = with_unindexed_packet(&relay);
     // An entry would make the index file larger than files may be now.
-    set_limit(&relay, Resource::Fsize, Some(HEADER as u64 + 20));
+    set_limit(&relay, Resource::Fsize, Some(INDEX_HEADER as u64 + 20));
     let both = index_and_question(&mut producer, stream);
     producer.control().write_all(&both).unwrap();
-    assert_ne!(producer.receive_reply(), Reply::Ended(ReturnCode::OK));
+    assert_ne!(producer.receive_reply(), OK);
     assert!(producer.is_disconnected());
     relay.wait_for_log(&["chan_0.idx", "File too large"]);
 }

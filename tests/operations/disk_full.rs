@@ -4,35 +4,31 @@
 use std::io::Write;
 use std::path::Path;
 
+use relay_proto::Command;
 use relay_proto::index::SendIndex;
 use relay_proto::stream::AddStream;
-use relay_proto::{Command, Reply, ReturnCode};
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::disk::SmallDisk;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::peers;
-use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::producer::{OK, Producer, TRACE_PATH, index, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
 use tests::traced_app::TracedApp;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
 use tests::{binaries, wait_until};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{Bytes, SeqNum, StreamId};
 
-const HEADER: usize = 16;
-const ENTRY: usize = 72;
 const PACKET: usize = 3000;
 
 /// A relay that writes to a disk of 2 MB.
 fn on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, StatusEndpoint)> {
     let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;
-    let options = [&["--http=0"], options].concat();
-    let relay = Relay::start_with(lab, &options);
-    let status = StatusEndpoint::of(&relay);
+    let (relay, status) = StatusEndpoint::start_relay(lab, options);
     Some((disk, relay, status))
 }
 
@@ -49,8 +45,8 @@ fn check(output: &Path, channel: &str) -> usize {
         let data = path.replace("/index/", "/").replace(".idx", "");
         let data = &tracefiles[&data];
         // It may have been made just now.
-        let whole = index.get(HEADER..).unwrap_or_default();
-        for entry in whole.chunks_exact(ENTRY) {
+        let whole = index.get(INDEX_HEADER..).unwrap_or_default();
+        for entry in whole.chunks_exact(INDEX_ENTRY) {
             let offset = usize::try_from(u64::from_be_bytes(entry[..8].try_into().unwrap()));
             let offset = offset.unwrap();
             let packet = &data[offset..offset + PACKET];
@@ -83,14 +79,11 @@ fn send(
                 [one, two]
             };
             for number in order {
-                producer
-                    .data
-                    .write_all(&packet(stream, number, PACKET))
-                    .unwrap();
+                producer.send_data(stream, number, PACKET);
             }
             for number in order {
                 let reply = producer.send_index(stream, number, index(number, PACKET as u64));
-                assert_eq!(reply, Reply::Ended(ReturnCode::OK), "{number}");
+                assert_eq!(reply, OK, "{number}");
             }
         }
         producer
@@ -104,10 +97,9 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
-    let mut producer = Producer::open(&relay, live_session("waits"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (producer, stream) = Producer::open_with_trace(&relay, live_session("waits"));
     let mut other = Producer::open(&relay, live_session("other"));
-    let idle = other.add_trace("ust/uid/0/64-bit", &["idle_0"])[0];
+    let idle = other.add_trace(TRACE_PATH, &["idle_0"])[0];
     disk.fill(100);
     let sent = send(producer, stream, 200, false);
     wait_until("the stream waits", || {
@@ -178,7 +170,7 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
         let channel = format!("{name}_");
         let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(5 * PACKET as u64),
-            ..stream(&channel, "ust/uid/0/64-bit")
+            ..stream(&channel, TRACE_PATH)
         });
         producer.request(Command::StreamsSent);
         disk.fill(left * 4);
@@ -204,20 +196,16 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
-    let mut producer = Producer::open(&relay, live_session("rotates"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("rotates"));
     producer.send_packet(stream, 0, PACKET);
     // These stay without index until the stream is to go over, and are taken along then.
     for number in 1..20 {
-        producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .unwrap();
+        producer.send_data(stream, number, PACKET);
     }
     wait_until("they have come", || {
         status.metric("relayd_packets_total") == 20
     });
-    assert_eq!(producer.create_chunk(1), Reply::Ended(ReturnCode::OK));
+    assert_eq!(producer.create_chunk(1), OK);
     disk.fill(24);
     let rotating = std::thread::spawn(move || {
         let reply = producer.rotate_streams(Some(1), &[(stream, 1)]);
@@ -228,10 +216,10 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     });
     disk.free_space();
     let (mut producer, reply) = rotating.join().unwrap();
-    assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    assert_eq!(reply, OK);
     for number in 1..20 {
         let reply = producer.send_index(stream, number, index(number, PACKET as u64));
-        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+        assert_eq!(reply, OK);
     }
     producer.send_packet(stream, 20, PACKET);
     producer.wait_while_pending(stream, 20);
@@ -256,7 +244,7 @@ fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("described"));
-    let metadata = producer.add_stream(stream("metadata", "ust/uid/0/64-bit"));
+    let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
     disk.fill(8);
     let text = vec![b'm'; 50_000];
     let sending = std::thread::spawn({
@@ -270,10 +258,7 @@ fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
     relay.wait_for_log(&["producer paused"]);
     disk.free_space();
     let _producer = sending.join().unwrap();
-    let written = files(&relay.output, "/metadata")
-        .into_values()
-        .next()
-        .unwrap();
+    let written = first_file(&relay.output, "/metadata");
     assert!(written == text, "{} bytes", written.len());
 }
 
@@ -283,10 +268,9 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
     let Some((disk, relay, status)) = on_small_disk(&lab, &["--on-disk-full=close"]) else {
         return;
     };
-    let mut producer = Producer::open(&relay, live_session("closed"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("closed"));
     let mut other = Producer::open(&relay, live_session("other"));
-    let idle = other.add_trace("ust/uid/0/64-bit", &["idle_0"])[0];
+    let idle = other.add_trace(TRACE_PATH, &["idle_0"])[0];
     disk.fill(100);
     for number in 0..100 {
         // The relay closes the connection.
@@ -309,19 +293,16 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
         "No space left",
     ]);
     assert!(status.metric("relayd_write_errors_total{kind=\"full\"}") > 0);
-    let data = files(&relay.output, "/chan_0")
-        .into_values()
-        .next()
-        .unwrap();
+    let data = first_file(&relay.output, "/chan_0");
     assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
     let refused = producer.send_index(stream, 99, index(99, PACKET as u64));
-    assert_ne!(refused, Reply::Ended(ReturnCode::OK));
+    assert_ne!(refused, OK);
     disk.free_space();
     (0..10).for_each(|number| other.send_packet(idle, number, PACKET));
     other.wait_while_pending(idle, 9);
     assert_eq!(check(&relay.output, "idle_0"), 10);
     let mut again = Producer::open(&relay, live_session("again"));
-    let stream = again.add_trace("ust/uid/0/64-bit", &["new_0"])[0];
+    let stream = again.add_trace(TRACE_PATH, &["new_0"])[0];
     again.send_packet(stream, 0, PACKET);
     again.wait_while_pending(stream, 0);
     assert_eq!(status.get("/readyz").0, 200);
@@ -337,10 +318,9 @@ fn a_permanent_write_error_aborts_the_affected_session_only() {
         .arg("--http=0");
     let relay = Relay::start_from_command(&lab, command);
     let status = StatusEndpoint::of(&relay);
-    let mut producer = Producer::open(&relay, live_session("large"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("large"));
     let mut other = Producer::open(&relay, live_session("other"));
-    let small = other.add_trace("ust/uid/0/64-bit", &["small_0"])[0];
+    let small = other.add_trace(TRACE_PATH, &["small_0"])[0];
     for number in 0..20 {
         if producer
             .data
@@ -369,14 +349,10 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
     let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
-    let mut producer = Producer::open(&relay, live_session("stopped"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
     disk.fill(50);
     for number in 0..40 {
-        producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .unwrap();
+        producer.send_data(stream, number, PACKET);
     }
     wait_until("the stream waits", || {
         status.metric("relayd_streams_paused") == 1
@@ -392,7 +368,7 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
         "{:#?}",
         ended.stderr
     );
-    let data = files(&output, "/chan_0").into_values().next().unwrap();
+    let data = first_file(&output, "/chan_0");
     assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
 }
 
@@ -432,15 +408,11 @@ fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session(
     let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
         return;
     };
-    let mut producer = Producer::open(&relay, live_session("dies"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("dies"));
     disk.fill(30);
     let mut indexes = Vec::new();
     for number in 0..40 {
-        producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .unwrap();
+        producer.send_data(stream, number, PACKET);
         let index = SendIndex {
             stream,
             seq: Some(SeqNum(number)),
@@ -462,9 +434,6 @@ fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session(
     // What was not answered is still the producer's, and may be lost with it, but only whole packets.
     let kept = check(&relay.output, "chan_0");
     assert!(kept >= before, "{kept} of {before}");
-    let data = files(&relay.output, "/chan_0")
-        .into_values()
-        .next()
-        .unwrap();
+    let data = first_file(&relay.output, "/chan_0");
     assert_eq!(data.len() % PACKET, 0);
 }

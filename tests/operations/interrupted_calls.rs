@@ -4,7 +4,7 @@ use relay_proto::stream::AddStream;
 use tests::lab::Lab;
 use tests::producer::{Producer, index, live_session, packet_of, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::{binaries, peers};
 use wire::Bytes;
 
@@ -53,7 +53,7 @@ fn interrupted_file_calls_abort_no_session() {
     assert_eq!(data, 1000 * usize::try_from(PACKETS).unwrap());
     let entries: usize = files(&output, ".idx")
         .values()
-        .map(|index| (index.len() - 16) / 72)
+        .map(|index| (index.len() - INDEX_HEADER) / INDEX_ENTRY)
         .sum();
     assert_eq!(entries as u64, PACKETS);
 }

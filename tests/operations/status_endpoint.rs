@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{Producer, live_session, packet};
+use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
 use tests::traced_app::TracedApp;
@@ -15,19 +15,11 @@ use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-/// A relay, and who watches it.
-fn watched(lab: &Lab) -> (Relay, StatusEndpoint) {
-    let relay = Relay::start_with(lab, &["--http=0"]);
-    let status = StatusEndpoint::of(&relay);
-    (relay, status)
-}
-
 #[test]
 fn status_endpoint_is_off_by_default_and_listens_on_loopback_only() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     assert!(!relay.has_logged(&["telling how it is"]));
-    let (_relay, status) = watched(&Lab::new());
+    let (_relay, status) = StatusEndpoint::start_relay(&Lab::new(), &[]);
     assert!(status.address().ip().is_loopback());
     assert_eq!(status.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(status.get("/readyz"), (200, "ok\n".to_owned()));
@@ -38,14 +30,13 @@ fn status_endpoint_is_off_by_default_and_listens_on_loopback_only() {
 #[test]
 fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     let lab = Lab::new();
-    let (relay, status) = watched(&lab);
-    let mut producer = Producer::open(&relay, live_session("counted"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("counted"));
     for number in 0..10 {
         producer.send_packet(stream, number, 1000);
     }
     // The one before it does not come.
-    producer.data.write_all(&packet(stream, 11, 500)).unwrap();
+    producer.send_data(stream, 11, 500);
     wait_until("it waits", || status.metric("relayd_packets_waiting") == 1);
     for (name, value) in [
         ("relayd_packets_total", 10),
@@ -84,9 +75,8 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
 #[test]
 fn viewer_lag_is_what_the_viewer_has_not_requested() {
     let lab = Lab::new();
-    let (relay, status) = watched(&lab);
-    let mut producer = Producer::open(&relay, live_session("watched"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("watched"));
     for number in 0..5 {
         producer.send_packet(stream, number, 100);
     }
@@ -117,7 +107,7 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
 #[test]
 fn a_session_of_lttng_is_listed_with_its_packet_count() {
     let lab = Lab::new();
-    let (relay, status) = watched(&lab);
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("real", &relay, Some(50_000));
     daemon.enable_channel("real", "busy", &["--subbuf-size=4k"], true);
@@ -137,7 +127,7 @@ fn a_session_of_lttng_is_listed_with_its_packet_count() {
 #[test]
 fn malformed_http_requests_are_refused_and_block_no_other_client() {
     let lab = Lab::new();
-    let (_relay, status) = watched(&lab);
+    let (_relay, status) = StatusEndpoint::start_relay(&lab, &[]);
     for nonsense in [
         &b"\0\0\0\0\r\n\r\n"[..],
         b"GET\r\n\r\n",

@@ -3,15 +3,13 @@
 use std::io::Write;
 use std::time::Duration;
 
-use relay_proto::Reply;
-use relay_proto::reply::ReturnCode;
 use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::probe_session::ProbeSession;
-use tests::producer::{Producer, beacon, is_closed, live_session, stream};
+use tests::probe_session::start_relay_with_probe;
+use tests::producer::{OK, Producer, TRACE_PATH, beacon, is_closed, live_session, stream};
 use tests::push::PushConnection;
 use tests::relay::Relay;
 use tests::traced_app;
@@ -28,21 +26,18 @@ use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
 /// Long enough to notice what should not come.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-const PATH: &str = "ust/uid/0/64-bit";
-
 fn packets(stream: StreamId, unread: u64) -> Notification {
     Notification::Packets(PacketsWait { stream, unread })
 }
 
 fn send_beacon(producer: &mut Producer, stream: StreamId, until: u64) {
     let reply = producer.send_index(stream, u64::MAX, beacon(until));
-    assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    assert_eq!(reply, OK);
 }
 
 #[test]
 fn a_viewer_is_notified_of_every_change_without_polling() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewer = Viewer::connect(relay.live);
     let mut push = viewer.open_push();
     // A session appears, and it may attach at once.
@@ -53,7 +48,7 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     let (_, none) = viewer.attach(session, Seek::Beginning.code());
     assert!(none.is_empty());
     // Streams.
-    let streams = producer.add_trace(PATH, &["chan_0", "chan_1"]);
+    let streams = producer.add_trace(TRACE_PATH, &["chan_0", "chan_1"]);
     push.wait_for(Notification::NewStreams(session));
     let (_, records) = viewer.new_streams(session);
     let metadata = by_channel(&records)["metadata"];
@@ -99,8 +94,7 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
 #[test]
 fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     const COUNT: usize = 20_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("real", &relay, Some(50_000));
     let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
@@ -155,9 +149,9 @@ fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) 
     let id = producer.add_stream(AddStream {
         tracefile_size: Bytes(packets_in_file * 1000),
         tracefile_count: 200,
-        ..stream("chan_0", PATH)
+        ..stream("chan_0", TRACE_PATH)
     });
-    producer.add_trace(PATH, &[]);
+    producer.add_trace(TRACE_PATH, &[]);
     for number in 0..PACKETS {
         producer.send_packet(id, number, 1000);
     }
@@ -167,8 +161,7 @@ fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) 
 
 #[test]
 fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     for packets_in_file in [1, 3, 50] {
         let name = format!("in-{packets_in_file}");
         let (producer, packets) = recorded(&relay, &name, packets_in_file);
@@ -206,13 +199,11 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
 fn a_viewer_that_never_reads_notifications_affects_no_other() {
     const STREAMS: usize = 600;
     const ROUNDS: u64 = 60;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, live_session("many"));
     let channels: Vec<_> = (0..STREAMS).map(|n| format!("chan_{n}")).collect();
     let channels: Vec<_> = channels.iter().map(String::as_str).collect();
-    let streams = producer.add_trace(PATH, &channels);
+    let streams = producer.add_trace(TRACE_PATH, &channels);
     let (mut viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
     // Nothing of it is read for now.
     let mut silent = PushConnection::connect(relay.live, viewer.id.unwrap());
@@ -246,10 +237,8 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
 
 #[test]
 fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("slow"));
-    let stream = producer.add_trace(PATH, &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("slow"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
     let mut push = viewer.open_push();
     push.receive();
@@ -270,8 +259,7 @@ fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
 
 #[test]
 fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let viewers: Vec<_> = (0..8).map(|_| Viewer::connect(relay.live)).collect();
     let numbers: Vec<_> = viewers.iter().map(|viewer| viewer.id.unwrap().0).collect();
     for (at, number) in numbers.iter().enumerate() {
@@ -302,10 +290,8 @@ fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed
 
 #[test]
 fn a_new_push_connection_replaces_the_old_one_and_a_malformed_message_closes_it() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("two"));
-    let stream = producer.add_trace(PATH, &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("two"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "two", Seek::Beginning);
     let mut old = viewer.open_push();
     old.receive();
@@ -324,10 +310,9 @@ fn a_new_push_connection_replaces_the_old_one_and_a_malformed_message_closes_it(
 
 #[test]
 fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ease"));
-    let streams = producer.add_trace(PATH, &["chan_0", "chan_1"]);
+    let streams = producer.add_trace(TRACE_PATH, &["chan_0", "chan_1"]);
     let (mut viewer, ..) = Viewer::attached(relay.live, "ease", Seek::Beginning);
     let mut push = viewer.open_push();
     push.receive();
@@ -373,10 +358,8 @@ fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
 #[test]
 fn many_viewers_get_the_same_notifications() {
     const VIEWERS: usize = 300;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("many"));
-    let stream = producer.add_trace(PATH, &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("many"));
     let mut viewers: Vec<_> = (0..VIEWERS)
         .map(|_| {
             let (viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
@@ -400,10 +383,9 @@ fn many_viewers_get_the_same_notifications() {
 
 #[test]
 fn packets_after_a_clear_are_pushed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("clear"));
-    let streams = producer.add_trace(PATH, &["chan_0"]);
+    let streams = producer.add_trace(TRACE_PATH, &["chan_0"]);
     let metadata = producer.add_stream(stream("metadata", "ust/other"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "clear", Seek::Beginning);
     let mut push = viewer.open_push();
@@ -429,8 +411,7 @@ fn packets_after_a_clear_are_pushed() {
 /// comes.
 #[test]
 fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     // Without metadata, nothing ends the wait but the end of the stream.
     let mut producer = Producer::open(
         &relay,
@@ -439,7 +420,7 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
             ..live_session("withheld")
         },
     );
-    let known = producer.add_trace(PATH, &["chan_0"])[0];
+    let known = producer.add_trace(TRACE_PATH, &["chan_0"])[0];
     let (mut viewer, session, _) = Viewer::attached(relay.live, "withheld", Seek::Beginning);
     let mut push = viewer.open_push();
     let add = |producer: &mut Producer, path: &str| {
@@ -475,9 +456,7 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
 fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
     // More than any relay takes from one connection before it gives it up.
     const MAX_FLOOD: usize = 64 << 20;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut probe = ProbeSession::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     // One for each thread that serves viewers.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let viewers: Vec<_> = (0..threads).map(|_| Viewer::connect(relay.live)).collect();

@@ -8,7 +8,6 @@ mod viewers;
 
 use std::time::{Duration, Instant};
 
-use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::wait_until;
 
@@ -36,8 +35,7 @@ fn seconds() -> u64 {
 
 #[test]
 fn no_packet_is_lost_and_memory_and_descriptors_stay_bounded_at_full_load() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let before = relay.open_files();
     let sessions = Sessions::new();
     let until = Instant::now() + Duration::from_secs(seconds());

@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use fastrand::Rng;
 use relay_proto::chunk::{CloseCommand, TraceChunkExists};
-use relay_proto::reply::ReturnCode;
 use relay_proto::{Command, Reply};
-use tests::producer::{Producer, beacon, index, live_session, packet};
+use tests::producer::{OK, Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -129,8 +128,6 @@ struct Sending<'a> {
     sent: u64,
     chunk: u64,
 }
-
-const OK: Reply = Reply::Ended(ReturnCode::OK);
 
 impl<'a> Sending<'a> {
     fn open(relay: &Relay, name: &str, rng: &'a mut Rng) -> Self {

@@ -41,6 +41,9 @@ pub struct Producer {
 /// The reply of a command that was executed.
 pub const OK: Reply = Reply::Ended(ReturnCode::OK);
 
+/// The directory of a trace with buffers per user, below that of the session, as LTTng-UST names it.
+pub const TRACE_PATH: &str = "ust/uid/0/64-bit";
+
 /// The creation time of all synthetic sessions, in seconds since 1970 (2026-11-20 21:38:31 UTC).
 pub const CREATED: EpochSeconds = EpochSeconds(1_795_210_711);
 
@@ -177,6 +180,28 @@ impl Producer {
         producer.create_session(session);
         assert_eq!(producer.create_chunk(0), OK);
         producer
+    }
+
+    /// Opens a session with one data stream `chan_0` at [`TRACE_PATH`], without metadata.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn open_with_stream(relay: &Relay, session: CreateSession) -> (Self, StreamId) {
+        let mut producer = Self::open(relay, session);
+        let stream = producer.add_stream(stream("chan_0", TRACE_PATH));
+        (producer, stream)
+    }
+
+    /// Opens a session with one trace at [`TRACE_PATH`], and returns its data stream `chan_0`.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn open_with_trace(relay: &Relay, session: CreateSession) -> (Self, StreamId) {
+        let mut producer = Self::open(relay, session);
+        let stream = producer.add_trace(TRACE_PATH, &["chan_0"])[0];
+        (producer, stream)
     }
 
     /// Opens both connections and negotiates protocol 2.`minor`.

@@ -35,6 +35,14 @@ impl Relay {
         Self::start_with(lab, &[])
     }
 
+    /// Starts `relayd` in a directory of its own, which is returned as well and must outlive the relay.
+    #[must_use]
+    pub fn start_in_new_lab() -> (Lab, Self) {
+        let lab = Lab::new();
+        let relay = Self::start(&lab);
+        (lab, relay)
+    }
+
     /// Starts `relayd` with more arguments.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {

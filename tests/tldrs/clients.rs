@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
+use tests::disk::SmallDisk;
 use tests::tldrs::Tldrs;
 use tests::{Lab, wait_until};
 
@@ -126,36 +126,22 @@ fn clients_and_traces_above_the_limits_are_refused_and_logged() {
 
 #[test]
 fn full_disk_blocks_clients_and_leaves_no_partial_lines() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: not tried");
-        return;
-    }
     let lab = Lab::new();
     let data = lab.directory("data");
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "tldrs-test"])
-        .arg(&data)
-        .stderr(Stdio::null())
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("cannot mount: not tried");
+    let Some(disk) = SmallDisk::mount(&data, 64) else {
         return;
-    }
-    let unmount = || Command::new("umount").arg(&data).status().unwrap();
-    let tldrs = Tldrs::start(&lab);
-    let filler = data.join("filler");
-    fs::write(&filler, vec![0; 30_000]).unwrap();
+    };
+    let mut tldrs = Tldrs::start(&lab);
+    disk.fill(32);
     let all: String = (0..500).map(|ts| event("full", ts) + "\n").collect();
     tldrs.send(&format!("OPEN t\n{all}"));
-    let mut tldrs = tldrs;
     tldrs.wait_for_log("cannot append");
     let stored = fs::read_to_string(data.join("t.jsonl")).unwrap();
     assert!(
         all.starts_with(&stored) && stored.ends_with("}\n"),
         "a prefix of whole lines"
     );
-    fs::remove_file(filler).unwrap();
+    disk.free_space();
     tldrs.wait_for_trace("t", &all);
     tldrs.stop();
-    unmount();
 }

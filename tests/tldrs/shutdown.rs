@@ -132,9 +132,7 @@ fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
         .arg("-d")
         .arg(&tldrs.data);
     let mut second = tests::process::Process::start(&mut command);
-    second.wait_for_stderr("it is ready", |line| {
-        line.contains("serve: ready").then_some(())
-    });
+    second.wait_for_stderr_text("serve: ready");
     second.signal(Signal::TERM);
     assert!(second.wait().status.success());
     assert!(!tldrs.out.join("t.json").exists());

@@ -89,9 +89,7 @@ fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
         .env("XDG_RUNTIME_DIR", &runtime)
         .env_remove("XDG_DATA_HOME");
     let mut daemon = Process::start(&mut command);
-    daemon.wait_for_stderr("it is ready", |line| {
-        line.contains("serve: ready").then_some(())
-    });
+    daemon.wait_for_stderr_text("serve: ready");
     // The well-known one may be taken by a daemon that is none of ours; then that is said.
     let is_refused = daemon
         .stderr()
