@@ -12,8 +12,6 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Micros, SessionId, StreamId};
 
-use super::live::settled;
-
 /// Metadata comes once in a period of the live timer and is awaited for three: with this one, longer
 /// than any test takes.
 fn patient_session(name: &str) -> CreateSession {
@@ -41,7 +39,7 @@ impl Awaited {
         let known = producer.add_trace("ust/pid/one", &["chan_0", "chan_1"]);
         let (mut viewer, session, _) = Viewer::attached(relay.live, &name, Seek::Beginning);
         producer.send_packet(known[0], 0, 100);
-        assert_eq!(settled(&mut viewer, known[0]).status, IndexStatus::Ready);
+        assert_eq!(viewer.wait_for_index(known[0]).status, IndexStatus::Ready);
         let hidden = producer.add_stream(stream("chan_0", "ust/pid/two"));
         let metadata = producer.add_stream(stream("metadata", "ust/pid/two"));
         producer.request(Command::StreamsSent);
@@ -69,7 +67,7 @@ impl Awaited {
     }
 
     fn next_is_over(&mut self, stream: StreamId) {
-        let index = settled(&mut self.viewer, stream);
+        let index = self.viewer.wait_for_index(stream);
         assert_eq!(index.status, IndexStatus::HungUp);
     }
 }
@@ -83,7 +81,7 @@ fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
     awaited.describe();
     // Once it can be had, so can the stream.
-    let index = settled(&mut awaited.viewer, awaited.known[0]);
+    let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(
         (index.status, index.flags & NEW_STREAMS),
         (IndexStatus::Ready, NEW_STREAMS)
@@ -118,10 +116,10 @@ fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() 
     assert_eq!(awaited.producer.close_stream(awaited.hidden, Some(0)), OK);
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
     awaited.describe();
-    let index = settled(&mut awaited.viewer, awaited.known[0]);
+    let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(index.flags & NEW_STREAMS, NEW_STREAMS);
     awaited.viewer.new_streams(awaited.session);
-    let hidden = settled(&mut awaited.viewer, awaited.hidden);
+    let hidden = awaited.viewer.wait_for_index(awaited.hidden);
     assert_eq!(hidden.status, IndexStatus::Ready);
 }
 
@@ -142,10 +140,10 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
     producer.disconnect();
     // Everything first, then the end.
     let mut viewer = viewer;
-    let index = settled(&mut viewer, known[0]);
+    let index = viewer.wait_for_index(known[0]);
     assert_eq!((index.status, index.offset.0), (IndexStatus::Ready, 100));
     for stream in known {
-        let index = settled(&mut viewer, stream);
+        let index = viewer.wait_for_index(stream);
         assert_eq!(index.status, IndexStatus::HungUp);
     }
     let status = viewer.new_streams(session).0;
@@ -157,7 +155,7 @@ fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut awaited = Awaited::new(&relay, live_session("never"));
     awaited.send_later_packet();
-    let index = settled(&mut awaited.viewer, awaited.known[0]);
+    let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(
         (index.status, index.flags & NEW_STREAMS),
         (IndexStatus::Ready, 0)

@@ -8,8 +8,6 @@ use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-use super::live::settled;
-
 /// One viewer still reads a tracefile that was deleted with its chunk, and another comes to it from an
 /// older one that was kept.
 #[test]
@@ -25,17 +23,17 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
         producer.send_packet(stream, number, 100);
         producer.wait_while_pending(stream, number);
         // It has been told of the packet and may fetch it: its files stay open.
-        assert_eq!(settled(&mut first, stream).status, IndexStatus::Ready);
+        assert_eq!(first.wait_for_index(stream).status, IndexStatus::Ready);
         assert_eq!(producer.create_chunk(number + 1), OK);
         producer.rotate_streams(Some(number + 1), &[(stream, number + 1), (metadata, 0)]);
         assert!(producer.close_chunk(number, Some(command)).is_ok());
     }
-    let index = settled(&mut second, stream);
+    let index = second.wait_for_index(stream);
     assert_eq!((index.status, index.offset.0), (IndexStatus::Ready, 0));
     assert_eq!(second.next_index(stream).status, IndexStatus::Retry);
     // What comes after it is shown, and new viewers are served.
     producer.send_packet(stream, 2, 100);
-    assert_eq!(settled(&mut second, stream).offset.0, 200);
+    assert_eq!(second.wait_for_index(stream).offset.0, 200);
     wait_until("a new viewer is served", || {
         !Viewer::connect(relay.live).sessions().is_empty()
     });

@@ -3,6 +3,8 @@
 
 mod awaited_metadata;
 mod deleted_chunks;
-mod live;
 mod producers;
 mod replaced_tracefiles;
+mod stream_lifecycle;
+mod viewed_session;
+mod viewer_connections;

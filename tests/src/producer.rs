@@ -474,6 +474,15 @@ impl Producer {
         &self.control
     }
 
+    /// Closes a stream and then both connections, which ends the session.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn close_session(mut self, stream: StreamId, last: Option<u64>) {
+        assert_eq!(self.close_stream(stream, last), OK);
+        self.disconnect();
+    }
+
     /// Closes both connections, data first. Returns when the relay has read everything and closed them too.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use viewer_proto::client::{Client, Head, Part};
-use viewer_proto::index::NextIndex;
+use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::{GetPacket, PacketHead};
 use viewer_proto::session::{AttachSession, AttachStatus, DetachStatus, ListedSession, Seek};
@@ -191,6 +191,14 @@ impl Viewer {
     /// The next index of a stream (GET_NEXT_INDEX).
     pub fn next_index(&mut self, stream: StreamId) -> NextIndex {
         self.next_indexes(stream, 1)[0]
+    }
+
+    /// Waits until the next index of a stream is not RETRY, and returns it.
+    pub fn wait_for_index(&mut self, stream: StreamId) -> NextIndex {
+        wait_for("the next index is available", || {
+            let index = self.next_index(stream);
+            (index.status != IndexStatus::Retry).then_some(index)
+        })
     }
 
     /// The next `times` indexes of a stream, requested in one pipeline.
