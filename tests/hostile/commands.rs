@@ -14,7 +14,7 @@ use tests::producer::{CREATED, Producer, TRACE_PATH, connect, index, stream};
 use tests::tree::tree;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, StreamId, Text};
 
-use super::{OK, last_words, raw, session, start_relay_with_probe};
+use super::{OK, command_bytes, send_and_read_to_end, session, start_relay_with_probe};
 
 /// A command in the form of 2.15, to be changed.
 fn payload(command: &Command) -> Vec<u8> {
@@ -54,13 +54,13 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
             let mut bad = good.clone();
             bad[at..at + 4].copy_from_slice(&length.to_be_bytes());
             let producer = Producer::connect(&relay, Minor(15));
-            let answer = last_words(&producer, &raw(2, &bad));
+            let answer = send_and_read_to_end(&producer, &command_bytes(2, &bad));
             assert!(is_refused_session(&answer), "{at} {length}: {answer:?}");
         }
     }
     for end in 0..good.len() {
         let producer = Producer::connect(&relay, Minor(15));
-        let answer = last_words(&producer, &raw(2, &good[..end]));
+        let answer = send_and_read_to_end(&producer, &command_bytes(2, &good[..end]));
         assert!(is_refused_session(&answer), "{end}: {answer:?}");
     }
     assert_eq!(tree(&relay.output).len(), before);
@@ -72,7 +72,7 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
         (18, &rotate[..]),
     ] {
         let producer = Producer::open(&relay, session("lengths"));
-        let answer = last_words(&producer, &raw(code, bad));
+        let answer = send_and_read_to_end(&producer, &command_bytes(code, bad));
         assert!(
             answer.is_empty() || answer.ends_with(&11u32.to_be_bytes()),
             "{answer:?}"
@@ -98,13 +98,13 @@ fn names_without_a_terminator_or_with_one_inside_are_refused() {
         let mut bad = good.clone();
         bad[at] = byte;
         let producer = Producer::connect(&relay, Minor(15));
-        let answer = last_words(&producer, &raw(2, &bad));
+        let answer = send_and_read_to_end(&producer, &command_bytes(2, &bad));
         assert!(is_refused_session(&answer), "{at}: {answer:?}");
     }
     // Before 2.11 they lie in fields of a fixed length.
     let producer = Producer::connect(&relay, Minor(10));
     let endless = [&[b'x'; 255 + 64][..], &[0; 8]].concat();
-    let answer = last_words(&producer, &raw(2, &endless));
+    let answer = send_and_read_to_end(&producer, &command_bytes(2, &endless));
     assert_eq!(answer, [&[0; 8][..], &25u32.to_be_bytes()].concat());
     probe.assert_served();
 }
@@ -147,7 +147,7 @@ fn a_session_with_an_invalid_name_daemon_id_chunk_or_format_is_refused() {
         let mut bad = good.clone();
         bad[62] = format;
         let producer = Producer::connect(&relay, Minor(15));
-        let answer = last_words(&producer, &raw(2, &bad));
+        let answer = send_and_read_to_end(&producer, &command_bytes(2, &bad));
         assert!(is_refused_session(&answer), "{format}: {answer:?}");
     }
     let made: Vec<_> = tree(&relay.output).into_keys().collect();
@@ -221,7 +221,7 @@ fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
     bad[12] = 1;
     bad[16] = 1;
     bad[20] = 3;
-    let answer = last_words(&producer, &raw(20, &bad));
+    let answer = send_and_read_to_end(&producer, &command_bytes(20, &bad));
     assert!(!answer.starts_with(&10u32.to_be_bytes()), "{answer:?}");
     probe.assert_served();
 }
@@ -229,9 +229,10 @@ fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
 #[test]
 fn a_second_or_unsupported_version_closes_the_connection() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let version = |major: u32| raw(5, &[major.to_be_bytes(), 11u32.to_be_bytes()].concat());
+    let version =
+        |major: u32| command_bytes(5, &[major.to_be_bytes(), 11u32.to_be_bytes()].concat());
     let producer = Producer::open(&relay, session("version"));
-    assert!(last_words(&producer, &version(2)).is_empty());
+    assert!(send_and_read_to_end(&producer, &version(2)).is_empty());
     for major in [0, 1, 3, u32::MAX] {
         let mut control = connect(relay.control);
         control.write_all(&version(major)).unwrap();
@@ -296,7 +297,13 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
         }
         .write(&mut text);
         text.extend_from_slice(b"overwritten");
-        assert!(last_words(&thief, &raw(CommandCode::SendMetadata.code(), &text)).is_empty());
+        assert!(
+            send_and_read_to_end(
+                &thief,
+                &command_bytes(CommandCode::SendMetadata.code(), &text)
+            )
+            .is_empty()
+        );
     }
     assert!(
         !tests::tree::files(&relay.output, "")
@@ -347,7 +354,13 @@ fn metadata_is_accepted_for_metadata_streams_only_and_packets_for_data_streams_o
         text.clear();
         SendMetadata { stream, padding: 0 }.write(&mut text);
         text.extend_from_slice(b"text");
-        assert!(last_words(&producer, &raw(CommandCode::SendMetadata.code(), &text)).is_empty());
+        assert!(
+            send_and_read_to_end(
+                &producer,
+                &command_bytes(CommandCode::SendMetadata.code(), &text)
+            )
+            .is_empty()
+        );
     }
     let mut producer = Producer::open(&relay, session("packets"));
     let metadata = producer.add_stream(stream("metadata", TRACE_PATH));

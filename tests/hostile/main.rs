@@ -25,7 +25,7 @@ use tests::tree::files;
 use wire::Field;
 
 /// What a session has recorded in files of this name, in the order of their paths.
-fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
+fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
     files(&relay.output, &format!("/{file}"))
         .into_iter()
         .filter(|(path, _)| path.contains(&format!("/{session}-")))
@@ -34,7 +34,7 @@ fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
 }
 
 /// A command's bytes, whatever they are.
-fn raw(code: u32, payload: &[u8]) -> Vec<u8> {
+fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     ControlHeader {
         circuit: 0,
@@ -49,7 +49,7 @@ fn raw(code: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Sends bytes on the control connection and nothing after them. Gives what is answered until the
 /// relay hangs up.
-fn last_words(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
+fn send_and_read_to_end(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
     let mut control = producer.control();
     control.write_all(bytes).unwrap();
     control.shutdown(std::net::Shutdown::Write).unwrap();

@@ -12,7 +12,7 @@ use tests::status_endpoint::StatusEndpoint;
 use tests::wait_until;
 use wire::StreamId;
 
-use super::{OK, recorded, session, start_relay_with_probe};
+use super::{OK, recorded_files, session, start_relay_with_probe};
 
 const UNKNOWN: Reply = Reply::Ended(ReturnCode::UNKNOWN);
 
@@ -48,7 +48,7 @@ fn a_duplicate_packet_closes_its_connection_and_is_stored_once() {
         }
         producer.send_data(stream, 0, 10);
         assert!(is_closed(&mut producer.data), "{name}");
-        assert_eq!(recorded(&relay, name, "chan_0"), [[0; 10]]);
+        assert_eq!(recorded_files(&relay, name, "chan_0"), [[0; 10]]);
     }
     probe.assert_served();
 }
@@ -64,7 +64,7 @@ fn a_packet_and_an_index_of_different_sizes_are_refused() {
     producer.send_packet(stream, 0, 10);
     producer.send_data(stream, 1, 10);
     wait_until("the packet is there", || {
-        recorded(&relay, "packet first", "chan_0")[0].len() == 20
+        recorded_files(&relay, "packet first", "chan_0")[0].len() == 20
     });
     assert_eq!(
         producer.send_index(stream, 1, index(1, u64::MAX >> 3)),
@@ -86,7 +86,7 @@ fn packets_far_ahead_in_sequence_take_bounded_memory() {
     }
     // Those that fell out of the window have been written without the ones before them.
     wait_until("most are written", || {
-        recorded(&relay, "ahead", "chan_0")[0].len() > 100 * BYTES
+        recorded_files(&relay, "ahead", "chan_0")[0].len() > 100 * BYTES
     });
     let most = 64 << 20;
     assert!(
@@ -146,7 +146,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
     // What is missing never comes, and what has come is all there.
     producer.disconnect();
     for number in 0..60 {
-        let file = recorded(&relay, "early", &format!("chan_{number}")).concat();
+        let file = recorded_files(&relay, "early", &format!("chan_{number}")).concat();
         assert_eq!(file.len(), 10 + 8 * BYTES);
         let has_all = [2, 3, 4, 6, 7, 8, 10, 11].iter().enumerate();
         for (place, number) in has_all {
@@ -194,7 +194,7 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
     }
     producer.disconnect();
     for number in 0..60 {
-        let file = recorded(&relay, "early", &format!("chan_{number}")).concat();
+        let file = recorded_files(&relay, "early", &format!("chan_{number}")).concat();
         assert_eq!(file.len(), 10 + BYTES);
         assert!(file[10..].iter().all(|byte| *byte == 2));
     }

@@ -18,7 +18,7 @@ use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Field, SeqNum, StreamId, Text};
 
-use super::{OK, recorded, session, start_relay_with_probe};
+use super::{OK, recorded_files, session, start_relay_with_probe};
 
 /// What lies beside the relay's output.
 fn beside(lab: &Lab) -> Vec<String> {
@@ -239,7 +239,7 @@ fn a_tracefile_size_without_a_count_creates_as_many_tracefiles_as_needed() {
     let count = |channel: &str| {
         let names = (0..9).map(|number| format!("{channel}_{number}"));
         names
-            .map(|name| recorded(&relay, "sizes", &name).len())
+            .map(|name| recorded_files(&relay, "sizes", &name).len())
             .sum::<usize>()
     };
     assert_eq!(
@@ -271,6 +271,6 @@ fn packet_sizes_that_overflow_32_bits_are_refused() {
         assert!(is_closed(&mut producer.data), "{data_size} {padding_size}");
         probe.assert_served();
     }
-    let written = recorded(&relay, "wraps", "chan_0");
+    let written = recorded_files(&relay, "wraps", "chan_0");
     assert!(written.iter().all(|bytes| bytes.len() < 4096));
 }

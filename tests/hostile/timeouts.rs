@@ -17,7 +17,7 @@ use viewer_proto::packet::GetPacket;
 use viewer_proto::session::Seek;
 use wire::{Bytes, Field};
 
-use super::{raw, recorded, session, start_relay_with_probe};
+use super::{command_bytes, recorded_files, session, start_relay_with_probe};
 
 /// A relay that waits for less than usual, so that the tests need not.
 fn impatient() -> (Lab, Relay, ProbeSession) {
@@ -114,7 +114,7 @@ fn half_a_packet_that_times_out_is_removed_from_the_stream() {
     half.write_all(&packet(stream, 1, 100)[..DataHeader::SIZE + 50])
         .unwrap();
     assert!(is_closed(&mut half));
-    let len = || recorded(&relay, "packet", "chan_0")[0].len();
+    let len = || recorded_files(&relay, "packet", "chan_0")[0].len();
     wait_until("half a packet is gone", || len() == 100);
     // It can be sent again, whole.
     producer.send_packet(stream, 1, 100);
@@ -145,7 +145,7 @@ fn peers_that_do_not_read_replies_are_disconnected() {
     // Replies of one word, until neither end takes more.
     let mut control = producer.control().try_clone().unwrap();
     control.set_nonblocking(true).unwrap();
-    let questions = raw(3, &[]).repeat(40_000);
+    let questions = command_bytes(3, &[]).repeat(40_000);
     let mut at = 0;
     wait_until("the producer is given up", || {
         if let Ok(sent) = control.write(&questions[at..]) {

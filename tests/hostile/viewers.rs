@@ -15,7 +15,7 @@ use wire::{Field, StreamId, ViewerId};
 
 use super::start_relay_with_probe;
 
-fn hello(major: u32, kind: u32) -> Vec<u8> {
+fn connect_bytes(major: u32, kind: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let viewer = Some(ViewerId(7));
     Command::Connect(Connect {
@@ -28,7 +28,7 @@ fn hello(major: u32, kind: u32) -> Vec<u8> {
     bytes
 }
 
-fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
+fn command_bytes(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     CommandHeader {
         data_size,
@@ -45,15 +45,15 @@ fn an_unsupported_connect_is_closed_without_a_reply() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let command = ConnectionKind::Command.code();
     for bytes in [
-        hello(1, command),
-        hello(3, command),
-        hello(2, 0),
-        hello(2, 3),
-        hello(2, u32::MAX),
+        connect_bytes(1, command),
+        connect_bytes(3, command),
+        connect_bytes(2, 0),
+        connect_bytes(2, 3),
+        connect_bytes(2, u32::MAX),
         // A push connection of a viewer that does not exist.
-        hello(2, ConnectionKind::Notification.code()),
-        raw(CommandCode::CreateViewerSession.code(), 0, &[]),
-        raw(CommandCode::GetNextIndex.code(), 8, &[0; 8]),
+        connect_bytes(2, ConnectionKind::Notification.code()),
+        command_bytes(CommandCode::CreateViewerSession.code(), 0, &[]),
+        command_bytes(CommandCode::GetNextIndex.code(), 8, &[0; 8]),
     ] {
         let mut socket = connect(relay.live);
         socket.write_all(&bytes).unwrap();
@@ -105,9 +105,13 @@ fn wrong_command_sizes_are_skipped_or_close_the_connection() {
         (u64::MAX, 8, false),
     ] {
         let mut socket = connect(relay.live);
-        let mut bytes = hello(2, ConnectionKind::Command.code());
-        bytes.extend(raw(index, size, &vec![0; sent]));
-        bytes.extend(raw(CommandCode::CreateViewerSession.code(), 0, &[]));
+        let mut bytes = connect_bytes(2, ConnectionKind::Command.code());
+        bytes.extend(command_bytes(index, size, &vec![0; sent]));
+        bytes.extend(command_bytes(
+            CommandCode::CreateViewerSession.code(),
+            0,
+            &[],
+        ));
         socket.write_all(&bytes).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
@@ -142,7 +146,7 @@ fn unread_session_lists_take_bounded_memory() {
         .collect();
     let before = relay.memory();
     let viewer = Viewer::connect(relay.live);
-    let list = raw(CommandCode::ListSessions.code(), 0, &[]).repeat(1000);
+    let list = command_bytes(CommandCode::ListSessions.code(), 0, &[]).repeat(1000);
     let mut socket = viewer.socket();
     socket.set_nonblocking(true).unwrap();
     // Until its replies stand in the way of its questions.
