@@ -1,4 +1,5 @@
-//! Configuration files: the user's, then the one that is named, then the command line.
+//! Configuration files: the user's file, the file named by `--config`, and the command line, which override each other
+//! in this order.
 
 use std::fs;
 
@@ -23,7 +24,7 @@ fn command_line_overrides_the_named_file_which_overrides_the_users_file() {
     )
     .unwrap();
     let config = format!("--config={}", named.display());
-    // Which is given an output and ports.
+    // `start_with` gives the output and the ports on the command line.
     let relay = Relay::start_with(&lab, &[&config]);
     relay.wait_for_log(&["listening", "by=session", "pool=300"]);
     relay.wait_for_log(&["WARN", "named.conf:4", "nonsense"]);
@@ -48,7 +49,7 @@ fn every_option_can_be_set_in_a_configuration_file() {
     )
     .unwrap();
     let relay = Process::start(&mut lab.command(binaries::relayd()));
-    wait_until("it has started", || {
+    wait_until("the pid file is written", || {
         fs::read_to_string(&pid).is_ok_and(|text| text == format!("{}\n", relay.id()))
     });
     assert!(output.is_dir());

@@ -1,4 +1,4 @@
-//! `--disallow-clear`: what was recorded stays, and producers are told so.
+//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration flags.
 
 use std::fs;
 
@@ -14,7 +14,8 @@ use tests::relay::Relay;
 use tests::tree::files;
 use tests::{binaries, peers, traced_app};
 
-fn flags(relay: &Relay) -> u64 {
+/// The flags of the GET_CONFIGURATION reply.
+fn configuration_flags(relay: &Relay) -> u64 {
     let mut producer = Producer::connect(relay, Minor(15));
     let ask = Command::GetConfiguration(GetConfiguration { query: 0 });
     match producer.request(ask) {
@@ -42,12 +43,22 @@ fn disallow_clear_from_every_source_is_announced_to_producers_as_by_the_referenc
             .args(arguments)
             .env("LTTNG_RELAYD_DISALLOW_CLEAR", variable);
         let relay = Relay::start_from_command(&lab, command);
-        assert_eq!(flags(&relay), want, "{arguments:?} {variable:?}");
+        assert_eq!(
+            configuration_flags(&relay),
+            want,
+            "{arguments:?} {variable:?}"
+        );
     }
-    // As another user, in another home.
+    // The reference runs as another user, which needs a directory of its own.
     let lab = Lab::new();
-    assert_eq!(flags(&Relay::start_reference(&lab)), CLEAR_ALLOWED);
-    assert_eq!(flags(&Relay::start_reference_with(&lab, &["-x"])), 0);
+    assert_eq!(
+        configuration_flags(&Relay::start_reference(&lab)),
+        CLEAR_ALLOWED
+    );
+    assert_eq!(
+        configuration_flags(&Relay::start_reference_with(&lab, &["-x"])),
+        0
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Files beside the traces, the working directory, and what the environment says of connections.
+//! The run directory with port and pid files, the working directory, and environment variables.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use tests::producer::is_closed;
 use tests::relay::{Relay, free_addresses};
 use tests::{binaries, wait_until};
 
-use super::at;
+use super::port_arguments;
 
 #[test]
 fn port_and_pid_files_exist_while_the_daemon_runs() {
@@ -21,7 +21,9 @@ fn port_and_pid_files_exist_while_the_daemon_runs() {
     let relay = Relay::start_with(&lab, &["-P", pid_file.to_str().unwrap()]);
     let folder = lab.path().join(".lttng/relayd");
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-    wait_until("all files are there", || folder.join("live.port").exists());
+    wait_until("the port files are written", || {
+        folder.join("live.port").exists()
+    });
     for (name, address) in [
         ("control.port", relay.control),
         ("data.port", relay.data),
@@ -43,14 +45,14 @@ fn a_relative_pid_file_is_created_in_the_callers_working_directory() {
     let lab = Lab::new();
     let mut command = lab.command(binaries::relayd());
     command
-        .args(at(free_addresses()))
+        .args(port_arguments(free_addresses()))
         .args(["-P", "pid", "-d"])
         .current_dir(lab.path());
     assert!(command.status().unwrap().success());
     let pid = fs::read_to_string(lab.path().join("pid")).unwrap();
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    wait_until("it has ended", || !lab.path().join("pid").exists());
+    wait_until("the daemon has exited", || !lab.path().join("pid").exists());
 }
 
 #[test]
@@ -58,13 +60,18 @@ fn startup_fails_if_pid_file_output_or_run_directory_cannot_be_created() {
     let lab = Lab::new();
     for arguments in [["-P", "/proc/nowhere/pid"], ["-o", "/proc/nowhere"]] {
         let mut command = lab.command(binaries::relayd());
-        let ended = Process::start(command.args(at(free_addresses())).args(arguments)).wait();
+        let ended = Process::start(
+            command
+                .args(port_arguments(free_addresses()))
+                .args(arguments),
+        )
+        .wait();
         assert_eq!(ended.status.code(), Some(1));
         assert!(ended.stderr.concat().contains("/proc/nowhere"));
     }
     let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RUNDIR", "/proc/nowhere");
-    let ended = Process::start(command.args(at(free_addresses()))).wait();
+    let ended = Process::start(command.args(port_arguments(free_addresses()))).wait();
     assert_eq!(ended.status.code(), Some(1));
 }
 
@@ -77,7 +84,7 @@ fn working_directory_is_set_by_the_environment_and_reported_if_not_writable() {
     let relay = Relay::start_from_command(&lab, command);
     let cwd = fs::read_link(format!("/proc/{}/cwd", relay.id())).unwrap();
     assert_eq!(cwd, here);
-    // Root may write everywhere.
+    // As LTTng's user, since root may write everywhere.
     let lab = Lab::new();
     let mut command = lab.traced_command(lab.copy(binaries::relayd(), "lttng-relayd"));
     command.args(["-w", "/etc"]);

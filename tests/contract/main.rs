@@ -1,6 +1,5 @@
-//! What the programs of LTTng and users' scripts rely on from a relay daemon, besides its protocols: a
-//! site that calls our program `lttng-relayd` does not notice. Where the reference is installed it is
-//! asked the same.
+//! The contract of `lttng-relayd` with the programs of LTTng and with users' scripts, besides its protocols: command
+//! line, exit status, files, signals and health. Most tests run the same commands on the reference as well.
 
 mod background;
 mod command_line;
@@ -21,8 +20,8 @@ use std::process::Command;
 use tests::lab::Lab;
 use tests::{binaries, peers};
 
-/// Our program by the name that scripts know.
-fn as_lttng_relayd(lab: &Lab) -> PathBuf {
+/// A symbolic link `lttng-relayd` to `relayd`, the name that scripts call.
+fn link_as_lttng_relayd(lab: &Lab) -> PathBuf {
     let path = lab.path().join("lttng-relayd");
     if !path.exists() {
         symlink(binaries::relayd(), &path).unwrap();
@@ -30,23 +29,24 @@ fn as_lttng_relayd(lab: &Lab) -> PathBuf {
     path
 }
 
-/// Our program by both names, and the reference.
-fn all(lab: &Lab) -> [Command; 3] {
+/// Commands for `relayd`, for `relayd` by the name `lttng-relayd`, and for the reference.
+fn all_relays(lab: &Lab) -> [Command; 3] {
     [
         lab.command(binaries::relayd()),
-        lab.command(as_lttng_relayd(lab)),
+        lab.command(link_as_lttng_relayd(lab)),
         lab.traced_command(peers::program("lttng-relayd")),
     ]
 }
 
-/// Arguments by which a relay listens at these addresses.
-fn at(addresses: [SocketAddr; 3]) -> Vec<String> {
+/// The arguments by which a relay listens on these control, data and live addresses.
+fn port_arguments(addresses: [SocketAddr; 3]) -> Vec<String> {
     let ports = ["control", "data", "live"].iter().zip(addresses);
     ports
         .map(|(port, address)| format!("--{port}-port=tcp://{address}"))
         .collect()
 }
 
+/// Whether all addresses accept connections.
 fn all_accept(addresses: [SocketAddr; 3]) -> bool {
     addresses
         .iter()

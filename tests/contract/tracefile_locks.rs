@@ -1,4 +1,4 @@
-//! The locks of a relay on the files that it writes: what followers and other relays rely on.
+//! The locks of a relay on the tracefiles that it writes, by which followers and other relays know that they are in use.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use tests::relay::Relay;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::wait_until;
 
-/// The path of the only tracefile.
-fn tracefile(relay: &Relay) -> PathBuf {
+/// The path of the first tracefile `chan_0`.
+fn tracefile_path(relay: &Relay) -> PathBuf {
     let tracefiles = files(&relay.output, "/chan_0");
     let path = tracefiles.into_keys().next().unwrap();
     relay.output.join(path.trim_start_matches('/'))
@@ -22,8 +22,8 @@ fn tracefile(relay: &Relay) -> PathBuf {
 fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("followed"));
-    let path = tracefile(&relay);
-    // A tracefile is closed until its first packet comes: the relay finds it locked then.
+    let path = tracefile_path(&relay);
+    // A tracefile is closed until its first packet arrives: the relay opens it while the reader holds the lock.
     let reader = File::open(&path).unwrap();
     reader.lock_shared().unwrap();
     for number in 0..3 {
@@ -45,7 +45,7 @@ fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
     assert_eq!(
         index.len(),
         INDEX_HEADER + 4 * INDEX_ENTRY,
-        "no beacon stays behind"
+        "the beacon is removed"
     );
 }
 
@@ -57,9 +57,9 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let streams = recorded.add_trace(TRACE_PATH, &["chan_0", "idle_0"]);
     recorded.send_packet(streams[0], 0, 1000);
     recorded.wait_while_pending(streams[0], 0);
-    let path = tracefile(&first);
+    let path = tracefile_path(&first);
     let reader = File::open(&path).unwrap();
-    wait_until("the tracefile is closed for idleness", || {
+    wait_until("the tracefile is closed when idle", || {
         let is_closed = reader.try_lock_shared().is_ok();
         reader.unlock().unwrap();
         is_closed

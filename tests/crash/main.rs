@@ -1,5 +1,5 @@
-//! Killed, stopped or cut off in the middle: what was acknowledged is on disk, what was not does no
-//! harm.
+//! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk, and what was not
+//! damages no trace.
 
 mod repair;
 
@@ -33,14 +33,14 @@ fn acknowledged_packets_are_whole_and_indexed_after_the_relay_is_killed() {
     let (_lab, mut relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("killed"));
     (0..PACKETS as u64).for_each(|number| producer.send_packet(stream, number, 1000));
-    // One whose index has not come, and half of another.
+    // A packet without index, and half of another.
     producer.send_data(stream, 200, 1000);
     producer
         .data
         .write_all(&packet(stream, 201, 1000)[..500])
         .unwrap();
     let data = || first_file(&relay.output, "/chan_0");
-    wait_until("they are on their way", || {
+    wait_until("parts of the last packets are written", || {
         data().len() > PACKETS * 1000 + 1000
     });
     relay.kill();
@@ -72,9 +72,11 @@ fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
     daemon.lttng(&["start", "killed"]);
     let mut app = TracedApp::start(&lab, "killed");
     app.emit(50);
-    wait_until("a viewer has seen them", || viewer.stdout().len() == 50);
+    wait_until("the viewer has printed the events", || {
+        viewer.stdout().len() == 50
+    });
     relay.kill();
-    // It says so, rather than hang.
+    // The viewer exits with an error instead of waiting.
     assert!(!viewer.wait().status.success());
     let read = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(numbers(&read).into_iter().eq(0..50), "{read:#?}");
@@ -86,7 +88,7 @@ fn a_stopped_relay_has_written_all_packets_sent_to_it() {
     const PACKETS: u64 = 500;
     let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
-    // All at once, and no answer is waited for.
+    // All commands are pipelined, and no reply is awaited.
     let mut indexes = Vec::new();
     for number in 0..PACKETS {
         producer.send_data(stream, number, 1000);
@@ -118,7 +120,7 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
     for stream in &streams {
         producer.send_index(*stream, 0, beacon(99));
     }
-    // Local readers find the beacon at the tail, also of a stream that has no packet.
+    // Local readers find the beacon at the end of the index file, also of a stream without packets.
     wait_until("the beacons are on disk", || {
         let indexes = files(&relay.output, ".idx");
         let tails: Vec<_> = indexes
@@ -152,7 +154,9 @@ fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
     daemon.lttng(&["start", "producer"]);
     let mut app = TracedApp::start(&lab, "producer");
     app.emit(50);
-    wait_until("a viewer has seen them", || viewers[0].stdout().len() == 50);
+    wait_until("the viewer has printed the events", || {
+        viewers[0].stdout().len() == 50
+    });
     daemon.kill_consumers();
     for viewer in viewers {
         assert!(
@@ -177,13 +181,13 @@ fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
     producer.send_index(stream, 1, index(1, 100));
     producer.control().shutdown(Shutdown::Write).unwrap();
     assert!(producer.is_disconnected());
-    // The session is no longer listed, but goes on for those who follow it.
+    // The session is no longer listed, but attached viewers are served.
     assert_eq!(viewer.sessions(), []);
     let ready = |viewer: &mut Viewer| viewer.next_index(stream).status == IndexStatus::Ready;
     assert!(ready(&mut viewer));
     assert!(!ready(&mut viewer));
     producer.send_data(stream, 1, 100);
-    wait_until("the packet has come", || ready(&mut viewer));
+    wait_until("the packet is published", || ready(&mut viewer));
     assert_eq!(viewer.next_index(stream).status, IndexStatus::HungUp);
 }
 

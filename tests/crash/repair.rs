@@ -1,4 +1,4 @@
-//! What a killed relay leaves, and how the next one repairs it.
+//! Repair at startup: what a killed relay leaves, and what the next one makes of it.
 
 use std::io::Write;
 
@@ -19,14 +19,14 @@ use wire::{PacketIndex, StreamId, Timestamp};
 const UUID: Uuid = Uuid(*b"0123456789abcdef");
 const EVENTS: u64 = 20;
 
-/// Makes packets of `EVENTS` events each.
-struct Events {
+/// A trace of one event class, which makes packets of [`EVENTS`] events each.
+struct SyntheticTrace {
     metadata: Vec<u8>,
     class: StreamClass,
     event: EventClass,
 }
 
-impl Events {
+impl SyntheticTrace {
     fn new() -> Self {
         let mut text = MetadataText::new(&Trace::new(UUID, "crash-test"));
         let class = text.stream(0).unwrap();
@@ -60,6 +60,7 @@ impl Events {
     }
 }
 
+/// Sends a packet with its index and waits until both are processed.
 fn send(
     producer: &mut Producer,
     to: StreamId,
@@ -73,8 +74,8 @@ fn send(
     producer.wait_while_pending(to, number);
 }
 
-/// Length of the tracefile and of the index file of a channel.
-fn sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
+/// The lengths of the tracefile and, if there is one, of the index file of a channel, in bytes.
+fn file_sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
     let len = |suffix: &str| {
         let found = files(&relay.output, suffix);
         found.into_values().next().map(|bytes| bytes.len())
@@ -86,7 +87,7 @@ fn sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
 #[test]
 fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() {
     let (lab, mut relay) = Relay::start_in_new_lab();
-    let events = Events::new();
+    let events = SyntheticTrace::new();
     let packets = events.packets(3);
     let mut producer = Producer::open(&relay, live_session("killed"));
     let streams =
@@ -96,28 +97,28 @@ fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() 
     let [half, first, _] = streams;
     send(&mut producer, half, 0, &packets[0]);
     send(&mut producer, half, 1, &packets[1]);
-    // Of one stream the third packet, of another the first.
+    // All but ten bytes of the third packet of one stream and of the first of another.
     for (to, number, packet) in [(half, 2, &packets[2]), (first, 0, &packets[0])] {
         let sent = packet_of(to, number, &packet.0, 0);
         let mut data = tests::producer::connect(relay.data);
         data.write_all(&sent[..sent.len() - 10]).unwrap();
-        // The connection stays open: the rest may still come.
+        // The connection stays open, so that the relay does not discard the partial packet.
         std::mem::forget(data);
     }
     let whole = packets[0].0.len() + packets[1].0.len();
     wait_until("parts of both packets are in their tracefiles", || {
-        sizes(&relay, "half_0").0 > whole && sizes(&relay, "first_0").0 > 0
+        file_sizes(&relay, "half_0").0 > whole && file_sizes(&relay, "first_0").0 > 0
     });
     relay.kill();
     let refused = Babeltrace::Two.read(&relay.output);
-    assert!(!refused.status.success(), "nothing needs to be repaired");
+    assert!(!refused.status.success(), "the trace needs no repair");
     let relay = Relay::start(&lab);
     relay.wait_for_log(&["output repaired after a crash", "tracefiles=2"]);
     assert_eq!(
-        sizes(&relay, "half_0"),
+        file_sizes(&relay, "half_0"),
         (whole, Some(INDEX_HEADER + 2 * INDEX_ENTRY))
     );
-    assert_eq!(sizes(&relay, "first_0"), (0, None));
+    assert_eq!(file_sizes(&relay, "first_0"), (0, None));
     for babeltrace in [Babeltrace::One, Babeltrace::Two] {
         let read = babeltrace.read(&relay.output);
         assert_eq!(read.stderr, [""; 0], "{babeltrace:?}");
@@ -138,8 +139,8 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     producer.wait_while_pending(stream, 0);
     let sent = tests::producer::packet(stream, 1, 1000);
     producer.data.write_all(&sent[..600]).unwrap();
-    wait_until("half a packet has come", || {
-        sizes(&first, "chan_0").0 > 1000
+    wait_until("half a packet is written", || {
+        file_sizes(&first, "chan_0").0 > 1000
     });
     let second = Relay::start(&lab);
     assert!(second.stop().status.success());
@@ -147,7 +148,7 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     let index = tests::producer::index(1, 1000);
     assert_eq!(producer.send_index(stream, 1, index), OK);
     producer.wait_while_pending(stream, 1);
-    assert_eq!(sizes(&first, "chan_0").0, 2000);
+    assert_eq!(file_sizes(&first, "chan_0").0, 2000);
     assert!(first.stop().status.success());
 }
 
@@ -167,7 +168,7 @@ fn a_cleared_chunk_is_deleted_before_the_relay_reports_it_gone() {
     all.push((producer.metadata[0], 0));
     producer.rotate_streams(Some(1), &all);
     producer.close_chunk(0, Some(CloseCommand::Delete));
-    wait_until("the chunk is gone", || !producer.chunk_exists(0));
+    wait_until("the chunk is reported gone", || !producer.chunk_exists(0));
     let left: Vec<_> = files(&relay.output, "")
         .into_iter()
         .filter(|(path, bytes)| path.contains(".tmp_") || !bytes.is_empty())

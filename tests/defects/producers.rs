@@ -468,12 +468,12 @@ fn a_producer_cannot_access_streams_of_other_sessions() {
     };
     for unknown in [stream, StreamId(99_999), StreamId(0), StreamId(u64::MAX)] {
         for command in theirs(unknown) {
-            let mut thief = Producer::open(&relay, session("thief"));
-            assert_eq!(thief.request(command), Reply::Ended(ReturnCode::UNKNOWN));
-            assert!(thief.is_disconnected());
+            let mut attacker = Producer::open(&relay, session("attacker"));
+            assert_eq!(attacker.request(command), Reply::Ended(ReturnCode::UNKNOWN));
+            assert!(attacker.is_disconnected());
         }
-        let mut thief = Producer::open(&relay, session("thief"));
-        let rotated = thief.rotate_streams(None, &[(unknown, 0)]);
+        let mut attacker = Producer::open(&relay, session("attacker"));
+        let rotated = attacker.rotate_streams(None, &[(unknown, 0)]);
         assert_eq!(rotated, Reply::Ended(ReturnCode::INVALID));
         let mut data = connect(relay.data);
         data.write_all(&packet(StreamId(77_777), 0, 10)).unwrap();

@@ -1,4 +1,4 @@
-//! Commands of producers that say what they may not.
+//! Malformed and forbidden commands of producers.
 
 use std::io::{Read, Write};
 
@@ -16,19 +16,19 @@ use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, Stre
 
 use super::{OK, command_bytes, send_and_read_to_end, session, start_relay_with_probe};
 
-/// A command in the form of 2.15, to be changed.
+/// The payload of a command of protocol 2.15, for tests to change.
 fn payload(command: &Command) -> Vec<u8> {
     let mut bytes = Vec::new();
     command.encode(Minor(15), &mut bytes);
     bytes
 }
 
-/// Whether bytes are a refusal of a session: its number, the code, and no path.
+/// Whether bytes are a refusal of CREATE_SESSION: session id 0, return code 25 and an empty path.
 fn is_refused_session(answer: &[u8]) -> bool {
     answer == [&[0; 8][..], &25u32.to_be_bytes(), &[0; 4]].concat()
 }
 
-fn refused(reply: &Reply) -> bool {
+fn is_refused_stream(reply: &Reply) -> bool {
     let Reply::StreamAdded(added) = reply else {
         return false;
     };
@@ -43,24 +43,24 @@ fn refused(reply: &Reply) -> bool {
 fn lengths_beyond_the_end_of_their_command_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = tree(&relay.output).len();
-    let good = payload(&Command::CreateSession(session("lengths")));
-    // Each of its three lengths in turn: none, one that is too long, and some whose sum wraps.
+    let valid = payload(&Command::CreateSession(session("lengths")));
+    // Each of the three string lengths in turn: zero, too long, and so long that their sum overflows 32 bits.
     for at in [0, 4, 8] {
         for length in [0u32, 5000, u32::MAX, u32::MAX - 11, 1 << 31] {
             if (at, length) == (8, 0) {
-                // No base path: what follows is ignored.
+                // No base path is valid: the bytes of the path are ignored.
                 continue;
             }
-            let mut bad = good.clone();
+            let mut bad = valid.clone();
             bad[at..at + 4].copy_from_slice(&length.to_be_bytes());
             let producer = Producer::connect(&relay, Minor(15));
             let answer = send_and_read_to_end(&producer, &command_bytes(2, &bad));
             assert!(is_refused_session(&answer), "{at} {length}: {answer:?}");
         }
     }
-    for end in 0..good.len() {
+    for end in 0..valid.len() {
         let producer = Producer::connect(&relay, Minor(15));
-        let answer = send_and_read_to_end(&producer, &command_bytes(2, &good[..end]));
+        let answer = send_and_read_to_end(&producer, &command_bytes(2, &valid[..end]));
         assert!(is_refused_session(&answer), "{end}: {answer:?}");
     }
     assert_eq!(tree(&relay.output).len(), before);
@@ -84,8 +84,8 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
 #[test]
 fn names_without_a_terminator_or_with_one_inside_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let good = payload(&Command::CreateSession(session("name")));
-    let name = good
+    let valid = payload(&Command::CreateSession(session("name")));
+    let name = valid
         .windows(5)
         .position(|bytes| bytes == b"name\0")
         .unwrap();
@@ -95,13 +95,13 @@ fn names_without_a_terminator_or_with_one_inside_are_refused() {
         (name + 9, b'x'),
         (name + 6, 0),
     ] {
-        let mut bad = good.clone();
+        let mut bad = valid.clone();
         bad[at] = byte;
         let producer = Producer::connect(&relay, Minor(15));
         let answer = send_and_read_to_end(&producer, &command_bytes(2, &bad));
         assert!(is_refused_session(&answer), "{at}: {answer:?}");
     }
-    // Before 2.11 they lie in fields of a fixed length.
+    // Before 2.11 names are in fields of a fixed length.
     let producer = Producer::connect(&relay, Minor(10));
     let endless = [&[b'x'; 255 + 64][..], &[0; 8]].concat();
     let answer = send_and_read_to_end(&producer, &command_bytes(2, &endless));
@@ -120,7 +120,7 @@ fn a_session_with_an_invalid_name_daemon_id_chunk_or_format_is_refused() {
         assert!(!reply.is_ok(), "{session:?}");
     };
     for letters in [240, 254] {
-        // With the date behind it no directory can be called that.
+        // With the date appended the name is too long for a directory.
         refused(CreateSession {
             name: long(letters),
             ..session("")
@@ -142,17 +142,17 @@ fn a_session_with_an_invalid_name_daemon_id_chunk_or_format_is_refused() {
     let mut unknown = session("chunkless");
     unknown.recording.as_mut().unwrap().current_chunk = Some(ChunkId(7));
     refused(unknown);
-    let good = payload(&Command::CreateSession(session("format")));
+    let valid = payload(&Command::CreateSession(session("format")));
     for format in [0, 3, 255] {
-        let mut bad = good.clone();
+        let mut bad = valid.clone();
         bad[62] = format;
         let producer = Producer::connect(&relay, Minor(15));
         let answer = send_and_read_to_end(&producer, &command_bytes(2, &bad));
         assert!(is_refused_session(&answer), "{format}: {answer:?}");
     }
-    let made: Vec<_> = tree(&relay.output).into_keys().collect();
-    // The one that began in a chunk that nobody has is only found out in its directory.
-    assert!(made.len() <= before + 1, "{made:?}");
+    let created: Vec<_> = tree(&relay.output).into_keys().collect();
+    // An unknown current chunk is found out only after the session's directory was created.
+    assert!(created.len() <= before + 1, "{created:?}");
     probe.assert_served();
 }
 
@@ -168,10 +168,10 @@ fn a_stream_with_a_path_or_name_too_long_is_refused() {
             tracefile_size: Bytes(4096),
             ..stream("", "")
         };
-        // What does not even fit its field ends the connection.
+        // A string that does not fit its field closes the connection.
         let answer = producer.try_request(Command::AddStream(add));
         assert!(
-            answer.as_ref().is_none_or(refused),
+            answer.as_ref().is_none_or(is_refused_stream),
             "{channel} {path}: {answer:?}"
         );
         producer = Producer::open(&relay, session("long"));
@@ -213,7 +213,7 @@ fn a_chunk_with_an_invalid_time_name_or_close_command_is_refused() {
         command: Flagged(None),
     };
     assert!(!producer.request(Command::CloseTraceChunk(late)).is_ok());
-    // One that does not exist, and an end that nobody knows.
+    // A chunk that does not exist, and an unknown close command.
     let mut producer = Producer::open(&relay, session("none"));
     assert!(!producer.close_chunk(9, None).is_ok());
     let producer = Producer::open(&relay, session("unknown end"));
@@ -238,14 +238,14 @@ fn a_second_or_unsupported_version_closes_the_connection() {
         control.write_all(&version(major)).unwrap();
         let mut answer = Vec::new();
         let _ = control.read_to_end(&mut answer);
-        // It is told what would do.
+        // The reply names the version of the relay.
         assert_eq!(answer, [0, 0, 0, 2, 0, 0, 0, 15]);
     }
     probe.assert_served();
 }
 
-/// All commands that name a stream, and what they are answered if it is not there.
-fn commands_about(stream: StreamId) -> [(Command, Option<Reply>); 5] {
+/// All commands that name a stream, and their replies if the stream is unknown.
+fn commands_for_stream(stream: StreamId) -> [(Command, Option<Reply>); 5] {
     let (seq, unknown) = (Some(SeqNum(0)), Some(Reply::Ended(ReturnCode::UNKNOWN)));
     let packet = index(0, 10);
     [
@@ -269,7 +269,7 @@ fn commands_about(stream: StreamId) -> [(Command, Option<Reply>); 5] {
             Command::ResetMetadata(ResetMetadata { stream, version: 1 }),
             unknown,
         ),
-        // It asks for nothing and is answered in any case.
+        // QUIESCENT_CONTROL changes nothing and is always answered.
         (
             Command::QuiescentControl(QuiescentControl { stream }),
             Some(OK),
@@ -285,11 +285,11 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
     let stream = owner.add_trace(TRACE_PATH, &["chan_0"])[0];
     owner.send_packet(stream, 0, 10);
     for theirs in [stream, metadata, StreamId(1), StreamId(u64::MAX)] {
-        for (command, answer) in commands_about(theirs) {
-            let mut thief = Producer::open(&relay, session("thief"));
-            assert_eq!(thief.try_request(command.clone()), answer, "{command:?}");
+        for (command, answer) in commands_for_stream(theirs) {
+            let mut attacker = Producer::open(&relay, session("attacker"));
+            assert_eq!(attacker.try_request(command.clone()), answer, "{command:?}");
         }
-        let thief = Producer::open(&relay, session("thief"));
+        let attacker = Producer::open(&relay, session("attacker"));
         let mut text = Vec::new();
         SendMetadata {
             stream: theirs,
@@ -299,7 +299,7 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
         text.extend_from_slice(b"overwritten");
         assert!(
             send_and_read_to_end(
-                &thief,
+                &attacker,
                 &command_bytes(CommandCode::SendMetadata.code(), &text)
             )
             .is_empty()
@@ -310,7 +310,7 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
             .values()
             .any(|bytes| bytes.ends_with(b"overwritten"))
     );
-    // It has noticed nothing.
+    // The owner of the stream is not affected.
     owner.send_packet(stream, 1, 10);
     owner.wait_while_pending(stream, 1);
     owner.send_metadata(metadata, b"/* its own */", 0);
@@ -322,18 +322,18 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
 fn a_data_pending_round_covers_the_streams_of_its_own_session_only() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut owner, stream) = Producer::open_with_stream(&relay, session("owner"));
-    // A round in which its stream has been asked about: nothing was left out.
+    // A round that covers the owner's only stream: END_DATA_PENDING reports nothing pending.
     let own = owner.session;
     let begin = |session| Command::BeginDataPending(BeginDataPending { session });
     let end = |session| Command::EndDataPending(EndDataPending { session });
     assert_eq!(owner.request(begin(own)), OK);
     assert!(!owner.is_pending(stream, u64::MAX));
-    let mut thief = Producer::open(&relay, session("thief"));
+    let mut attacker = Producer::open(&relay, session("attacker"));
     for theirs in [own, SessionId(0), SessionId(u64::MAX)] {
-        assert_eq!(thief.request(begin(theirs)), OK);
-        assert_eq!(thief.request(end(theirs)), Reply::Pending(false));
+        assert_eq!(attacker.request(begin(theirs)), OK);
+        assert_eq!(attacker.request(end(theirs)), Reply::Pending(false));
     }
-    // Theirs has not begun it anew.
+    // The other session has not restarted the owner's round.
     assert_eq!(owner.request(end(own)), Reply::Pending(false));
     assert_eq!(owner.request(begin(own)), OK);
     assert_eq!(owner.request(end(own)), Reply::Pending(true));
@@ -399,7 +399,7 @@ fn a_rotation_to_an_unknown_chunk_or_extreme_position_affects_no_other_session()
         let rotated = producer.rotate_streams(target, &[(stream, at)]);
         assert_eq!(rotated, Reply::Ended(answer), "{target:?} {at}");
         if answer == ReturnCode::OK {
-            // A second time while the first is on its way, too.
+            // A second rotation while the first is in progress.
             producer.rotate_streams(target, &[(stream, 0)]);
         }
         probe.assert_served();

@@ -1,4 +1,4 @@
-//! Peers that reach for what is others', or take more than their share.
+//! Peers that access what belongs to others, or use more than their share.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,6 +12,7 @@ use tests::producer::{
 };
 use tests::tree::files;
 use tests::viewer::Viewer;
+use tests::wait_until;
 use viewer_proto::session::{AttachStatus, Seek};
 use wire::{StreamId, Text};
 
@@ -24,32 +25,32 @@ fn packets_from_another_address_are_refused() {
     let (mut victim, id) = Producer::open_with_stream(&relay, session("victim"));
     victim.send_packet(id, 0, 10);
     victim.wait_while_pending(id, 0);
-    let mut thief = elsewhere(2);
-    thief.write_all(&packet(id, 1, 10)).unwrap();
-    assert!(is_closed(&mut thief));
+    let mut attacker = elsewhere(2);
+    attacker.write_all(&packet(id, 1, 10)).unwrap();
+    assert!(is_closed(&mut attacker));
     for guess in [id.0 + 1, 0, u64::MAX] {
-        let mut thief = connect(relay.data);
-        thief.write_all(&packet(StreamId(guess), 1, 10)).unwrap();
-        assert!(is_closed(&mut thief));
+        let mut attacker = connect(relay.data);
+        attacker.write_all(&packet(StreamId(guess), 1, 10)).unwrap();
+        assert!(is_closed(&mut attacker));
     }
     victim.send_packet(id, 1, 10);
     victim.wait_while_pending(id, 1);
-    // Its host may have several addresses: the first that packets come from counts too.
+    // A host may have several addresses: the first from which packets of a session come is accepted as well.
     let (mut of_two, id) = Producer::open_with_stream(&relay, session("of two"));
     of_two.data = elsewhere(3);
     of_two.send_packet(id, 0, 10);
     of_two.wait_while_pending(id, 0);
-    let mut thief = elsewhere(2);
-    thief.write_all(&packet(id, 1, 10)).unwrap();
-    assert!(is_closed(&mut thief));
+    let mut attacker = elsewhere(2);
+    attacker.write_all(&packet(id, 1, 10)).unwrap();
+    assert!(is_closed(&mut attacker));
     of_two.data = connect(relay.data);
     of_two.send_packet(id, 1, 10);
     of_two.wait_while_pending(id, 1);
     probe.assert_served();
 }
 
-/// Another host, though it says that its name is the same.
-const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// The address of another host, which gives the same host name.
+const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
 fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
@@ -69,11 +70,11 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
         "some/where/ust",
         "some/where/ust/uid",
     ] {
-        let mut thief = Producer::connect_from(ELSEWHERE, &relay, Minor(15));
-        let reply = thief.request(Command::CreateSession(base(place, "thief")));
+        let mut attacker = Producer::connect_from(OTHER_HOST, &relay, Minor(15));
+        let reply = attacker.request(Command::CreateSession(base(place, "attacker")));
         assert!(!reply.is_ok(), "{place}");
     }
-    // Names that only begin alike are different places.
+    // A directory whose name only begins with the same letters is another one.
     let mut neighbour = Producer::open(&relay, base("some/where else", "neighbour"));
     neighbour.add_stream(stream("chan_0", TRACE_PATH));
     assert!(neighbour.close_chunk(0, Some(CloseCommand::Delete)).is_ok());
@@ -81,15 +82,15 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
     assert_eq!(owner.close_stream(stream_of_owner, Some(0)), OK);
     let there = files(&relay.output, "some/where/ust/uid/0/64-bit/chan_0");
     assert_eq!(there.into_values().next().unwrap(), [0; 10]);
-    // When it has gone, its place is free.
+    // The directory is free once its owner has disconnected.
     owner.disconnect();
-    let mut afterwards = Producer::connect_from(ELSEWHERE, &relay, Minor(15));
+    let mut afterwards = Producer::connect_from(OTHER_HOST, &relay, Minor(15));
     afterwards.create_session(base("some/where", "afterwards"));
     probe.assert_served();
 }
 
-/// A producer that ends a recording keeps its connections for a while, or as long as the session that
-/// it took a snapshot of.
+// LTTng keeps the connections of a recording that has ended for a while, and those of a snapshot as long as the
+// session exists.
 #[test]
 fn a_recording_that_has_ended_releases_its_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
@@ -106,13 +107,13 @@ fn a_recording_that_has_ended_releases_its_directory() {
         let mut producer = Producer::connect_from(third, &relay, Minor(15));
         !producer.request(Command::CreateSession(base(name))).is_ok()
     };
-    // As long as something of it is written to its chunk, it moves what is there.
+    // Its chunk is closed, but a stream of it is still open: moving the chunk would move other files as well.
     assert!(first.close_chunk(0, None).is_ok());
     assert!(refused("early"));
     assert_eq!(first.close_stream(of_first, Some(0)), OK);
-    let mut second = Producer::connect_from(ELSEWHERE, &relay, Minor(15));
+    let mut second = Producer::connect_from(OTHER_HOST, &relay, Minor(15));
     second.create_session(base("second"));
-    // It is the second's from the beginning, even before its first chunk.
+    // The directory belongs to the second recording from the beginning, even before its first chunk.
     assert!(refused("third"));
     assert!(!first.create_chunk(1).is_ok());
     assert_eq!(second.create_chunk(0), OK);
@@ -155,15 +156,15 @@ fn a_producer_with_too_many_refused_commands_is_disconnected() {
 
 #[test]
 fn metadata_streams_of_a_session_are_bounded() {
-    const MOST: usize = 4096;
+    const MAX_METADATA_STREAMS: usize = 4096;
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("processes"));
-    for process in 0..MOST {
+    for process in 0..MAX_METADATA_STREAMS {
         producer.add_stream(stream("metadata", &format!("ust/pid/{process}")));
     }
     let one_more = stream("metadata", "ust/pid/one more");
     assert!(!producer.request(Command::AddStream(one_more)).is_ok());
-    // Others have theirs, and it may have streams of the other sort.
+    // Other sessions are not affected, and this one may still add data streams.
     producer.add_stream(stream("chan_0", "ust/pid/0"));
     let mut other = Producer::open(&relay, live_session("other"));
     other.add_trace("ust/pid/0", &["chan_0"]);
@@ -172,9 +173,9 @@ fn metadata_streams_of_a_session_are_bounded() {
 
 #[test]
 fn attached_sessions_of_a_viewer_are_bounded() {
-    const MOST: usize = 64;
+    const MAX_ATTACHED_SESSIONS: usize = 64;
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let producers: Vec<_> = (0..=MOST)
+    let producers: Vec<_> = (0..=MAX_ATTACHED_SESSIONS)
         .map(|number| Producer::open(&relay, live_session(&format!("{number} of many"))))
         .collect();
     let mut viewer = Viewer::connect(relay.live);
@@ -187,12 +188,15 @@ fn attached_sessions_of_a_viewer_are_bounded() {
             .or_insert_with(Vec::new)
             .push(producer.session);
     }
-    assert_eq!(results["Ok"].len(), MOST);
-    assert_eq!(results["Unknown"], [producers[MOST].session]);
-    // It may leave one for another, and others are not concerned.
+    assert_eq!(results["Ok"].len(), MAX_ATTACHED_SESSIONS);
+    assert_eq!(
+        results["Unknown"],
+        [producers[MAX_ATTACHED_SESSIONS].session]
+    );
+    // After detaching from one session the viewer may attach to another; other viewers are not affected.
     viewer.detach(producers[0].session);
     assert_eq!(
-        viewer.attach(producers[MOST].session, 1).0,
+        viewer.attach(producers[MAX_ATTACHED_SESSIONS].session, 1).0,
         AttachStatus::Ok
     );
     let _other = Viewer::attached(relay.live, "64 of many", Seek::Last);
@@ -201,12 +205,14 @@ fn attached_sessions_of_a_viewer_are_bounded() {
 
 #[test]
 fn connections_of_one_address_are_bounded() {
-    const MOST: usize = 4096;
+    const MAX_CONNECTIONS: usize = 4096;
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("packets"));
-    // The probe and the producer have one each.
-    let sockets: Vec<_> = (2..MOST).map(|_| connect(relay.data)).collect();
-    tests::wait_until("all are accepted", || relay.open_files() > MOST);
+    // The probe session and the producer have one data connection each.
+    let sockets: Vec<_> = (2..MAX_CONNECTIONS).map(|_| connect(relay.data)).collect();
+    wait_until("all connections are accepted", || {
+        relay.open_files() > MAX_CONNECTIONS
+    });
     assert!(is_closed(&mut connect(relay.data)), "one too many");
     relay.wait_for_log(&["connection refused: too many"]);
     let other = Ipv4Addr::new(127, 0, 0, 2);
@@ -220,7 +226,7 @@ fn connections_of_one_address_are_bounded() {
     producer.wait_while_pending(stream, 0);
     probe.assert_served();
     drop(sockets);
-    tests::wait_until("there is room again", || relay.open_files() < 100);
+    wait_until("the connections are closed", || relay.open_files() < 100);
     producer.send_packet(stream, 1, 10);
     probe.assert_served();
 }

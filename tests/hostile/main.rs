@@ -1,7 +1,6 @@
-//! Whatever a peer sends, it harms nobody but itself: each test does something that no peer should, and
-//! looks whether a probe, a session with a viewer, has lost anything. Which rows of
-//! `doc/security.md` each of them stands for is said there. What the reference dies of is in
-//! `tests/defects`; here is the rest.
+//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and checks
+//! by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat. Input that
+//! crashes the reference is in `tests/defects`.
 
 mod commands;
 mod conversation;
@@ -24,7 +23,7 @@ use tests::relay::Relay;
 use tests::tree::files;
 use wire::Field;
 
-/// What a session has recorded in files of this name, in the order of their paths.
+/// The contents of a session's files of this name, in the order of their paths.
 fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
     files(&relay.output, &format!("/{file}"))
         .into_iter()
@@ -33,7 +32,7 @@ fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A command's bytes, whatever they are.
+/// The bytes of a command of any code and payload, valid or not.
 fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     ControlHeader {
@@ -47,14 +46,14 @@ fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes on the control connection and nothing after them. Gives what is answered until the
-/// relay hangs up.
+/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it closes
+/// the connection.
 fn send_and_read_to_end(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
     let mut control = producer.control();
     control.write_all(bytes).unwrap();
     control.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
-    // It is reset where the relay did not read everything.
+    // The relay resets a connection that it has not read to the end: then the error is the end.
     let _ = control.read_to_end(&mut answer);
     answer
 }

@@ -1,5 +1,5 @@
-//! Sessions with as many streams as a large host has: what is done to one must not cost the more for
-//! there being others, since one thread serves many sessions.
+//! Sessions with as many streams as a large host has. The cost of a command must not grow with their number, since
+//! one worker serves many sessions.
 
 use std::time::Instant;
 
@@ -17,13 +17,13 @@ fn sixteen_thousand_streams_of_a_session_are_polled_and_closed_within_the_test_t
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("many streams"));
     let path = "ust/uid/0/64-bit";
-    // Closed metadata of these stays as long as a stream of each is open, which comes last.
+    // A closed metadata stream stays as long as a data stream of its trace is open: those are added last.
     let traces: Vec<_> = (0..TRACES)
         .map(|number| producer.add_stream(stream("metadata", &format!("ust/pid/{number}"))))
         .collect();
     let data: Vec<_> = (0..DATA)
         .map(|number| {
-            // A process at a time, as with buffers per process.
+            // One stream for each STREAMS_SENT, as for processes that start one after the other.
             let added = producer.add_stream(stream(&format!("chan_{number}"), path));
             assert_eq!(producer.request(Command::StreamsSent), OK);
             added
@@ -32,7 +32,7 @@ fn sixteen_thousand_streams_of_a_session_are_polled_and_closed_within_the_test_t
     for number in 0..TRACES {
         producer.add_stream(stream("chan_0", &format!("ust/pid/{number}")));
     }
-    // What is on disk has been made: the rest is the relay's own work.
+    // All files have been created: only the relay's own work is timed.
     let began = Instant::now();
     for _ in 0..1000 {
         let session = producer.session;

@@ -1,4 +1,4 @@
-//! Packets that do not fit what was said of them.
+//! Packets that contradict their headers or indexes, and packets out of sequence.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -63,7 +63,7 @@ fn a_packet_and_an_index_of_different_sizes_are_refused() {
     let (mut producer, stream) = with_stream(&relay, "packet first");
     producer.send_packet(stream, 0, 10);
     producer.send_data(stream, 1, 10);
-    wait_until("the packet is there", || {
+    wait_until("the packet is written", || {
         recorded_files(&relay, "packet first", "chan_0")[0].len() == 20
     });
     assert_eq!(
@@ -80,31 +80,31 @@ fn packets_far_ahead_in_sequence_take_bounded_memory() {
     let before = relay.memory();
     let (mut producer, stream) = with_stream(&relay, "ahead");
     producer.send_data(stream, 0, 10);
-    // Every other one is missing.
+    // Every other packet is missing.
     for number in 1..200 {
         producer.send_data(stream, number * 2, BYTES);
     }
-    // Those that fell out of the window have been written without the ones before them.
-    wait_until("most are written", || {
+    // Packets that leave the reorder window are written without the missing ones before them.
+    wait_until("most packets are written", || {
         recorded_files(&relay, "ahead", "chan_0")[0].len() > 100 * BYTES
     });
-    let most = 64 << 20;
+    let max_growth = 64 << 20;
     assert!(
-        relay.memory() < before + most,
+        relay.memory() < before + max_growth,
         "{} of {before}",
         relay.memory()
     );
     probe.assert_served();
 }
 
-/// Memory for early packets of all sessions, as an argument, and for those of one.
+/// The option for the reorder memory of all sessions, and the quarter of it that one session may use, in bytes.
 const REORDER_MEMORY: &str = "--reorder-memory=64M";
 const SESSION_MEMORY: u64 = 16 << 20;
 
-/// What the relay's allocator and all else may add to that.
+/// What the allocator and everything else may add to the relay's memory, in bytes.
 const OTHER_MEMORY: u64 = 24 << 20;
 
-/// Sixty streams of one session, of each of which the first packet has come.
+/// A session with sixty streams, each of which has sent its first packet.
 fn sixty_streams(relay: &Relay) -> (Producer, Vec<StreamId>) {
     let mut producer = Producer::open(relay, session("early"));
     let streams: Vec<_> = (0..60)
@@ -123,7 +123,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
     let (relay, status) = StatusEndpoint::start_relay(&lab, &[REORDER_MEMORY]);
     let (mut producer, streams) = sixty_streams(&relay);
     let before = relay.memory();
-    // One after the other is missing of each. In all, four times what the session may keep.
+    // Of each stream packets 1, 5 and 9 are missing. In all, the rest is four times the session's reorder memory.
     for number in [2, 3, 4, 6, 7, 8, 10, 11] {
         for stream in &streams {
             let sent = packet(*stream, number, BYTES);
@@ -132,7 +132,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
         assert!(status.metric("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
     }
     let sent = (8 * BYTES + 10) as u64 * 60;
-    wait_until("all has been taken", || {
+    wait_until("all packets are received", || {
         let of = |name| status.metric(name);
         of("relayd_bytes_total") + of("relayd_bytes_waiting") == sent
     });
@@ -143,7 +143,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
         "{memory} of {before}"
     );
     relay.wait_for_log(&["early packets take all the memory that they may"]);
-    // What is missing never comes, and what has come is all there.
+    // The missing packets never come, and all others are recorded.
     producer.disconnect();
     for number in 0..60 {
         let file = recorded_files(&relay, "early", &format!("chan_{number}")).concat();
@@ -167,7 +167,7 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
         status.metric("relayd_packets_total") == 60
     });
     let before = relay.memory();
-    // Of each packet all but the last byte comes, on a connection of its own.
+    // All but the last byte of each packet, each on a connection of its own.
     let connections: Vec<_> = streams
         .iter()
         .map(|stream| {
@@ -178,7 +178,7 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
             data
         })
         .collect();
-    // Those for which there is no memory are written as they come.
+    // Packets for which there is no memory are written as they come.
     wait_until("missing packets have been given up", || {
         status.metric("relayd_packets_lost_total") >= 20
     });
@@ -217,10 +217,10 @@ fn the_highest_sequence_numbers_close_only_their_own_connection() {
 fn a_packet_for_an_unknown_stream_takes_no_memory_whatever_its_length() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
-    // Far from those that there are.
+    // Stream ids far from the existing ones.
     for number in 1000..1050 {
         let mut data = connect(relay.data);
-        // It may be hung up on before all is sent.
+        // The relay may close the connection before all is sent.
         let _ = data.write_all(&packet(StreamId(number), 0, 1 << 20));
         assert!(is_closed(&mut data));
     }

@@ -1,4 +1,4 @@
-//! The eight classes of faults that were mended in the reference in 2026, each with a name.
+//! The eight classes of faults that were fixed in the reference in 2026, a test for each.
 
 use std::io::Write;
 
@@ -20,8 +20,8 @@ use wire::{Bytes, Field, SeqNum, StreamId, Text};
 
 use super::{OK, recorded_files, session, start_relay_with_probe};
 
-/// What lies beside the relay's output.
-fn beside(lab: &Lab) -> Vec<String> {
+/// The paths in the directory of the test that are not below the relay's output.
+fn paths_outside_output(lab: &Lab) -> Vec<String> {
     let all = tree(lab.path()).into_keys();
     all.filter(|name| !name.starts_with("output")).collect()
 }
@@ -29,7 +29,7 @@ fn beside(lab: &Lab) -> Vec<String> {
 #[test]
 fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() {
     let (lab, relay, mut probe) = start_relay_with_probe();
-    let before = beside(&lab);
+    let before = paths_outside_output(&lab);
     let mut producer = Producer::open(&relay, session("paths"));
     for (number, good) in [
         "ust",
@@ -59,10 +59,11 @@ fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() 
         let reply = producer.request(Command::AddStream(stream("chan_0", bad)));
         assert!(!reply.is_ok(), "{bad}");
     }
-    assert_eq!(beside(&lab), before);
-    let made = tree(&relay.output);
+    assert_eq!(paths_outside_output(&lab), before);
+    let created = tree(&relay.output);
     assert!((0..6).all(|number| {
-        made.keys()
+        created
+            .keys()
             .any(|name| name.ends_with(&format!("/good_{number}")))
     }));
     probe.assert_served();
@@ -71,7 +72,7 @@ fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() 
 #[test]
 fn a_channel_name_cannot_lead_out_of_its_directory() {
     let (lab, relay, mut probe) = start_relay_with_probe();
-    let before = (beside(&lab), tree(&relay.output).len());
+    let before = (paths_outside_output(&lab), tree(&relay.output).len());
     for minor in [15, 10, 4] {
         let mut producer = Producer::connect(&relay, Minor(minor));
         let recording = session("climb").recording.filter(|_| minor >= 11);
@@ -100,8 +101,8 @@ fn a_channel_name_cannot_lead_out_of_its_directory() {
             assert!(!reply.is_ok(), "{minor} {name}");
         }
     }
-    let after = (beside(&lab), tree(&relay.output).len());
-    // The session's own directory is all there is.
+    let after = (paths_outside_output(&lab), tree(&relay.output).len());
+    // Only the session's own directory was created.
     assert_eq!((after.0, after.1), (before.0, before.1 + 1));
     probe.assert_served();
 }
@@ -109,7 +110,7 @@ fn a_channel_name_cannot_lead_out_of_its_directory() {
 #[test]
 fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
     let (lab, relay, mut probe) = start_relay_with_probe();
-    let before = (beside(&lab), tree(&relay.output).len());
+    let before = (paths_outside_output(&lab), tree(&relay.output).len());
     for base in [
         "/", "/tmp", "/tmp/x", "..", "a/..", "a/b/..", "a/../..", "../a", "./..", ".",
     ] {
@@ -125,7 +126,10 @@ fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
         );
     }
     let mut producer = Producer::connect(&relay, Minor(15));
-    assert_eq!((beside(&lab), tree(&relay.output).len()), before);
+    assert_eq!(
+        (paths_outside_output(&lab), tree(&relay.output).len()),
+        before
+    );
     let base_path = Text::from("a/b");
     producer.create_session(CreateSession {
         base_path,
@@ -134,8 +138,8 @@ fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
     probe.assert_served();
 }
 
-/// A live session with one stream and one packet in it, and its viewer, who has not asked for it.
-fn watched(relay: &Relay) -> (Producer, StreamId, Viewer) {
+/// A live session with one data stream and one packet, and a viewer that has not requested the index yet.
+fn open_viewed_session(relay: &Relay) -> (Producer, StreamId, Viewer) {
     let mut producer = Producer::open(relay, live_session("watched"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     producer.send_packet(stream, 0, 100);
@@ -143,8 +147,8 @@ fn watched(relay: &Relay) -> (Producer, StreamId, Viewer) {
     (producer, stream, viewer)
 }
 
-fn first_index(viewer: &mut Viewer, stream: StreamId) {
-    wait_until("there is a packet", || {
+fn wait_for_first_index(viewer: &mut Viewer, stream: StreamId) {
+    wait_until("the packet is published", || {
         viewer.next_index(stream).status == IndexStatus::Ready
     });
 }
@@ -153,8 +157,8 @@ fn first_index(viewer: &mut Viewer, stream: StreamId) {
 fn a_packet_requested_with_a_length_near_2_to_the_32_fails() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
-    let (_producer, stream, mut viewer) = watched(&relay);
-    first_index(&mut viewer, stream);
+    let (_producer, stream, mut viewer) = open_viewed_session(&relay);
+    wait_for_first_index(&mut viewer, stream);
     for len in (0..64).map(|less| u32::MAX - less).chain([1 << 31, 101]) {
         for offset in [0, 99, 100, u64::MAX, u64::MAX - u64::from(len) + 1] {
             let (head, bytes) = viewer.packet(stream, offset, len);
@@ -170,33 +174,33 @@ fn a_packet_requested_with_a_length_near_2_to_the_32_fails() {
 #[test]
 fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let (_producer, stream, mut viewer) = watched(&relay);
+    let (_producer, stream, mut viewer) = open_viewed_session(&relay);
     let session = viewer.wait_for_session("watched").session;
     for creates in [false, true] {
-        let mut stranger = Viewer::connect(relay.live);
+        let mut unattached = Viewer::connect(relay.live);
         if creates {
-            stranger.request(&viewer_proto::Command::CreateViewerSession);
+            unattached.request(&viewer_proto::Command::CreateViewerSession);
         } else {
-            let (status, streams) = stranger.attach(session, Seek::Beginning.code());
+            let (status, streams) = unattached.attach(session, Seek::Beginning.code());
             assert_eq!((status, streams.len()), (AttachStatus::NoViewerSession, 0));
         }
         assert_eq!(
-            stranger.next_index(stream),
+            unattached.next_index(stream),
             NextIndex::bare(IndexStatus::Failed, 0)
         );
         assert_eq!(
-            stranger.packet(stream, 0, 100).0.status,
+            unattached.packet(stream, 0, 100).0.status,
             PacketStatus::Failed
         );
-        assert_eq!(stranger.metadata(stream).0, MetadataStatus::Failed);
-        assert_eq!(stranger.new_streams(session).0, NewStreamsStatus::Failed);
+        assert_eq!(unattached.metadata(stream).0, MetadataStatus::Failed);
+        assert_eq!(unattached.new_streams(session).0, NewStreamsStatus::Failed);
         assert_eq!(
-            stranger.detach(session),
+            unattached.detach(session),
             viewer_proto::session::DetachStatus::NotAttached
         );
     }
-    // Who is attached still has everything before him.
-    first_index(&mut viewer, stream);
+    // The attached viewer's read position has not moved.
+    wait_for_first_index(&mut viewer, stream);
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
     probe.assert_served();
 }
@@ -204,17 +208,17 @@ fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
 #[test]
 fn a_packet_requested_before_its_index_fails() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let (mut producer, stream, mut viewer) = watched(&relay);
+    let (mut producer, stream, mut viewer) = open_viewed_session(&relay);
     for (offset, len) in [(0, 100), (0, 1), (50, 10), (0, 0)] {
         assert_eq!(
             viewer.packet(stream, offset, len).0.status,
             PacketStatus::Failed
         );
     }
-    first_index(&mut viewer, stream);
+    wait_for_first_index(&mut viewer, stream);
     producer.send_packet(stream, 1, 100);
     producer.wait_while_pending(stream, 1);
-    // Of the second one it has no index.
+    // The viewer has not requested the index of the second packet.
     assert_eq!(
         viewer.packet(stream, 100, 100).0.status,
         PacketStatus::Failed
@@ -254,7 +258,7 @@ fn packet_sizes_that_overflow_32_bits_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     for (data_size, padding_size) in [(10, u32::MAX), (u32::MAX, 11), (1 << 31, 1 << 31)] {
         let (mut producer, stream) = Producer::open_with_stream(&relay, session("wraps"));
-        // The index says what is left of it in 32 bits.
+        // The index has the size modulo 2^32.
         let wrapped = u64::from(data_size.wrapping_add(padding_size));
         assert_eq!(producer.send_index(stream, 0, index(0, wrapped.max(1))), OK);
         let mut sent = Vec::new();

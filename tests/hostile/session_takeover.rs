@@ -1,5 +1,5 @@
-//! Recordings below one base path: of a host that has died and started again while its old connections
-//! look alive, and of one that records twice.
+//! Recordings below one base path: of a host that has restarted while its old connections look alive, and of a
+//! host that records twice at a time.
 
 use std::net::Ipv4Addr;
 
@@ -14,23 +14,23 @@ use wire::Text;
 
 use super::{OK, session, start_relay_with_probe};
 
-/// A session of a session daemon that is told by the name, with a base path.
-fn based(base: &str, name: &str) -> CreateSession {
+/// A session with a base path. The session daemon id is derived from the name.
+fn session_with_base_path(base: &str, name: &str) -> CreateSession {
     CreateSession {
         base_path: Text::from(base),
         ..session(name)
     }
 }
 
-/// Another session of the same session daemon as that of [`based`].
+/// Another session of the same session daemon, as [`session_with_base_path`] with another session id.
 fn of_same_daemon(base: &str, name: &str, id: u64) -> CreateSession {
-    let mut session = based(base, name);
+    let mut session = session_with_base_path(base, name);
     session.recording.as_mut().unwrap().id = id;
     session
 }
 
-/// What the only file whose path ends so has in it.
-fn content(relay: &Relay, path: &str) -> Vec<u8> {
+/// The contents of the only file whose path ends with `path`.
+fn only_file(relay: &Relay, path: &str) -> Vec<u8> {
     let mut found = files(&relay.output, path).into_values();
     let content = found.next().unwrap();
     assert!(found.next().is_none(), "more than one {path}");
@@ -40,22 +40,22 @@ fn content(relay: &Relay, path: &str) -> Vec<u8> {
 #[test]
 fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut old = Producer::open(&relay, based("some/where", "before"));
+    let mut old = Producer::open(&relay, session_with_base_path("some/where", "before"));
     let of_old = old.add_stream(stream("chan_0", TRACE_PATH));
     let metadata = old.add_stream(stream("metadata", TRACE_PATH));
     old.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
     old.send_packet(of_old, 0, 10);
     old.wait_while_pending(of_old, 0);
-    // Early, and in memory only: the one before it never comes.
+    // An early packet, which the relay holds in memory: packet 1 never comes.
     old.send_data(of_old, 2, 10);
     let index = tests::producer::index(2, 10);
     assert_eq!(old.send_index(of_old, 2, index), OK);
-    // Sent after the early one: when it is written, that has come.
+    // A packet behind the early one on the same connection: once it is processed, the early one has arrived.
     let other = old.add_stream(stream("chan_1", TRACE_PATH));
     old.send_packet(other, 0, 10);
     old.wait_while_pending(other, 0);
 
-    let mut new = Producer::open(&relay, based("some/where", "after"));
+    let mut new = Producer::open(&relay, session_with_base_path("some/where", "after"));
     let of_new = new.add_stream(stream("chan_0", TRACE_PATH));
     relay.wait_for_log(&["its host has started again", "host/before", "host/after"]);
     assert!(is_closed(&mut old.data));
@@ -64,10 +64,10 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     new.send_packet(of_new, 0, 20);
     new.wait_while_pending(of_new, 0);
     assert_eq!(
-        content(&relay, &format!("some/where/{TRACE_PATH}/chan_0")),
+        only_file(&relay, &format!("some/where/{TRACE_PATH}/chan_0")),
         [0; 20]
     );
-    // What the old one recorded is where rotated chunks are, and all of it.
+    // Everything that the old connection recorded is moved to where rotated chunks go.
     let archived = files(&relay.output, "/chan_0");
     let archived = archived
         .iter()
@@ -75,7 +75,7 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     let (_, archived) = archived.unwrap();
     assert_eq!(archived[..], [[0; 10], [2; 10]].concat());
     assert_eq!(files(&relay.output, ".tmp_old_chunk").len(), 0);
-    // And the new one may rotate.
+    // The new recording can rotate.
     assert_eq!(new.create_chunk(1), OK);
     assert!(
         new.close_chunk(0, Some(CloseCommand::MoveToCompleted))
@@ -87,12 +87,12 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
 #[test]
 fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut old = Producer::open(&relay, based("some/where", "before"));
+    let mut old = Producer::open(&relay, session_with_base_path("some/where", "before"));
     let of_old = old.add_stream(stream("chan_0", TRACE_PATH));
     old.send_packet(of_old, 0, 10);
     old.wait_while_pending(of_old, 0);
     assert_eq!(old.create_chunk(1), OK);
-    let mut new = Producer::open(&relay, based("some/where", "after"));
+    let mut new = Producer::open(&relay, session_with_base_path("some/where", "after"));
     let of_new = new.add_stream(stream("chan_0", TRACE_PATH));
     new.send_packet(of_new, 0, 20);
     new.wait_while_pending(of_new, 0);
@@ -120,16 +120,19 @@ fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
 #[test]
 fn only_the_same_host_takes_over_a_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut owner = Producer::open(&relay, based("some/where", "owner"));
+    let mut owner = Producer::open(&relay, session_with_base_path("some/where", "owner"));
     let of_owner = owner.add_stream(stream("chan_0", TRACE_PATH));
     owner.send_packet(of_owner, 0, 10);
     owner.wait_while_pending(of_owner, 0);
-    // From another address, whatever its name.
+    // A host is told by its address, not by the name that it gives.
     let elsewhere = Ipv4Addr::new(127, 0, 0, 2);
-    let mut thief = Producer::connect_from(elsewhere, &relay, Minor(15));
-    let reply = thief.request(Command::CreateSession(based("some/where", "thief")));
+    let mut attacker = Producer::connect_from(elsewhere, &relay, Minor(15));
+    let reply = attacker.request(Command::CreateSession(session_with_base_path(
+        "some/where",
+        "attacker",
+    )));
     assert!(!reply.is_ok());
-    // A session daemon that runs on does not take over from itself.
+    // A second session of the same session daemon is no restart.
     let mut twin = Producer::open(&relay, of_same_daemon("some/where", "owner", 1));
     assert!(
         !twin
@@ -144,7 +147,7 @@ fn only_the_same_host_takes_over_a_directory() {
     owner.send_packet(of_owner, 1, 10);
     owner.wait_while_pending(of_owner, 1);
     assert_eq!(owner.close_stream(of_owner, Some(1)), OK);
-    let recorded = content(&relay, &format!("some/where/{TRACE_PATH}/chan_0"));
+    let recorded = only_file(&relay, &format!("some/where/{TRACE_PATH}/chan_0"));
     assert_eq!(recorded, [[0; 10], [1; 10]].concat());
     probe.assert_served();
 }
@@ -172,7 +175,7 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
             producer.wait_while_pending(stream, 0);
             streams.push(stream);
         }
-        // Each goes on when all the others have begun.
+        // All recordings continue after the last has begun.
         for (producer, stream) in [&mut ust, &mut kernel, &mut below, &mut above]
             .into_iter()
             .zip(streams)
@@ -186,7 +189,7 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
             "host/base/below/ust/uid/0/64-bit/chan_0",
             "host/base/below/it/kernel/chan_0",
         ] {
-            let recorded = content(&relay, path);
+            let recorded = only_file(&relay, path);
             assert_eq!(recorded, [[0; 10], [1; 10]].concat(), "{path}");
         }
     }
@@ -203,19 +206,19 @@ fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
     let of_kernel = kernel.add_stream(stream("chan_0", "kernel"));
     kernel.send_packet(of_kernel, 0, 10);
     kernel.wait_while_pending(of_kernel, 0);
-    // Chunks of both would be moved by way of the same names.
+    // Chunks of both would be moved through the same temporary directory.
     assert!(!kernel.create_chunk(1).is_ok());
     assert!(kernel.is_disconnected());
     ust.send_packet(of_ust, 1, 10);
     ust.wait_while_pending(of_ust, 1);
-    assert_eq!(content(&relay, "base/kernel/chan_0"), [0; 10]);
-    // Nor may one lie where those of another are moved to.
+    assert_eq!(only_file(&relay, "base/kernel/chan_0"), [0; 10]);
+    // No recording may be placed in the directories that another one's chunks are moved to.
     for place in ["base/archives", "base/.tmp_old_chunk/x"] {
         let mut hidden = Producer::connect(&relay, Minor(15));
         let reply = hidden.request(Command::CreateSession(of_same_daemon(place, "one", 2)));
         assert!(!reply.is_ok(), "{place}");
     }
-    tests::wait_until("the other one has ended", || {
+    tests::wait_until("the other session has ended", || {
         relay.has_logged(&["session ended", "session 3 "])
     });
     assert_eq!(ust.create_chunk(1), OK);

@@ -1,4 +1,4 @@
-//! Viewers that do not keep to the protocol.
+//! Viewers that break the protocol.
 
 use std::io::{Read, Write};
 
@@ -50,7 +50,7 @@ fn an_unsupported_connect_is_closed_without_a_reply() {
         connect_bytes(2, 0),
         connect_bytes(2, 3),
         connect_bytes(2, u32::MAX),
-        // A push connection of a viewer that does not exist.
+        // A push connection of an unknown viewer.
         connect_bytes(2, ConnectionKind::Notification.code()),
         command_bytes(CommandCode::CreateViewerSession.code(), 0, &[]),
         command_bytes(CommandCode::GetNextIndex.code(), 8, &[0; 8]),
@@ -82,7 +82,7 @@ fn a_second_connect_keeps_attached_sessions() {
     }
     assert_eq!(viewer.attach(session, 1).0, AttachStatus::Already);
     assert_eq!(viewer.wait_for_session("again").viewers, 1);
-    wait_until("the packet has come", || {
+    wait_until("the packet is published", || {
         viewer.next_index(stream).status == IndexStatus::Ready
     });
     probe.assert_served();
@@ -95,7 +95,7 @@ fn wrong_command_sizes_are_skipped_or_close_the_connection() {
     let index = CommandCode::GetNextIndex.code();
     for (size, sent, answered) in [
         (8, 8, true),
-        // In the byte order of the first viewers.
+        // The first viewers sent the size in host byte order.
         (8u64.swap_bytes(), 8, true),
         (4096, 4096, true),
         (7, 8, false),
@@ -116,7 +116,7 @@ fn wrong_command_sizes_are_skipped_or_close_the_connection() {
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
-        // An index, and the command behind it.
+        // An index, and the reply to the command behind it.
         let want = greeting + if answered { 64 + 4 } else { 0 };
         assert_eq!(answer.len(), want, "{size}");
     }
@@ -149,7 +149,7 @@ fn unread_session_lists_take_bounded_memory() {
     let list = command_bytes(CommandCode::ListSessions.code(), 0, &[]).repeat(1000);
     let mut socket = viewer.socket();
     socket.set_nonblocking(true).unwrap();
-    // Until its replies stand in the way of its questions.
+    // Until the relay stops reading since its replies are not read.
     while socket.write(&list).is_ok() {}
     probe.assert_served();
     assert!(

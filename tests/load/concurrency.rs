@@ -1,4 +1,4 @@
-//! Many producers, many viewers, and viewers that do not read.
+//! Many producers and viewers at a time, and viewers that do not read.
 
 use std::thread;
 
@@ -26,7 +26,7 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
                 let mut producer = Producer::open(relay, live_session(&name));
                 let streams = producer.add_trace("ust/uid/0/64-bit", &["chan_0", "chan_1"]);
                 let (mut viewer, ..) = Viewer::attached(relay.live, &name, Seek::Beginning);
-                // Sizes by which each can tell its own.
+                // Packet sizes that differ for each stream of each producer.
                 let size = |stream: usize| 1000 + number * 2 + stream;
                 for packet in 0..PACKETS {
                     for (at, stream) in streams.iter().enumerate() {
@@ -36,7 +36,7 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
                 for (at, stream) in streams.iter().enumerate() {
                     for packet in 0..PACKETS {
                         let mut index = viewer.next_index(*stream);
-                        wait_until("the packet has come", || {
+                        wait_until("the packet is published", || {
                             let is_ready = index.status == IndexStatus::Ready;
                             if !is_ready {
                                 index = viewer.next_index(*stream);
@@ -71,13 +71,13 @@ fn a_viewer_that_never_reads_delays_no_other() {
         "--blocking-timeout=inf",
     ];
     daemon.enable_channel("slow", "busy", &options, true);
-    // Attached, and silent from then on.
+    // A viewer that attaches and then neither sends nor reads.
     let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
     let follower = Babeltrace::Two.follow(&relay, "slow");
     Viewer::connect(relay.live).wait_for_listed("slow", |listed| listed.viewers == 2);
     let before = relay.memory();
     daemon.lttng(&["start", "slow"]);
-    // The program waits for room in its buffers: it ends when everything has been taken.
+    // The application blocks while its buffers are full, so that it exits when all events are consumed.
     traced_app::run(&lab, COUNT, 0, "slow");
     daemon.lttng(&["destroy", "slow"]);
     assert!(

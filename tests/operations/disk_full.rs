@@ -1,5 +1,5 @@
-//! The disk is full, and what becomes of what was sent: with real bytes, on a disk of some hundred
-//! kilobytes.
+//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output is on a tmpfs of
+//! 2 MiB, so that only root can run these tests.
 
 use std::io::Write;
 use std::path::Path;
@@ -25,15 +25,15 @@ use wire::{Bytes, SeqNum, StreamId};
 
 const PACKET: usize = 3000;
 
-/// A relay that writes to a disk of 2 MB.
-fn on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, StatusEndpoint)> {
+/// A relay with a status endpoint that writes to a tmpfs of 2 MiB; `None` if it cannot be mounted.
+fn start_on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, StatusEndpoint)> {
     let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;
     let (relay, status) = StatusEndpoint::start_relay(lab, options);
     Some((disk, relay, status))
 }
 
-/// Every entry there is points at a packet that is there, whole, and the right one. Gives how many.
-fn check(output: &Path, channel: &str) -> usize {
+/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of entries.
+fn count_indexed_packets(output: &Path, channel: &str) -> usize {
     let tracefiles = files(output, "");
     let (mut entries, mut next) = (0, 0);
     let mut indexes: Vec<_> = tracefiles
@@ -44,7 +44,7 @@ fn check(output: &Path, channel: &str) -> usize {
     for (path, index) in indexes {
         let data = path.replace("/index/", "/").replace(".idx", "");
         let data = &tracefiles[&data];
-        // It may have been made just now.
+        // An index file that was just created has no header yet.
         let whole = index.get(INDEX_HEADER..).unwrap_or_default();
         for entry in whole.chunks_exact(INDEX_ENTRY) {
             let offset = usize::try_from(u64::from_be_bytes(entry[..8].try_into().unwrap()));
@@ -62,9 +62,9 @@ fn check(output: &Path, channel: &str) -> usize {
     entries
 }
 
-/// Sends packets from a thread of its own, which ends when all have been answered: those that are to
-/// come out of order with the one after.
-fn send(
+/// Sends packets and indexes in a thread, which ends when all indexes are answered. With `swapped`, each packet of
+/// odd number comes before the one of even number. The returned function joins the thread.
+fn send_in_background(
     mut producer: Producer,
     stream: StreamId,
     count: u64,
@@ -94,15 +94,15 @@ fn send(
 #[test]
 fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
     let (producer, stream) = Producer::open_with_trace(&relay, live_session("waits"));
     let mut other = Producer::open(&relay, live_session("other"));
     let idle = other.add_trace(TRACE_PATH, &["idle_0"])[0];
     disk.fill(100);
-    let sent = send(producer, stream, 200, false);
-    wait_until("the stream waits", || {
+    let join = send_in_background(producer, stream, 200, false);
+    wait_until("the stream is paused", || {
         status.metric("relayd_streams_paused") == 1
     });
     assert_eq!(status.get("/readyz").0, 503);
@@ -115,9 +115,9 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
         .map(|session| session["state"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(states, ["paused", "recording"]);
-    let kept = check(&relay.output, "chan_0");
+    let kept = count_indexed_packets(&relay.output, "chan_0");
     assert!((1..200).contains(&kept), "{kept}");
-    // Others are answered, and viewers have what there is.
+    // Other producers are served, and viewers can read what is written.
     assert!(!other.is_pending(idle, u64::MAX));
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "waits", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
@@ -129,19 +129,21 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     }
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Retry);
     let errors = status.metric("relayd_write_errors_total{kind=\"full\"}");
-    assert_eq!(errors, 1, "it is counted once, however often it is tried");
+    assert_eq!(errors, 1, "repeated attempts count as one error");
     disk.free_space();
-    let mut producer = sent();
+    let mut producer = join();
     producer.wait_while_pending(stream, 199);
-    assert_eq!(check(&relay.output, "chan_0"), 200);
-    wait_until("it goes on", || status.get("/readyz").0 == 200);
+    assert_eq!(count_indexed_packets(&relay.output, "chan_0"), 200);
+    wait_until("the relay is ready again", || {
+        status.get("/readyz").0 == 200
+    });
     relay.wait_for_log(&["producer resumed", "host/waits"]);
-    let said = relay.log();
-    let said: Vec<_> = said
+    let paused = relay.log();
+    let paused: Vec<_> = paused
         .iter()
         .filter(|line| line.contains("producer paused"))
         .collect();
-    assert_eq!(said.len(), 1, "{said:#?}");
+    assert_eq!(paused.len(), 1, "{paused:#?}");
     for part in [
         "host/waits",
         "stream ",
@@ -149,21 +151,22 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
         "at byte",
         "No space left",
     ] {
-        assert!(said[0].contains(part), "{part}: {said:?}");
+        assert!(paused[0].contains(part), "{part}: {paused:?}");
     }
     drop((producer, other));
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
-    assert_eq!(check(&output, "chan_0"), 200);
+    assert_eq!(count_indexed_packets(&output, "chan_0"), 200);
 }
 
 #[test]
 fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
-    // Packets out of order, in tracefiles of five: the end comes in bytes, in entries, at a new file.
+    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within index entries
+    // and when files are created.
     for left in 0..12 {
         let name = format!("left-{left}");
         let mut producer = Producer::open(&relay, live_session(&name));
@@ -174,14 +177,17 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
         });
         producer.request(Command::StreamsSent);
         disk.fill(left * 4);
-        let sent = send(producer, stream, 40, true);
-        wait_until("the stream waits", || {
+        let join = send_in_background(producer, stream, 40, true);
+        wait_until("the stream is paused", || {
             status.metric("relayd_streams_paused") == 1
         });
-        assert!(check(&relay.output, &channel) < 40, "{name}");
+        assert!(
+            count_indexed_packets(&relay.output, &channel) < 40,
+            "{name}"
+        );
         disk.free_space();
-        sent().wait_while_pending(stream, 39);
-        assert_eq!(check(&relay.output, &channel), 40, "{name}");
+        join().wait_while_pending(stream, 39);
+        assert_eq!(count_indexed_packets(&relay.output, &channel), 40, "{name}");
         wait_until("the session has ended", || {
             status.json("/sessions")[0].is_null()
         });
@@ -193,16 +199,16 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
 #[test]
 fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("rotates"));
     producer.send_packet(stream, 0, PACKET);
-    // These stay without index until the stream is to go over, and are taken along then.
+    // These packets have no index before the rotation, which moves them to the new chunk.
     for number in 1..20 {
         producer.send_data(stream, number, PACKET);
     }
-    wait_until("they have come", || {
+    wait_until("the packets are received", || {
         status.metric("relayd_packets_total") == 20
     });
     assert_eq!(producer.create_chunk(1), OK);
@@ -211,7 +217,7 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
         let reply = producer.rotate_streams(Some(1), &[(stream, 1)]);
         (producer, reply)
     });
-    wait_until("the stream waits", || {
+    wait_until("the stream is paused", || {
         status.metric("relayd_streams_paused") == 1
     });
     disk.free_space();
@@ -240,7 +246,7 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
 #[test]
 fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
     let lab = Lab::new();
-    let Some((disk, relay, _status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, _status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("described"));
@@ -265,7 +271,7 @@ fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
 #[test]
 fn on_disk_full_close_aborts_the_affected_session_only() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &["--on-disk-full=close"]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &["--on-disk-full=close"]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("closed"));
@@ -273,7 +279,7 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
     let idle = other.add_trace(TRACE_PATH, &["idle_0"])[0];
     disk.fill(100);
     for number in 0..100 {
-        // The relay closes the connection.
+        // The relay closes the connection when it aborts the session.
         if producer
             .data
             .write_all(&packet(stream, number, PACKET))
@@ -294,13 +300,13 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
     ]);
     assert!(status.metric("relayd_write_errors_total{kind=\"full\"}") > 0);
     let data = first_file(&relay.output, "/chan_0");
-    assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
+    assert_eq!(data.len() % PACKET, 0, "the partial packet is removed");
     let refused = producer.send_index(stream, 99, index(99, PACKET as u64));
     assert_ne!(refused, OK);
     disk.free_space();
     (0..10).for_each(|number| other.send_packet(idle, number, PACKET));
     other.wait_while_pending(idle, 9);
-    assert_eq!(check(&relay.output, "idle_0"), 10);
+    assert_eq!(count_indexed_packets(&relay.output, "idle_0"), 10);
     let mut again = Producer::open(&relay, live_session("again"));
     let stream = again.add_trace(TRACE_PATH, &["new_0"])[0];
     again.send_packet(stream, 0, PACKET);
@@ -346,7 +352,7 @@ fn a_permanent_write_error_aborts_the_affected_session_only() {
 #[test]
 fn a_stopping_relay_does_not_wait_for_disk_space() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
@@ -354,7 +360,7 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
     for number in 0..40 {
         producer.send_data(stream, number, PACKET);
     }
-    wait_until("the stream waits", || {
+    wait_until("the stream is paused", || {
         status.metric("relayd_streams_paused") == 1
     });
     let output = relay.output.clone();
@@ -369,13 +375,13 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
         ended.stderr
     );
     let data = first_file(&output, "/chan_0");
-    assert_eq!(data.len() % PACKET, 0, "half a packet stays behind");
+    assert_eq!(data.len() % PACKET, 0, "the partial packet is removed");
 }
 
 #[test]
 fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
     let daemon = SessionDaemon::start(&lab);
@@ -385,12 +391,12 @@ fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
     daemon.lttng(&["start", "real"]);
     let mut app = TracedApp::start(&lab, "real");
     app.emit(50);
-    wait_until("they are recorded", || {
+    wait_until("packets are recorded", || {
         status.metric("relayd_packets_total") > 0
     });
     disk.fill(4);
     app.emit(1000);
-    wait_until("the relay waits", || {
+    wait_until("the producer is paused", || {
         status.metric("relayd_streams_paused") > 0
     });
     app.emit(1000);
@@ -405,7 +411,7 @@ fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
 #[test]
 fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session() {
     let lab = Lab::new();
-    let Some((disk, relay, status)) = on_small_disk(&lab, &[]) else {
+    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("dies"));
@@ -421,18 +427,18 @@ fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session(
         producer.encode_command(&Command::SendIndex(index), &mut indexes);
     }
     producer.control().write_all(&indexes).unwrap();
-    wait_until("the stream waits", || {
+    wait_until("the stream is paused", || {
         status.metric("relayd_streams_paused") == 1
     });
-    let before = check(&relay.output, "chan_0");
+    let before = count_indexed_packets(&relay.output, "chan_0");
     drop(producer);
     disk.free_space();
     wait_until("the session has ended", || {
         status.json("/sessions")[0].is_null() && status.metric("relayd_streams") == 0
     });
     assert_eq!(status.metric("relayd_streams_paused"), 0);
-    // What was not answered is still the producer's, and may be lost with it, but only whole packets.
-    let kept = check(&relay.output, "chan_0");
+    // Packets whose indexes were not answered may be lost with the producer, but only whole ones.
+    let kept = count_indexed_packets(&relay.output, "chan_0");
     assert!(kept >= before, "{kept} of {before}");
     let data = first_file(&relay.output, "/chan_0");
     assert_eq!(data.len() % PACKET, 0);

@@ -16,7 +16,7 @@ const PACKETS: u64 = 30;
 fn interrupted_file_calls_abort_no_session() {
     let lab = Lab::new();
     let mut command = lab.command(peers::program("strace"));
-    // Every third one of each thread fails as if a signal had come.
+    // Every third of these calls of each thread fails with EINTR.
     command
         .args(["-D", "-f", "-qq", "-o", "/dev/null"])
         .args(["-e", "trace=pwrite64,pwritev,ftruncate,flock"])
@@ -28,7 +28,8 @@ fn interrupted_file_calls_abort_no_session() {
     let relay = Relay::start_from_command(&lab, command);
     let mut producer = Producer::open(&relay, live_session("interrupted"));
     let path = "ust/uid/0/64-bit";
-    // Three packets a file, with padding: so that files are made and closed, and both are written at once.
+    // Three packets in each tracefile, with padding: files are created and closed, and payload and padding are written
+    // by one call.
     let written = producer.add_stream(AddStream {
         tracefile_size: Bytes(3000),
         ..stream("chan_0", path)

@@ -1,4 +1,4 @@
-//! What a relay tells over HTTP.
+//! The status endpoint (`--http`): metrics, sessions, health and readiness.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,9 +35,11 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     for number in 0..10 {
         producer.send_packet(stream, number, 1000);
     }
-    // The one before it does not come.
+    // Packet 10 never comes.
     producer.send_data(stream, 11, 500);
-    wait_until("it waits", || status.metric("relayd_packets_waiting") == 1);
+    wait_until("the early packet is held", || {
+        status.metric("relayd_packets_waiting") == 1
+    });
     for (name, value) in [
         ("relayd_packets_total", 10),
         ("relayd_bytes_total", 10_000),
@@ -96,12 +98,14 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
         assert_eq!(session["slowest_viewer_lag"]["bytes"], packets * 100);
     };
     lag_is(5);
-    for told in 1..=5 {
+    for sent in 1..=5 {
         assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
-        lag_is(5 - told);
+        lag_is(5 - sent);
     }
     drop(viewer);
-    wait_until("it is gone", || status.metric("relayd_viewers") == 0);
+    wait_until("the viewer is disconnected", || {
+        status.metric("relayd_viewers") == 0
+    });
 }
 
 #[test]
@@ -128,20 +132,20 @@ fn a_session_of_lttng_is_listed_with_its_packet_count() {
 fn malformed_http_requests_are_refused_and_block_no_other_client() {
     let lab = Lab::new();
     let (_relay, status) = StatusEndpoint::start_relay(&lab, &[]);
-    for nonsense in [
+    for malformed in [
         &b"\0\0\0\0\r\n\r\n"[..],
         b"GET\r\n\r\n",
         b"DELETE /sessions HTTP/1.1\r\nHost: x\r\n\r\n",
         &[b'x'; 100_000],
     ] {
         let mut socket = TcpStream::connect(status.address()).unwrap();
-        let _ = socket.write_all(nonsense);
+        let _ = socket.write_all(malformed);
         let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
     }
-    // Those who say nothing keep nobody else out for long, and never the producers.
+    // Clients that send nothing block other clients only briefly, and producers never.
     let silent: Vec<_> = (0..10)
         .map(|_| TcpStream::connect(status.address()).unwrap())
         .collect();
