@@ -1,5 +1,5 @@
-//! Streams whose metadata has not come: their events must not arrive behind others that viewers were
-//! given meanwhile.
+//! Streams whose metadata has not arrived. Packets that end after such a stream began are withheld, so that viewers
+//! get its events in order.
 
 use relay_proto::Command;
 use relay_proto::session::CreateSession;
@@ -12,18 +12,18 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Micros, SessionId, StreamId};
 
-/// Metadata comes once in a period of the live timer and is awaited for three: with this one, longer
+/// A live session with a timer of an hour. A relay awaits metadata for three periods of the timer, hence for longer
 /// than any test takes.
-fn patient_session(name: &str) -> CreateSession {
+fn session_with_long_timer(name: &str) -> CreateSession {
     CreateSession {
         live_timer: Micros(3_600_000_000),
         ..live_session(name)
     }
 }
 
-/// A session with a described trace of two streams, a viewer attached to it, and streams of another
-/// trace that were added after the first packet and are not described.
-struct Awaited {
+/// A session with a trace of two streams (`known`), a viewer attached to it, and a second trace that was added after
+/// the first packet and whose metadata has not been sent (`hidden`, `metadata`).
+struct AwaitedTrace {
     producer: Producer,
     known: Vec<StreamId>,
     hidden: StreamId,
@@ -32,7 +32,7 @@ struct Awaited {
     session: SessionId,
 }
 
-impl Awaited {
+impl AwaitedTrace {
     fn new(relay: &Relay, session: CreateSession) -> Self {
         let name = session.name.to_string();
         let mut producer = Producer::open(relay, session);
@@ -53,34 +53,33 @@ impl Awaited {
         }
     }
 
-    /// A packet of a known stream that ends after the hidden one begins. Gives what the viewer is
-    /// answered when it asks for it.
+    /// Sends a packet of a known stream that ends after the hidden one began. Returns the viewer's next index.
     fn send_later_packet(&mut self) -> NextIndex {
         self.producer.send_packet(self.known[0], 1, 100);
         self.producer.wait_while_pending(self.known[0], 1);
         self.viewer.next_index(self.known[0])
     }
 
-    fn describe(&mut self) {
+    /// Sends the metadata of the second trace.
+    fn send_metadata(&mut self) {
         self.producer
             .send_metadata(self.metadata, b"/* CTF 1.8 */\n", 0);
     }
 
-    fn next_is_over(&mut self, stream: StreamId) {
+    fn assert_hung_up(&mut self, stream: StreamId) {
         let index = self.viewer.wait_for_index(stream);
         assert_eq!(index.status, IndexStatus::HungUp);
     }
 }
 
-/// Else the events of the hidden stream come later than others that happened after them: Babeltrace 2
-/// gives up.
+// Otherwise events of the hidden stream would arrive behind later ones, at which Babeltrace 2 exits.
 #[test]
 fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut awaited = Awaited::new(&relay, patient_session("withheld"));
+    let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("withheld"));
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
-    awaited.describe();
-    // Once it can be had, so can the stream.
+    awaited.send_metadata();
+    // The packet is delivered when the stream can be announced.
     let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(
         (index.status, index.flags & NEW_STREAMS),
@@ -98,24 +97,24 @@ fn a_packet_is_withheld_while_a_stream_that_began_before_its_end_awaits_metadata
 #[test]
 fn a_packet_that_ends_before_a_hidden_stream_begins_is_not_withheld() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut awaited = Awaited::new(&relay, patient_session("earlier"));
-    // It ends with the first packet of the other stream, in whose time the hidden one was added.
+    let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("earlier"));
+    // The packet ends with the first one of the other stream, after which the hidden stream was added.
     awaited.producer.send_packet(awaited.known[1], 0, 100);
     awaited.producer.wait_while_pending(awaited.known[1], 0);
     let index = awaited.viewer.next_index(awaited.known[1]);
     assert_eq!(index.status, IndexStatus::Ready);
 }
 
-/// Metadata of a process that ends at once comes after its streams are closed.
+// LTTng sends the metadata of a short-lived process after its streams are closed.
 #[test]
 fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut awaited = Awaited::new(&relay, patient_session("closed"));
+    let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("closed"));
     awaited.producer.send_packet(awaited.hidden, 0, 100);
     awaited.producer.wait_while_pending(awaited.hidden, 0);
     assert_eq!(awaited.producer.close_stream(awaited.hidden, Some(0)), OK);
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
-    awaited.describe();
+    awaited.send_metadata();
     let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(index.flags & NEW_STREAMS, NEW_STREAMS);
     awaited.viewer.new_streams(awaited.session);
@@ -126,11 +125,11 @@ fn a_packet_is_withheld_for_a_stream_that_was_closed_before_its_metadata_came() 
 #[test]
 fn the_end_of_a_session_ends_the_wait_for_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut awaited = Awaited::new(&relay, patient_session("ended"));
+    let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("ended"));
     awaited.producer.send_packet(awaited.hidden, 0, 100);
     assert_eq!(awaited.send_later_packet().status, IndexStatus::Retry);
     let (known, session) = (awaited.known.clone(), awaited.session);
-    let Awaited {
+    let AwaitedTrace {
         mut producer,
         viewer,
         ..
@@ -138,7 +137,7 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
     producer.close_stream(known[0], Some(1));
     producer.close_stream(known[1], None);
     producer.disconnect();
-    // Everything first, then the end.
+    // The withheld packet comes first, then the end.
     let mut viewer = viewer;
     let index = viewer.wait_for_index(known[0]);
     assert_eq!((index.status, index.offset.0), (IndexStatus::Ready, 100));
@@ -153,7 +152,7 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
 #[test]
 fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut awaited = Awaited::new(&relay, live_session("never"));
+    let mut awaited = AwaitedTrace::new(&relay, live_session("never"));
     awaited.send_later_packet();
     let index = awaited.viewer.wait_for_index(awaited.known[0]);
     assert_eq!(
@@ -162,37 +161,38 @@ fn a_stream_without_metadata_withholds_packets_for_a_bounded_time() {
     );
     assert_eq!(awaited.producer.close_stream(awaited.known[0], Some(1)), OK);
     let known = awaited.known[0];
-    awaited.next_is_over(known);
+    awaited.assert_hung_up(known);
 }
 
-/// Babeltrace 2 says that it cannot pick the next one.
+// Babeltrace 2 fails if two streams are inactive until the same time: it cannot choose the next one.
 #[test]
 fn two_streams_are_not_inactive_until_the_same_time_because_a_third_awaits_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    let mut awaited = Awaited::new(&relay, patient_session("inactive"));
-    awaited.describe();
-    wait_until("the viewer can be told of it", || {
+    let mut awaited = AwaitedTrace::new(&relay, session_with_long_timer("inactive"));
+    awaited.send_metadata();
+    wait_until("the second trace is announced", || {
         !awaited.viewer.new_streams(awaited.session).1.is_empty()
     });
-    let send_beacon = |awaited: &mut Awaited, number: usize, until| {
+    let send_beacon = |awaited: &mut AwaitedTrace, number: usize, until| {
         let next_packet = [1, 0][number];
-        let told = awaited
-            .producer
-            .send_index(awaited.known[number], next_packet, beacon(until));
-        assert_eq!(told, OK);
+        let replies =
+            awaited
+                .producer
+                .send_index(awaited.known[number], next_packet, beacon(until));
+        assert_eq!(replies, OK);
     };
     send_beacon(&mut awaited, 1, 500);
-    // Added at that time.
+    // A third trace, added at cycle 500.
     awaited
         .producer
         .add_stream(stream("chan_0", "ust/pid/three"));
     send_beacon(&mut awaited, 0, 900);
     send_beacon(&mut awaited, 1, 901);
-    let told = [0, 1].map(|number: usize| {
+    let replies = [0, 1].map(|number: usize| {
         let index = awaited.viewer.next_index(awaited.known[number]);
         assert_eq!(index.status, IndexStatus::Inactive);
         index.packet.end
     });
-    assert_ne!(told[0], told[1]);
-    assert!(told.iter().all(|until| until.0 <= 500), "{told:?}");
+    assert_ne!(replies[0], replies[1]);
+    assert!(replies.iter().all(|until| until.0 <= 500), "{replies:?}");
 }

@@ -8,8 +8,8 @@ use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-/// One viewer still reads a tracefile that was deleted with its chunk, and another comes to it from an
-/// older one that was kept.
+// One viewer still reads a tracefile that was deleted with its chunk, and another one reaches it from an older chunk
+// that was kept.
 #[test]
 fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let (_lab, relay) = Relay::start_in_new_lab();
@@ -22,7 +22,7 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     for (number, command) in (0..).zip(commands) {
         producer.send_packet(stream, number, 100);
         producer.wait_while_pending(stream, number);
-        // It has been told of the packet and may fetch it: its files stay open.
+        // The first viewer has the index and may request the packet: the relay keeps the files open.
         assert_eq!(first.wait_for_index(stream).status, IndexStatus::Ready);
         assert_eq!(producer.create_chunk(number + 1), OK);
         producer.rotate_streams(Some(number + 1), &[(stream, number + 1), (metadata, 0)]);
@@ -31,7 +31,7 @@ fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let index = second.wait_for_index(stream);
     assert_eq!((index.status, index.offset.0), (IndexStatus::Ready, 0));
     assert_eq!(second.next_index(stream).status, IndexStatus::Retry);
-    // What comes after it is shown, and new viewers are served.
+    // Later packets are delivered, and new viewers are served.
     producer.send_packet(stream, 2, 100);
     assert_eq!(second.wait_for_index(stream).offset.0, 200);
     wait_until("a new viewer is served", || {

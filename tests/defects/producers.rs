@@ -1,4 +1,4 @@
-//! On the ports for producers.
+//! Defects on the control and data ports.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -24,7 +24,7 @@ use tests::tree::{files, first_file, tree};
 use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
 
-fn refused_stream(reply: &Reply) -> bool {
+fn is_refused_stream(reply: &Reply) -> bool {
     matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))
 }
 
@@ -77,7 +77,10 @@ fn a_huge_tracefile_count_takes_no_memory() {
         (0..3).for_each(|number| producer.send_packet(stream, number, 4096));
         producer.wait_while_pending(stream, 2);
     }
-    assert!(files(&relay.output, "_0_2").len() == 2, "three files each");
+    assert!(
+        files(&relay.output, "_0_2").len() == 2,
+        "each stream has three tracefiles"
+    );
     assert!(relay.memory() < before + (8 << 20));
     probe.assert_served();
 }
@@ -88,7 +91,7 @@ fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
     let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("endless", &relay, None);
-    // An ordinary command of a user, at which the reference dies.
+    // An ordinary command of a user, at which the reference crashes.
     let options = [
         "--subbuf-size=4k",
         "--num-subbuf=64",
@@ -156,7 +159,7 @@ fn bytes_received_before_a_rotation_that_belong_after_it_move_to_the_new_chunk()
         producer.send_data(stream, number, 100 + number as usize);
     }
     let there = || first_file(&relay.output, "64-bit/chan_0").len();
-    wait_until("the bytes are there", || there() == 406);
+    wait_until("the bytes are written", || there() == 406);
     assert_eq!(producer.create_chunk(1), OK);
     assert_eq!(producer.rotate_streams(Some(1), &[(stream, 1)]), OK);
     for number in 1..4 {
@@ -192,8 +195,8 @@ fn empty_packets_are_complete_at_once_and_do_not_block_a_rotation() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("empty"));
     producer.send_data(stream, 0, 0);
-    // Nothing follows on the data connection, and yet it is done.
-    wait_until("the packet has been taken", || {
+    // Nothing follows on the data connection: the header alone completes the packet.
+    wait_until("the empty packet is processed", || {
         !producer.is_pending(stream, 0)
     });
     producer.send_packet(stream, 1, 10);
@@ -265,7 +268,7 @@ fn names_that_lead_out_of_the_session_directory_are_refused() {
         ("metadata", "../x"),
     ] {
         let reply = producer.request(Command::AddStream(stream(channel, path)));
-        assert!(refused_stream(&reply), "{channel:?} {path:?}: {reply:?}");
+        assert!(is_refused_stream(&reply), "{channel:?} {path:?}: {reply:?}");
     }
     producer.add_stream(stream("chan", TRACE_PATH));
     let now = tree(lab.path())
@@ -287,7 +290,7 @@ fn paths_of_producers_before_2_11_that_lead_out_are_refused() {
     });
     for path in ["/../x", "/host/../../x", "//host/x", "/", "..", "/host/.."] {
         let reply = producer.request(Command::AddStream(stream("chan_0", path)));
-        assert!(refused_stream(&reply), "{path:?}: {reply:?}");
+        assert!(is_refused_stream(&reply), "{path:?}: {reply:?}");
     }
     let good = producer.add_stream(stream(
         "chan_0",
@@ -328,7 +331,7 @@ fn a_gigabyte_of_padding_takes_neither_time_nor_disk_space() {
 fn an_oversized_packet_closes_its_connection() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("too long"));
-    // Together they do not even fit 32 bits.
+    // The sum of both sizes exceeds 32 bits.
     let (data_size, padding_size) = (u32::MAX, u32::MAX);
     let mut header = Vec::new();
     DataHeader {
@@ -346,7 +349,7 @@ fn an_oversized_packet_closes_its_connection() {
         seq: Some(SeqNum(0)),
         packet: index(0, 10),
     };
-    // Its session is over, but it is told so.
+    // The session is aborted; the control connection gets a reply that says so.
     assert_eq!(
         producer.request(Command::SendIndex(index)),
         Reply::Ended(ReturnCode::UNKNOWN)
@@ -363,7 +366,7 @@ fn an_announced_length_allocates_no_memory() {
             let mut producer = Producer::open(&relay, session(&format!("length-{number}")));
             let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
             let mut bytes = Vec::new();
-            // Metadata of 128 MiB, of which some comes.
+            // SEND_METADATA that announces 128 MiB, of which 10 kB come.
             let header = ControlHeader {
                 circuit: 0,
                 data_size: 128 << 20,
@@ -413,7 +416,7 @@ fn a_producer_that_reads_no_replies_blocks_no_other() {
     let (deaf, stream) = Producer::open_with_stream(&relay, session("deaf"));
     let before = relay.memory();
     let mut ask = Vec::new();
-    // A beacon, of which any number may come.
+    // Beacons, whose number is not limited.
     let mut header = Vec::new();
     ControlHeader {
         circuit: 0,
@@ -431,7 +434,7 @@ fn a_producer_that_reads_no_replies_blocks_no_other() {
     (0..1000).for_each(|_| ask.extend_from_slice(&header));
     let mut control = deaf.control().try_clone().unwrap();
     control.set_nonblocking(true).unwrap();
-    // Until its replies stand in the way of its questions.
+    // Until the relay stops reading since its replies are not read.
     while control.write(&ask).is_ok() {}
     probe.assert_served();
     assert!(relay.memory() < before + (16 << 20));
@@ -502,7 +505,7 @@ fn half_a_packet_and_half_a_header_of_a_lost_connection_are_discarded() {
     let files_before = relay.open_files();
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("half"));
     producer.send_packet(stream, 0, 100);
-    // A packet of which half comes, and then nothing.
+    // The first half of a packet.
     producer
         .data
         .write_all(&packet(stream, 1, 100)[..80])
@@ -511,13 +514,13 @@ fn half_a_packet_and_half_a_header_of_a_lost_connection_are_discarded() {
         .output
         .join("host/half-20261120-213831/ust/uid/0/64-bit/chan_0");
     let len = || std::fs::metadata(&file).unwrap().len();
-    wait_until("half of the packet is there", || len() == 148);
+    wait_until("half of the packet is written", || len() == 148);
     producer.data.shutdown(Shutdown::Both).unwrap();
-    wait_until("half a packet is gone", || len() == 100);
+    wait_until("half a packet is removed", || len() == 100);
     let mut control = connect(relay.control);
     control.write_all(&[0; 11]).unwrap();
     drop((producer, control));
-    wait_until("everything is closed", || {
+    wait_until("all connections and files are closed", || {
         relay.open_files() == files_before
     });
     probe.assert_served();

@@ -1,4 +1,4 @@
-//! Tracefiles that another one has replaced (`--tracefile-count`).
+//! Tracefiles that were replaced by a later one of the same stream (`--tracefile-count`).
 
 use relay_proto::Command;
 use relay_proto::stream::{AddStream, QuiescentControl};
@@ -14,9 +14,9 @@ use wire::Bytes;
 
 const PACKET: usize = 1000;
 
-/// A stream of `count` tracefiles with one packet each, of which `packets` have come without index;
-/// then come their indexes. Gives the numbers of the packets that a viewer is shown.
-fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
+/// Sends `packets` packets of a stream of `count` tracefiles with one packet each, and only then their indexes. Returns
+/// the numbers of the packets that a viewer gets.
+fn packets_with_late_indexes(count: u64, packets: u64) -> Vec<u64> {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ring"));
     let path = "ust/uid/0/64-bit";
@@ -28,7 +28,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     let metadata = producer.add_stream(stream("metadata", path));
     producer.request(Command::StreamsSent);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
-    // Which has no answer; that of the next command says that it has been taken.
+    // SEND_METADATA has no reply: that of the next command says that it was processed.
     producer.request(Command::QuiescentControl(QuiescentControl {
         stream: metadata,
     }));
@@ -64,7 +64,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
         );
         shown.push(number);
     }
-    // What is recorded goes on.
+    // Recording continues.
     producer.send_packet(ring, packets, PACKET);
     producer.wait_while_pending(ring, packets);
     drop(producer);
@@ -82,7 +82,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
 
 #[test]
 fn an_index_that_comes_after_its_tracefile_was_replaced_delivers_no_other_packet() {
-    assert_eq!(shown_when_indexes_come_late(1, 3), [2]);
-    assert_eq!(shown_when_indexes_come_late(2, 5), [3, 4]);
-    assert_eq!(shown_when_indexes_come_late(3, 3), [0, 1, 2]);
+    assert_eq!(packets_with_late_indexes(1, 3), [2]);
+    assert_eq!(packets_with_late_indexes(2, 5), [3, 4]);
+    assert_eq!(packets_with_late_indexes(3, 3), [0, 1, 2]);
 }

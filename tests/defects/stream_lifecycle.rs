@@ -26,14 +26,14 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
     );
     let late = viewed.producer.add_trace("ust/pid/two", &["chan_0"])[0];
     viewed.producer.send_packet(late, 0, 100);
-    // A beacon from after the new stream's beginning: time must not move on to it.
+    // A beacon behind the begin of the new stream: the watermark must not reach it yet.
     assert_eq!(viewed.producer.send_index(viewed.stream, 0, beacon(90)), OK);
     wait_until("the new stream is flagged", || {
         let index = viewed.viewer.next_index(viewed.stream);
         assert!(index.packet.end <= Timestamp(50));
         index.flags & NEW_STREAMS != 0
     });
-    // Until it is fetched.
+    // The flag stays set until the viewer requests new streams.
     assert!(viewed.viewer.next_index(viewed.stream).flags & NEW_STREAMS != 0);
     let (status, streams) = viewed.viewer.new_streams(viewed.session);
     assert_eq!((status, streams.len()), (NewStreamsStatus::Ok, 2));
@@ -47,7 +47,7 @@ fn new_streams_are_flagged_while_the_others_are_idle() {
     );
 }
 
-/// LTTng adds the streams of a process when it begins, and sends its metadata up to a live period later.
+// LTTng adds the streams of a process when it starts, and sends its metadata up to a live timer period later.
 #[test]
 fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
@@ -72,7 +72,7 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
             (Timestamp(50), 0)
         );
     }
-    // One that begins later holds back later.
+    // A stream that begins later limits the watermark later.
     let (brief, _) = begin(&mut viewed, "ust/pid/brief");
     viewed
         .producer
@@ -84,7 +84,7 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
     for time in [100, 150] {
         assert_eq!(beacon_to(&mut viewed, time).packet.end, Timestamp(100));
     }
-    // And one that has ended, nobody.
+    // A closed stream does not limit the watermark.
     assert_eq!(viewed.producer.close_stream(brief, None), OK);
     assert_eq!(beacon_to(&mut viewed, 200).packet.end, Timestamp(200));
 }
@@ -196,15 +196,15 @@ fn a_beacon_that_overtakes_a_packet_or_goes_back_in_time_is_not_sent_to_viewers(
         viewed.viewer.wait_for_index(viewed.stream).status,
         IndexStatus::Ready
     );
-    // The packet ends at 10.
+    // The packet ends at cycle 10.
     assert_eq!(viewed.producer.send_index(viewed.stream, 0, beacon(5)), OK);
     assert_eq!(
         viewed.viewer.next_index(viewed.stream).status,
         IndexStatus::Retry
     );
-    // Of the next packet only the bytes are there.
+    // The next packet, without its index.
     viewed.producer.send_data(viewed.stream, 1, 100);
-    wait_until("the bytes are there", || {
+    wait_until("the packet is written", || {
         files(&relay.output, "/chan_0")
             .values()
             .any(|bytes| bytes.len() == 200)
@@ -263,7 +263,7 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
     );
     viewed.producer.send_packet(viewed.stream, 2, 100);
     viewed.producer.close_session(viewed.stream, Some(2));
-    // The packet that it had not read is gone with the chunk; the one in the new chunk is not.
+    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk is delivered.
     let index = viewed.viewer.wait_for_index(viewed.stream);
     assert_eq!(
         (index.status, index.packet.begin),

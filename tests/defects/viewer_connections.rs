@@ -38,7 +38,7 @@ fn any_number_of_viewers_attach_to_one_session() {
             );
         }
     }
-    // Attaching twice is refused only on the same connection.
+    // Attaching twice is refused on the same connection only.
     let (status, _) = viewed.viewer.attach(viewed.session, 1);
     assert_eq!(status, AttachStatus::Already);
     drop(others);
@@ -59,7 +59,7 @@ fn a_viewer_that_sends_half_a_command_or_reads_nothing_blocks_no_other() {
         viewed.viewer.wait_for_index(viewed.stream);
     }
     let before = relay.memory();
-    // Asks for packets without end and reads none of them.
+    // Requests many packets and reads none of them.
     let mut ask = Vec::new();
     let get = viewer_proto::packet::GetPacket {
         stream: viewed.stream,
@@ -82,15 +82,15 @@ fn requests_without_an_attached_session_or_index_fail() {
     let mut viewed = ViewedSession::open(&relay, "errors");
     viewed.producer.send_packet(viewed.stream, 0, 100);
     let metadata = viewed.metadata;
-    let mut stranger = Viewer::connect(relay.live);
+    let mut unattached = Viewer::connect(relay.live);
     for stream in [viewed.stream, metadata, StreamId(0), StreamId(u64::MAX)] {
         assert_eq!(
-            stranger.next_index(stream),
+            unattached.next_index(stream),
             NextIndex::bare(IndexStatus::Failed, 0)
         );
-        assert_eq!(stranger.metadata(stream).0, MetadataStatus::Failed);
+        assert_eq!(unattached.metadata(stream).0, MetadataStatus::Failed);
         assert_eq!(
-            stranger.packet(stream, 0, 100).0.status,
+            unattached.packet(stream, 0, 100).0.status,
             PacketStatus::Failed
         );
     }
@@ -134,7 +134,7 @@ fn a_viewer_cannot_access_streams_of_other_sessions() {
         other.viewer.new_streams(one.session).0,
         NewStreamsStatus::Failed
     );
-    // Nor has it moved them on.
+    // The read position of the session's own viewer has not moved.
     assert_eq!(
         one.viewer.wait_for_index(one.stream).status,
         IndexStatus::Ready
@@ -160,7 +160,7 @@ fn metadata_that_cannot_be_read_fails_and_announces_no_bytes() {
         viewed.viewer.metadata(metadata),
         (MetadataStatus::Failed, vec![])
     );
-    // The connection has not lost its rhythm.
+    // The connection is still synchronized.
     viewed.producer.send_packet(viewed.stream, 0, 100);
     assert_eq!(
         viewed.viewer.wait_for_index(viewed.stream).status,
@@ -210,7 +210,7 @@ fn a_refused_attach_leaves_no_session_attached() {
     not_live.add_trace(TRACE_PATH, &["chan_0"]);
     assert_eq!(viewer.wait_for_session("plain").live_timer, Micros(0));
     assert_eq!(viewed.viewer.wait_for_session("refused").viewers, 1);
-    // A session whose producer is gone is refused as well.
+    // A session whose producer has disconnected is refused as well.
     let gone = viewed.session;
     viewed.producer.close_session(viewed.stream, None);
     assert_eq!(viewer.attach(gone, 1).0, AttachStatus::Unknown);
@@ -224,7 +224,7 @@ fn one_viewer_connection_attaches_to_several_sessions() {
     let stream = other.add_trace("ust/pid/other", &["chan_0"])[0];
     let session = one.viewer.wait_for_session("other").session;
     assert_eq!(one.viewer.attach(session, 1).0, AttachStatus::Ok);
-    // One of them goes over to another chunk; the other one does not care.
+    // A new chunk of one session does not affect the other.
     assert_eq!(one.producer.create_chunk(1), OK);
     other.send_packet(stream, 0, 100);
     assert_eq!(one.viewer.wait_for_index(stream).status, IndexStatus::Ready);
@@ -235,7 +235,7 @@ fn one_viewer_connection_attaches_to_several_sessions() {
 fn viewer_connections_use_tcp_keep_alive() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let viewer = Viewer::connect(relay.live);
-    // Timer 2 of a connection of the system's table is the keep-alive timer.
+    // Timer 2 in `/proc/net/tcp` is the keep-alive timer.
     let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let relay_port = format!(":{:04X} ", relay.live.port());
     let viewer_port = format!(":{:04X} ", viewer.socket().local_addr().unwrap().port());
@@ -252,7 +252,7 @@ fn viewer_connections_use_tcp_keep_alive() {
 fn replies_do_not_wait_for_delayed_acknowledgements() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewed = ViewedSession::open(&relay, "stall");
-    // With head and body apart, each of these takes 40 ms, the time of a delayed acknowledgement.
+    // If head and body were sent in two segments, each reply would take 40 ms: the delayed acknowledgement of the first.
     let begun = std::time::Instant::now();
     for _ in 0..100 {
         viewed.viewer.sessions();
@@ -271,7 +271,7 @@ fn sessions_are_listed_in_order_of_creation_with_their_open_streams() {
         .collect();
     let first = &mut producers[0];
     let streams = first.add_trace(TRACE_PATH, &["chan_0", "chan_1"]);
-    // Not published yet.
+    // A stream without STREAMS_SENT is not listed.
     first.add_stream(stream("later_0", TRACE_PATH));
     assert_eq!(first.close_stream(streams[0], None), OK);
     let listed = Viewer::connect(relay.live).sessions();
@@ -308,7 +308,7 @@ fn ctf_2_sessions_are_listed_only_for_viewers_that_know_the_trace_format() {
 #[test]
 fn a_protocol_error_closes_the_viewer_connection() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let hello = || {
+    let connect_bytes = || {
         let client = viewer_proto::client::Client::new(Minor(4));
         let mut bytes = Vec::new();
         client.hello().encode(&mut bytes);
@@ -329,24 +329,24 @@ fn a_protocol_error_closes_the_viewer_connection() {
             command(CommandCode::ListSessions.code(), 0, &[]),
             vec![],
         ),
-        ("rubbish", vec![0xaa; 100], vec![0, 0, 0, 11]),
+        ("random bytes", vec![0xaa; 100], vec![0, 0, 0, 11]),
         (
             "unknown command",
-            [hello(), command(99, 0, &[])].concat(),
+            [connect_bytes(), command(99, 0, &[])].concat(),
             vec![0, 0, 0, 11],
         ),
         (
             "wrong size",
-            [hello(), command(4, 9_000_000, &[0; 8])].concat(),
+            [connect_bytes(), command(4, 9_000_000, &[0; 8])].concat(),
             vec![],
         ),
     ] {
         let mut socket = TcpStream::connect(relay.live).unwrap();
         socket.write_all(&bytes).unwrap();
         let mut got = Vec::new();
-        // It is reset where it was still sending.
+        // The relay resets a connection that it has not read to the end: then the error is the end.
         let _ = socket.read_to_end(&mut got);
-        let got = if bytes.starts_with(&hello()) {
+        let got = if bytes.starts_with(&connect_bytes()) {
             &got[20.min(got.len())..]
         } else {
             &got[..]

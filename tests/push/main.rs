@@ -1,4 +1,4 @@
-//! The push connection: what a viewer learns unasked, and that it costs nobody else anything.
+//! Push connections: notifications of everything that a viewer follows, without effect on other peers.
 
 use std::io::Write;
 use std::time::Duration;
@@ -23,10 +23,11 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
 
-/// Long enough to notice what should not come.
-const A_WHILE: Duration = Duration::from_millis(100);
+/// The time that tests wait for a notification that should not come.
+const QUIET_TIME: Duration = Duration::from_millis(100);
 
-fn packets(stream: StreamId, unread: u64) -> Notification {
+/// The notification that a stream has `unread` more packets.
+fn packets_notification(stream: StreamId, unread: u64) -> Notification {
     Notification::Packets(PacketsWait { stream, unread })
 }
 
@@ -40,7 +41,7 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewer = Viewer::connect(relay.live);
     let mut push = viewer.open_push();
-    // A session appears, and it may attach at once.
+    // A new session, to which the viewer attaches at once.
     let mut producer = Producer::open(&relay, live_session("all"));
     assert_eq!(push.receive(), Some(Notification::Sessions));
     viewer.request(&viewer_proto::Command::CreateViewerSession);
@@ -65,7 +66,7 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     // Packets and beacons.
     for number in 0..100 {
         producer.send_packet(streams[0], number, 4096);
-        assert_eq!(push.receive(), Some(packets(streams[0], 1)));
+        assert_eq!(push.receive(), Some(packets_notification(streams[0], 1)));
         let index = viewer.next_index(streams[0]);
         assert_eq!(index.status, IndexStatus::Ready);
         let until = number * 10 + 10;
@@ -76,13 +77,13 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
         };
         assert_eq!(push.receive(), Some(Notification::Quiet(quiet)));
     }
-    // Streams and the session end.
+    // The end of streams and of the session.
     producer.close_stream(streams[1], None);
     assert_eq!(push.receive(), Some(Notification::StreamOver(streams[1])));
     producer.disconnect();
     let mut rest = push.wait_for(Notification::StreamOver(streams[0]));
-    rest.extend(push.receive_within(A_WHILE).flatten());
-    rest.extend(push.receive_within(A_WHILE).flatten());
+    rest.extend(push.receive_within(QUIET_TIME).flatten());
+    rest.extend(push.receive_within(QUIET_TIME).flatten());
     assert!(rest.contains(&Notification::SessionOver(session)));
     assert!(rest.contains(&Notification::Sessions));
     assert_eq!(rest.len(), 2, "{rest:?}");
@@ -142,8 +143,8 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     assert_eq!(seen.len(), COUNT);
 }
 
-/// A recording in tracefiles of so many packets, and how many packets it has.
-fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
+/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number of packets.
+fn record_packets(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
     const PACKETS: u64 = 150;
     let mut producer = Producer::open(relay, live_session(name));
     let id = producer.add_stream(AddStream {
@@ -164,7 +165,7 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
     let (_lab, relay) = Relay::start_in_new_lab();
     for packets_in_file in [1, 3, 50] {
         let name = format!("in-{packets_in_file}");
-        let (producer, packets) = recorded(&relay, &name, packets_in_file);
+        let (producer, packets) = record_packets(&relay, &name, packets_in_file);
         let attached = || Viewer::attached(relay.live, &name, Seek::Beginning);
         let (mut patient, _, streams) = attached();
         let (mut hasty, ..) = attached();
@@ -181,7 +182,7 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
         });
         let mut at_once = Vec::new();
         while (at_once.len() as u64) < packets {
-            // The last time, also for what is behind the end.
+            // The last round also requests indexes behind the end.
             let mut indexes = hasty.next_indexes(stream, 64);
             indexes.retain(|index| index.status == IndexStatus::Ready);
             let places: Vec<_> = indexes.iter().map(|index| (index.offset.0, 1000)).collect();
@@ -205,9 +206,9 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     let channels: Vec<_> = channels.iter().map(String::as_str).collect();
     let streams = producer.add_trace(TRACE_PATH, &channels);
     let (mut viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
-    // Nothing of it is read for now.
+    // A push connection that is not read for now.
     let mut silent = PushConnection::connect(relay.live, viewer.id.unwrap());
-    // Each beacon is news: far more than the sockets between them hold.
+    // Each beacon is a change: far more notifications than the socket buffers hold.
     let mut before = 0;
     for round in 1..=ROUNDS {
         for stream in &streams {
@@ -220,11 +221,11 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     probe.assert_served();
     let after = relay.memory();
     assert!(after < before + (2 << 20), "{after} from {before}");
-    // Its own commands are answered as well.
+    // The viewer's command connection is served as well.
     let index = viewer.next_index(streams[0]);
     assert_eq!(index.packet.end, Timestamp(ROUNDS));
-    // What it then reads leaves out most of what was, and ends in what is. The stream that was asked
-    // has been told so.
+    // The notifications leave out most intermediate states and end with the latest ones. The stream that was polled
+    // needs no more.
     let (mut heard, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
         heard += 1;
@@ -245,16 +246,19 @@ fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
     for number in 0..1000 {
         producer.send_packet(stream, number, 100);
     }
-    // As many as there were when it was said.
+    // The packets that were there when the notification was sent.
     let Some(Notification::Packets(PacketsWait { unread, .. })) = push.receive() else {
         panic!("no packets")
     };
-    assert_eq!(push.receive_within(A_WHILE), None);
+    assert_eq!(push.receive_within(QUIET_TIME), None);
     for _ in 0..unread {
         viewer.next_index(stream);
     }
-    assert_eq!(push.receive(), Some(packets(stream, 1000 - unread)));
-    assert_eq!(push.receive_within(A_WHILE), None);
+    assert_eq!(
+        push.receive(),
+        Some(packets_notification(stream, 1000 - unread))
+    );
+    assert_eq!(push.receive_within(QUIET_TIME), None);
 }
 
 #[test]
@@ -274,7 +278,7 @@ fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed
         let refused = PushConnection::connect(relay.live, ViewerId(number)).receive();
         assert_eq!(refused, None, "{number}");
     }
-    // Nor is a viewer named that has gone.
+    // The id of a viewer that has disconnected is refused, too.
     let mut viewers = viewers.into_iter();
     let gone = viewers.next().unwrap();
     let mut push = gone.open_push();
@@ -284,7 +288,7 @@ fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed
         PushConnection::connect(relay.live, ViewerId(numbers[0])).receive(),
         None
     );
-    // The others are none the worse for it.
+    // Other viewers are not affected.
     let _ = viewers.next().unwrap().open_push();
 }
 
@@ -299,13 +303,13 @@ fn a_new_push_connection_replaces_the_old_one_and_a_malformed_message_closes_it(
     assert!(is_closed(&mut old.socket().try_clone().unwrap()));
     push.receive();
     producer.send_packet(stream, 0, 100);
-    assert_eq!(push.receive(), Some(packets(stream, 1)));
+    assert_eq!(push.receive(), Some(packets_notification(stream, 1)));
     push.socket().write_all(&[0; 8]).unwrap();
     assert_eq!(push.receive(), None);
-    // The command connection goes on, and may be given another.
+    // The command connection stays open, and another push connection may be opened.
     assert_eq!(viewer.next_index(stream).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, 100);
-    viewer.open_push().wait_for(packets(stream, 1));
+    viewer.open_push().wait_for(packets_notification(stream, 1));
 }
 
 #[test]
@@ -330,27 +334,27 @@ fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
     };
     for round in 0..3 {
         push.send_beacon_interest(BeaconInterest::Unsubscribed);
-        // Until that has arrived, they still come.
-        wait_until("no promise comes", || {
+        // Beacons still come until the relay has processed that.
+        wait_until("no beacon comes", || {
             for _ in 0..100 {
                 send_beacons(&mut producer);
             }
-            push.receive_within(A_WHILE).is_none()
+            push.receive_within(QUIET_TIME).is_none()
         });
         let last = send_beacons(&mut producer);
         push.send_beacon_interest(BeaconInterest::Subscribed);
         let mut awaited = [0, 1].map(|at| quiet(streams[at], last)).to_vec();
         while !awaited.is_empty() {
-            let said = push.receive().unwrap();
-            awaited.retain(|awaited| *awaited != said);
+            let notification = push.receive().unwrap();
+            awaited.retain(|awaited| *awaited != notification);
         }
-        // And from now on as they come.
+        // From then on beacons are pushed as they come.
         let next = send_beacons(&mut producer);
         push.wait_for(quiet(streams[1], next));
-        // Packets are pushed at any time.
+        // Packets are pushed whether or not beacons are.
         push.send_beacon_interest(BeaconInterest::Unsubscribed);
         producer.send_packet(streams[0], round, 100);
-        push.wait_for(packets(streams[0], 1));
+        push.wait_for(packets_notification(streams[0], 1));
         assert_eq!(viewer.next_index(streams[0]).status, IndexStatus::Ready);
     }
 }
@@ -371,12 +375,12 @@ fn many_viewers_get_the_same_notifications() {
     for number in 0..10 {
         producer.send_packet(stream, number, 100);
         for (viewer, push) in &mut viewers {
-            push.wait_for(packets(stream, 1));
+            push.wait_for(packets_notification(stream, 1));
             assert_eq!(viewer.next_index(stream).status, IndexStatus::Ready);
         }
     }
     drop(viewers);
-    wait_until("all are gone", || {
+    wait_until("all viewers are disconnected", || {
         relay.open_files() < open_files - VIEWERS * 2 + 5
     });
 }
@@ -391,8 +395,8 @@ fn packets_after_a_clear_are_pushed() {
     let mut push = viewer.open_push();
     push.receive();
     producer.send_packet(streams[0], 0, 100);
-    assert_eq!(push.receive(), Some(packets(streams[0], 1)));
-    // It has not fetched it when everything goes over to another chunk.
+    assert_eq!(push.receive(), Some(packets_notification(streams[0], 1)));
+    // The viewer has not requested the packet when all streams are rotated.
     producer.create_chunk(1);
     producer.rotate_streams(
         Some(1),
@@ -400,19 +404,18 @@ fn packets_after_a_clear_are_pushed() {
     );
     producer.close_chunk(0, Some(relay_proto::chunk::CloseCommand::Delete));
     producer.send_packet(streams[0], 1, 100);
-    wait_until("the packet can be had", || {
+    wait_until("the packet is published", || {
         viewer.next_index(streams[0]).status == IndexStatus::Ready
     });
     producer.send_packet(streams[0], 2, 100);
-    push.wait_for(packets(streams[0], 1));
+    push.wait_for(packets_notification(streams[0], 1));
 }
 
-/// A packet that ends after another stream begins, of which the viewer cannot be told before its metadata
-/// comes.
+// Packets are withheld that end after another stream began which cannot be announced before its metadata comes.
 #[test]
 fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    // Without metadata, nothing ends the wait but the end of the stream.
+    // The live timer of an hour keeps the relay waiting for metadata as long as the stream is open.
     let mut producer = Producer::open(
         &relay,
         CreateSession {
@@ -431,20 +434,20 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     };
     let send = |producer: &mut Producer, viewer: &mut Viewer, push: &mut PushConnection, number| {
         producer.send_packet(known, number, 100);
-        push.wait_for(packets(known, 1));
+        push.wait_for(packets_notification(known, 1));
         assert_eq!(viewer.next_index(known).status, IndexStatus::Retry);
     };
-    // The hidden stream ends without a packet, and nobody is told of it.
+    // The hidden stream closes without a packet, and is never announced.
     let (hidden, _) = add(&mut producer, "ust/pid/one");
     send(&mut producer, &mut viewer, &mut push, 0);
     producer.close_stream(hidden, None);
-    push.wait_for(packets(known, 1));
+    push.wait_for(packets_notification(known, 1));
     assert_eq!(viewer.next_index(known).status, IndexStatus::Ready);
-    // The viewer is told of it.
+    // The hidden stream is announced when its metadata comes.
     let (_, metadata) = add(&mut producer, "ust/pid/two");
     send(&mut producer, &mut viewer, &mut push, 1);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
-    let before = push.wait_for(packets(known, 1));
+    let before = push.wait_for(packets_notification(known, 1));
     assert!(
         before.contains(&Notification::NewStreams(session)),
         "{before:?}"
@@ -454,10 +457,10 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
 
 #[test]
 fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
-    // More than any relay takes from one connection before it gives it up.
+    // More bytes than the relay reads from a push connection before it closes it.
     const MAX_FLOOD: usize = 64 << 20;
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    // One for each thread that serves viewers.
+    // One flood for each worker that serves viewers.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let viewers: Vec<_> = (0..threads).map(|_| Viewer::connect(relay.live)).collect();
     let mut pushes: Vec<_> = viewers.iter().map(Viewer::open_push).collect();
@@ -481,22 +484,25 @@ fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
         .collect();
     probe.assert_served();
     for flood in floods {
-        assert!(flood.join().unwrap() < MAX_FLOOD, "it was never hung up on");
+        assert!(
+            flood.join().unwrap() < MAX_FLOOD,
+            "the connection was never closed"
+        );
     }
     for push in &mut pushes {
         assert_eq!(push.receive(), None);
     }
-    // The viewer goes on, and may push again.
+    // The viewer is served, and may open another push connection.
     for mut viewer in viewers {
         assert!(!viewer.sessions().is_empty());
         let mut push = viewer.open_push();
         push.send_beacon_interest(BeaconInterest::Unsubscribed);
-        assert_eq!(push.receive_within(A_WHILE), None);
+        assert_eq!(push.receive_within(QUIET_TIME), None);
     }
     probe.assert_served();
 }
 
-/// So that a viewer can tell the two apart.
+// A viewer must be able to tell a relay that pushes from one that does not.
 #[test]
 fn the_reference_accepts_a_push_connection_and_pushes_nothing() {
     let lab = Lab::new();
