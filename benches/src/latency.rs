@@ -15,7 +15,7 @@ use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::traced_app::TracedApp;
 use tests::viewer::hostname;
 use tests::wait_until;
 
@@ -87,24 +87,24 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
         Watcher::Babeltrace | Watcher::TestLive => Relay::start_with(&lab, &[]),
     };
     let daemon = SessionDaemon::start(&lab);
-    daemon.create(SESSION, &relay, Some(timer));
-    daemon.channel(
+    daemon.create_session(SESSION, &relay, Some(timer));
+    daemon.enable_channel(
         SESSION,
         "busy",
         &["--subbuf-size=16k", "--num-subbuf=8"],
         true,
     );
-    daemon.channel(SESSION, "idle", &[], false);
+    daemon.enable_channel(SESSION, "idle", &[], false);
     daemon.lttng(&["start", SESSION]);
-    let mut puppet = Puppet::start(&lab, SESSION);
-    puppet.emit(1);
+    let mut app = TracedApp::start(&lab, SESSION);
+    app.emit(1);
 
     let seen = Seen::default();
     let mut viewer = follow(&relay, watcher, &seen);
     // Until it is attached and shows something, nothing counts.
     let mut emitted = 1;
     wait_until("the viewer shows events", || {
-        puppet.emit(1);
+        app.emit(1);
         emitted += 1;
         thread::sleep(Duration::from_millis(200));
         !seen.lock().unwrap().is_empty()
@@ -123,7 +123,7 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
     let mut taken = Vec::new();
     for round in 0..EVENTS {
         let begun = Instant::now();
-        puppet.emit(1);
+        app.emit(1);
         let number = emitted;
         emitted += 1;
         wait_until("the event is shown", || {
@@ -136,7 +136,7 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
             20_000 + (round as u64 * 7919) % 100_000,
         ));
     }
-    puppet.end();
+    app.end();
     daemon.lttng(&["destroy", SESSION]);
     let _ = viewer.wait();
     Row {

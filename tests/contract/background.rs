@@ -1,5 +1,5 @@
-//! `--background` and `--daemonize`: when the command returns, everything is there, under the name that
-//! it was called by; when the daemon is told to stop, everything is gone.
+//! `--background` and `--daemonize`: when the command returns, the daemon accepts connections and runs under the name
+//! that it was called by; when it is stopped, nothing stays behind.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use tests::lab::Lab;
 use tests::relay::free_addresses;
 use tests::{peers, wait_until};
 
-use super::{all_accept, as_lttng_relayd, at};
+use super::{all_accept, link_as_lttng_relayd, port_arguments};
 
-/// Daemons of this lab.
+/// The `/proc` directories of the daemons that this test has started.
 fn daemons(lab: &Lab) -> Vec<PathBuf> {
     let home = lab.path().display().to_string();
     let is_it = |path: &PathBuf| {
@@ -36,23 +36,26 @@ fn health_sockets(lab: &Lab) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Starts a daemon, which must be ready when the command returns, and stops it.
+/// Starts a daemon, which must accept connections when the command returns, and stops it.
 fn start_and_stop(lab: &Lab, mut command: Command, option: &str, addresses: [SocketAddr; 3]) {
-    // A file, since one in the background keeps it.
-    let said_path = lab.directory("said").join("said");
-    let said = fs::File::create(&said_path).unwrap();
+    // Not a pipe: a daemon of `--background` keeps it open, and reading to the end would wait for the daemon.
+    let printed_path = lab.path().join("printed");
+    let printed = fs::File::create(&printed_path).unwrap();
     let output = lab.directory("output");
     command
-        .args(at(addresses))
+        .args(port_arguments(addresses))
         .arg("-o")
         .arg(output)
         .arg(option)
-        .stdout(said.try_clone().unwrap())
-        .stderr(said);
+        .stdout(printed.try_clone().unwrap())
+        .stderr(printed);
     let status = command.status().unwrap();
-    let said = fs::read_to_string(said_path).unwrap();
-    assert_eq!((status.code(), said), (Some(0), String::new()), "{option}");
-    // At once.
+    let printed = fs::read_to_string(printed_path).unwrap();
+    assert_eq!(
+        (status.code(), printed),
+        (Some(0), String::new()),
+        "{option}"
+    );
     assert!(all_accept(addresses), "{option}");
     assert_eq!(health_sockets(lab).len(), 1, "{option}");
     let daemons = daemons(lab);
@@ -65,28 +68,26 @@ fn start_and_stop(lab: &Lab, mut command: Command, option: &str, addresses: [Soc
     let id = Pid::from_raw(id.parse().unwrap()).unwrap();
     let begun = Instant::now();
     kill_process(id, Signal::TERM).unwrap();
-    wait_until("no process of that name is left", || {
-        self::daemons(lab).is_empty()
-    });
+    wait_until("no daemon is left", || self::daemons(lab).is_empty());
     assert!(begun.elapsed() < Duration::from_secs(5));
-    wait_until("the health socket is gone", || {
+    wait_until("the health socket is removed", || {
         health_sockets(lab).is_empty()
     });
 }
 
 #[test]
-fn ours_is_ready_when_the_command_returns() {
+fn background_command_returns_when_the_daemon_is_ready() {
     for option in ["-b", "-d"] {
         let lab = Lab::new();
-        let command = lab.command(as_lttng_relayd(&lab));
+        let command = lab.command(link_as_lttng_relayd(&lab));
         start_and_stop(&lab, command, option, free_addresses());
     }
 }
 
 #[test]
-fn by_its_name_alone_it_is_found_on_the_path() {
+fn daemon_started_by_its_bare_name_is_found_on_the_path() {
     let lab = Lab::new();
-    as_lttng_relayd(&lab);
+    link_as_lttng_relayd(&lab);
     let mut command = lab.command("sh");
     let path = std::env::var("PATH").unwrap();
     command
@@ -96,7 +97,7 @@ fn by_its_name_alone_it_is_found_on_the_path() {
 }
 
 #[test]
-fn so_is_the_reference() {
+fn reference_daemon_is_ready_when_its_command_returns() {
     let lab = Lab::new();
     let command = lab.traced_command(peers::program("lttng-relayd"));
     start_and_stop(&lab, command, "-d", free_addresses());

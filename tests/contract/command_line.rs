@@ -1,16 +1,17 @@
-//! Options and exit codes.
+//! Options, exit status and messages.
 
 use std::process::Output;
 
 use tests::lab::Lab;
 use tests::relay::{Relay, free_addresses};
 
-use super::{all, at};
+use super::{all_relays, port_arguments};
 
-fn run(arguments: &[&str], variable: Option<(&str, &str)>) -> [Output; 3] {
+/// Runs all relays with these arguments and this environment variable, until they exit.
+fn run_all(arguments: &[&str], variable: Option<(&str, &str)>) -> [Output; 3] {
     let lab = Lab::new();
-    let addresses = at(free_addresses());
-    all(&lab).map(|mut program| {
+    let addresses = port_arguments(free_addresses());
+    all_relays(&lab).map(|mut program| {
         program.args(&addresses).args(arguments);
         program.envs(variable);
         program.output().unwrap()
@@ -22,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_cannot_be_ends_all_of_them_with_1_and_a_message() {
+fn invalid_options_exit_with_status_1_and_an_error_message() {
     for arguments in [
         &["--no-such-option"][..],
         &["-C", "localhost"],
@@ -36,41 +37,41 @@ fn what_cannot_be_ends_all_of_them_with_1_and_a_message() {
         &["--config=/no/such/file"],
         &["-b", "-w", "/no/such/directory"],
     ] {
-        for output in run(arguments, None) {
-            let said = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
-            assert!(!said.is_empty(), "{arguments:?}");
+        for output in run_all(arguments, None) {
+            let printed = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {printed}");
+            assert!(!printed.is_empty(), "{arguments:?}");
         }
     }
     let perhaps = ("LTTNG_RELAYD_DISALLOW_CLEAR", "perhaps");
-    for output in run(&[], Some(perhaps)) {
+    for output in run_all(&[], Some(perhaps)) {
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(perhaps.0));
     }
 }
 
 #[test]
-fn a_working_directory_that_is_none_is_said_in_the_words_of_the_reference() {
-    for output in run(&["-b", "-w", "/no/such/directory"], None) {
-        let said = text(&output.stderr);
+fn a_missing_working_directory_is_reported_in_the_words_of_the_reference() {
+    for output in run_all(&["-b", "-w", "/no/such/directory"], None) {
+        let printed = text(&output.stderr);
         assert!(
-            said.contains("Failed to change working directory to"),
-            "{said}"
+            printed.contains("Failed to change working directory to"),
+            "{printed}"
         );
     }
 }
 
 #[test]
-fn the_version_is_a_number_and_nothing_else() {
+fn version_option_prints_only_a_version_number() {
     for option in ["-V", "--version", "--vers"] {
-        for output in run(&[option], None) {
-            let said = text(&output.stdout);
+        for output in run_all(&[option], None) {
+            let printed = text(&output.stdout);
             assert!(output.status.success());
-            let number = said.strip_suffix('\n').unwrap();
+            let number = printed.strip_suffix('\n').unwrap();
             assert!(
                 number.starts_with("2.")
                     && number.split('.').all(|part| part.parse::<u32>().is_ok()),
-                "{said:?}"
+                "{printed:?}"
             );
             assert!(output.stderr.is_empty());
         }
@@ -78,7 +79,7 @@ fn the_version_is_a_number_and_nothing_else() {
 }
 
 #[test]
-fn abbreviations_repetitions_and_operands_are_taken_as_by_getopt() {
+fn abbreviated_and_repeated_options_and_operands_are_accepted_as_by_getopt() {
     let lab = Lab::new();
     let directory = lab.directory("work").display().to_string();
     let relay = Relay::start_with(

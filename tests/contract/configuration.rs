@@ -1,15 +1,16 @@
-//! Configuration files: the user's, then the one that is named, then the command line.
+//! Configuration files: the user's file, the file named by `--config`, and the command line, which override each other
+//! in this order.
 
 use std::fs;
 
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
 use tests::wait_until;
 
 #[test]
-fn the_later_file_counts_and_the_command_line_most() {
+fn command_line_overrides_the_named_file_which_overrides_the_users_file() {
     let lab = Lab::new();
     fs::write(
         lab.path().join(".lttng/lttng.conf"),
@@ -23,7 +24,7 @@ fn the_later_file_counts_and_the_command_line_most() {
     )
     .unwrap();
     let config = format!("--config={}", named.display());
-    // Which is given an output and ports.
+    // `start_with` gives the output and the ports on the command line.
     let relay = Relay::start_with(&lab, &[&config]);
     relay.wait_for_log(&["listening", "by=session", "pool=300"]);
     relay.wait_for_log(&["WARN", "named.conf:4", "nonsense"]);
@@ -34,7 +35,7 @@ fn the_later_file_counts_and_the_command_line_most() {
 }
 
 #[test]
-fn everything_may_stand_in_the_file() {
+fn every_option_can_be_set_in_a_configuration_file() {
     let lab = Lab::new();
     let (output, pid) = (lab.path().join("traces"), lab.path().join("pid"));
     fs::write(
@@ -47,20 +48,20 @@ fn everything_may_stand_in_the_file() {
         ),
     )
     .unwrap();
-    let relay = Process::start(&mut lab.command(built::relayd()));
-    wait_until("it has started", || {
+    let relay = Process::start(&mut lab.command(binaries::relayd()));
+    wait_until("the pid file is written", || {
         fs::read_to_string(&pid).is_ok_and(|text| text == format!("{}\n", relay.id()))
     });
     assert!(output.is_dir());
 }
 
 #[test]
-fn a_value_that_cannot_be_ends_it_and_names_the_file() {
+fn an_invalid_value_in_a_configuration_file_exits_with_status_1_and_names_the_option() {
     let lab = Lab::new();
     let named = lab.path().join("wrong.conf");
     for wrong in ["control-port=nowhere", "fd-pool-size=7", "output=relative"] {
         fs::write(&named, format!("[relayd]\n{wrong}\n")).unwrap();
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         let ended = Process::start(command.arg("-f").arg(&named)).wait();
         assert_eq!(ended.status.code(), Some(1), "{wrong}");
         let (option, _) = wrong.split_once('=').unwrap();

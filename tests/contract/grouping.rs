@@ -1,4 +1,4 @@
-//! Where the streams of producers before LTTng 2.11 go that are grouped by session.
+//! `--group-output-by-session` for producers before LTTng 2.11, which send the whole path with each stream.
 
 use relay_proto::Minor;
 use tests::lab::Lab;
@@ -6,8 +6,8 @@ use tests::producer::{Producer, live_session, stream};
 use tests::relay::Relay;
 use tests::tree::files;
 
-/// Sessions, and the path that a stream of each has.
-const OLD: [(&str, &str); 7] = [
+/// Session names, and the stream path that an old producer sends for each.
+const OLD_PATHS: [(&str, &str); 7] = [
     ("plain", "/host/plain-20200101-101010//ust/uid"),
     ("undated", "/host/undated//ust/uid"),
     (
@@ -20,22 +20,23 @@ const OLD: [(&str, &str); 7] = [
     ("more", "/host/more-20200101-101010-rest//ust/uid"),
 ];
 
-/// Where a relay puts them, with `NOW` for dates of this run.
-fn places(relay: &Relay) -> Vec<String> {
-    for (name, path) in OLD {
-        let mut producer = Producer::greet(relay, Minor(10));
+/// The paths of the tracefiles that a relay creates, with `NOW` for dates of this run.
+fn tracefile_paths(relay: &Relay) -> Vec<String> {
+    for (name, path) in OLD_PATHS {
+        let mut producer = Producer::connect(relay, Minor(10));
         let mut session = live_session(name);
         session.recording = None;
-        producer.create(session);
+        producer.create_session(session);
         let mut request = stream("chan_0", path);
         request.chunk = None;
-        producer.add(request);
+        producer.add_stream(request);
     }
-    let made = files(&relay.output, "/chan_0").into_keys();
-    made.map(|name| without_now(&name)).collect()
+    let created = files(&relay.output, "/chan_0").into_keys();
+    created.map(|name| replace_date(&name)).collect()
 }
 
-fn without_now(name: &str) -> String {
+/// Replaces a date that is not one of [`OLD_PATHS`].
+fn replace_date(name: &str) -> String {
     let is_now = |at: usize| {
         let date = name.as_bytes().get(at..at + 15).unwrap_or_default();
         !date.starts_with(b"2020")
@@ -49,13 +50,13 @@ fn without_now(name: &str) -> String {
 }
 
 #[test]
-fn ours_are_where_those_of_the_reference_are() {
+fn streams_grouped_by_session_are_placed_as_by_the_reference() {
     let by_session = &["--group-output-by-session"];
     let (lab, other) = (Lab::new(), Lab::new());
-    let ours = places(&Relay::start_with(&lab, by_session));
-    let theirs = places(&Relay::start_reference_with(&other, by_session));
+    let ours = tracefile_paths(&Relay::start_with(&lab, by_session));
+    let theirs = tracefile_paths(&Relay::start_reference_with(&other, by_session));
     assert_eq!(ours, theirs);
-    assert_eq!(ours.len(), OLD.len());
+    assert_eq!(ours.len(), OLD_PATHS.len());
     assert!(
         ours.iter()
             .any(|name| name.contains("undated/host-NOW/ust"))

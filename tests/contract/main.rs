@@ -1,17 +1,16 @@
-//! What the programs of LTTng and users' scripts rely on from a relay daemon, besides its protocols: a
-//! site that calls our program `lttng-relayd` does not notice. Where the reference is installed it is
-//! asked the same.
+//! The contract of `lttng-relayd` with the programs of LTTng and with users' scripts, besides its protocols: command
+//! line, exit status, files, signals and health. Most tests run the same commands on the reference as well.
 
 mod background;
-mod clear;
 mod command_line;
 mod configuration;
+mod disallow_clear;
+mod environment;
+mod fd_pool;
 mod grouping;
-mod health;
-mod locks;
-mod pool;
-mod ready;
-mod surroundings;
+mod health_socket;
+mod readiness;
+mod tracefile_locks;
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
@@ -19,34 +18,35 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tests::lab::Lab;
-use tests::{built, peers};
+use tests::{binaries, peers};
 
-/// Our program by the name that scripts know.
-fn as_lttng_relayd(lab: &Lab) -> PathBuf {
+/// A symbolic link `lttng-relayd` to `relayd`, the name that scripts call.
+fn link_as_lttng_relayd(lab: &Lab) -> PathBuf {
     let path = lab.path().join("lttng-relayd");
     if !path.exists() {
-        symlink(built::relayd(), &path).unwrap();
+        symlink(binaries::relayd(), &path).unwrap();
     }
     path
 }
 
-/// Our program by both names, and the reference.
-fn all(lab: &Lab) -> [Command; 3] {
+/// Commands for `relayd`, for `relayd` by the name `lttng-relayd`, and for the reference.
+fn all_relays(lab: &Lab) -> [Command; 3] {
     [
-        lab.command(built::relayd()),
-        lab.command(as_lttng_relayd(lab)),
+        lab.command(binaries::relayd()),
+        lab.command(link_as_lttng_relayd(lab)),
         lab.traced_command(peers::program("lttng-relayd")),
     ]
 }
 
-/// Arguments by which a relay listens at these addresses.
-fn at(addresses: [SocketAddr; 3]) -> Vec<String> {
+/// The arguments by which a relay listens on these control, data and live addresses.
+fn port_arguments(addresses: [SocketAddr; 3]) -> Vec<String> {
     let ports = ["control", "data", "live"].iter().zip(addresses);
     ports
         .map(|(port, address)| format!("--{port}-port=tcp://{address}"))
         .collect()
 }
 
+/// Whether all addresses accept connections.
 fn all_accept(addresses: [SocketAddr; 3]) -> bool {
     addresses
         .iter()

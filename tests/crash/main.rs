@@ -1,5 +1,5 @@
-//! Killed, stopped or cut off in the middle: what was acknowledged is on disk, what was not does no
-//! harm.
+//! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk, and what was not
+//! damages no trace.
 
 mod repair;
 
@@ -9,62 +9,50 @@ use std::time::Instant;
 
 use relay_proto::Command;
 use relay_proto::index::SendIndex;
-use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
-use tests::tracee::Puppet;
-use tests::tree::files;
+use tests::traced_app::TracedApp;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::SeqNum;
 
-const HEADER: usize = 16;
-const ENTRY: usize = 72;
-
 /// The index file of the only stream with packets.
 fn index_file(relay: &std::path::Path) -> Vec<u8> {
-    files(relay, ".idx").into_values().next().unwrap()
+    first_file(relay, ".idx")
 }
 
 #[test]
-fn after_a_kill_every_acknowledged_packet_is_whole_and_indexed() {
+fn acknowledged_packets_are_whole_and_indexed_after_the_relay_is_killed() {
     const PACKETS: usize = 200;
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("killed"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (_lab, mut relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("killed"));
     (0..PACKETS as u64).for_each(|number| producer.send_packet(stream, number, 1000));
-    // One whose index has not come, and half of another.
-    producer.data.write_all(&packet(stream, 200, 1000)).unwrap();
+    // A packet without index, and half of another.
+    producer.send_data(stream, 200, 1000);
     producer
         .data
         .write_all(&packet(stream, 201, 1000)[..500])
         .unwrap();
-    let data = || {
-        files(&relay.output, "/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-    };
-    wait_until("they are on their way", || {
+    let data = || first_file(&relay.output, "/chan_0");
+    wait_until("parts of the last packets are written", || {
         data().len() > PACKETS * 1000 + 1000
     });
-    relay.process().signal(Signal::KILL);
-    wait_until("the relay is dead", || !relay.process().is_running());
+    relay.kill();
     let (data, index) = (files(&relay.output, "/chan_0"), index_file(&relay.output));
     let data = data.into_values().next().unwrap();
     assert!(
-        (index.len() - HEADER) / ENTRY == PACKETS,
+        (index.len() - INDEX_HEADER) / INDEX_ENTRY == PACKETS,
         "{} bytes",
         index.len()
     );
     for number in 0..PACKETS {
-        let entry = &index[HEADER + number * ENTRY..];
+        let entry = &index[INDEX_HEADER + number * INDEX_ENTRY..];
         assert_eq!(entry[..8], (number as u64 * 1000).to_be_bytes());
         assert_eq!(
             data[number * 1000..][..1000],
@@ -74,47 +62,42 @@ fn after_a_kill_every_acknowledged_packet_is_whole_and_indexed() {
 }
 
 #[test]
-fn after_a_kill_babeltrace_reads_what_viewers_have_seen() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
+fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
+    let (lab, mut relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("killed", &relay, Some(50_000));
-    daemon.channel("killed", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("killed", &relay, Some(50_000));
+    daemon.enable_channel("killed", "busy", &["--subbuf-size=4k"], true);
     let viewer = Babeltrace::Two.follow(&relay, "killed");
     Viewer::connect(relay.live).wait_for_listed("killed", |listed| listed.viewers == 1);
     daemon.lttng(&["start", "killed"]);
-    let mut puppet = Puppet::start(&lab, "killed");
-    puppet.emit(50);
-    wait_until("a viewer has seen them", || viewer.stdout().len() == 50);
-    relay.process().signal(Signal::KILL);
-    wait_until("the relay is dead", || !relay.process().is_running());
-    // It says so, rather than hang.
+    let mut app = TracedApp::start(&lab, "killed");
+    app.emit(50);
+    wait_until("the viewer has printed the events", || {
+        viewer.stdout().len() == 50
+    });
+    relay.kill();
+    // The viewer exits with an error instead of waiting.
     assert!(!viewer.wait().status.success());
-    let read = Babeltrace::Two.read(&relay.output).succeeded();
+    let read = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(numbers(&read).into_iter().eq(0..50), "{read:#?}");
-    puppet.end();
+    app.end();
 }
 
 #[test]
-fn a_stopped_relay_has_everything_on_disk_that_was_sent_to_it() {
+fn a_stopped_relay_has_written_all_packets_sent_to_it() {
     const PACKETS: u64 = 500;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("stopped"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
-    // All at once, and no answer is waited for.
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
+    // All commands are pipelined, and no reply is awaited.
     let mut indexes = Vec::new();
     for number in 0..PACKETS {
-        producer
-            .data
-            .write_all(&packet(stream, number, 1000))
-            .unwrap();
+        producer.send_data(stream, number, 1000);
         let index = SendIndex {
             stream,
             seq: Some(SeqNum(number)),
             packet: index(number, 1000),
         };
-        producer.queue(&Command::SendIndex(index), &mut indexes);
+        producer.encode_command(&Command::SendIndex(index), &mut indexes);
     }
     let mut control = producer.control();
     control.write_all(&indexes).unwrap();
@@ -123,34 +106,26 @@ fn a_stopped_relay_has_everything_on_disk_that_was_sent_to_it() {
     let ended = relay.stop();
     assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
-    assert_eq!(index_file(&output).len(), HEADER + ENTRY * 500);
-    assert_eq!(
-        files(&output, "/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-            .len(),
-        500_000
-    );
+    assert_eq!(index_file(&output).len(), INDEX_HEADER + INDEX_ENTRY * 500);
+    assert_eq!(first_file(&output, "/chan_0").len(), 500_000);
 }
 
 #[test]
-fn a_stopped_relay_leaves_no_beacon_behind() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_stopped_relay_removes_beacons_from_its_index_files() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("beacons"));
     let streams = producer.add_trace("ust/uid/0/64-bit", &["busy_0", "idle_0"]);
     producer.send_packet(streams[0], 0, 100);
-    producer.settle(streams[0], 0);
+    producer.wait_while_pending(streams[0], 0);
     for stream in &streams {
         producer.send_index(*stream, 0, beacon(99));
     }
-    // Local readers find the beacon at the tail, also of a stream that has no packet.
+    // Local readers find the beacon at the end of the index file, also of a stream without packets.
     wait_until("the beacons are on disk", || {
         let indexes = files(&relay.output, ".idx");
         let tails: Vec<_> = indexes
             .values()
-            .map(|index| index.len().saturating_sub(HEADER) % ENTRY)
+            .map(|index| index.len().saturating_sub(INDEX_HEADER) % INDEX_ENTRY)
             .collect();
         tails == [16, 16]
     });
@@ -164,76 +139,69 @@ fn a_stopped_relay_leaves_no_beacon_behind() {
     assert_eq!(indexes.len(), 1, "{:?}", indexes.keys());
     assert_eq!(
         indexes.into_values().next().unwrap().len(),
-        HEADER + 2 * ENTRY
+        INDEX_HEADER + 2 * INDEX_ENTRY
     );
 }
 
 #[test]
-fn a_producer_that_is_killed_ends_its_session_for_viewers_and_disk() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("producer", &relay, Some(50_000));
-    daemon.channel("producer", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("producer", &relay, Some(50_000));
+    daemon.enable_channel("producer", "busy", &["--subbuf-size=4k"], true);
     let viewers = [Babeltrace::Two, Babeltrace::One].map(|b| b.follow(&relay, "producer"));
     Viewer::connect(relay.live).wait_for_listed("producer", |listed| listed.viewers == 2);
     daemon.lttng(&["start", "producer"]);
-    let mut puppet = Puppet::start(&lab, "producer");
-    puppet.emit(50);
-    wait_until("a viewer has seen them", || viewers[0].stdout().len() == 50);
+    let mut app = TracedApp::start(&lab, "producer");
+    app.emit(50);
+    wait_until("the viewer has printed the events", || {
+        viewers[0].stdout().len() == 50
+    });
     daemon.kill_consumers();
     for viewer in viewers {
-        assert!(numbers(&viewer.wait().succeeded()).into_iter().eq(0..50));
+        assert!(
+            numbers(&viewer.wait().expect_success())
+                .into_iter()
+                .eq(0..50)
+        );
     }
-    let read = Babeltrace::Two.read(&relay.output).succeeded();
+    let read = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(numbers(&read).into_iter().eq(0..50), "{read:#?}");
     assert_eq!(Viewer::connect(relay.live).sessions(), []);
 }
 
 #[test]
-fn packets_under_way_when_the_control_connection_ends_are_still_taken() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("underway"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("underway"));
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "underway", Seek::Beginning);
     assert_eq!(by_channel(&streams)["chan_0"], stream);
     producer.send_packet(stream, 0, 100);
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     producer.send_index(stream, 1, index(1, 100));
     producer.control().shutdown(Shutdown::Write).unwrap();
-    assert!(producer.is_hung_up());
-    // The session is no longer listed, but goes on for those who follow it.
+    assert!(producer.is_disconnected());
+    // The session is no longer listed, but attached viewers are served.
     assert_eq!(viewer.sessions(), []);
     let ready = |viewer: &mut Viewer| viewer.next_index(stream).status == IndexStatus::Ready;
     assert!(ready(&mut viewer));
     assert!(!ready(&mut viewer));
-    producer.data.write_all(&packet(stream, 1, 100)).unwrap();
-    wait_until("the packet has come", || ready(&mut viewer));
+    producer.send_data(stream, 1, 100);
+    wait_until("the packet is published", || ready(&mut viewer));
     assert_eq!(viewer.next_index(stream).status, IndexStatus::HungUp);
 }
 
 #[test]
-fn a_relay_starts_again_where_the_one_before_was() {
+fn a_restarted_relay_uses_the_ports_and_output_of_a_killed_one() {
     let lab = Lab::new();
     let mut first = Relay::start(&lab);
-    let mut producer = Producer::open(&first, live_session("first"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&first, live_session("first"));
     producer.send_packet(stream, 0, 100);
-    let addresses = [first.control, first.data, first.live];
-    first.process().signal(Signal::KILL);
-    wait_until("the relay is dead", || !first.process().is_running());
+    let addresses = first.addresses();
+    first.kill();
     let second = Relay::start_at(&lab, addresses);
-    let mut again = Producer::open(&second, live_session("first"));
-    let stream = again.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (mut again, stream) = Producer::open_with_trace(&second, live_session("first"));
     again.send_packet(stream, 0, 50);
-    again.settle(stream, 0);
-    assert_eq!(
-        files(&second.output, "/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-            .len(),
-        50
-    );
+    again.wait_while_pending(stream, 0);
+    assert_eq!(first_file(&second.output, "/chan_0").len(), 50);
 }

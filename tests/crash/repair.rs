@@ -1,4 +1,4 @@
-//! What a killed relay leaves, and how the next one repairs it.
+//! Repair at startup: what a killed relay leaves, and what the next one makes of it.
 
 use std::io::Write;
 
@@ -8,27 +8,25 @@ use ctf::write::{
     PacketSize, StreamWriter, TraceDeclaration, metadata_packets,
 };
 use relay_proto::chunk::CloseCommand;
-use relay_proto::{Reply, ReturnCode};
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
-use tests::producer::{Producer, live_session, packet_of, stream};
+use tests::producer::{OK, Producer, TRACE_PATH, live_session, packet_of, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::wait_until;
 use wire::{PacketIndex, StreamId, Timestamp};
 
-const TRACE: &str = "ust/uid/0/64-bit";
 const UUID: Uuid = Uuid(*b"0123456789abcdef");
 const EVENTS: u64 = 20;
 
-/// Makes packets of `EVENTS` events each.
-struct Events {
+/// A trace of one event class, which makes packets of [`EVENTS`] events each.
+struct SyntheticTrace {
     metadata: Vec<u8>,
     class: DeclaredStreamClass,
     event: DeclaredEventClass,
 }
 
-impl Events {
+impl SyntheticTrace {
     fn new() -> Self {
         let mut text = MetadataText::new(&TraceDeclaration::new(UUID, "crash-test"));
         let class = text.stream(0).unwrap();
@@ -62,6 +60,7 @@ impl Events {
     }
 }
 
+/// Sends a packet with its index and waits until both are processed.
 fn send(
     producer: &mut Producer,
     to: StreamId,
@@ -71,12 +70,12 @@ fn send(
     let sent = packet_of(to, number, bytes, 0);
     producer.data.write_all(&sent).unwrap();
     let reply = producer.send_index(to, number, *index);
-    assert_eq!(reply, Reply::Ended(ReturnCode::OK));
-    producer.settle(to, number);
+    assert_eq!(reply, OK);
+    producer.wait_while_pending(to, number);
 }
 
-/// Length of the tracefile and of the index file of a channel.
-fn sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
+/// The lengths of the tracefile and, if there is one, of the index file of a channel, in bytes.
+fn file_sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
     let len = |suffix: &str| {
         let found = files(&relay.output, suffix);
         found.into_values().next().map(|bytes| bytes.len())
@@ -86,88 +85,90 @@ fn sizes(relay: &Relay, channel: &str) -> (usize, Option<usize>) {
 }
 
 #[test]
-fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_starts_again() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
-    let events = Events::new();
+fn a_trace_with_half_a_packet_at_its_end_is_readable_after_the_relay_restarts() {
+    let (lab, mut relay) = Relay::start_in_new_lab();
+    let events = SyntheticTrace::new();
     let packets = events.packets(3);
     let mut producer = Producer::open(&relay, live_session("killed"));
-    let streams = ["half_0", "first_0", "idle_0"].map(|name| producer.add(stream(name, TRACE)));
-    let metadata = producer.add(stream("metadata", TRACE));
+    let streams =
+        ["half_0", "first_0", "idle_0"].map(|name| producer.add_stream(stream(name, TRACE_PATH)));
+    let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
     producer.send_metadata(metadata, &events.metadata, 0);
     let [half, first, _] = streams;
     send(&mut producer, half, 0, &packets[0]);
     send(&mut producer, half, 1, &packets[1]);
-    // Of one stream the third packet, of another the first.
+    // All but ten bytes of the third packet of one stream and of the first of another.
     for (to, number, packet) in [(half, 2, &packets[2]), (first, 0, &packets[0])] {
         let sent = packet_of(to, number, &packet.0, 0);
         let mut data = tests::producer::connect(relay.data);
         data.write_all(&sent[..sent.len() - 10]).unwrap();
-        // The connection stays open: the rest may still come.
+        // The connection stays open, so that the relay does not discard the partial packet.
         std::mem::forget(data);
     }
     let whole = packets[0].0.len() + packets[1].0.len();
     wait_until("parts of both packets are in their tracefiles", || {
-        sizes(&relay, "half_0").0 > whole && sizes(&relay, "first_0").0 > 0
+        file_sizes(&relay, "half_0").0 > whole && file_sizes(&relay, "first_0").0 > 0
     });
     relay.kill();
     let refused = Babeltrace::Two.read(&relay.output);
-    assert!(!refused.status.success(), "nothing needs to be repaired");
+    assert!(!refused.status.success(), "the trace needs no repair");
     let relay = Relay::start(&lab);
     relay.wait_for_log(&["output repaired after a crash", "tracefiles=2"]);
-    assert_eq!(sizes(&relay, "half_0"), (whole, Some(16 + 2 * 72)));
-    assert_eq!(sizes(&relay, "first_0"), (0, None));
+    assert_eq!(
+        file_sizes(&relay, "half_0"),
+        (whole, Some(INDEX_HEADER + 2 * INDEX_ENTRY))
+    );
+    assert_eq!(file_sizes(&relay, "first_0"), (0, None));
     for babeltrace in [Babeltrace::One, Babeltrace::Two] {
         let read = babeltrace.read(&relay.output);
         assert_eq!(read.stderr, [""; 0], "{babeltrace:?}");
-        assert_eq!(read.succeeded().len() as u64, 2 * EVENTS, "{babeltrace:?}");
+        assert_eq!(
+            read.expect_success().len() as u64,
+            2 * EVENTS,
+            "{babeltrace:?}"
+        );
     }
 }
 
 #[test]
-fn a_relay_that_starts_leaves_alone_what_another_is_writing() {
+fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
-    let mut producer = Producer::open(&first, live_session("goes-on"));
-    let stream = producer.add_trace(TRACE, &["chan_0"])[0];
+    let (mut producer, stream) = Producer::open_with_trace(&first, live_session("goes-on"));
     producer.send_packet(stream, 0, 1000);
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     let sent = tests::producer::packet(stream, 1, 1000);
     producer.data.write_all(&sent[..600]).unwrap();
-    wait_until("half a packet has come", || {
-        sizes(&first, "chan_0").0 > 1000
+    wait_until("half a packet is written", || {
+        file_sizes(&first, "chan_0").0 > 1000
     });
     let second = Relay::start(&lab);
     assert!(second.stop().status.success());
     producer.data.write_all(&sent[600..]).unwrap();
     let index = tests::producer::index(1, 1000);
-    assert_eq!(
-        producer.send_index(stream, 1, index),
-        Reply::Ended(ReturnCode::OK)
-    );
-    producer.settle(stream, 1);
-    assert_eq!(sizes(&first, "chan_0").0, 2000);
+    assert_eq!(producer.send_index(stream, 1, index), OK);
+    producer.wait_while_pending(stream, 1);
+    assert_eq!(file_sizes(&first, "chan_0").0, 2000);
     assert!(first.stop().status.success());
 }
 
 #[test]
-fn a_cleared_chunk_is_gone_when_the_producer_is_told_so() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_cleared_chunk_is_deleted_before_the_relay_reports_it_gone() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("cleared"));
     let streams: Vec<_> = (0..50).map(|cpu| format!("chan_{cpu}")).collect();
     let names: Vec<_> = streams.iter().map(String::as_str).collect();
-    let streams = producer.add_trace(TRACE, &names);
+    let streams = producer.add_trace(TRACE_PATH, &names);
     for stream in &streams {
         producer.send_packet(*stream, 0, 1000);
     }
-    producer.settle(streams[49], 0);
+    producer.wait_while_pending(streams[49], 0);
     producer.create_chunk(1);
     let mut all: Vec<_> = streams.iter().map(|stream| (*stream, 1)).collect();
     all.push((producer.metadata[0], 0));
-    producer.rotate(Some(1), &all);
+    producer.rotate_streams(Some(1), &all);
     producer.close_chunk(0, Some(CloseCommand::Delete));
-    wait_until("the chunk is gone", || !producer.chunk_exists(0));
+    wait_until("the chunk is reported gone", || !producer.chunk_exists(0));
     let left: Vec<_> = files(&relay.output, "")
         .into_iter()
         .filter(|(path, bytes)| path.contains(".tmp_") || !bytes.is_empty())

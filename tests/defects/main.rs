@@ -1,8 +1,10 @@
-//! What `lttng-relayd` does wrong, each with a test that ours does not. The list, with what the
-//! reference does instead, is in `doc/differences.md`, by the names of these tests.
+//! Defects of `lttng-relayd`, with a test for each that `relayd` does not have it. `doc/differences.md` lists them by
+//! the names of these tests, with what the reference does instead.
 
-mod awaited;
-mod deleted;
-mod live;
+mod awaited_metadata;
+mod deleted_chunks;
 mod producers;
-mod replaced;
+mod replaced_tracefiles;
+mod stream_lifecycle;
+mod viewed_session;
+mod viewer_connections;

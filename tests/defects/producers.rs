@@ -1,4 +1,4 @@
-//! On the ports for producers.
+//! Defects on the control and data ports.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -11,98 +11,98 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream};
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::bystander::{Bystander, relay};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
+use tests::probe_session::{ProbeSession, start_relay_with_probe};
 use tests::producer::{
-    CREATED, Producer, connect, index, is_at_end, packet, packet_of, plain_session as session,
-    stream,
+    CREATED, OK, Producer, TRACE_PATH, connect, index, is_closed, packet, packet_of,
+    plain_session as session, stream,
 };
 use tests::relay::Relay;
-use tests::tracee;
-use tests::tree::{files, tree};
+use tests::traced_app;
+use tests::tree::{files, first_file, tree};
 use tests::wait_until;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
 
-const OK: Reply = Reply::Ended(ReturnCode::OK);
-
-fn refused_stream(reply: &Reply) -> bool {
+fn is_refused_stream(reply: &Reply) -> bool {
     matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))
 }
 
 #[test]
-fn a_second_session_on_a_connection_ends_that_connection_only() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_second_session_on_a_connection_closes_only_that_connection() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("twice"));
     assert_eq!(
-        producer.try_ask(Command::CreateSession(session("again"))),
+        producer.try_request(Command::CreateSession(session("again"))),
         None
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_session_created_beyond_the_calendar_is_refused() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_session_with_a_creation_time_out_of_range_is_refused() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for seconds in [(1 << 63) - 1, u64::MAX, 253_402_300_800] {
-        let mut producer = Producer::greet(&relay, Minor(13));
+        let mut producer = Producer::connect(&relay, Minor(13));
         let mut session = session("late");
         session.recording.as_mut().unwrap().created = EpochSeconds(seconds);
-        assert!(!producer.ask(Command::CreateSession(session)).is_ok());
+        assert!(!producer.request(Command::CreateSession(session)).is_ok());
     }
-    Producer::greet(&relay, Minor(13)).create(session("after all"));
-    bystander.is_well();
+    Producer::connect(&relay, Minor(13)).create_session(session("after all"));
+    probe.assert_served();
 }
 
 #[test]
 fn host_and_base_path_too_long_together_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::greet(&relay, Minor(13));
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let mut producer = Producer::connect(&relay, Minor(13));
     let mut long = session("long");
     long.host = Text::from("h".repeat(200).as_str());
     long.base_path = Text::from("d/".repeat(2040).as_str());
-    assert!(!producer.ask(Command::CreateSession(long)).is_ok());
-    bystander.is_well();
+    assert!(!producer.request(Command::CreateSession(long)).is_ok());
+    probe.assert_served();
 }
 
 #[test]
-fn a_huge_tracefile_count_costs_nothing() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_huge_tracefile_count_takes_no_memory() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let mut producer = Producer::open(&relay, session("count"));
     for (name, count) in [("a_0", 1 << 60), ("b_0", 1 << 27)] {
-        let stream = producer.add(AddStream {
+        let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(4096),
             tracefile_count: count,
-            ..stream(name, "ust/uid/0/64-bit")
+            ..stream(name, TRACE_PATH)
         });
         (0..3).for_each(|number| producer.send_packet(stream, number, 4096));
-        producer.settle(stream, 2);
+        producer.wait_while_pending(stream, 2);
     }
-    assert!(files(&relay.output, "_0_2").len() == 2, "three files each");
+    assert!(
+        files(&relay.output, "_0_2").len() == 2,
+        "each stream has three tracefiles"
+    );
     assert!(relay.memory() < before + (8 << 20));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_tracefile_size_without_count_makes_files_without_end() {
+fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
     const COUNT: usize = 1500;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("endless", &relay, None);
-    // An ordinary command of a user, at which the reference dies.
+    daemon.create_session("endless", &relay, None);
+    // An ordinary command of a user, at which the reference crashes.
     let options = [
         "--subbuf-size=4k",
         "--num-subbuf=64",
         "--blocking-timeout=inf",
         "--tracefile-size=4k",
     ];
-    daemon.channel("endless", "busy", &options, true);
+    daemon.enable_channel("endless", "busy", &options, true);
     daemon.lttng(&["start", "endless"]);
-    tracee::run(&lab, COUNT, 0, "endless");
+    traced_app::run(&lab, COUNT, 0, "endless");
     daemon.lttng(&["destroy", "endless"]);
-    let mut seen = numbers(&Babeltrace::Two.read(&relay.output).succeeded());
+    let mut seen = numbers(&Babeltrace::Two.read(&relay.output).expect_success());
     seen.sort_unstable();
     assert!(seen.into_iter().eq(0..COUNT));
     let tracefiles = files(&relay.output, "");
@@ -115,16 +115,16 @@ fn a_tracefile_size_without_count_makes_files_without_end() {
 
 #[test]
 fn a_chunk_named_by_its_producer_is_not_moved() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::greet(&relay, Minor(15));
-    producer.create(session("named"));
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let mut producer = Producer::connect(&relay, Minor(15));
+    producer.create_session(session("named"));
     let name = Some(Text::from("snapshot-1"));
     let chunk = CreateTraceChunk {
         chunk: ChunkId(0),
         created: CREATED,
         name,
     };
-    assert_eq!(producer.ask(Command::CreateTraceChunk(chunk)), OK);
+    assert_eq!(producer.request(Command::CreateTraceChunk(chunk)), OK);
     let closed = producer.close_chunk(0, Some(CloseCommand::MoveToCompleted));
     assert_eq!(
         closed,
@@ -133,45 +133,35 @@ fn a_chunk_named_by_its_producer_is_not_moved() {
             path: None
         }
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn metadata_without_a_chunk_is_reset_without_harm() {
-    let (_lab, relay, mut bystander) = relay();
+fn metadata_without_a_chunk_can_be_reset() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("reset"));
-    let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
-    assert_eq!(producer.rotate(None, &[(metadata, 0)]), OK);
+    let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
+    assert_eq!(producer.rotate_streams(None, &[(metadata, 0)]), OK);
     let reset = ResetMetadata {
         stream: metadata,
         version: 1,
     };
-    assert_eq!(producer.ask(Command::ResetMetadata(reset)), OK);
-    bystander.is_well();
+    assert_eq!(producer.request(Command::ResetMetadata(reset)), OK);
+    probe.assert_served();
 }
 
 #[test]
-fn bytes_that_came_before_a_rotation_and_belong_behind_it_are_taken_along() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::open(&relay, session("surplus"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+fn bytes_received_before_a_rotation_that_belong_after_it_move_to_the_new_chunk() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("surplus"));
     producer.send_packet(stream, 0, 100);
     for number in 1..4 {
-        producer
-            .data
-            .write_all(&packet(stream, number, 100 + number as usize))
-            .unwrap();
+        producer.send_data(stream, number, 100 + number as usize);
     }
-    let there = || {
-        files(&relay.output, "64-bit/chan_0")
-            .into_values()
-            .next()
-            .unwrap()
-            .len()
-    };
-    wait_until("the bytes are there", || there() == 406);
+    let there = || first_file(&relay.output, "64-bit/chan_0").len();
+    wait_until("the bytes are written", || there() == 406);
     assert_eq!(producer.create_chunk(1), OK);
-    assert_eq!(producer.rotate(Some(1), &[(stream, 1)]), OK);
+    assert_eq!(producer.rotate_streams(Some(1), &[(stream, 1)]), OK);
     for number in 1..4 {
         assert_eq!(
             producer.send_index(stream, number, index(number, 100 + number)),
@@ -179,7 +169,7 @@ fn bytes_that_came_before_a_rotation_and_belong_behind_it_are_taken_along() {
         );
     }
     producer.close_chunk(0, Some(CloseCommand::MoveToCompleted));
-    assert_eq!(producer.close(stream, Some(3)), OK);
+    assert_eq!(producer.close_stream(stream, Some(3)), OK);
     let data: Vec<_> = files(&relay.output, "/ust/uid/0/64-bit/chan_0")
         .into_iter()
         .collect();
@@ -197,31 +187,30 @@ fn bytes_that_came_before_a_rotation_and_belong_behind_it_are_taken_along() {
         *current,
         [vec![1; 101], vec![2; 102], vec![3; 103]].concat()
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn packets_of_no_bytes_are_complete_at_once_and_do_not_hinder_a_rotation() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::open(&relay, session("empty"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
-    producer.data.write_all(&packet(stream, 0, 0)).unwrap();
-    // Nothing follows on the data connection, and yet it is done.
-    wait_until("the packet has been taken", || {
+fn empty_packets_are_complete_at_once_and_do_not_block_a_rotation() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("empty"));
+    producer.send_data(stream, 0, 0);
+    // Nothing follows on the data connection: the header alone completes the packet.
+    wait_until("the empty packet is processed", || {
         !producer.is_pending(stream, 0)
     });
     producer.send_packet(stream, 1, 10);
-    producer.data.write_all(&packet(stream, 2, 0)).unwrap();
+    producer.send_data(stream, 2, 0);
     assert_eq!(producer.create_chunk(1), OK);
-    assert_eq!(producer.rotate(Some(1), &[(stream, 2)]), OK);
+    assert_eq!(producer.rotate_streams(Some(1), &[(stream, 2)]), OK);
     producer.send_packet(stream, 3, 10);
-    assert_eq!(producer.close(stream, Some(3)), OK);
-    bystander.is_well();
+    assert_eq!(producer.close_stream(stream, Some(3)), OK);
+    probe.assert_served();
 }
 
 #[test]
-fn names_that_lead_out_of_the_session_are_refused() {
-    let (lab, relay, mut bystander) = relay();
+fn names_that_lead_out_of_the_session_directory_are_refused() {
+    let (lab, relay, mut probe) = start_relay_with_probe();
     let outside = tree(lab.path())
         .keys()
         .filter(|name| !name.starts_with("output"))
@@ -245,23 +234,23 @@ fn names_that_lead_out_of_the_session_are_refused() {
             base_path,
             ..session("name")
         };
-        let mut producer = Producer::greet(&relay, Minor(13));
-        let reply = producer.ask(Command::CreateSession(bad.clone()));
+        let mut producer = Producer::connect(&relay, Minor(13));
+        let reply = producer.request(Command::CreateSession(bad.clone()));
         assert!(!reply.is_ok(), "{bad:?}");
     }
     assert_eq!(tree(&relay.output).len(), inside);
-    let mut producer = Producer::greet(&relay, Minor(13));
-    producer.create(session("name"));
+    let mut producer = Producer::connect(&relay, Minor(13));
+    producer.create_session(session("name"));
     for name in ["..", ".", "a/b", "../b", ".x.", ""] {
         let name = Some(Text::from(name));
-        let mut producer = Producer::greet(&relay, Minor(13));
-        producer.create(session("chunk"));
+        let mut producer = Producer::connect(&relay, Minor(13));
+        producer.create_session(session("chunk"));
         let chunk = CreateTraceChunk {
             chunk: ChunkId(0),
             created: CREATED,
             name: name.clone(),
         };
-        let reply = producer.ask(Command::CreateTraceChunk(chunk));
+        let reply = producer.request(Command::CreateTraceChunk(chunk));
         assert_eq!(reply, Reply::Ended(ReturnCode::INVALID), "{name:?}");
     }
     assert_eq!(producer.create_chunk(0), OK);
@@ -278,32 +267,32 @@ fn names_that_lead_out_of_the_session_are_refused() {
         ("chan", "//x"),
         ("metadata", "../x"),
     ] {
-        let reply = producer.ask(Command::AddStream(stream(channel, path)));
-        assert!(refused_stream(&reply), "{channel:?} {path:?}: {reply:?}");
+        let reply = producer.request(Command::AddStream(stream(channel, path)));
+        assert!(is_refused_stream(&reply), "{channel:?} {path:?}: {reply:?}");
     }
-    producer.add(stream("chan", "ust/uid/0/64-bit"));
+    producer.add_stream(stream("chan", TRACE_PATH));
     let now = tree(lab.path())
         .keys()
         .filter(|name| !name.starts_with("output"))
         .count();
     assert_eq!(now, outside);
     assert!(!tree(&relay.output).keys().any(|name| name.contains("..")));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn names_of_old_producers_that_lead_out_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::greet(&relay, Minor(10));
-    producer.create(CreateSession {
+fn paths_of_producers_before_2_11_that_lead_out_are_refused() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let mut producer = Producer::connect(&relay, Minor(10));
+    producer.create_session(CreateSession {
         recording: None,
         ..session("old")
     });
     for path in ["/../x", "/host/../../x", "//host/x", "/", "..", "/host/.."] {
-        let reply = producer.ask(Command::AddStream(stream("chan_0", path)));
-        assert!(refused_stream(&reply), "{path:?}: {reply:?}");
+        let reply = producer.request(Command::AddStream(stream("chan_0", path)));
+        assert!(is_refused_stream(&reply), "{path:?}: {reply:?}");
     }
-    let good = producer.add(stream(
+    let good = producer.add_stream(stream(
         "chan_0",
         "/host/old-20261120-213900//ust/uid/0/64-bit",
     ));
@@ -314,15 +303,14 @@ fn names_of_old_producers_that_lead_out_are_refused() {
             .join("host/old-20261120-213900/ust/uid/0/64-bit/chan_0")
             .exists()
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn gigabytes_of_padding_cost_neither_time_nor_disk() {
+fn a_gigabyte_of_padding_takes_neither_time_nor_disk_space() {
     use std::os::unix::fs::MetadataExt;
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::open(&relay, session("padding"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("padding"));
     let padding = (1 << 30) - 10;
     producer
         .data
@@ -330,21 +318,20 @@ fn gigabytes_of_padding_cost_neither_time_nor_disk() {
         .unwrap();
     assert_eq!(producer.send_index(stream, 0, index(0, 1 << 30)), OK);
     assert!(producer.is_pending(stream, 7));
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     let file = relay
         .output
         .join("host/padding-20261120-213831/ust/uid/0/64-bit/chan_0");
     let metadata = std::fs::metadata(file).unwrap();
     assert_eq!((metadata.len(), metadata.blocks() < 100), (1 << 30, true));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_packet_longer_than_any_reader_takes_ends_its_connection() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut producer = Producer::open(&relay, session("too long"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
-    // Together they do not even fit 32 bits.
+fn an_oversized_packet_closes_its_connection() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("too long"));
+    // The sum of both sizes exceeds 32 bits.
     let (data_size, padding_size) = (u32::MAX, u32::MAX);
     let mut header = Vec::new();
     DataHeader {
@@ -356,30 +343,30 @@ fn a_packet_longer_than_any_reader_takes_ends_its_connection() {
     }
     .write(&mut header);
     producer.data.write_all(&header).unwrap();
-    assert!(is_at_end(&mut producer.data));
+    assert!(is_closed(&mut producer.data));
     let index = SendIndex {
         stream,
         seq: Some(SeqNum(0)),
         packet: index(0, 10),
     };
-    // Its session is over, but it is told so.
+    // The session is aborted; the control connection gets a reply that says so.
     assert_eq!(
-        producer.ask(Command::SendIndex(index)),
+        producer.request(Command::SendIndex(index)),
         Reply::Ended(ReturnCode::UNKNOWN)
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn an_announced_length_takes_no_memory() {
-    let (_lab, relay, mut bystander) = relay();
+fn an_announced_length_allocates_no_memory() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let sockets: Vec<TcpStream> = (0..50)
         .map(|number| {
             let mut producer = Producer::open(&relay, session(&format!("length-{number}")));
-            let metadata = producer.add(stream("metadata", "ust/uid/0/64-bit"));
+            let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
             let mut bytes = Vec::new();
-            // Metadata of 128 MiB, of which some comes.
+            // SEND_METADATA that announces 128 MiB, of which 10 kB come.
             let header = ControlHeader {
                 circuit: 0,
                 data_size: 128 << 20,
@@ -394,44 +381,42 @@ fn an_announced_length_takes_no_memory() {
             control
         })
         .collect();
-    bystander.is_well();
+    probe.assert_served();
     assert!(
         relay.memory() < before + (16 << 20),
         "{} of {before}",
         relay.memory()
     );
     drop(sockets);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn indexes_without_packets_do_not_pile_up() {
-    let (_lab, relay, mut bystander) = relay();
+fn indexes_without_packets_are_bounded() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
-    let mut producer = Producer::open(&relay, session("piles"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("piles"));
     let ends = (0..200_000).position(|number| {
         let index = SendIndex {
             stream,
             seq: Some(SeqNum(number)),
             packet: index(number, 10),
         };
-        producer.ask(Command::SendIndex(index)) != OK
+        producer.request(Command::SendIndex(index)) != OK
     });
     assert!(ends.is_some_and(|ends| ends < 10_000), "{ends:?}");
-    assert!(producer.is_hung_up());
+    assert!(producer.is_disconnected());
     assert!(relay.memory() < before + (16 << 20));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_producer_that_reads_no_replies_holds_up_nobody() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut deaf = Producer::open(&relay, session("deaf"));
-    let stream = deaf.add(stream("chan_0", "ust/uid/0/64-bit"));
+fn a_producer_that_reads_no_replies_blocks_no_other() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (deaf, stream) = Producer::open_with_stream(&relay, session("deaf"));
     let before = relay.memory();
     let mut ask = Vec::new();
-    // A beacon, of which any number may come.
+    // Beacons, whose number is not limited.
     let mut header = Vec::new();
     ControlHeader {
         circuit: 0,
@@ -449,32 +434,31 @@ fn a_producer_that_reads_no_replies_holds_up_nobody() {
     (0..1000).for_each(|_| ask.extend_from_slice(&header));
     let mut control = deaf.control().try_clone().unwrap();
     control.set_nonblocking(true).unwrap();
-    // Until its replies stand in the way of its questions.
+    // Until the relay stops reading since its replies are not read.
     while control.write(&ask).is_ok() {}
-    bystander.is_well();
+    probe.assert_served();
     assert!(relay.memory() < before + (16 << 20));
     drop(deaf);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn more_connections_than_descriptors_do_not_end_the_relay() {
+fn the_relay_survives_more_connections_than_descriptors() {
     let lab = Lab::new();
-    let relay = Relay::start_limited(&lab, 64);
-    let mut bystander = Bystander::of(&relay);
+    let relay = Relay::start_with_fd_limit(&lab, 64);
+    let mut probe = ProbeSession::of(&relay);
     let mut sockets: Vec<TcpStream> = (0..200).map(|_| connect(relay.control)).collect();
     relay.wait_for_log(&["connection not accepted"]);
-    bystander.is_well();
+    probe.assert_served();
     sockets.clear();
     drop(Producer::open(&relay, session("afterwards")));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn streams_of_other_sessions_are_out_of_reach() {
-    let (_lab, relay, mut bystander) = relay();
-    let mut owner = Producer::open(&relay, session("owner"));
-    let stream = owner.add(stream("chan_0", "ust/uid/0/64-bit"));
+fn a_producer_cannot_access_streams_of_other_sessions() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (mut owner, stream) = Producer::open_with_stream(&relay, session("owner"));
     let theirs = |stream: StreamId| {
         [
             Command::SendIndex(SendIndex {
@@ -487,42 +471,41 @@ fn streams_of_other_sessions_are_out_of_reach() {
     };
     for unknown in [stream, StreamId(99_999), StreamId(0), StreamId(u64::MAX)] {
         for command in theirs(unknown) {
-            let mut thief = Producer::open(&relay, session("thief"));
-            assert_eq!(thief.ask(command), Reply::Ended(ReturnCode::UNKNOWN));
-            assert!(thief.is_hung_up());
+            let mut attacker = Producer::open(&relay, session("attacker"));
+            assert_eq!(attacker.request(command), Reply::Ended(ReturnCode::UNKNOWN));
+            assert!(attacker.is_disconnected());
         }
-        let mut thief = Producer::open(&relay, session("thief"));
-        let rotated = thief.rotate(None, &[(unknown, 0)]);
+        let mut attacker = Producer::open(&relay, session("attacker"));
+        let rotated = attacker.rotate_streams(None, &[(unknown, 0)]);
         assert_eq!(rotated, Reply::Ended(ReturnCode::INVALID));
         let mut data = connect(relay.data);
         data.write_all(&packet(StreamId(77_777), 0, 10)).unwrap();
-        assert!(is_at_end(&mut data));
+        assert!(is_closed(&mut data));
     }
     owner.send_packet(stream, 0, 10);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_data_connection_is_for_one_session() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_data_connection_carries_packets_of_one_session_only() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut one = Producer::open(&relay, session("one"));
     let mut other = Producer::open(&relay, session("other"));
-    let streams = [&mut one, &mut other].map(|p| p.add(stream("chan_0", "ust/uid/0/64-bit")));
+    let streams = [&mut one, &mut other].map(|p| p.add_stream(stream("chan_0", TRACE_PATH)));
     one.send_packet(streams[0], 0, 10);
-    one.data.write_all(&packet(streams[1], 0, 10)).unwrap();
-    assert!(is_at_end(&mut one.data));
+    one.send_data(streams[1], 0, 10);
+    assert!(is_closed(&mut one.data));
     other.send_packet(streams[1], 0, 10);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn half_a_header_and_a_lost_connection_leave_nothing_behind() {
-    let (_lab, relay, mut bystander) = relay();
+fn half_a_packet_and_half_a_header_of_a_lost_connection_are_discarded() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let files_before = relay.open_files();
-    let mut producer = Producer::open(&relay, session("half"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("half"));
     producer.send_packet(stream, 0, 100);
-    // A packet of which half comes, and then nothing.
+    // The first half of a packet.
     producer
         .data
         .write_all(&packet(stream, 1, 100)[..80])
@@ -531,14 +514,14 @@ fn half_a_header_and_a_lost_connection_leave_nothing_behind() {
         .output
         .join("host/half-20261120-213831/ust/uid/0/64-bit/chan_0");
     let len = || std::fs::metadata(&file).unwrap().len();
-    wait_until("half of the packet is there", || len() == 148);
+    wait_until("half of the packet is written", || len() == 148);
     producer.data.shutdown(Shutdown::Both).unwrap();
-    wait_until("half a packet is gone", || len() == 100);
+    wait_until("half a packet is removed", || len() == 100);
     let mut control = connect(relay.control);
     control.write_all(&[0; 11]).unwrap();
     drop((producer, control));
-    wait_until("everything is closed", || {
+    wait_until("all connections and files are closed", || {
         relay.open_files() == files_before
     });
-    bystander.is_well();
+    probe.assert_served();
 }

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::{bail, ensure};
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::process::Process;
 use tests::relay::Relay;
-use tests::tracee;
+use tests::traced_app;
 use tests::viewer::{Viewer, hostname};
 
 use super::ViewerOutput;
@@ -23,9 +23,9 @@ const LIVE_TIMER_US: u32 = 100_000;
 const SESSION: &str = "demo";
 
 pub(super) fn run(events: usize) -> anyhow::Result<()> {
-    built::relayd();
-    built::test_live();
-    tracee::program();
+    binaries::relayd();
+    binaries::test_live();
+    traced_app::program();
 
     let lab = Lab::new();
     let relay = Relay::start(&lab);
@@ -40,8 +40,8 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     );
 
     let daemon = SessionDaemon::start(&lab);
-    daemon.create(SESSION, &relay, Some(LIVE_TIMER_US));
-    daemon.channel(SESSION, "channel", &[], true);
+    daemon.create_session(SESSION, &relay, Some(LIVE_TIMER_US));
+    daemon.enable_channel(SESSION, "channel", &[], true);
     println!(
         "$ lttng create {SESSION} --live=100000 --set-url=net://{}",
         relay.control.ip()
@@ -49,7 +49,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
 
     let url = format!("net://{}/host/{}/{SESSION}", relay.live, hostname());
     println!("$ test-live {url}");
-    let mut viewer = Command::new(built::test_live());
+    let mut viewer = Command::new(binaries::test_live());
     // Without the time since the event before, so that the lines can be compared with those of babeltrace2.
     viewer.args(["--no-delta", &url]).env("TZ", "UTC");
     let viewer = Process::start(&mut viewer);
@@ -57,10 +57,10 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
 
     daemon.lttng(&["start", SESSION]);
     println!("$ lttng start; tracee {}\n", events);
-    let traced = tracee::start(&lab, events, PAUSE_US, "demo");
+    let traced = traced_app::start(&lab, events, PAUSE_US, "demo");
     let shown = show_events(viewer, traced, &daemon)?;
 
-    let on_disk = Babeltrace::Two.read(&relay.output).succeeded();
+    let on_disk = Babeltrace::Two.read(&relay.output).expect_success();
     ensure!(
         relay.stop().status.success(),
         "relayd did not exit with success"
@@ -70,7 +70,7 @@ pub(super) fn run(events: usize) -> anyhow::Result<()> {
     println!(
         "{} in the trace as babeltrace2 reads it. To show them again:\n$ {} {}",
         on_disk.len(),
-        built::test_live().display(),
+        binaries::test_live().display(),
         directory.join("output").display()
     );
     if !numbers(&shown).into_iter().eq(0..events) || shown != on_disk {
@@ -91,7 +91,7 @@ fn show_events(
     let mut shown = ViewerOutput::new(viewer);
     while shown.print_new()? {
         if let Some(ended) = traced.take_if(|traced| !traced.is_running()) {
-            ended.wait().succeeded();
+            ended.wait().expect_success();
             daemon.lttng(&["destroy", SESSION]);
         }
     }

@@ -57,7 +57,7 @@ impl ViewerOutput {
 
     /// Waits for the viewer to exit with success, and returns all its lines.
     fn finish(self) -> anyhow::Result<Vec<String>> {
-        let lines = self.viewer.wait().succeeded();
+        let lines = self.viewer.wait().expect_success();
         print_from(&lines, self.printed)?;
         Ok(lines)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::ensure;
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::Relay;
@@ -32,13 +32,13 @@ pub(super) fn run() -> anyhow::Result<()> {
     } else {
         "--color=never"
     };
-    let mut viewer = lab.command(built::test_live());
+    let mut viewer = lab.command(binaries::test_live());
     let wait = ["--session-not-found=continue", "--seek=beginning"];
     viewer.args(wait).args([color, &url]);
     let mut shown = ViewerOutput::new(Process::start(&mut viewer));
     while shown.print_new()? {}
     let shown = shown.finish()?;
-    traced.wait().succeeded();
+    traced.wait().expect_success();
 
     agent.signal(rustix::process::Signal::TERM);
     ensure!(
@@ -68,7 +68,7 @@ pub(super) fn run() -> anyhow::Result<()> {
         shown.len(),
         on_disk.len()
     );
-    println!("$ {} {}", built::test_live().display(), output.display());
+    println!("$ {} {}", binaries::test_live().display(), output.display());
     println!("Or open in https://ui.perfetto.dev: {}", json.display());
     ensure!(
         !shown.is_empty() && shown.len() == on_disk.len(),
@@ -86,7 +86,7 @@ fn start_consumer(lab: &Lab, relay: &Relay, socket: &Path) -> Process {
         relay.control.port(),
         relay.data.port()
     );
-    let mut command = lab.command(built::consumer());
+    let mut command = lab.command(binaries::consumer());
     command
         .args(["serve", "-v", "-U", &url])
         .arg(format!("--tldrs={}", socket.display()))
@@ -106,7 +106,7 @@ fn start_traced_program(lab: &Lab, socket: &Path) -> anyhow::Result<(Process, St
     let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .canonicalize()?;
-    let mut command = lab.command(built::count_lines());
+    let mut command = lab.command(binaries::count_lines());
     command
         .arg(&sources)
         .arg(&export)
@@ -120,8 +120,8 @@ fn start_traced_program(lab: &Lab, socket: &Path) -> anyhow::Result<(Process, St
 
 /// Returns the lines that `test-live` prints for the trace on disk.
 fn read_trace(directory: &Path, arguments: &[&str]) -> Vec<String> {
-    let mut reader = Command::new(built::test_live());
+    let mut reader = Command::new(binaries::test_live());
     Process::start(reader.arg(directory).args(arguments))
         .wait()
-        .succeeded()
+        .expect_success()
 }

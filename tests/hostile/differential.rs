@@ -1,6 +1,6 @@
-//! The same commands, good and slightly bad, to the reference and to ours: what is answered, and whether
-//! the connection goes on. Of what kills the reference nothing is sent; where ours differs it is on
-//! purpose, and stands in [`DEVIATIONS`].
+//! A differential test: random conversations of valid and invalid commands with the reference and with `relayd`,
+//! comparing the replies and whether the connection stays open. Nothing is sent that crashes the reference.
+//! Intended differences are listed in [`DEVIATIONS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -12,21 +12,24 @@ use relay_proto::chunk::{
 };
 use relay_proto::command::GetConfiguration;
 use relay_proto::index::SendIndex;
-use relay_proto::stream::{AddStream, BeginDataPending, CloseStream, DataPending, EndDataPending};
+use relay_proto::session::DaemonId;
+use relay_proto::stream::{
+    BeginDataPending, CloseStream, DataPending, EndDataPending, QuiescentControl,
+};
 use relay_proto::{Command, CommandCode};
-use tests::bystander::Bystander;
 use tests::lab::Lab;
-use tests::producer::{CREATED, index, stream};
+use tests::probe_session::ProbeSession;
+use tests::producer::{CREATED, TRACE_PATH, beacon, index, stream};
 use tests::relay::Relay;
-use wire::{ChunkId, EpochSeconds, Flagged, PacketSeqNum, SeqNum, SessionId, Text};
+use wire::{ChunkId, EpochSeconds, Flagged, PacketSeqNum, SeqNum, SessionId, StreamId, Text};
 
-use super::talk::{Outcome, Talk, payload};
-use super::{raw, session};
+use super::conversation::{Conversation, Outcome, payload};
+use super::{command_bytes, session};
 
-/// Where ours is known to differ: the case, the reference's outcome, ours, and why.
+/// The intended differences: the command, the outcome of the reference, that of `relayd`, and the reason.
 const DEVIATIONS: &[(&str, &str, &str, &str)] = &[
     (
-        "chunk beyond the calendar",
+        "chunk with a time out of range",
         "done ",
         "ended",
         "2^64-1 is a second before 1970 there, and no date here",
@@ -50,7 +53,7 @@ const DEVIATIONS: &[(&str, &str, &str, &str)] = &[
         "the same",
     ),
     (
-        "end of nobody",
+        "end of unknown session",
         "done Pending(false)",
         "done Pending(true)",
         "a round is about the session's own streams, whatever number is named",
@@ -68,10 +71,10 @@ const DEVIATIONS: &[(&str, &str, &str, &str)] = &[
         "metadata has no packets",
     ),
     (
-        "session cut short",
+        "session truncated",
         "refused 25",
         "ended",
-        "who is refused a session may wait for more, and others for him",
+        "LTTng up to 2.13 waits for one more byte of the refusal, until the connection ends",
     ),
     (
         "session of a host with a slash",
@@ -79,8 +82,18 @@ const DEVIATIONS: &[(&str, &str, &str, &str)] = &[
         "ended",
         "the same",
     ),
-    ("session of nobody", "refused 25", "ended", "the same"),
-    ("session that is hidden", "refused 25", "ended", "the same"),
+    (
+        "session without a daemon id",
+        "refused 25",
+        "ended",
+        "the same",
+    ),
+    (
+        "session with a hidden name",
+        "refused 25",
+        "ended",
+        "the same",
+    ),
     ("session without a name", "refused 25", "ended", "the same"),
     (
         "stream without a name",
@@ -90,7 +103,7 @@ const DEVIATIONS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// A reproducible choice: xorshift.
+/// A reproducible random generator (xorshift64).
 struct Choice(u64);
 
 impl Choice {
@@ -102,231 +115,231 @@ impl Choice {
     }
 }
 
-/// What may be said before there is a session, a good one last.
-const BEFORE: [&str; 9] = [
+/// The commands that are tried before there is a session, a valid CREATE_SESSION last.
+const WITHOUT_SESSION: [&str; 9] = [
     "configuration",
     "configuration with a query",
     "session without a name",
-    "session that is hidden",
+    "session with a hidden name",
     "session of a host with a slash",
-    "session of nobody",
-    "session cut short",
-    "number 4",
+    "session without a daemon id",
+    "session truncated",
+    "command 4",
     "session",
 ];
 
-/// What may be said in one, good and bad.
-const WITHIN: [&str; 44] = [
+/// The commands that are tried in a session, valid and invalid.
+const IN_SESSION: [&str; 44] = [
     "stream",
     "stream",
     "metadata stream",
-    "stream with a path that climbs and climbs",
+    "stream with a path that leads out",
     "stream without a name",
-    "stream cut short",
-    "stream with more behind it",
+    "stream truncated",
+    "stream with trailing bytes",
     "streams sent",
     "index",
     "index",
-    "index cut short",
-    "index with more behind it",
-    "index of nobody",
+    "index truncated",
+    "index with trailing bytes",
+    "index of unknown stream",
     "index of metadata",
     "beacon",
-    "close",
-    "close of nobody",
+    "close of stream",
+    "close of unknown stream",
     "begin",
-    "begin of nobody",
+    "begin of unknown session",
     "pending",
-    "pending of nobody",
+    "pending of unknown stream",
     "pending of metadata",
-    "pending cut short",
+    "pending truncated",
     "end",
-    "end of nobody",
+    "end of unknown session",
     "quiescent",
-    "quiescent of nobody",
+    "quiescent of unknown stream",
     "chunk",
     "chunk with a bad name",
-    "chunk beyond the calendar",
-    "chunk cut short",
+    "chunk with a time out of range",
+    "chunk truncated",
     "rotation",
-    "rotation of nobody",
-    "rotation to nowhere",
-    "rotation cut short",
+    "rotation of unknown stream",
+    "rotation to unknown chunk",
+    "rotation truncated",
     "close chunk",
-    "close chunk of nobody",
-    "close chunk with a wrong end",
+    "close unknown chunk",
+    "close chunk with unknown command",
     "chunk exists",
     "no such chunk exists",
     "configuration",
-    "configuration cut short",
-    "number 12",
-    "number 99",
+    "configuration truncated",
+    "command 12",
+    "command 99",
 ];
 
-/// The command of this name, for the relay whose numbers `talk` knows.
-fn command(name: &str, turn: u64, talk: &Talk) -> (CommandCode, Vec<u8>) {
-    let (of, is_of_nobody) = (talk.stream(name), name.ends_with("of nobody"));
-    let session_id = if is_of_nobody {
-        SessionId(77_777)
-    } else {
-        talk.session
+/// Ids that no session, stream or chunk has.
+const UNKNOWN_SESSION: SessionId = SessionId(77_777);
+const UNKNOWN_CHUNK: ChunkId = ChunkId(9);
+
+/// The code and the payload of the command of this name. The ids in it are those that the relay of `conversation` has
+/// given; `turn` makes names and numbers unique.
+fn command(name: &str, turn: u64, conversation: &Conversation) -> (CommandCode, Vec<u8>) {
+    let valid = match name.split(" truncated").next().unwrap() {
+        "configuration" => Command::GetConfiguration(GetConfiguration { query: 0 }),
+        "configuration with a query" => Command::GetConfiguration(GetConfiguration { query: 1 }),
+        name => None
+            .or_else(|| chunk_command(name, conversation.stream(name)))
+            .or_else(|| add_stream_command(name, turn))
+            .or_else(|| stream_command(name, turn, conversation))
+            .unwrap_or_else(|| create_session_command(name, turn)),
     };
-    let seq = Some(SeqNum(turn));
-    let mut asked = session(&format!("differential {turn}"));
-    let recording = asked.recording.as_mut().unwrap();
+    let mut bytes = payload(&valid, conversation.minor);
+    if name.ends_with("truncated") {
+        bytes.pop();
+    } else if name.ends_with("trailing bytes") {
+        bytes.extend_from_slice(b"more");
+    } else if name.ends_with("unknown command") {
+        bytes[20] = 7;
+    }
+    (valid.code(), bytes)
+}
+
+fn create_session_command(name: &str, turn: u64) -> Command {
+    let mut created = session(&format!("differential {turn}"));
+    let recording = created.recording.as_mut().unwrap();
     match name {
-        "session without a name" => asked.name = Text::from(""),
-        "session that is hidden" => asked.name = Text::from(".hidden"),
-        "session of a host with a slash" => asked.host = Text::from("ho/st"),
-        "session of nobody" => recording.daemon = relay_proto::session::DaemonId([0; 16]),
+        "session without a name" => created.name = Text::from(""),
+        "session with a hidden name" => created.name = Text::from(".hidden"),
+        "session of a host with a slash" => created.host = Text::from("ho/st"),
+        "session without a daemon id" => recording.daemon = DaemonId([0; 16]),
         _ => {}
     }
-    let add = |channel: &str, path: &str| {
-        Command::AddStream(AddStream {
-            ..stream(channel, path)
+    Command::CreateSession(created)
+}
+
+fn add_stream_command(name: &str, turn: u64) -> Option<Command> {
+    let (channel, path) = (format!("chan_{turn}"), format!("ust/uid/{turn}/64-bit"));
+    Some(Command::AddStream(match name {
+        "stream" | "stream with trailing bytes" => stream(&channel, TRACE_PATH),
+        "metadata stream" => stream("metadata", &path),
+        "stream with a path that leads out" => stream("chan_0", "a/../../b"),
+        "stream without a name" => stream("", "ust"),
+        _ => return None,
+    }))
+}
+
+/// Commands for a stream, or for all streams of a session.
+fn stream_command(name: &str, turn: u64, conversation: &Conversation) -> Option<Command> {
+    let stream = conversation.stream(name);
+    let session = match name.ends_with("of unknown session") {
+        true => UNKNOWN_SESSION,
+        false => conversation.session,
+    };
+    let seq = Some(SeqNum(turn));
+    let send_index = |packet| {
+        Command::SendIndex(SendIndex {
+            stream,
+            seq,
+            packet,
         })
     };
-    let chunk = |created, name: Option<&str>| {
-        let chunk = ChunkId(1);
+    Some(match name.split(" of ").next().unwrap() {
+        "streams sent" => Command::StreamsSent,
+        "index" | "index with trailing bytes" => send_index(index(turn, 10)),
+        "beacon" => send_index(beacon(turn)),
+        "close" => Command::CloseStream(CloseStream { stream, last: None }),
+        "begin" => Command::BeginDataPending(BeginDataPending { session }),
+        "pending" => Command::DataPending(DataPending { stream, last: seq }),
+        "end" => Command::EndDataPending(EndDataPending { session }),
+        "quiescent" => Command::QuiescentControl(QuiescentControl { stream }),
+        _ => return None,
+    })
+}
+
+/// Commands for trace chunks. Chunk 0 is the first, chunk 1 the one to rotate to.
+fn chunk_command(name: &str, stream: StreamId) -> Option<Command> {
+    let create = |chunk, created, name: Option<&str>| {
         Command::CreateTraceChunk(CreateTraceChunk {
-            chunk,
+            chunk: ChunkId(chunk),
             created: EpochSeconds(created),
             name: name.map(Text::from),
         })
     };
-    let rotate = |target: u64| {
-        let positions = vec![RotationPosition {
-            stream: of,
-            at: PacketSeqNum(0),
-        }];
+    let rotate = |target| {
+        let at = PacketSeqNum(0);
         Command::RotateStreams(RotateStreams {
-            target: Some(ChunkId(target)),
-            positions,
+            target: Some(target),
+            positions: vec![RotationPosition { stream, at }],
         })
     };
-    let close = |chunk: u64| {
-        let closed = EpochSeconds(CREATED.0 + 9);
-        let command = Flagged(Some(CloseCommand::NoOperation));
+    let close = |chunk| {
         Command::CloseTraceChunk(CloseTraceChunk {
-            chunk: ChunkId(chunk),
-            closed,
-            command,
+            chunk,
+            closed: EpochSeconds(CREATED.0 + 9),
+            command: Flagged(Some(CloseCommand::NoOperation)),
         })
     };
-    let good = match name.split(" cut short").next().unwrap() {
-        "configuration" => Command::GetConfiguration(GetConfiguration { query: 0 }),
-        "configuration with a query" => Command::GetConfiguration(GetConfiguration { query: 1 }),
-        "stream" | "stream with more behind it" => add(&format!("chan_{turn}"), "ust/uid/0/64-bit"),
-        "metadata stream" => add("metadata", &format!("ust/uid/{turn}/64-bit")),
-        "stream with a path that climbs and climbs" => add("chan_0", "a/../../b"),
-        "stream without a name" => add("", "ust"),
-        "streams sent" => Command::StreamsSent,
-        "index" | "index of nobody" | "index of metadata" | "index with more behind it" => {
-            Command::SendIndex(SendIndex {
-                stream: of,
-                seq,
-                packet: index(turn, 10),
-            })
-        }
-        "beacon" => Command::SendIndex(SendIndex {
-            stream: of,
-            seq,
-            packet: tests::producer::beacon(turn),
-        }),
-        "close" | "close of nobody" => Command::CloseStream(CloseStream {
-            stream: of,
-            last: None,
-        }),
-        "begin" | "begin of nobody" => Command::BeginDataPending(BeginDataPending {
-            session: session_id,
-        }),
-        "pending" | "pending of nobody" | "pending of metadata" => {
-            Command::DataPending(DataPending {
-                stream: of,
-                last: seq,
-            })
-        }
-        "end" | "end of nobody" => Command::EndDataPending(EndDataPending {
-            session: session_id,
-        }),
-        "quiescent" | "quiescent of nobody" => {
-            Command::QuiescentControl(relay_proto::stream::QuiescentControl { stream: of })
-        }
-        "first chunk" => {
-            let created = EpochSeconds(CREATED.0);
-            Command::CreateTraceChunk(CreateTraceChunk {
-                chunk: ChunkId(0),
-                created,
-                name: None,
-            })
-        }
-        "chunk" => chunk(CREATED.0 + 1, None),
-        "chunk with a bad name" => chunk(CREATED.0 + 1, Some("a/b")),
-        "chunk beyond the calendar" => chunk(u64::MAX, None),
-        "rotation" | "rotation of nobody" => rotate(0),
-        "rotation to nowhere" => rotate(9),
-        "close chunk" | "close chunk with a wrong end" => close(0),
-        "close chunk of nobody" => close(9),
-        "chunk exists" => Command::TraceChunkExists(TraceChunkExists { chunk: ChunkId(0) }),
-        "no such chunk exists" => Command::TraceChunkExists(TraceChunkExists { chunk: ChunkId(9) }),
-        _ => Command::CreateSession(asked),
-    };
-    let mut bytes = payload(&good, talk.minor);
-    if name.ends_with("cut short") {
-        bytes.pop();
-    } else if name.ends_with("more behind it") {
-        bytes.extend_from_slice(b"more");
-    } else if name.ends_with("wrong end") {
-        bytes[20] = 7;
-    }
-    (good.code(), bytes)
+    let exists = |chunk| Command::TraceChunkExists(TraceChunkExists { chunk });
+    Some(match name {
+        "first chunk" => create(0, CREATED.0, None),
+        "chunk" => create(1, CREATED.0 + 1, None),
+        "chunk with a bad name" => create(1, CREATED.0 + 1, Some("a/b")),
+        "chunk with a time out of range" => create(1, u64::MAX, None),
+        "rotation" | "rotation of unknown stream" => rotate(ChunkId(0)),
+        "rotation to unknown chunk" => rotate(UNKNOWN_CHUNK),
+        "close chunk" | "close chunk with unknown command" => close(ChunkId(0)),
+        "close unknown chunk" => close(UNKNOWN_CHUNK),
+        "chunk exists" => exists(ChunkId(0)),
+        "no such chunk exists" => exists(UNKNOWN_CHUNK),
+        _ => return None,
+    })
 }
 
-/// Whether a relay takes connections and answers.
-fn goes_on(relay: &mut Relay) -> bool {
-    let is_there = TcpStream::connect(relay.control).is_ok_and(|mut socket| {
-        let hello = raw(5, &[2u32.to_be_bytes(), 13u32.to_be_bytes()].concat());
-        socket.write_all(&hello).is_ok() && matches!(socket.read(&mut [0; 8]), Ok(1..))
+/// Whether a relay runs, accepts connections and replies.
+fn is_alive(relay: &mut Relay) -> bool {
+    let accepts = TcpStream::connect(relay.control).is_ok_and(|mut socket| {
+        let version = command_bytes(5, &[2u32.to_be_bytes(), 13u32.to_be_bytes()].concat());
+        socket.write_all(&version).is_ok() && matches!(socket.read(&mut [0; 8]), Ok(1..))
     });
-    is_there && relay.process().is_running()
+    accepts && relay.process().is_running()
 }
 
 #[test]
-fn both_relays_answer_alike_but_for_known_deviations() {
+fn both_relays_answer_alike_except_for_known_deviations() {
     const CONVERSATIONS: u64 = 1500;
     let lab = Lab::new();
     let mut reference = Relay::start_reference(&lab);
     let ours = Relay::start(&lab);
-    let mut bystander = Bystander::of(&ours);
+    let mut probe = ProbeSession::of(&ours);
     let mut choice = Choice(0x2545_f491_4f6c_dd1d);
     let mut seen = BTreeMap::new();
     for number in 0..CONVERSATIONS {
         let minor = *choice.of(&[11, 12, 13]);
-        let mut talks = [&reference, &ours].map(|relay| Talk::with(relay, minor));
-        let mut said = Vec::new();
+        let mut conversations =
+            [&reference, &ours].map(|relay| Conversation::connect(relay, minor));
+        let mut sent = Vec::new();
         let mut is_open = false;
         for step in 0..16 {
             let name = match () {
-                () if !is_open && step < 3 => *choice.of(&BEFORE),
+                () if !is_open && step < 3 => *choice.of(&WITHOUT_SESSION),
                 () if !is_open => "session",
-                () if !said.contains(&"first chunk") => "first chunk",
-                () => *choice.of(&WITHIN),
+                () if !sent.contains(&"first chunk") => "first chunk",
+                () => *choice.of(&IN_SESSION),
             };
-            said.push(name);
-            let outcomes = talks.each_mut().map(|talk| {
-                let (code, payload) = command(name, number * 100 + step, talk);
+            sent.push(name);
+            let outcomes = conversations.each_mut().map(|conversation| {
+                let (code, payload) = command(name, number * 100 + step, conversation);
                 let known = code.code();
                 let code_number = name
-                    .strip_prefix("number ")
+                    .strip_prefix("command ")
                     .map_or(known, |code| code.parse().unwrap());
                 let code = if code_number == known {
                     code
                 } else {
                     CommandCode::StartData
                 };
-                let outcome = talk.ask(code_number, code, &payload);
+                let outcome = conversation.request(code_number, code, &payload);
                 if name == "metadata stream" {
-                    talk.metadata = talk.streams.pop();
+                    conversation.metadata = conversation.streams.pop();
                 }
                 outcome
             });
@@ -334,33 +347,28 @@ fn both_relays_answer_alike_but_for_known_deviations() {
             let [theirs, own] = outcomes.each_ref().map(ToString::to_string);
             if theirs != own {
                 let deviation = (name, theirs, own);
-                seen.entry(deviation).or_insert_with(|| said.clone());
+                seen.entry(deviation).or_insert_with(|| sent.clone());
             }
             if outcomes.contains(&Outcome::Ended) {
                 break;
             }
         }
-        // It may die of a connection's end, too.
+        // The end of a connection may crash the reference, too.
         assert!(
-            goes_on(&mut reference),
-            "the reference has died of {said:?}"
+            is_alive(&mut reference),
+            "the reference has exited after {sent:?}"
         );
     }
-    bystander.is_well();
+    probe.assert_served();
     let known: BTreeSet<_> = DEVIATIONS
         .iter()
         .map(|(name, theirs, own, _)| (*name, *theirs, *own))
         .collect();
-    for ((name, theirs, own), said) in &seen {
+    for ((name, theirs, own), sent) in &seen {
         assert!(
             known.contains(&(*name, theirs.as_str(), own.as_str())),
-            "{name}: theirs {theirs}, ours {own}, after {said:?}; all: {:#?}",
-            seen
+            "{name}: reference {theirs}, relayd {own}, after {sent:?}; all: {seen:#?}"
         );
     }
-    assert_eq!(
-        seen.len(),
-        known.len(),
-        "some do not deviate any more: {seen:#?}"
-    );
+    assert_eq!(seen.len(), known.len(), "a deviation has gone: {seen:#?}");
 }

@@ -1,5 +1,5 @@
-//! Files that do not answer: something else in the place of a tracefile or index file, or a disk that
-//! hangs. It concerns the session whose file it is, and nobody else.
+//! Files that do not respond: a FIFO in place of a tracefile or an index file, or a disk that hangs. Only the session
+//! whose file it is may be affected.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,41 +8,38 @@ use std::thread::JoinHandle;
 
 use relay_proto::stream::AddStream;
 use rustix::fs::{CWD, Mode, mkfifoat};
-use tests::bystander::Bystander;
+use tests::file_lease::FileLease;
 use tests::lab::Lab;
-use tests::lease::Lease;
-use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::probe_session::ProbeSession;
+use tests::producer::{Producer, TRACE_PATH, index, live_session, stream};
 use tests::relay::Relay;
+use tests::status_endpoint::StatusEndpoint;
 use tests::tree::tree;
 use tests::viewer::Viewer;
 use tests::wait_until;
-use tests::watch::Watch;
 use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};
 
 use super::OK;
 
-const TRACE: &str = "ust/uid/0/64-bit";
 const PACKET: usize = 3000;
 
-/// More than the relay has threads, and than may have file calls in flight.
+/// More viewers than the relay has workers, and than may have file calls in flight for one session.
 const VIEWERS: usize = 20;
 
-/// A relay that is watched in every way there is.
-struct Watched {
+/// A relay with its status endpoint and its health socket.
+struct MonitoredRelay {
     lab: Lab,
     relay: Relay,
-    watch: Watch,
+    status: StatusEndpoint,
 }
 
-impl Watched {
+impl MonitoredRelay {
     fn start(arguments: &[&str]) -> Self {
         let lab = Lab::new();
-        let arguments: Vec<_> = ["--http=0"].iter().chain(arguments).copied().collect();
-        let relay = Relay::start_with(&lab, &arguments);
-        let watch = Watch::of(&relay);
-        Self { lab, relay, watch }
+        let (relay, status) = StatusEndpoint::start_relay(&lab, arguments);
+        Self { lab, relay, status }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -60,171 +57,168 @@ impl Watched {
         u64::from_ne_bytes(mask)
     }
 
-    /// Everything that is not of the session whose files hang goes on: new connections too.
-    fn assert_others_are_served(&self, bystander: Option<&mut Bystander>) {
-        if let Some(bystander) = bystander {
-            bystander.is_well();
+    /// Checks that health, status endpoint, new connections and a probe session work while a file hangs.
+    fn assert_others_are_served(&self, probe: Option<&mut ProbeSession>) {
+        if let Some(probe) = probe {
+            probe.assert_served();
         }
         assert_eq!(self.health(), 0);
         for path in ["/healthz", "/readyz", "/metrics", "/sessions"] {
-            assert_eq!(self.watch.get(path).0, 200, "{path}");
+            assert_eq!(self.status.get(path).0, 200, "{path}");
         }
         let mut viewer = Viewer::connect(self.relay.live);
         assert!(!viewer.sessions().is_empty());
     }
 }
 
-/// A live session whose only stream has a packet in each of five tracefiles, of which all but the last
-/// are closed.
-fn in_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
+/// A live session whose only data stream has a packet in each of five tracefiles, of which all but the last are
+/// closed.
+fn open_with_five_tracefiles(relay: &Relay, name: &str) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session(name));
-    let stream = producer.add(AddStream {
+    let stream = producer.add_stream(AddStream {
         tracefile_size: Bytes(4096),
-        ..stream("chan_0", TRACE)
+        ..stream("chan_0", TRACE_PATH)
     });
-    producer.add_trace(TRACE, &[]);
+    producer.add_trace(TRACE_PATH, &[]);
     for number in 0..5 {
         producer.send_packet(stream, number, PACKET);
     }
-    producer.settle(stream, 4);
+    producer.wait_while_pending(stream, 4);
     (producer, stream)
 }
 
-/// Asks for the next index of the stream, in a thread.
-fn ask_for_index(relay: &Relay, session: &str, stream: StreamId) -> JoinHandle<NextIndex> {
+/// Requests the next index of a stream as another viewer, in a thread.
+fn request_index(relay: &Relay, session: &str, stream: StreamId) -> JoinHandle<NextIndex> {
     let (mut viewer, _, _) = Viewer::attached(relay.live, session, Seek::Beginning);
     std::thread::spawn(move || viewer.next_index(stream))
 }
 
-fn a_fifo_in_place_of(file: &str) {
-    let watched = Watched::start(&[]);
-    let mut bystander = Bystander::of(&watched.relay);
-    let (_producer, stream) = in_five_tracefiles(&watched.relay, "fifo");
-    let path = watched.file(file);
+fn check_fifo_in_place_of(file: &str) {
+    let monitored = MonitoredRelay::start(&[]);
+    let mut probe = ProbeSession::of(&monitored.relay);
+    let (_producer, stream) = open_with_five_tracefiles(&monitored.relay, "fifo");
+    let path = monitored.file(file);
     std::fs::remove_file(&path).unwrap();
     mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
-    let asked: Vec<_> = (0..VIEWERS)
-        .map(|_| ask_for_index(&watched.relay, "fifo", stream))
+    let requests: Vec<_> = (0..VIEWERS)
+        .map(|_| request_index(&monitored.relay, "fifo", stream))
         .collect();
-    watched.assert_others_are_served(Some(&mut bystander));
-    for index in asked {
-        // What lies in the other files is there.
+    monitored.assert_others_are_served(Some(&mut probe));
+    for index in requests {
+        // The packets of the other tracefiles are delivered.
         let index = index.join().unwrap();
         assert_eq!(index.status, IndexStatus::Ready);
         assert_eq!(index.offset, Bytes(PACKET as u64));
     }
     let skipped = ["skipped for its viewers", "not a regular file"];
-    watched.relay.wait_for_log(&skipped);
-    let log = watched.relay.log();
+    monitored.relay.wait_for_log(&skipped);
+    let log = monitored.relay.log();
     let logged = log.iter().filter(|line| line.contains(skipped[0])).count();
     assert_eq!(logged, 1);
-    assert!(watched.relay.stop().status.success());
+    assert!(monitored.relay.stop().status.success());
 }
 
 #[test]
-fn a_fifo_in_the_place_of_a_tracefile_holds_up_no_viewer() {
-    a_fifo_in_place_of("/chan_0_0");
+fn a_fifo_in_place_of_a_tracefile_blocks_no_viewer() {
+    check_fifo_in_place_of("/chan_0_0");
 }
 
 #[test]
-fn a_fifo_in_the_place_of_an_index_file_holds_up_no_viewer() {
-    a_fifo_in_place_of("/index/chan_0_0.idx");
+fn a_fifo_in_place_of_an_index_file_blocks_no_viewer() {
+    check_fifo_in_place_of("/index/chan_0_0.idx");
 }
 
 #[test]
-fn viewers_whose_file_calls_hang_hold_up_no_viewer_of_another_session() {
-    let watched = Watched::start(&[]);
-    let mut bystander = Bystander::of(&watched.relay);
-    let (_producer, stream) = in_five_tracefiles(&watched.relay, "hung");
-    let lease = Lease::take(&watched.file("/chan_0_0"));
-    let asked: Vec<_> = (0..VIEWERS)
-        .map(|_| ask_for_index(&watched.relay, "hung", stream))
+fn hung_file_calls_of_viewers_block_no_viewer_of_another_session() {
+    let monitored = MonitoredRelay::start(&[]);
+    let mut probe = ProbeSession::of(&monitored.relay);
+    let (_producer, stream) = open_with_five_tracefiles(&monitored.relay, "hung");
+    let lease = FileLease::acquire(&monitored.file("/chan_0_0"));
+    let requests: Vec<_> = (0..VIEWERS)
+        .map(|_| request_index(&monitored.relay, "hung", stream))
         .collect();
-    lease.wait_until_asked_for();
+    lease.wait_for_break();
     for _ in 0..10 {
-        watched.assert_others_are_served(Some(&mut bystander));
+        monitored.assert_others_are_served(Some(&mut probe));
     }
-    drop(Bystander::named(&watched.relay, "new"));
-    assert!(lease.is_asked_for());
-    assert!(asked.iter().all(|asked| !asked.is_finished()));
-    // When the file answers, all of them have their packet.
+    drop(ProbeSession::named(&monitored.relay, "new"));
+    assert!(lease.is_break_pending());
+    assert!(requests.iter().all(|request| !request.is_finished()));
+    // When the file responds, every viewer gets its packet.
     drop(lease);
-    for index in asked {
+    for index in requests {
         let index = index.join().unwrap();
         assert_eq!((index.status, index.offset), (IndexStatus::Ready, Bytes(0)));
     }
-    assert!(watched.relay.stop().status.success());
+    assert!(monitored.relay.stop().status.success());
 }
 
-/// A producer whose first stream has a packet in a tracefile that is closed, but not over: the next
-/// packet opens it again.
-fn with_a_file_to_be_opened_again(relay: &Relay) -> (Producer, StreamId) {
+/// A producer with 100 streams, the first of which has a tracefile that was evicted from the file pool: its next
+/// packet reopens the file.
+fn open_with_evicted_tracefile(relay: &Relay) -> (Producer, StreamId) {
     let mut producer = Producer::open(relay, live_session("hung"));
     let names: Vec<_> = (0..100).map(|number| format!("chan_{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let streams = producer.add_trace(TRACE, &names);
+    let streams = producer.add_trace(TRACE_PATH, &names);
     for stream in &streams {
         producer.send_packet(*stream, 0, PACKET);
     }
-    producer.settle(streams[99], 0);
+    producer.wait_while_pending(streams[99], 0);
     (producer, streams[0])
 }
 
 #[test]
-fn a_worker_whose_file_call_hangs_holds_up_no_new_connection() {
-    // Files that are one too many are closed.
-    let watched = Watched::start(&["--fd-pool-size=100"]);
-    let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
-    let lease = Lease::take(&watched.file("/chan_0"));
-    producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
-    lease.wait_until_asked_for();
-    // Some of them come to the worker that hangs.
+fn a_worker_with_a_hung_file_call_blocks_no_new_connection() {
+    // More files than the pool holds: some are evicted.
+    let monitored = MonitoredRelay::start(&["--fd-pool-size=100"]);
+    let (mut producer, stream) = open_with_evicted_tracefile(&monitored.relay);
+    let lease = FileLease::acquire(&monitored.file("/chan_0"));
+    producer.send_data(stream, 1, PACKET);
+    lease.wait_for_break();
+    // Enough connections that some are assigned to the hung worker.
     let mut others: Vec<_> = (0..6)
-        .map(|number| Bystander::named(&watched.relay, &format!("other {number}")))
+        .map(|number| ProbeSession::named(&monitored.relay, &format!("other {number}")))
         .collect();
     for other in &mut others {
-        watched.assert_others_are_served(Some(other));
+        monitored.assert_others_are_served(Some(other));
     }
-    watched.relay.wait_for_log(&["worker does not respond"]);
-    assert!(lease.is_asked_for());
+    monitored.relay.wait_for_log(&["worker does not respond"]);
+    assert!(lease.is_break_pending());
     drop(lease);
     assert_eq!(producer.send_index(stream, 1, index(1, PACKET as u64)), OK);
-    producer.settle(stream, 1);
-    watched.relay.wait_for_log(&["worker responds again"]);
+    producer.wait_while_pending(stream, 1);
+    monitored.relay.wait_for_log(&["worker responds again"]);
     drop(others);
-    assert!(watched.relay.stop().status.success());
+    assert!(monitored.relay.stop().status.success());
 }
 
 #[test]
-fn a_relay_stops_though_a_file_call_of_a_session_hangs() {
-    let watched = Watched::start(&["--fd-pool-size=100"]);
-    let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
-    let lease = Lease::take(&watched.file("/chan_0"));
-    producer.data.write_all(&packet(stream, 1, PACKET)).unwrap();
-    lease.wait_until_asked_for();
-    let other = Bystander::of(&watched.relay);
-    assert!(lease.is_asked_for());
-    let ended = watched.relay.stop();
+fn a_relay_stops_while_a_file_call_of_a_session_hangs() {
+    let monitored = MonitoredRelay::start(&["--fd-pool-size=100"]);
+    let (mut producer, stream) = open_with_evicted_tracefile(&monitored.relay);
+    let lease = FileLease::acquire(&monitored.file("/chan_0"));
+    producer.send_data(stream, 1, PACKET);
+    lease.wait_for_break();
+    let other = ProbeSession::of(&monitored.relay);
+    assert!(lease.is_break_pending());
+    let ended = monitored.relay.stop();
     assert!(ended.status.success());
-    let is_told =
+    let is_reported =
         |line: &String| line.contains("sessions not closed") && line.contains("sessions=1");
-    assert!(ended.stderr.iter().any(is_told), "{:?}", ended.stderr);
+    assert!(ended.stderr.iter().any(is_reported), "{:?}", ended.stderr);
     drop((lease, other));
 }
 
 #[test]
-fn a_hung_file_is_waited_for_by_the_sessions_own_producer_and_loses_nothing() {
-    let watched = Watched::start(&["--fd-pool-size=100"]);
-    let (mut producer, stream) = with_a_file_to_be_opened_again(&watched.relay);
-    let path = watched.file("/chan_0");
-    let lease = Lease::take(&path);
+fn packets_for_a_hung_file_are_written_when_it_responds_again() {
+    let monitored = MonitoredRelay::start(&["--fd-pool-size=100"]);
+    let (mut producer, stream) = open_with_evicted_tracefile(&monitored.relay);
+    let path = monitored.file("/chan_0");
+    let lease = FileLease::acquire(&path);
     for number in 1..5 {
-        producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .unwrap();
+        producer.send_data(stream, number, PACKET);
     }
-    lease.wait_until_asked_for();
+    lease.wait_for_break();
     drop(lease);
     for number in 1..5 {
         assert_eq!(
@@ -232,7 +226,7 @@ fn a_hung_file_is_waited_for_by_the_sessions_own_producer_and_loses_nothing() {
             OK
         );
     }
-    producer.settle(stream, 4);
+    producer.wait_while_pending(stream, 4);
     wait_until("all packets are written", || {
         std::fs::metadata(&path).unwrap().len() == 5 * PACKET as u64
     });

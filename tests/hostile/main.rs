@@ -1,35 +1,30 @@
-//! Whatever a peer sends, it harms nobody but itself: each test does something that no peer should, and
-//! looks whether a bystander, a session with a viewer, has lost anything. Which rows of
-//! `doc/security.md` each of them stands for is said there. What the reference dies of is in
-//! `tests/defects`; here is the rest.
+//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and checks
+//! by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat. Input that
+//! crashes the reference is in `tests/defects`.
 
 mod commands;
+mod conversation;
 mod differential;
-mod faults;
 mod hung_files;
+mod isolation;
 mod many_streams;
-mod neighbours;
 mod packets;
-mod takeover;
-mod talk;
+mod reference_faults;
+mod session_takeover;
 mod timeouts;
 mod viewers;
 
 use std::io::{Read, Write};
 
 use relay_proto::ControlHeader;
-use relay_proto::Reply;
-use relay_proto::reply::ReturnCode;
-use tests::bystander::relay;
-use tests::producer::{Producer, plain_session as session};
+use tests::probe_session::start_relay_with_probe;
+use tests::producer::{OK, Producer, plain_session as session};
 use tests::relay::Relay;
 use tests::tree::files;
 use wire::Field;
 
-const OK: Reply = Reply::Ended(ReturnCode::OK);
-
-/// What a session has recorded in files of this name, in the order of their paths.
-fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
+/// The contents of a session's files of this name, in the order of their paths.
+fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
     files(&relay.output, &format!("/{file}"))
         .into_iter()
         .filter(|(path, _)| path.contains(&format!("/{session}-")))
@@ -37,8 +32,8 @@ fn recorded(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A command's bytes, whatever they are.
-fn raw(code: u32, payload: &[u8]) -> Vec<u8> {
+/// The bytes of a command of any code and payload, valid or not.
+fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     ControlHeader {
         circuit: 0,
@@ -51,14 +46,14 @@ fn raw(code: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes on the control connection and nothing after them. Gives what is answered until the
-/// relay hangs up.
-fn last_words(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
+/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it closes
+/// the connection.
+fn send_and_read_to_end(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
     let mut control = producer.control();
     control.write_all(bytes).unwrap();
     control.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
-    // It is reset where the relay did not read everything.
+    // The relay resets a connection that it has not read to the end: then the error is the end.
     let _ = control.read_to_end(&mut answer);
     answer
 }

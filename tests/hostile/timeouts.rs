@@ -1,4 +1,4 @@
-//! Peers that begin something and let it lie, a byte at a time, and peers that take nothing.
+//! Peers that send half a message, or a byte at a time, and peers that read no replies.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use relay_proto::{ControlHeader, DataHeader};
 use tests::TEST_TIMEOUT;
-use tests::bystander::Bystander;
 use tests::lab::Lab;
-use tests::producer::{Producer, connect, is_at_end, live_session, packet, stream};
+use tests::probe_session::ProbeSession;
+use tests::producer::{Producer, connect, is_closed, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -17,26 +17,29 @@ use viewer_proto::packet::GetPacket;
 use viewer_proto::session::Seek;
 use wire::{Bytes, Field};
 
-use super::{raw, recorded, relay, session};
+use super::{command_bytes, recorded_files, session, start_relay_with_probe};
 
-/// A relay that waits for less than usual, so that the tests need not.
-fn impatient() -> (Lab, Relay, Bystander) {
+/// A relay with a socket timeout of 1.5 s instead of the default, and a probe session.
+fn start_relay_with_short_timeout() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
-    let mut command = lab.command(tests::built::relayd());
+    let mut command = lab.command(tests::binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "1500");
-    let relay = Relay::start_as(&lab, command);
-    let bystander = Bystander::of(&relay);
-    (lab, relay, bystander)
+    let relay = Relay::start_from_command(&lab, command);
+    let probe = ProbeSession::of(&relay);
+    (lab, relay, probe)
 }
 
-/// Sends these bytes again and again, one now and then, until the relay hangs up.
-fn dribble(socket: &mut TcpStream, bytes: &[u8]) {
+/// Sends bytes in a cycle, one every 200 ms, until the relay closes the connection.
+fn send_slowly(socket: &mut TcpStream, bytes: &[u8]) {
     let deadline = Instant::now() + TEST_TIMEOUT;
     socket
         .set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
     for byte in bytes.iter().cycle() {
-        assert!(Instant::now() < deadline, "it goes on for ever");
+        assert!(
+            Instant::now() < deadline,
+            "the relay does not close the connection"
+        );
         if socket.write_all(&[*byte]).is_err() {
             return;
         }
@@ -51,8 +54,8 @@ fn dribble(socket: &mut TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn half_a_header_and_then_silence_ends_on_every_port() {
-    let (_lab, relay, mut bystander) = impatient();
+fn half_a_header_times_out_on_every_port() {
+    let (_lab, relay, mut probe) = start_relay_with_short_timeout();
     let producer = Producer::open(&relay, session("half"));
     let viewer = Viewer::connect(relay.live);
     let mut sockets = [producer.control(), viewer.socket(), &producer.data]
@@ -61,32 +64,32 @@ fn half_a_header_and_then_silence_ends_on_every_port() {
         socket.write_all(&[0; 9]).unwrap();
     }
     for socket in &mut sockets {
-        assert!(is_at_end(socket));
+        assert!(is_closed(socket));
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_byte_now_and_then_is_no_introduction() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_first_command_sent_byte_by_byte_times_out() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     std::thread::scope(|scope| {
         for port in [relay.control, relay.live] {
-            // Of a header that could still become one.
-            scope.spawn(move || dribble(&mut connect(port), &[0]));
+            // Zeros, which could still become a valid header.
+            scope.spawn(move || send_slowly(&mut connect(port), &[0]));
         }
-        bystander.is_well();
+        probe.assert_served();
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_byte_now_and_then_is_no_command() {
-    let (_lab, relay, mut bystander) = impatient();
+fn a_command_sent_byte_by_byte_times_out() {
+    let (_lab, relay, mut probe) = start_relay_with_short_timeout();
     let producer = Producer::open(&relay, session("slow"));
     let viewer = Viewer::connect(relay.live);
     let mut control = producer.control().try_clone().unwrap();
     let mut live = viewer.socket().try_clone().unwrap();
-    // A stream's name that grows and grows.
+    // ADD_STREAM with a payload that never ends in time.
     let mut header = Vec::new();
     ControlHeader {
         circuit: 0,
@@ -97,62 +100,61 @@ fn a_byte_now_and_then_is_no_command() {
     .write(&mut header);
     control.write_all(&header).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| dribble(&mut control, b"x"));
-        scope.spawn(|| dribble(&mut live, &[0]));
+        scope.spawn(|| send_slowly(&mut control, b"x"));
+        scope.spawn(|| send_slowly(&mut live, &[0]));
     });
     relay.wait_for_log(&["control connection closed", "did not come within"]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn half_a_packet_and_then_silence_leaves_the_stream_as_it_was() {
-    let (_lab, relay, mut bystander) = impatient();
-    let mut producer = Producer::open(&relay, session("packet"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+fn half_a_packet_that_times_out_is_removed_from_the_stream() {
+    let (_lab, relay, mut probe) = start_relay_with_short_timeout();
+    let (mut producer, stream) = Producer::open_with_stream(&relay, session("packet"));
     producer.send_packet(stream, 0, 100);
-    producer.settle(stream, 0);
+    producer.wait_while_pending(stream, 0);
     let mut half = connect(relay.data);
     half.write_all(&packet(stream, 1, 100)[..DataHeader::SIZE + 50])
         .unwrap();
-    assert!(is_at_end(&mut half));
-    let len = || recorded(&relay, "packet", "chan_0")[0].len();
-    wait_until("half a packet is gone", || len() == 100);
-    // It can be sent again, whole.
+    assert!(is_closed(&mut half));
+    let len = || recorded_files(&relay, "packet", "chan_0")[0].len();
+    wait_until("half a packet is removed", || len() == 100);
+    // The packet can be sent again.
     producer.send_packet(stream, 1, 100);
-    producer.settle(stream, 1);
-    bystander.is_well();
+    producer.wait_while_pending(stream, 1);
+    probe.assert_served();
 }
 
 #[test]
-fn who_does_not_read_is_hung_up_on() {
-    let (_lab, relay, mut bystander) = impatient();
+fn peers_that_do_not_read_replies_are_disconnected() {
+    let (_lab, relay, mut probe) = start_relay_with_short_timeout();
     let mut producer = Producer::open(&relay, live_session("unread"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     producer.send_packet(stream, 0, 4 << 20);
     let (mut viewer, _, _) = Viewer::attached(relay.live, "unread", Seek::Beginning);
-    wait_until("there is a packet", || {
+    wait_until("the packet is published", || {
         viewer.next_index(stream).offset == Bytes(0) && viewer.packet(stream, 0, 1).0.len == 1
     });
-    let mut ask = Vec::new();
+    let mut requests = Vec::new();
     let get = GetPacket {
         stream,
         offset: Bytes(0),
         len: 4 << 20,
     };
-    (0..20).for_each(|_| Command::GetPacket(get).encode(&mut ask));
-    viewer.socket().write_all(&ask).unwrap();
-    // Nothing is read here before it has been given up there.
+    (0..20).for_each(|_| Command::GetPacket(get).encode(&mut requests));
+    viewer.socket().write_all(&requests).unwrap();
+    // The test reads nothing until the relay has given the viewer up.
     Viewer::connect(relay.live).wait_for_listed("unread", |listed| listed.viewers == 0);
-    // Replies of one word, until neither end takes more.
+    // Commands with short replies, until the buffers of both directions are full.
     let mut control = producer.control().try_clone().unwrap();
     control.set_nonblocking(true).unwrap();
-    let questions = raw(3, &[]).repeat(40_000);
+    let commands = command_bytes(3, &[]).repeat(40_000);
     let mut at = 0;
-    wait_until("the producer is given up", || {
-        if let Ok(sent) = control.write(&questions[at..]) {
-            at = (at + sent) % questions.len();
+    wait_until("the producer is disconnected", || {
+        if let Ok(sent) = control.write(&commands[at..]) {
+            at = (at + sent) % commands.len();
         }
         relay.has_logged(&["control connection closed", "replies not read"])
     });
-    bystander.is_well();
+    probe.assert_served();
 }

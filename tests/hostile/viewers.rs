@@ -1,4 +1,4 @@
-//! Viewers that do not keep to the protocol.
+//! Viewers that break the protocol.
 
 use std::io::{Read, Write};
 
@@ -13,9 +13,9 @@ use viewer_proto::version::{Connect, ConnectionKind};
 use viewer_proto::{Command, CommandCode};
 use wire::{Field, StreamId, ViewerId};
 
-use super::relay;
+use super::start_relay_with_probe;
 
-fn hello(major: u32, kind: u32) -> Vec<u8> {
+fn connect_bytes(major: u32, kind: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let viewer = Some(ViewerId(7));
     Command::Connect(Connect {
@@ -28,7 +28,7 @@ fn hello(major: u32, kind: u32) -> Vec<u8> {
     bytes
 }
 
-fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
+fn command_bytes(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     CommandHeader {
         data_size,
@@ -41,19 +41,19 @@ fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_viewer_of_another_world_is_hung_up_on_without_a_word() {
-    let (_lab, relay, mut bystander) = relay();
+fn an_unsupported_connect_is_closed_without_a_reply() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let command = ConnectionKind::Command.code();
     for bytes in [
-        hello(1, command),
-        hello(3, command),
-        hello(2, 0),
-        hello(2, 3),
-        hello(2, u32::MAX),
-        // A push connection of a viewer that does not exist.
-        hello(2, ConnectionKind::Notification.code()),
-        raw(CommandCode::CreateViewerSession.code(), 0, &[]),
-        raw(CommandCode::GetNextIndex.code(), 8, &[0; 8]),
+        connect_bytes(1, command),
+        connect_bytes(3, command),
+        connect_bytes(2, 0),
+        connect_bytes(2, 3),
+        connect_bytes(2, u32::MAX),
+        // A push connection of an unknown viewer.
+        connect_bytes(2, ConnectionKind::Notification.code()),
+        command_bytes(CommandCode::CreateViewerSession.code(), 0, &[]),
+        command_bytes(CommandCode::GetNextIndex.code(), 8, &[0; 8]),
     ] {
         let mut socket = connect(relay.live);
         socket.write_all(&bytes).unwrap();
@@ -61,12 +61,12 @@ fn a_viewer_of_another_world_is_hung_up_on_without_a_word() {
         let _ = socket.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{bytes:?}: {answer:?}");
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_second_connect_keeps_what_the_viewer_is_attached_to() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_second_connect_keeps_attached_sessions() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, live_session("again"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     producer.send_packet(stream, 0, 100);
@@ -78,24 +78,24 @@ fn a_second_connect_keeps_what_the_viewer_is_attached_to() {
         kind: ConnectionKind::Command.code(),
     };
     for _ in 0..3 {
-        viewer.ask(&Command::Connect(again));
+        viewer.request(&Command::Connect(again));
     }
     assert_eq!(viewer.attach(session, 1).0, AttachStatus::Already);
     assert_eq!(viewer.wait_for_session("again").viewers, 1);
-    wait_until("the packet has come", || {
+    wait_until("the packet is published", || {
         viewer.next_index(stream).status == IndexStatus::Ready
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn sizes_that_do_not_belong_to_a_command_are_passed_over_or_end_the_connection() {
-    let (_lab, relay, mut bystander) = relay();
+fn wrong_command_sizes_are_skipped_or_close_the_connection() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let greeting = 20;
     let index = CommandCode::GetNextIndex.code();
     for (size, sent, answered) in [
         (8, 8, true),
-        // In the byte order of the first viewers.
+        // The first viewers sent the size in host byte order.
         (8u64.swap_bytes(), 8, true),
         (4096, 4096, true),
         (7, 8, false),
@@ -105,23 +105,27 @@ fn sizes_that_do_not_belong_to_a_command_are_passed_over_or_end_the_connection()
         (u64::MAX, 8, false),
     ] {
         let mut socket = connect(relay.live);
-        let mut bytes = hello(2, ConnectionKind::Command.code());
-        bytes.extend(raw(index, size, &vec![0; sent]));
-        bytes.extend(raw(CommandCode::CreateViewerSession.code(), 0, &[]));
+        let mut bytes = connect_bytes(2, ConnectionKind::Command.code());
+        bytes.extend(command_bytes(index, size, &vec![0; sent]));
+        bytes.extend(command_bytes(
+            CommandCode::CreateViewerSession.code(),
+            0,
+            &[],
+        ));
         socket.write_all(&bytes).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
-        // An index, and the command behind it.
+        // An index, and the reply to the command behind it.
         let want = greeting + if answered { 64 + 4 } else { 0 };
         assert_eq!(answer.len(), want, "{size}");
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn an_index_of_metadata_is_its_end_and_metadata_of_packets_an_error() {
-    let (_lab, relay, mut bystander) = relay();
+fn an_index_of_a_metadata_stream_is_hung_up_and_metadata_of_a_data_stream_fails() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, live_session("mixed"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "mixed", Seek::Beginning);
@@ -131,23 +135,23 @@ fn an_index_of_metadata_is_its_end_and_metadata_of_packets_an_error() {
     assert_eq!(viewer.metadata(StreamId(0)).0, MetadataStatus::Failed);
     assert_eq!(viewer.metadata(metadata).0, MetadataStatus::Ok);
     assert_eq!(viewer.next_index(stream).status, IndexStatus::Retry);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_viewer_that_lists_without_reading_costs_a_list_and_no_more() {
-    let (_lab, relay, mut bystander) = relay();
+fn unread_session_lists_take_bounded_memory() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let _producers: Vec<_> = (0..50)
         .map(|number| Producer::open(&relay, live_session(&format!("listed {number}"))))
         .collect();
     let before = relay.memory();
     let viewer = Viewer::connect(relay.live);
-    let list = raw(CommandCode::ListSessions.code(), 0, &[]).repeat(1000);
+    let list = command_bytes(CommandCode::ListSessions.code(), 0, &[]).repeat(1000);
     let mut socket = viewer.socket();
     socket.set_nonblocking(true).unwrap();
-    // Until its replies stand in the way of its questions.
+    // Until the relay stops reading since its replies are not read.
     while socket.write(&list).is_ok() {}
-    bystander.is_well();
+    probe.assert_served();
     assert!(
         relay.memory() < before + (8 << 20),
         "{} of {before}",

@@ -1,12 +1,12 @@
 //! Recorded traffic that lies beside the project, if it does: `../shared/captures`, or where `CAPTURES`
-//! says. What real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
+//! says. EventKind real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tests::capture_proxy::Capture;
 use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::tap::Recording;
 use tests::tree::{Node, tree};
 
 /// The recordings, if they are there.
@@ -30,15 +30,15 @@ fn contents(directory: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 }
 
 #[test]
-fn every_recording_gets_the_same_answers_and_leaves_the_same_tree() {
+fn every_captured_conversation_gets_the_same_answers_and_leaves_the_same_tree() {
     for capture in captures() {
         let name = capture.file_name().unwrap().to_string_lossy();
         println!("{name}");
         let lab = Lab::new();
-        let mut command = lab.command(tests::built::relayd());
+        let mut command = lab.command(tests::binaries::relayd());
         command.env("TZ", "UTC");
-        let relay = Relay::start_as(&lab, command);
-        Recording::load(&capture).replay(&relay);
+        let relay = Relay::start_from_command(&lab, command);
+        Capture::load(&capture).replay(&relay);
         let (want, got) = (contents(&capture.join("output")), contents(&relay.output));
         let names = |tree: &[(String, _)]| {
             tree.iter()

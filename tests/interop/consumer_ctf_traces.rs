@@ -19,7 +19,7 @@ const NOT_LIVE: &str = "bt-barectf-event-before-packet";
 /// As our viewer shows a directory. Where Babeltrace shows an empty string as the one before, it does not.
 fn by_us(lab: &Lab, directory: &Path) -> Vec<String> {
     let options = ["--clock-cycles", "--no-delta"];
-    test_live::read(lab, &options, directory).succeeded()
+    test_live::read(lab, &options, directory).expect_success()
 }
 
 /// Whether Babeltrace can read a case at all, and can show it live: it dies of some, and live of those
@@ -57,7 +57,7 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
         Vec::new()
     };
     let session = format!("plain-{}", name(case));
-    replay_as(lab, relay, &session, &directory).succeeded();
+    replay_as(lab, relay, &session, &directory).expect_success();
     let copy = directory_of(relay, &session);
     check("copy", &by_us(lab, &copy), &ours);
     if reads {
@@ -97,16 +97,15 @@ fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn every_good_trace_comes_back_from_our_relay() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn every_valid_trace_replayed_to_our_relay_reads_back_unchanged() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 2);
     let wrong = good_cases().iter().flat_map(compare).collect::<Vec<_>>();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
-fn every_good_trace_comes_back_from_the_relay_of_lttng() {
+fn every_valid_trace_replayed_to_lttng_relayd_reads_back_unchanged() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     // It lets one viewer at a time see a session.

@@ -10,14 +10,14 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::built;
-use tests::consumer::{Held, replay_command};
+use tests::binaries;
+use tests::consumer::{HeldReplay, replay_command};
 use tests::lab::Lab;
-use tests::process::{Ended, Process};
-use tests::recording;
+use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
 use tests::replay::HOST;
 use tests::test_live;
+use tests::traces;
 use tests::tree::files;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -31,11 +31,11 @@ fn relays(lab: &Lab) -> [Relay; 2] {
 /// The traces that are made up, and one that LTTng recorded.
 fn recordings(lab: &Lab) -> [std::path::PathBuf; 5] {
     [
-        recording::every_type(lab),
-        recording::at_the_same_time(lab),
-        recording::with_losses(lab),
-        recording::with_idle_streams(lab),
-        recording::of_lttng(lab, "--buffers-pid", 300),
+        traces::with_every_field_type(lab),
+        traces::with_equal_timestamps(lab),
+        traces::with_losses(lab),
+        traces::with_idle_streams(lab),
+        traces::recorded_by_lttng(lab, "--buffers-pid", 300),
     ]
 }
 
@@ -48,7 +48,7 @@ fn name(directory: &Path) -> String {
 /// is another one.
 pub(crate) fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
-    shown.succeeded()
+    shown.expect_success()
 }
 
 /// The directory of the only session of that name.
@@ -76,24 +76,29 @@ fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
     found
 }
 
-fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> Ended {
+fn replay(lab: &Lab, relay: &Relay, directory: &Path) -> CompletedProcess {
     replay_as(lab, relay, &name(directory), directory)
 }
 
 /// Replays a directory as a session of this name.
-pub(crate) fn replay_as(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Ended {
+pub(crate) fn replay_as(
+    lab: &Lab,
+    relay: &Relay,
+    session: &str,
+    directory: &Path,
+) -> CompletedProcess {
     Process::start(&mut replay_command(lab, relay, session, directory)).wait()
 }
 
 #[test]
-fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
+fn a_replayed_directory_holds_the_events_of_the_original() {
     let lab = Lab::new();
     let relays = relays(&lab);
     for directory in recordings(&lab) {
         let want = events(&directory);
         assert!(want.len() > 3);
         for relay in &relays {
-            replay(&lab, relay, &directory).succeeded();
+            replay(&lab, relay, &directory).expect_success();
             let copy = directory_of(relay, &name(&directory));
             assert!(events(&copy) == want, "{}", copy.display());
         }
@@ -101,15 +106,15 @@ fn a_directory_that_was_replayed_holds_the_events_of_the_original() {
 }
 
 #[test]
-fn a_relay_that_is_told_to_cut_streams_into_files_has_all_of_them() {
+fn a_replay_with_a_tracefile_size_records_every_event() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
-    let directory = recording::numbered(&lab, "cut", PACKETS, 1000);
+    let directory = traces::with_numbered_events(&lab, "cut", PACKETS, 1000);
     // Without a number of files, of which relays of LTTng would die.
     for relay in relays(&lab) {
         let mut command = replay_command(&lab, &relay, "cut", &directory);
         let replay = Process::start(command.arg("--tracefile-size=9000"));
-        replay.wait().succeeded();
+        replay.wait().expect_success();
         let copy = directory_of(&relay, "cut");
         assert!(files(&copy, ".idx").len() > 20);
         assert!(events(&copy) == events(&directory));
@@ -146,41 +151,40 @@ pub(crate) fn watch(
     (directory, session): (&Path, &str),
     watchers: &[Watcher],
     lines: usize,
-) -> Vec<Ended> {
-    let mut held = Held::open(replay_command(lab, relay, session, directory));
+) -> Vec<CompletedProcess> {
+    let mut held = HeldReplay::open(replay_command(lab, relay, session, directory));
     // Babeltrace ends at once if there is no such session.
     Viewer::connect(relay.live).wait_for_session(session);
     let start = |watcher: &Watcher| watcher.start(lab, relay, session);
     let mut viewers: Vec<_> = watchers.iter().map(start).collect();
     let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
     Viewer::connect(relay.live).wait_for_listed(session, all);
-    held.send();
+    held.send_packets();
     // Viewers of LTTng's relay may miss what they have not read when its streams end.
     for viewer in &mut viewers {
         wait_until("all has been shown", || {
             viewer.stdout().len() >= lines || !viewer.is_running()
         });
     }
-    held.end().wait().succeeded();
+    held.close_session().wait().expect_success();
     viewers.into_iter().map(Process::wait).collect()
 }
 
 #[test]
-fn viewers_of_a_live_replay_see_the_events_of_the_original() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn viewers_of_a_live_replay_show_the_events_of_the_original() {
+    let (lab, relay) = Relay::start_in_new_lab();
     for directory in recordings(&lab) {
         let (want, session) = (events(&directory), name(&directory));
         let both = [Watcher::Babeltrace, Watcher::TestLive];
         for shown in watch(&lab, &relay, (&directory, &session), &both, want.len()) {
-            assert!(shown.succeeded() == want, "{session}");
+            assert!(shown.expect_success() == want, "{session}");
         }
         assert!(events(&directory_of(&relay, &session)) == want, "{session}");
     }
 }
 
 #[test]
-fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
+fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     for directory in recordings(&lab) {
@@ -191,7 +195,7 @@ fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
             let session = format!("{who}-{}", name(&directory));
             let shown = watch(&lab, &relay, (&directory, &session), &[watcher], want.len());
             for shown in shown {
-                assert!(shown.succeeded() == want, "{session}");
+                assert!(shown.expect_success() == want, "{session}");
             }
             assert!(events(&directory_of(&relay, &session)) == want, "{session}");
         }
@@ -202,7 +206,7 @@ fn viewers_of_a_live_replay_through_the_relay_of_lttng_do_too() {
 /// All of them are in one of the sessions.
 fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) {
     const EVENTS: usize = 600;
-    let directory = recording::numbered(lab, "numbered", EVENTS as u64, 5_000_000);
+    let directory = traces::with_numbered_events(lab, "numbered", EVENTS as u64, 5_000_000);
     let mut command = replay_command(lab, &relay, "numbered", &directory);
     let replay = Process::start(command.args(["--rate=realtime", "--live=20000"]));
     for killed in 1..=2 {
@@ -233,13 +237,13 @@ fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) 
 }
 
 #[test]
-fn nothing_is_lost_when_the_relay_is_killed() {
+fn a_replay_loses_no_event_when_the_relay_is_killed() {
     let lab = Lab::new();
     kill(&lab, Relay::start(&lab), Relay::start_at);
 }
 
 #[test]
-fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
+fn a_replay_loses_no_event_when_lttng_relayd_is_killed() {
     let lab = Lab::new();
     kill(
         &lab,
@@ -249,10 +253,10 @@ fn nothing_is_lost_when_the_relay_of_lttng_is_killed() {
 }
 
 #[test]
-fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
+fn a_stopped_replay_closes_its_session_with_the_packets_sent_so_far() {
     let lab = Lab::new();
     for relay in relays(&lab) {
-        let directory = recording::numbered(&lab, "stopped", 10_000, 5_000_000);
+        let directory = traces::with_numbered_events(&lab, "stopped", 10_000, 5_000_000);
         let mut command = replay_command(&lab, &relay, "stopped", &directory);
         let replay = Process::start(command.arg("--rate=realtime"));
         wait_until("some packets have arrived", || {
@@ -267,16 +271,15 @@ fn a_replay_that_is_told_to_stop_ends_its_session_with_what_it_has_sent() {
         let packets = summary.split(' ').next().unwrap().parse().unwrap();
         assert!(summary.ends_with("; stopped before the end"), "{summary}");
         let copy = directory_of(&relay, "stopped");
-        let seen = numbers(&Babeltrace::Two.read(&copy).succeeded());
+        let seen = numbers(&Babeltrace::Two.read(&copy).expect_success());
         assert!(seen.into_iter().eq(0..packets));
     }
 }
 
 #[test]
-fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let directory = recording::numbered(&lab, "broken", 100, 1000);
+fn valid_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let directory = traces::with_numbered_events(&lab, "broken", 100, 1000);
     let mut file = OpenOptions::new()
         .append(true)
         .open(directory.join("events_1"))
@@ -292,10 +295,10 @@ fn the_good_packets_of_a_broken_trace_are_sent_and_the_rest_is_an_error() {
 }
 
 #[test]
-fn whoever_gets_no_answer_is_told_why() {
+fn consumer_reports_why_a_command_failed() {
     let lab = Lab::new();
     let run = |arguments: &[&str]| {
-        let mut command = lab.command(built::consumer());
+        let mut command = lab.command(binaries::consumer());
         Process::start(command.args(arguments)).wait()
     };
     let nowhere = "net://127.0.0.1:1:1";
@@ -312,7 +315,7 @@ fn whoever_gets_no_answer_is_told_why() {
         let last = ended.stderr.last().unwrap();
         assert!(last.contains(says), "{arguments:?}: {last}");
     }
-    let directory = recording::numbered(&lab, "alone", 3, 1000);
+    let directory = traces::with_numbered_events(&lab, "alone", 3, 1000);
     let directory = directory.to_str().unwrap();
     let ended = run(&["replay", directory, "-U", nowhere, "--reconnect-timeout=1"]);
     assert_eq!(ended.status.code(), Some(1));

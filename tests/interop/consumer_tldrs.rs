@@ -13,7 +13,7 @@ use tests::process::Process;
 use tests::relay::Relay;
 use tests::tldrs::Tldrs;
 use tests::viewer::{Viewer, hostname};
-use tests::{built, test_live, wait_until};
+use tests::{binaries, test_live, wait_until};
 
 /// Of every phase, and what is odd about some.
 const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
@@ -39,7 +39,7 @@ struct Agent {
 impl Agent {
     fn start(lab: &Lab, relay: &Relay) -> Self {
         let socket = lab.path().join("tldrs.socket");
-        let mut command = lab.command(built::consumer());
+        let mut command = lab.command(binaries::consumer());
         command
             .args(["serve", "-v", "--live=20000"])
             .args(collector(relay))
@@ -47,9 +47,7 @@ impl Agent {
             .arg(format!("--tldrs-dir={}", lab.directory("data").display()))
             .arg(format!("--socket={}", lab.path().join("status").display()));
         let mut process = Process::start(&mut command);
-        process.wait_for_stderr("the agent is ready", |line| {
-            line.contains("consumer::agent: ready").then_some(())
-        });
+        process.wait_for_stderr_text("consumer::agent: ready");
         Self { process, socket }
     }
 
@@ -88,7 +86,7 @@ fn watched(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> {
     viewers.wait_for_listed(TRACE, |session| session.viewers == 1);
     send(&mut one, LINES);
     drop(one);
-    let shown = viewer.wait().succeeded();
+    let shown = viewer.wait().expect_success();
     agent.stop();
     shown
 }
@@ -134,10 +132,10 @@ fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
     let live = watched(lab, &relay, &["--quiet", "--sink=tef"]);
     assert_all_came_back(&live.join("\n"));
     let recorded = test_live::read(lab, &["--quiet", "--sink=tef"], &relay.output);
-    assert_all_came_back(&recorded.succeeded().join("\n"));
+    assert_all_came_back(&recorded.expect_success().join("\n"));
     let shown = Babeltrace::Two.read(&relay.output);
     assert_eq!(shown.stderr, [""; 0]);
-    let events = shown.succeeded();
+    let events = shown.expect_success();
     // A client came, and went.
     assert_eq!(events.len(), LINES.lines().count() + 2);
     let typed = r#"name = "x", cat = "c", ts = 2000, dur = 3125, tts = 1000, tdur = 2000"#;
@@ -149,26 +147,24 @@ fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
 }
 
 #[test]
-fn every_event_comes_back_from_our_relay() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn every_forwarded_event_reads_back_from_our_relay() {
+    let (lab, relay) = Relay::start_in_new_lab();
     every_event_comes_back_from(&lab, relay);
 }
 
 #[test]
-fn every_event_comes_back_from_the_relay_of_lttng() {
+fn every_forwarded_event_reads_back_from_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     every_event_comes_back_from(&lab, relay);
 }
 
 #[test]
-fn babeltrace_watches_what_tldrs_forwards() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn babeltrace_shows_events_forwarded_by_tldrs_live() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let [control, control_url, data, data_url] = collector(&relay);
     let options = [&control, &control_url, &data, &data_url, "--live=20000"];
-    let daemon = Tldrs::with(&lab, &options.map(|option: &str| option));
+    let daemon = Tldrs::start_with(&lab, &options.map(|option: &str| option));
     let mut one = client(&daemon.socket, "watched");
     let mut viewers = Viewer::connect(relay.live);
     viewers.wait_for_session("watched");
@@ -183,16 +179,15 @@ fn babeltrace_watches_what_tldrs_forwards() {
             .any(|line| line.contains("\"shown\""))
     });
     drop(one);
-    viewer.wait().succeeded();
+    viewer.wait().expect_success();
     daemon.stop();
 }
 
 #[test]
-fn clients_that_come_one_after_the_other_are_one_session_and_all_their_events_arrive() {
+fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
     const CLIENTS: usize = 64;
     const EVENTS: usize = 50;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let agent = Agent::start(&lab, &relay);
     std::thread::scope(|scope| {
         for number in 0..CLIENTS {
@@ -216,16 +211,15 @@ fn clients_that_come_one_after_the_other_are_one_session_and_all_their_events_ar
     let sessions = std::fs::read_dir(relay.output.join(hostname())).unwrap();
     assert_eq!(sessions.count(), 1);
     let recorded = test_live::read(&lab, &["--quiet", "--sink=tef"], &relay.output);
-    let whole: Value = serde_json::from_str(&recorded.succeeded().join("\n")).unwrap();
+    let whole: Value = serde_json::from_str(&recorded.expect_success().join("\n")).unwrap();
     let came = whole["traceEvents"].as_array().unwrap();
     assert_eq!(came.len(), CLIENTS * EVENTS + 1, "{:?}", came.last());
 }
 
 #[test]
-fn a_relay_that_is_away_gets_it_all_when_it_comes_back() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
-    let addresses = [relay.control, relay.data, relay.live];
+fn events_sent_while_the_relay_is_down_arrive_after_it_restarts() {
+    let (lab, mut relay) = Relay::start_in_new_lab();
+    let addresses = relay.addresses();
     let agent = Agent::start(&lab, &relay);
     let mut one = client(&agent.socket, "away");
     let event = |number: usize| format!("{{\"ph\":\"i\",\"name\":\"event {number}\"}}\n");
@@ -241,7 +235,7 @@ fn a_relay_that_is_away_gets_it_all_when_it_comes_back() {
     send(&mut one, &event(2));
     drop(one);
     agent.stop();
-    let read = test_live::read(&lab, &["--quiet"], &relay.output).succeeded();
+    let read = test_live::read(&lab, &["--quiet"], &relay.output).expect_success();
     for number in 0..=2 {
         let name = format!("event {number}\"");
         let times = read.iter().filter(|line| line.contains(&name)).count();

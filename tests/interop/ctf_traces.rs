@@ -7,9 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use tests::lab::Lab;
-use tests::process::{Ended, Process};
+use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
-use tests::replay::{HOST, Idle, MetadataPieces, Replay};
+use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
 use tests::{test_live, wait_until};
 
 /// Within which a broken trace has been found to be broken.
@@ -66,10 +66,10 @@ fn expected(case: &Path) -> Option<Vec<u8>> {
     fs::read(case.join("expected.txt")).ok()
 }
 
-fn show(lab: &Lab, case: &Path, options: &[&str]) -> Ended {
+fn show(lab: &Lab, case: &Path, options: &[&str]) -> CompletedProcess {
     let mut command = test_live::command(lab, options);
     // So that paths in messages are those that the expected ones were made with.
-    Process::start(command.arg("trace").current_dir(case)).wait_at_most(BROKEN_WITHIN)
+    Process::start(command.arg("trace").current_dir(case)).wait_within(BROKEN_WITHIN)
 }
 
 /// Lines that differ, but for one thing: where a string is empty, Babeltrace 2.0.4 prints the one
@@ -95,20 +95,20 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
 }
 
 #[test]
-fn every_good_trace_is_printed_as_expected() {
+fn every_valid_trace_is_printed_as_expected() {
     let lab = Lab::new();
     for case in good_cases() {
         let shown = show(&lab, &case, &OPTIONS);
         let name = name(&case);
         assert!(shown.status.success(), "{name}: {:?}", shown.stderr);
         let want = expected(&case).unwrap_or_else(|| panic!("{name} expects nothing"));
-        let differences = differences(&shown.printed, &want, usize::MAX);
+        let differences = differences(&shown.stdout_bytes, &want, usize::MAX);
         assert!(differences.is_empty(), "{name}: {differences:#?}");
     }
 }
 
 #[test]
-fn every_good_trace_is_printed_as_expected_with_other_options() {
+fn every_valid_trace_is_printed_as_expected_with_other_options() {
     let lab = Lab::new();
     for case in good_cases() {
         let Ok(expected) = fs::read(case.join("expected-options.txt")) else {
@@ -129,14 +129,14 @@ fn every_good_trace_is_printed_as_expected_with_other_options() {
             let shown = show(&lab, &case, &words);
             let what = format!("{} {options:?}", name(&case));
             assert!(shown.status.success(), "{what}: {:?}", shown.stderr);
-            let differences = differences(&shown.printed, &want, OPTION_LINES);
+            let differences = differences(&shown.stdout_bytes, &want, OPTION_LINES);
             assert!(differences.is_empty(), "{what}: {differences:#?}");
         }
     }
 }
 
 #[test]
-fn losses_are_said_as_expected() {
+fn losses_are_reported_as_expected() {
     let lab = Lab::new();
     for case in good_cases() {
         let want = fs::read_to_string(case.join("expected-stderr.txt")).unwrap_or_default();
@@ -154,7 +154,7 @@ fn losses_are_said_as_expected() {
 }
 
 #[test]
-fn every_broken_trace_is_an_error_and_no_panic() {
+fn every_broken_trace_is_reported_as_an_error_without_a_panic() {
     let lab = Lab::new();
     for case in cases().iter().filter(|case| case.join("FAIL").exists()) {
         let shown = show(&lab, case, &OPTIONS);
@@ -167,14 +167,14 @@ fn every_broken_trace_is_an_error_and_no_panic() {
             "{name} does not say what is wrong"
         );
         if let Some(want) = expected(case) {
-            let differences = differences(&shown.printed, &want, usize::MAX);
+            let differences = differences(&shown.stdout_bytes, &want, usize::MAX);
             assert!(differences.is_empty(), "{name}: {differences:#?}");
         }
     }
 }
 
 /// Plays a case and gives what differs from the directory's text.
-fn play(lab: &Lab, relay: &Relay, case: &Path, idle: Idle) -> Vec<String> {
+fn play(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -> Vec<String> {
     let session = name(case);
     let want = show(lab, case, &OPTIONS);
     // Wherever the viewer finds the session.
@@ -182,22 +182,22 @@ fn play(lab: &Lab, relay: &Relay, case: &Path, idle: Idle) -> Vec<String> {
     let viewer = test_live::follow(lab, relay, (HOST, session), &options);
     let trace = case.join("trace");
     let mut replay = Replay::open(relay, session, &trace, MetadataPieces::Many, idle);
-    test_live::wait_until_watched(relay, session, 1);
-    replay.play();
-    if idle == Idle::None {
+    test_live::wait_until_attached(relay, session, 1);
+    replay.send_packets();
+    if idle == IdleStream::Absent {
         // Before its streams end: viewers of LTTng's relay may miss what has not been read by then.
         wait_until("all has been shown", || {
             viewer.stdout().len() == want.stdout.len()
         });
     }
-    replay.end();
+    replay.close();
     let ended = viewer.wait();
     let mut differences = Vec::new();
-    if !ended.status.success() || ended.printed != want.printed {
+    if !ended.status.success() || ended.stdout_bytes != want.stdout_bytes {
         differences.push(format!("{}: {:#?}", ended.status, ended.stderr));
     }
-    if ended.printed != want.printed {
-        let (live, read) = (split(&ended.printed), split(&want.printed));
+    if ended.stdout_bytes != want.stdout_bytes {
+        let (live, read) = (split(&ended.stdout_bytes), split(&want.stdout_bytes));
         differences.push(format!("{} and {} lines", live.len(), read.len()));
         let pairs = live.iter().zip(&read);
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
@@ -208,12 +208,11 @@ fn play(lab: &Lab, relay: &Relay, case: &Path, idle: Idle) -> Vec<String> {
 }
 
 #[test]
-fn every_good_trace_looks_the_same_live() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn every_valid_trace_is_printed_the_same_live() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let mut wrong = Vec::new();
     for case in good_cases() {
-        let differences = play(&lab, &relay, &case, Idle::One);
+        let differences = play(&lab, &relay, &case, IdleStream::Present);
         if !differences.is_empty() {
             wrong.push((name(&case).to_owned(), differences));
         }
@@ -222,13 +221,13 @@ fn every_good_trace_looks_the_same_live() {
 }
 
 #[test]
-fn some_good_traces_look_the_same_live_through_the_relay_of_lttng() {
+fn selected_valid_traces_are_printed_the_same_live_through_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     for case in good_cases() {
         if THROUGH_REFERENCE.contains(&name(&case)) {
             assert_eq!(
-                play(&lab, &relay, &case, Idle::None),
+                play(&lab, &relay, &case, IdleStream::Absent),
                 [""; 0],
                 "{}",
                 name(&case)

@@ -96,11 +96,11 @@ fn writer(stream: &DeclaredStreamClass, instance: u64, cpu: u32) -> StreamWriter
 fn lines(directory: &Path) -> Vec<String> {
     let ended = Babeltrace::Two.read(directory);
     assert_eq!(ended.stderr, [""; 0]);
-    ended.succeeded()
+    ended.expect_success()
 }
 
 #[test]
-fn every_type_of_field_is_printed_as_it_was_written() {
+fn babeltrace_prints_every_field_type_as_it_was_written() {
     let mut metadata = metadata();
     let stream = metadata.stream(0).unwrap();
     let numbers = |of: fn(Width) -> FieldType| {
@@ -193,7 +193,7 @@ fn every_type_of_field_is_printed_as_it_was_written() {
 }
 
 #[test]
-fn streams_and_event_classes_can_come_while_packets_are_written() {
+fn streams_and_event_classes_can_be_declared_between_packets() {
     let (mut metadata, lab) = (metadata(), Lab::new());
     let directory = lab.directory("trace");
     let mut streams = Vec::new();
@@ -252,7 +252,7 @@ fn streams_and_event_classes_can_come_while_packets_are_written() {
 }
 
 #[test]
-fn losses_are_counted_aloud() {
+fn babeltrace_reports_discarded_events_and_packets() {
     let (mut metadata, lab) = (metadata(), Lab::new());
     let directory = lab.directory("trace");
     let stream = metadata.stream(0).unwrap();
@@ -287,5 +287,5 @@ fn losses_are_counted_aloud() {
             .count(),
         2
     );
-    assert_eq!(ended.succeeded().len(), 3);
+    assert_eq!(ended.expect_success().len(), 3);
 }

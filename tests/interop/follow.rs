@@ -11,20 +11,18 @@ use ctf::write::{
     Appended, DeclaredEventClass, DeclaredStreamClass, EventDeclaration, EventRecord, MetadataText,
     PacketSize, StreamWriter, TraceDeclaration, metadata_packets,
 };
+use relay_proto::Command;
 use relay_proto::chunk::CloseCommand;
-use relay_proto::reply::ReturnCode;
 use relay_proto::stream::AddStream;
-use relay_proto::{Command, Reply};
-use rustix::process::Signal;
 use test_live::attach::follow::{self, FollowOptions, Handle};
 use test_live::attach::{Packet, SourceEvent, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{self, Producer, live_session};
+use tests::producer::{self, OK, Producer, live_session};
 use tests::relay::Relay;
-use tests::{tracee, wait_until};
+use tests::{traced_app, wait_until};
 use tokio::sync::mpsc::{Receiver, channel, error::TryRecvError};
 use wire::{Bits, Bytes, PacketIndex, StreamId, Timestamp};
 
@@ -68,7 +66,7 @@ impl Tracer {
             .unwrap();
         let streams = (0..streams)
             .map(|cpu| Stream {
-                id: producer.add(AddStream {
+                id: producer.add_stream(AddStream {
                     tracefile_size: Bytes(size),
                     tracefile_count: count,
                     ..producer::stream(&format!("chan_{cpu}"), "ust/uid/0/64-bit")
@@ -77,8 +75,8 @@ impl Tracer {
                 packets: 0,
             })
             .collect();
-        let metadata = producer.add(producer::stream("metadata", "ust/uid/0/64-bit"));
-        producer.ask(Command::StreamsSent);
+        let metadata = producer.add_stream(producer::stream("metadata", "ust/uid/0/64-bit"));
+        producer.request(Command::StreamsSent);
         let mut tracer = Self {
             uuid,
             producer,
@@ -132,7 +130,7 @@ impl Tracer {
     fn send_index(&mut self, stream: usize, index: PacketIndex) {
         let Stream { id, packets, .. } = &mut self.streams[stream];
         let reply = self.producer.send_index(*id, *packets, index);
-        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+        assert_eq!(reply, OK);
         *packets += 1;
     }
 
@@ -141,7 +139,7 @@ impl Tracer {
         let Stream { id, packets, .. } = &self.streams[stream];
         // A beacon that overtakes a packet says nothing; tracers repeat them.
         if let Some(last) = packets.checked_sub(1) {
-            self.producer.settle(*id, last);
+            self.producer.wait_while_pending(*id, last);
         }
         let beacon = PacketIndex {
             packet_size: Bits(0),
@@ -153,15 +151,15 @@ impl Tracer {
 
     fn end(mut self) {
         self.close_streams();
-        self.producer.hang_up();
+        self.producer.disconnect();
     }
 
     fn close_streams(&mut self) {
         for stream in &self.streams {
             let last = stream.packets.checked_sub(1);
-            self.producer.close(stream.id, last);
+            self.producer.close_stream(stream.id, last);
         }
-        self.producer.close(self.metadata, None);
+        self.producer.close_stream(self.metadata, None);
     }
 }
 
@@ -312,9 +310,8 @@ fn options() -> FollowOptions {
 /// The relay closes the files of streams in which nothing happens; then no lock says that there may be
 /// more.
 #[test]
-fn streams_whose_files_are_put_aside_have_not_ended() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn streams_whose_files_are_closed_when_idle_have_not_ended() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "aside", 3, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     let before = relay.open_files();
@@ -339,9 +336,8 @@ fn streams_whose_files_are_put_aside_have_not_ended() {
 /// The two connections do not wait for each other: on the one a session may end before the other has
 /// brought its last packet, which is the first of a stream whose file is put aside.
 #[test]
-fn a_packet_that_comes_after_its_stream_was_closed_is_shown() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_packet_received_after_its_stream_was_closed_is_shown() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "late_half", 2, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     tracer.packet(0, 10);
@@ -359,14 +355,13 @@ fn a_packet_that_comes_after_its_stream_was_closed_is_shown() {
     });
     tracer.producer.data.write_all(&data).unwrap();
     let events = tracer.events;
-    tracer.producer.hang_up();
+    tracer.producer.disconnect();
     watcher.finish().is_exactly(events);
 }
 
 #[test]
-fn every_event_is_shown_once_and_in_order_while_it_is_written() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn every_event_of_a_directory_being_written_is_shown_once_and_in_order() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "live", 3, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     wait_until("the session is being written", || {
@@ -404,9 +399,8 @@ fn every_event_is_shown_once_and_in_order_while_it_is_written() {
 }
 
 #[test]
-fn a_relay_that_is_killed_leaves_all_that_was_complete() {
-    let lab = Lab::new();
-    let mut relay = Relay::start(&lab);
+fn all_complete_packets_of_a_killed_relay_are_shown() {
+    let (_lab, mut relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "killed", 2, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     for _ in 0..20 {
@@ -419,15 +413,13 @@ fn a_relay_that_is_killed_leaves_all_that_was_complete() {
     let id = tracer.streams[0].id;
     let packet = producer::packet_of(id, 20, &[0xc1; 4096], 0);
     tracer.producer.data.write_all(&packet[..2000]).unwrap();
-    relay.process().signal(Signal::KILL);
-    wait_until("it is dead", || !relay.process().is_running());
+    relay.kill();
     watcher.finish().is_exactly(complete);
 }
 
 #[test]
-fn a_ring_of_tracefiles_is_one_stream() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_stream_of_replaced_tracefiles_is_followed_as_one() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     // Two packets in each of three files.
     let mut tracer = Tracer::new(&relay, "ring", 1, 8192, 3);
     let mut watcher = Watcher::new(&relay.output, options());
@@ -442,9 +434,8 @@ fn a_ring_of_tracefiles_is_one_stream() {
 }
 
 #[test]
-fn what_a_ring_has_replaced_unread_is_counted_as_lost() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn unread_packets_of_replaced_tracefiles_are_counted_as_lost() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "late", 1, 8192, 3);
     let options = FollowOptions {
         backlog: 1,
@@ -474,9 +465,8 @@ fn what_a_ring_has_replaced_unread_is_counted_as_lost() {
 }
 
 #[test]
-fn a_rotation_does_not_disturb_who_follows() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_rotation_does_not_interrupt_following() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "rotated", 2, 0, 0);
     let mut watcher = Watcher::new(&relay.output, options());
     for chunk in 1..6 {
@@ -496,7 +486,7 @@ fn a_rotation_does_not_disturb_who_follows() {
             .collect();
         positions.push((tracer.metadata, 0));
         tracer.producer.create_chunk(chunk);
-        tracer.producer.rotate(Some(chunk), &positions);
+        tracer.producer.rotate_streams(Some(chunk), &positions);
         // The new chunk has all of it, cut elsewhere.
         let all = metadata_packets(tracer.uuid, tracer.text.as_str());
         tracer.producer.send_metadata(tracer.metadata, &all, 0);
@@ -522,9 +512,8 @@ fn a_rotation_does_not_disturb_who_follows() {
 }
 
 #[test]
-fn sessions_that_come_later_are_followed_too() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn sessions_created_later_are_followed() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let options = FollowOptions {
         wait: true,
         ..options()
@@ -544,14 +533,14 @@ fn sessions_that_come_later_are_followed_too() {
 }
 
 #[test]
-fn a_directory_of_the_reference_is_followed_without_beacons() {
+fn a_directory_of_lttng_relayd_is_followed_without_beacons() {
     const COUNT: usize = 300;
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("all", &relay, Some(100_000));
-    daemon.channel("all", "busy", &["--subbuf-size=4k"], true);
-    daemon.channel("all", "idle", &[], false);
+    daemon.create_session("all", &relay, Some(100_000));
+    daemon.enable_channel("all", "busy", &["--subbuf-size=4k"], true);
+    daemon.enable_channel("all", "idle", &[], false);
     daemon.lttng(&["start", "all"]);
     let options = FollowOptions {
         idle: Duration::from_millis(500),
@@ -560,7 +549,7 @@ fn a_directory_of_the_reference_is_followed_without_beacons() {
         ..options()
     };
     let mut watcher = Watcher::new(&relay.output, options);
-    tracee::run(&lab, COUNT, 2000, "followed");
+    traced_app::run(&lab, COUNT, 2000, "followed");
     watcher.wait_for_events(COUNT as u64);
     daemon.lttng(&["destroy", "all"]);
     assert_eq!(watcher.seen.events.len(), COUNT);

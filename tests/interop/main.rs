@@ -1,5 +1,6 @@
 //! With real LTTng on one side and real Babeltrace on the other.
 
+mod babeltrace_live;
 mod captures;
 mod consumer_ctf_traces;
 mod consumer_replay;
@@ -7,8 +8,7 @@ mod consumer_tldrs;
 mod ctf_traces;
 mod ctf_writer;
 mod follow;
-mod live;
-mod order;
+mod packet_order;
 mod producer_2_15;
 mod same_tree;
 mod seek;

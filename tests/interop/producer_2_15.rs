@@ -1,20 +1,18 @@
-//! What a producer of LTTng 2.15 said, said again to ours: the same answers and the same tree. From
+//! EventKind a producer of LTTng 2.15 said, said again to ours: the same answers and the same tree. From
 //! recordings, for want of such a producer in Debian; `data/README.md` tells how they were made.
 
 use std::path::Path;
 
-use tests::lab::Lab;
+use tests::capture_proxy::Capture;
 use tests::relay::Relay;
-use tests::tap::Recording;
 use tests::tree::files;
 
 fn same_tree(name: &str) {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("data")
         .join(name);
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    Recording::load(&recorded).replay(&relay);
+    let (_lab, relay) = Relay::start_in_new_lab();
+    Capture::load(&recorded).replay(&relay);
     let tree = std::fs::read_to_string(recorded.join("tree.hex")).unwrap();
     let names: Vec<&str> = tree
         .lines()

@@ -1,11 +1,11 @@
-//! What a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
+//! EventKind a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
 //! tree to the byte and to the permission.
 
+use tests::capture_proxy::CaptureProxy;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tap::Tap;
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::tree;
 
 /// Lets `record` make a recording with the reference, says the same to ours, and compares.
@@ -24,8 +24,8 @@ fn same_tree_with(
 ) {
     let lab = Lab::new();
     let reference = Relay::start_reference_with(&lab, arguments);
-    let tap = Tap::before(&reference, minor);
-    let (control, data) = tap.addresses();
+    let proxy = CaptureProxy::before(&reference, minor);
+    let (control, data) = proxy.addresses();
     let urls = [
         format!("--ctrl-url=tcp4://{control}{base_path}"),
         format!("--data-url=tcp4://{data}{base_path}"),
@@ -34,9 +34,9 @@ fn same_tree_with(
     record(&lab, &daemon, &[&urls[0], &urls[1]]);
     // It keeps the connections of snapshots.
     drop(daemon);
-    let recording = tap.recording();
+    let capture = proxy.capture();
     let ours = Relay::start_with(&lab, arguments);
-    recording.replay(&ours);
+    capture.replay(&ours);
     let (want, got) = (tree(&reference.output), tree(&ours.output));
     assert_eq!(
         got.keys().collect::<Vec<_>>(),
@@ -52,11 +52,11 @@ fn same_tree_with(
 /// Creates a session with two channels, traces two programs, and destroys it.
 fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&str]) {
     daemon.lttng(&[&["create", "same"], create].concat());
-    daemon.channel("same", "busy", options, true);
-    daemon.channel("same", "idle", &options[..1], false);
+    daemon.enable_channel("same", "busy", options, true);
+    daemon.enable_channel("same", "idle", &options[..1], false);
     daemon.lttng(&["start", "same"]);
-    tracee::run(lab, 2000, 0, "one");
-    tracee::run(lab, 50, 2000, "two");
+    traced_app::run(lab, 2000, 0, "one");
+    traced_app::run(lab, 50, 2000, "two");
     daemon.lttng(&["destroy", "same"]);
 }
 
@@ -64,19 +64,19 @@ const UID: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
 const LIVE: &str = "--live=50000";
 
 #[test]
-fn of_a_live_session() {
+fn a_live_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
     });
 }
 
 #[test]
-fn of_a_session_that_is_not_live() {
+fn a_session_that_is_not_live_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| record(lab, daemon, urls, UID));
 }
 
 #[test]
-fn of_a_session_with_buffers_per_process() {
+fn a_session_with_per_process_buffers_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         record(
             lab,
@@ -88,7 +88,7 @@ fn of_a_session_with_buffers_per_process() {
 }
 
 #[test]
-fn of_a_session_with_limited_tracefiles() {
+fn a_session_with_limited_tracefiles_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         let limits = ["--tracefile-size=16k", "--tracefile-count=3"];
         record(lab, daemon, urls, &[UID, &limits].concat());
@@ -96,39 +96,39 @@ fn of_a_session_with_limited_tracefiles() {
 }
 
 #[test]
-fn of_a_producer_of_2_10() {
+fn a_producer_of_2_10_leaves_the_same_tree() {
     same_tree(Some(10), |lab, daemon, urls| {
         record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
     });
 }
 
 #[test]
-fn of_a_producer_of_2_4() {
+fn a_producer_of_2_4_leaves_the_same_tree() {
     same_tree(Some(4), |lab, daemon, urls| record(lab, daemon, urls, UID));
 }
 
 const BY_SESSION: &[&str] = &["--group-output-by-session"];
 
 #[test]
-fn grouped_by_session() {
+fn a_session_grouped_by_session_leaves_the_same_tree() {
     same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
         record(lab, daemon, urls, UID)
     });
 }
 
 #[test]
-fn of_a_session_whose_name_has_the_date_grouped_by_session() {
+fn a_session_named_by_date_and_grouped_by_session_leaves_the_same_tree() {
     same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
         daemon.lttng(&[&["create"], urls].concat());
         daemon.lttng(&["enable-event", "--userspace", "tracee:*"]);
         daemon.lttng(&["start"]);
-        tracee::run(lab, 50, 0, "one");
+        traced_app::run(lab, 50, 0, "one");
         daemon.lttng(&["destroy"]);
     });
 }
 
 #[test]
-fn with_a_base_path_by_host_and_by_session() {
+fn a_base_path_grouped_by_host_and_by_session_leaves_the_same_tree() {
     for arguments in [&[][..], BY_SESSION] {
         same_tree_with(arguments, "/my/base", None, |lab, daemon, urls| {
             record(lab, daemon, urls, UID)
@@ -137,69 +137,69 @@ fn with_a_base_path_by_host_and_by_session() {
 }
 
 #[test]
-fn of_a_producer_of_2_10_grouped_by_session() {
+fn a_producer_of_2_10_grouped_by_session_leaves_the_same_tree() {
     same_tree_with(BY_SESSION, "", Some(10), |lab, daemon, urls| {
         record(lab, daemon, urls, UID)
     });
 }
 
 #[test]
-fn of_a_session_that_is_rotated() {
+fn a_rotated_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 300, 0, "first");
+        traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["rotate", "same"]);
-        tracee::run(lab, 300, 0, "second");
+        traced_app::run(lab, 300, 0, "second");
         daemon.lttng(&["stop", "same"]);
         daemon.lttng(&["rotate", "same"]);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 300, 0, "third");
+        traced_app::run(lab, 300, 0, "third");
         daemon.lttng(&["destroy", "same"]);
     });
 }
 
 #[test]
-fn of_a_session_that_is_cleared() {
+fn a_cleared_session_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 300, 0, "first");
+        traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["clear", "same"]);
-        tracee::run(lab, 30, 0, "second");
+        traced_app::run(lab, 30, 0, "second");
         daemon.lttng(&["stop", "same"]);
         daemon.lttng(&["clear", "same"]);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 30, 0, "third");
+        traced_app::run(lab, 30, 0, "third");
         daemon.lttng(&["destroy", "same"]);
     });
 }
 
 #[test]
-fn of_snapshots() {
+fn snapshots_leave_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 50, 0, "first");
+        traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
-        tracee::run(lab, 50, 0, "second");
+        traced_app::run(lab, 50, 0, "second");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
         daemon.lttng(&["destroy", "same"]);
     });
 }
 
 #[test]
-fn of_metadata_that_is_regenerated() {
+fn regenerated_metadata_leaves_the_same_tree() {
     same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", UID, true);
         daemon.lttng(&["start", "same"]);
-        tracee::run(lab, 50, 0, "first");
+        traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["regenerate", "metadata", "--session=same"]);
-        tracee::run(lab, 50, 0, "second");
+        traced_app::run(lab, 50, 0, "second");
         daemon.lttng(&["destroy", "same"]);
     });
 }

@@ -1,10 +1,9 @@
 //! Where a viewer that comes late begins.
 
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::traced_app::TracedApp;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
@@ -26,15 +25,14 @@ fn take(viewer: &mut Viewer, stream: StreamId) -> usize {
 }
 
 #[test]
-fn seek_last_shows_what_comes_and_seek_beginning_everything() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn seek_last_shows_new_events_and_seek_beginning_all_events() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("late", &relay, Some(50_000));
-    daemon.channel("late", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("late", &relay, Some(50_000));
+    daemon.enable_channel("late", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "late"]);
-    let mut puppet = Puppet::start(&lab, "late");
-    puppet.emit(10);
+    let mut app = TracedApp::start(&lab, "late");
+    app.emit(10);
     // The events are at the relay when an index points at them.
     let (mut early, ..) = Viewer::attached(relay.live, "late", Seek::Beginning);
     let streams = |viewer: &mut Viewer| {
@@ -78,12 +76,12 @@ fn seek_last_shows_what_comes_and_seek_beginning_everything() {
 
     let follower = Babeltrace::Two.follow(&relay, "late");
     last.wait_for_listed("late", |listed| listed.viewers == 5);
-    puppet.emit(10);
+    app.emit(10);
     wait_until("new events have come", || {
         busy.iter().any(|&stream| take(&mut last, stream) > 0)
     });
-    puppet.end();
+    app.end();
     daemon.lttng(&["destroy", "late"]);
-    let seen = follower.wait().succeeded();
+    let seen = follower.wait().expect_success();
     assert!(numbers(&seen).into_iter().eq(10..20), "{seen:#?}");
 }

@@ -10,7 +10,7 @@ use tests::babeltrace::Babeltrace;
 use wire::Timestamp;
 
 #[test]
-fn babeltrace_shows_members_as_fields_and_what_never_applies_not_at_all() {
+fn babeltrace_shows_tef_members_as_fields_and_omits_those_that_never_apply() {
     let mut metadata = MetadataText::new(&TraceDeclaration::new(Uuid([7; 16]), "test"));
     let stream = metadata.stream(0).unwrap();
     let classes = Classes::declare(&mut metadata, &stream).unwrap();
@@ -47,7 +47,7 @@ fn babeltrace_shows_members_as_fields_and_what_never_applies_not_at_all() {
     fs::write(directory.path().join("stream"), packet.bytes).unwrap();
     let ended = Babeltrace::Two.read(directory.path());
     assert_eq!(ended.stderr, [""; 0]);
-    let lines = ended.succeeded();
+    let lines = ended.expect_success();
     let shown: Vec<_> = lines
         .iter()
         .filter_map(|line| Some(line.split_once("tef:")?.1))

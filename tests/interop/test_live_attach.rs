@@ -99,11 +99,11 @@ fn say_everything(producer: &mut Producer, streams: &[StreamId]) {
     for number in 2..50 {
         producer.send_packet(streams[0], number, 4096);
     }
-    producer.settle(streams[0], 49);
+    producer.wait_while_pending(streams[0], 49);
 }
 
 #[test]
-fn everything_comes_once_in_order_and_ends() {
+fn every_packet_and_watermark_arrives_once_in_order_until_the_session_ends() {
     for (push, start) in [
         (false, Relay::start as fn(&Lab) -> Relay),
         (true, Relay::start),
@@ -129,7 +129,7 @@ fn everything_comes_once_in_order_and_ends() {
         let late = producer.add_trace("ust/pid/1", &["p_0"]);
         producer.send_packet(late[0], 0, 4096);
         heard.hear_until(&mut events, "packet ust/pid/1/p_0 0");
-        producer.hang_up();
+        producer.disconnect();
         heard.hear_until(&mut events, "done");
         handle.join();
 
@@ -151,14 +151,13 @@ fn everything_comes_once_in_order_and_ends() {
 
 /// Many at once where the relay pushes.
 #[test]
-fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
+fn tracefile_switches_and_new_metadata_lose_no_packet() {
     const FIRST: u64 = 300;
     const ALL: u64 = 600;
     for (push, packets_in_file) in [(true, 1), (true, 3), (true, 100), (false, 3)] {
-        let lab = Lab::new();
-        let relay = Relay::start(&lab);
+        let (_lab, relay) = Relay::start_in_new_lab();
         let mut producer = Producer::open(&relay, live_session("watched"));
-        let stream = producer.add(AddStream {
+        let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(packets_in_file * 4096),
             tracefile_count: ALL,
             ..stream("c_0", "ust")
@@ -171,8 +170,8 @@ fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
         let more = b"/* more */";
         producer.send_metadata(producer.metadata[0], more, 0);
         (FIRST..ALL).for_each(|number| producer.send_packet(stream, number, 4096));
-        producer.settle(stream, ALL - 1);
-        producer.hang_up();
+        producer.wait_while_pending(stream, ALL - 1);
+        producer.disconnect();
         heard.hear_until(&mut events, "done");
         handle.join();
         let of = |word: &str| -> Vec<String> {
@@ -192,9 +191,8 @@ fn tracefiles_and_metadata_that_change_on_the_way_cost_no_packet() {
 }
 
 #[test]
-fn quiet_time_comes_as_it_is_told() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn beacons_arrive_as_watermarks_in_order() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("watched"));
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);
@@ -210,9 +208,8 @@ fn quiet_time_comes_as_it_is_told() {
 }
 
 #[test]
-fn stopping_leaves_the_session() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn stopping_the_source_detaches_from_the_session() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("watched"));
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);

@@ -12,10 +12,10 @@ use tests::lttng::SessionDaemon;
 use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
-use tests::replay::{HOST, Idle, MetadataPieces, Replay};
-use tests::tracee;
+use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
+use tests::traced_app;
 use tests::viewer::hostname;
-use tests::{TEST_TIMEOUT, recording, test_live, wait_until};
+use tests::{TEST_TIMEOUT, test_live, traces, wait_until};
 
 /// Events of each of the two programs that are recorded.
 const EVENTS: usize = 300;
@@ -34,7 +34,7 @@ fn recorded() -> Arc<Recorded> {
         return recorded;
     }
     let lab = Lab::new();
-    let directory = recording::of_lttng(&lab, "--buffers-uid", EVENTS);
+    let directory = traces::recorded_by_lttng(&lab, "--buffers-uid", EVENTS);
     let recorded = Arc::new(Recorded {
         directory,
         _lab: lab,
@@ -45,7 +45,7 @@ fn recorded() -> Arc<Recorded> {
 
 impl Recorded {
     fn read(&self, lab: &Lab, options: &[&str]) -> Vec<String> {
-        test_live::read(lab, options, &self.directory).succeeded()
+        test_live::read(lab, options, &self.directory).expect_success()
     }
 }
 
@@ -56,12 +56,12 @@ fn shown(lab: &Lab, relay: &Relay, directory: &Path, options: &[&str]) -> (Repla
         "watched",
         directory,
         MetadataPieces::Whole,
-        Idle::One,
+        IdleStream::Present,
     );
-    replay.play();
+    replay.send_packets();
     let options = [options, &["--seek", "beginning"]].concat();
     let viewer = test_live::follow(lab, relay, (HOST, "watched"), &options);
-    let events = test_live::read(lab, &[], directory).succeeded().len();
+    let events = test_live::read(lab, &[], directory).expect_success().len();
     wait_until("all has been shown", || viewer.stdout().len() == events);
     (replay, viewer)
 }
@@ -72,23 +72,22 @@ fn url(relay: &Relay, session: &str) -> String {
 
 #[test]
 fn sessions_are_listed_as_babeltrace_lists_them_and_as_json() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let of_relay = format!("net://{}", relay.live);
     let _first = Producer::open(&relay, live_session("first"));
     let mut second = Producer::open(&relay, live_session("second"));
     second.add_trace("ust", &["c_0", "c_1"]);
     let text = test_live::start(&lab, &["--list", &of_relay]).wait();
-    assert_eq!(text.succeeded(), Babeltrace::Two.list(&relay));
+    assert_eq!(text.expect_success(), Babeltrace::Two.list(&relay));
     let json = test_live::start(&lab, &["--list", "--json", &url(&relay, "second")]).wait();
-    let json: serde_json::Value = serde_json::from_slice(&json.printed).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout_bytes).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!(json[0]["session-name"], "second");
     assert_eq!(json[0]["stream-count"], 3);
 }
 
 #[test]
-fn a_limit_and_a_filter_choose_events() {
+fn limit_and_filter_select_events() {
     let lab = Lab::new();
     let recorded = recorded();
     let all = recorded.read(&lab, &["--no-delta"]);
@@ -109,7 +108,7 @@ fn a_limit_and_a_filter_choose_events() {
 }
 
 #[test]
-fn two_times_choose_the_events_from_one_to_the_other() {
+fn begin_and_end_select_the_events_between_them() {
     let lab = Lab::new();
     let recorded = recorded();
     let options = ["--no-delta", "--clock-seconds"];
@@ -133,13 +132,13 @@ fn two_times_choose_the_events_from_one_to_the_other() {
 }
 
 #[test]
-fn a_copy_is_what_was_read() {
+fn ctf_sink_writes_a_copy_of_the_trace() {
     let lab = Lab::new();
     let recorded = recorded();
     let copy = lab.path().join("copy");
     recorded.read(&lab, &["--sink", "ctf", "-w", copy.to_str().unwrap()]);
-    let want = Babeltrace::Two.read(&recorded.directory).succeeded();
-    assert_eq!(Babeltrace::Two.read(&copy).succeeded(), want);
+    let want = Babeltrace::Two.read(&recorded.directory).expect_success();
+    assert_eq!(Babeltrace::Two.read(&copy).expect_success(), want);
     // There is something in it now.
     let again = test_live::read(
         &lab,
@@ -150,7 +149,7 @@ fn a_copy_is_what_was_read() {
 }
 
 #[test]
-fn every_other_sink_takes_every_event() {
+fn every_other_sink_outputs_every_event() {
     let lab = Lab::new();
     let recorded = recorded();
     let json = recorded.read(&lab, &["--sink", "json"]);
@@ -183,7 +182,7 @@ fn every_other_sink_takes_every_event() {
 }
 
 #[test]
-fn nobody_reading_any_more_is_silent_and_no_failure() {
+fn a_closed_output_pipe_exits_silently_with_success() {
     let lab = Lab::new();
     let recorded = recorded();
     let mut command = test_live::command(&lab, &[]);
@@ -204,24 +203,24 @@ fn nobody_reading_any_more_is_silent_and_no_failure() {
 }
 
 #[test]
-fn an_interrupt_ends_with_all_that_was_certain_and_leaves_the_session() {
+fn an_interrupt_prints_all_events_in_final_order_and_detaches() {
     let lab = Lab::new();
     let recorded = recorded();
     let relay = Relay::start(&lab);
     let (replay, viewer) = shown(&lab, &relay, &recorded.directory, &["--no-delta"]);
     viewer.signal(Signal::INT);
     let ended = viewer.wait();
-    assert_eq!(ended.succeeded(), recorded.read(&lab, &["--no-delta"]));
-    test_live::wait_until_watched(&relay, "watched", 0);
+    assert_eq!(ended.expect_success(), recorded.read(&lab, &["--no-delta"]));
+    test_live::wait_until_attached(&relay, "watched", 0);
     relay.wait_for_log(&["viewer detached"]);
-    replay.end();
+    replay.close();
 }
 
 #[test]
-fn losses_are_told_and_fail_if_they_must_not_be() {
+fn losses_are_reported_and_fail_with_strict() {
     let lab = Lab::new();
     let recorded = recorded();
-    let directory = recording::with_losses(&lab);
+    let directory = traces::with_losses(&lab);
     for (options, code) in [(&["--strict"][..], 1), (&[], 0)] {
         let ended = test_live::read(&lab, options, &directory);
         assert_eq!(ended.status.code(), Some(code));
@@ -235,9 +234,8 @@ fn losses_are_told_and_fail_if_they_must_not_be() {
 }
 
 #[test]
-fn a_session_that_is_not_there_is_waited_for_or_not() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let url = url(&relay, "nowhere");
     for (action, code) in [(Some("fail"), 1), (Some("end"), 0), (None, 0)] {
         let mut arguments = vec![url.as_str()];
@@ -256,13 +254,13 @@ fn a_session_that_is_not_there_is_waited_for_or_not() {
         assert_eq!(is_said, code == 1, "{:?}", ended.stderr);
     }
     let mut viewer = test_live::follow(&lab, &relay, (HOST, "nowhere"), &[]);
-    viewer.wait_for_stderr("it waits", |line| line.contains("waiting").then_some(()));
+    viewer.wait_for_stderr_text("waiting");
     viewer.signal(Signal::TERM);
     assert!(viewer.wait().status.success());
 }
 
 #[test]
-fn a_relay_that_dies_is_an_error() {
+fn a_killed_relay_is_reported_as_an_error() {
     let lab = Lab::new();
     let recorded = recorded();
     let mut relay = Relay::start(&lab);
@@ -279,53 +277,54 @@ fn a_relay_that_dies_is_an_error() {
 }
 
 #[test]
-fn one_who_follows_goes_on_with_the_next_relay_in_its_place() {
+fn follow_option_reconnects_to_a_restarted_relay() {
     let lab = Lab::new();
     let recorded = recorded();
     let mut relay = Relay::start(&lab);
     let (replay, mut viewer) = shown(&lab, &relay, &recorded.directory, &["--follow"]);
     relay.process().signal(Signal::KILL);
-    viewer.wait_for_stderr("it tries again", |line| {
-        line.contains("trying again").then_some(())
-    });
+    viewer.wait_for_stderr_text("trying again");
     drop(replay);
-    let addresses = [relay.control, relay.data, relay.live];
+    let addresses = relay.addresses();
     drop(relay);
     let next_lab = Lab::new();
     let relay = Relay::start_at(&next_lab, addresses);
-    let directory = recording::with_idle_streams(&lab);
-    let events = test_live::read(&lab, &[], &directory).succeeded().len();
+    let directory = traces::with_idle_streams(&lab);
+    let events = test_live::read(&lab, &[], &directory)
+        .expect_success()
+        .len();
     let mut replay = Replay::open(
         &relay,
         "watched",
         &directory,
         MetadataPieces::Whole,
-        Idle::One,
+        IdleStream::Present,
     );
-    replay.play();
+    replay.send_packets();
     wait_until("the next session is shown", || {
         viewer.stdout().len() == 4 * EVENTS + events
     });
-    replay.end();
+    replay.close();
     viewer.signal(Signal::INT);
     assert!(viewer.wait().status.success());
 }
 
 #[test]
-fn a_bare_host_is_all_of_its_sessions_and_those_that_come() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let directory = recording::with_idle_streams(&lab);
-    let events = test_live::read(&lab, &[], &directory).succeeded().len();
+fn a_url_without_a_session_shows_all_present_and_later_sessions() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    let directory = traces::with_idle_streams(&lab);
+    let events = test_live::read(&lab, &[], &directory)
+        .expect_success()
+        .len();
     let play = |session: &str| {
         let mut replay = Replay::open(
             &relay,
             session,
             &directory,
             MetadataPieces::Whole,
-            Idle::One,
+            IdleStream::Present,
         );
-        replay.play();
+        replay.send_packets();
         replay
     };
     let sessions = [play("one"), play("two")];
@@ -333,42 +332,41 @@ fn a_bare_host_is_all_of_its_sessions_and_those_that_come() {
     wait_until("both are shown", || viewer.stdout().len() == 2 * events);
     let third = play("three");
     wait_until("the third is shown", || viewer.stdout().len() == 3 * events);
-    sessions.into_iter().for_each(Replay::end);
-    third.end();
+    sessions.into_iter().for_each(Replay::close);
+    third.close();
     // It waits for others.
     viewer.signal(Signal::INT);
-    assert_eq!(viewer.wait().succeeded().len(), 3 * events);
+    assert_eq!(viewer.wait().expect_success().len(), 3 * events);
 }
 
 #[test]
-fn every_viewer_of_a_session_of_lttng_shows_every_event_once() {
+fn every_viewer_of_an_lttng_session_shows_every_event_once() {
     const COUNT: usize = 20_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("all", &relay, Some(100_000));
+    daemon.create_session("all", &relay, Some(100_000));
     let options = [
         "--subbuf-size=16k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("all", "busy", &options, true);
-    daemon.channel("all", "idle", &[], false);
+    daemon.enable_channel("all", "busy", &options, true);
+    daemon.enable_channel("all", "idle", &[], false);
     let host = hostname();
     let mut viewers: Vec<Process> = (0..3)
         .map(|_| test_live::follow(&lab, &relay, (&host, "all"), &["--no-delta"]))
         .collect();
     viewers.push(Babeltrace::Two.follow(&relay, "all"));
-    test_live::wait_until_watched(&relay, "all", 4);
+    test_live::wait_until_attached(&relay, "all", 4);
     daemon.lttng(&["start", "all"]);
-    tracee::run(&lab, COUNT, 0, "all");
+    traced_app::run(&lab, COUNT, 0, "all");
     daemon.lttng(&["destroy", "all"]);
-    let directory = Babeltrace::Two.read(&relay.output).succeeded();
+    let directory = Babeltrace::Two.read(&relay.output).expect_success();
     let mut all = numbers(&directory);
     all.sort_unstable();
     assert!(all.into_iter().eq(0..COUNT));
     for viewer in viewers {
-        let lines = viewer.wait_at_most(TEST_TIMEOUT).succeeded();
+        let lines = viewer.wait_within(TEST_TIMEOUT).expect_success();
         assert!(lines == directory, "{} of {COUNT} lines", lines.len());
     }
 }

@@ -11,10 +11,10 @@ use ctf::write::{
 };
 use tests::babeltrace::Babeltrace;
 use tests::lab::Lab;
-use tests::process::{Ended, Process};
-use tests::recording::{self, Recording};
+use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
-use tests::replay::{HOST, Idle, MetadataPieces, Replay};
+use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
+use tests::traces::{self, TraceBuilder};
 use tests::{test_live, wait_until};
 use wire::Timestamp;
 
@@ -27,17 +27,17 @@ const OPTIONS: &[&[&str]] = &[
     &["--clock-gmt", "--clock-date"],
 ];
 
-fn made_up(lab: &Lab) -> Vec<PathBuf> {
+fn synthetic_traces(lab: &Lab) -> Vec<PathBuf> {
     vec![
-        recording::every_type(lab),
-        recording::at_the_same_time(lab),
-        recording::with_losses(lab),
-        recording::with_idle_streams(lab),
+        traces::with_every_field_type(lab),
+        traces::with_equal_timestamps(lab),
+        traces::with_losses(lab),
+        traces::with_idle_streams(lab),
     ]
 }
 
 /// What was said of losses, in some order: those of one time have none.
-fn losses(ended: &Ended) -> Vec<String> {
+fn losses(ended: &CompletedProcess) -> Vec<String> {
     let is_loss = |line: &&String| line.starts_with("WARNING: Tracer");
     let mut lines: Vec<_> = ended.stderr.iter().filter(is_loss).cloned().collect();
     lines.sort();
@@ -73,8 +73,8 @@ fn assert_reads_as_babeltrace(lab: &Lab, directory: &Path) {
         let theirs = Babeltrace::Two.read_with(options, directory);
         let ours = test_live::read(lab, options, directory);
         assert!(ours.status.success(), "{what}: {:?}", ours.stderr);
-        assert!(!theirs.printed.is_empty(), "{what}");
-        assert_same_text(&what, &ours.printed, &theirs.printed);
+        assert!(!theirs.stdout_bytes.is_empty(), "{what}");
+        assert_same_text(&what, &ours.stdout_bytes, &theirs.stdout_bytes);
         assert_eq!(losses(&ours), losses(&theirs), "{what}");
     }
 }
@@ -82,15 +82,13 @@ fn assert_reads_as_babeltrace(lab: &Lab, directory: &Path) {
 /// A viewer that was there before the session, and has attached to it.
 fn watch_early(lab: &Lab, relay: &Relay, session: &str) -> Process {
     let mut viewer = test_live::follow(lab, relay, (HOST, session), &["--clock-gmt"]);
-    viewer.wait_for_stderr("it waits", |line| {
-        line.contains("waiting for a live session").then_some(())
-    });
+    viewer.wait_for_stderr_text("waiting for a live session");
     viewer
 }
 
 /// When a viewer comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comes {
+enum AttachTime {
     /// Before there is a session.
     Early,
     /// When everything has been sent, and the session has not ended.
@@ -99,53 +97,53 @@ enum Comes {
 
 /// What is printed of a session that is played is what is printed of the directory. One viewer at a
 /// time: LTTng's relay takes no more.
-fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle: Idle) {
+fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle: IdleStream) {
     let want = test_live::read(lab, &["--clock-gmt"], directory);
     for (pieces, comes) in [
-        (MetadataPieces::Whole, Comes::Early),
-        (MetadataPieces::Many, Comes::Early),
-        (MetadataPieces::Many, Comes::Late),
+        (MetadataPieces::Whole, AttachTime::Early),
+        (MetadataPieces::Many, AttachTime::Early),
+        (MetadataPieces::Many, AttachTime::Late),
     ] {
         let session = format!("{name}-{pieces:?}-{comes:?}");
         let what = format!("{} as {session}", directory.display());
         let viewer = match comes {
-            Comes::Early => Some(watch_early(lab, relay, &session)),
-            Comes::Late => None,
+            AttachTime::Early => Some(watch_early(lab, relay, &session)),
+            AttachTime::Late => None,
         };
         let mut replay = Replay::open(relay, &session, directory, pieces, idle);
         if viewer.is_some() {
-            test_live::wait_until_watched(relay, &session, 1);
+            test_live::wait_until_attached(relay, &session, 1);
         }
-        replay.play();
+        replay.send_packets();
         let viewer = viewer.unwrap_or_else(|| {
             let options = ["--clock-gmt", "--seek", "beginning"];
             test_live::follow(lab, relay, (HOST, &session), &options)
         });
-        test_live::wait_until_watched(relay, &session, 1);
+        test_live::wait_until_attached(relay, &session, 1);
         // Before any stream ends: as soon as all of them have promised that nothing earlier comes.
         wait_until(&format!("all has been shown: {what}"), || {
             viewer.stdout().len() == want.stdout.len()
         });
-        replay.end();
+        replay.close();
         let ended = viewer.wait();
         assert!(ended.status.success(), "{what}: {:?}", ended.stderr);
         let what = format!("{what}: {:#?}", ended.stderr);
-        assert_same_text(&what, &ended.printed, &want.printed);
-        let counts = |ended: &Ended| losses(ended).len();
+        assert_same_text(&what, &ended.stdout_bytes, &want.stdout_bytes);
+        let counts = |ended: &CompletedProcess| losses(ended).len();
         assert_eq!(counts(&ended), counts(&want), "{what}");
     }
 }
 
 #[test]
-fn made_up_traces_are_printed_as_babeltrace_prints_them() {
+fn synthetic_traces_are_printed_as_babeltrace_prints_them() {
     let lab = Lab::new();
-    for directory in made_up(&lab) {
+    for directory in synthetic_traces(&lab) {
         assert_reads_as_babeltrace(&lab, &directory);
     }
 }
 
 #[test]
-fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prints_them() {
+fn cycles_of_clocks_with_different_offsets_are_printed_as_babeltrace_prints_them() {
     let lab = Lab::new();
     let root = lab.directory("clocks");
     // The later event has fewer cycles.
@@ -179,37 +177,48 @@ fn cycles_of_clocks_that_began_at_different_times_are_printed_as_babeltrace_prin
 fn recordings_of_lttng_are_printed_as_babeltrace_prints_them() {
     for buffers in ["--buffers-uid", "--buffers-pid"] {
         let lab = Lab::new();
-        let directory = recording::of_lttng(&lab, buffers, 500);
+        let directory = traces::recorded_by_lttng(&lab, buffers, 500);
         assert_reads_as_babeltrace(&lab, &directory);
     }
 }
 
 #[test]
-fn made_up_traces_look_the_same_live() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    for (number, directory) in made_up(&lab).iter().enumerate() {
-        assert_same_live(&lab, &relay, &format!("s{number}"), directory, Idle::One);
+fn synthetic_traces_are_printed_the_same_live() {
+    let (lab, relay) = Relay::start_in_new_lab();
+    for (number, directory) in synthetic_traces(&lab).iter().enumerate() {
+        assert_same_live(
+            &lab,
+            &relay,
+            &format!("s{number}"),
+            directory,
+            IdleStream::Present,
+        );
     }
 }
 
 #[test]
-fn made_up_traces_look_the_same_through_the_relay_of_lttng() {
+fn synthetic_traces_are_printed_the_same_live_through_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    for (number, directory) in made_up(&lab).iter().enumerate() {
-        assert_same_live(&lab, &relay, &format!("s{number}"), directory, Idle::None);
+    for (number, directory) in synthetic_traces(&lab).iter().enumerate() {
+        assert_same_live(
+            &lab,
+            &relay,
+            &format!("s{number}"),
+            directory,
+            IdleStream::Absent,
+        );
     }
 }
 
 #[test]
-fn recordings_of_lttng_look_the_same_live_through_both_relays() {
+fn recordings_of_lttng_are_printed_the_same_live_through_both_relays() {
     for buffers in ["--buffers-uid", "--buffers-pid"] {
         let recorded = Lab::new();
-        let directory = recording::of_lttng(&recorded, buffers, 500);
+        let directory = traces::recorded_by_lttng(&recorded, buffers, 500);
         for (start, idle) in [
-            (Relay::start as fn(&Lab) -> Relay, Idle::One),
-            (Relay::start_reference, Idle::None),
+            (Relay::start as fn(&Lab) -> Relay, IdleStream::Present),
+            (Relay::start_reference, IdleStream::Absent),
         ] {
             let lab = Lab::new();
             assert_same_live(&lab, &start(&lab), "recorded", &directory, idle);
@@ -218,11 +227,11 @@ fn recordings_of_lttng_look_the_same_live_through_both_relays() {
 }
 
 #[test]
-fn an_empty_string_is_printed_as_one() {
+fn an_empty_string_is_printed_as_an_empty_string() {
     // Babeltrace 2.0.4 prints what the field held in an event before: it uses its objects again,
     // and does not clear them.
     let lab = Lab::new();
-    let mut trace = Recording::new(lab.directory("empty"));
+    let mut trace = TraceBuilder::new(lab.directory("empty"));
     let event = trace.event("say", &[("text", FieldType::Text)]);
     let mut stream = trace.stream(0);
     let texts = ["before", "", "after"].map(|text| [Value::Text(text)]);
@@ -234,7 +243,7 @@ fn an_empty_string_is_printed_as_one() {
     ];
     stream.packet((0, 10), events);
     let directory = trace.finish(vec![stream], true);
-    let printed = test_live::read(&lab, &[], &directory).succeeded();
+    let printed = test_live::read(&lab, &[], &directory).expect_success();
     let said: Vec<_> = printed
         .iter()
         .map(|line| line.split_once("text = ").unwrap().1)

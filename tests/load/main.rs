@@ -1,4 +1,4 @@
-//! Many at once, and some of them up to no good.
+//! Many connections at a time, and large amounts of malformed input.
 
-mod hostile;
-mod many;
+mod concurrency;
+mod malformed_input;

@@ -1,29 +1,26 @@
-//! The relay runs out of file descriptors, or cannot write an index file, while indexes are answered.
+//! Index files that cannot be opened for lack of file descriptors, or cannot be written.
 
 use std::fs::File;
 use std::io::Write;
 
 use relay_proto::index::SendIndex;
 use relay_proto::stream::DataPending;
-use relay_proto::{Command, Reply, ReturnCode};
+use relay_proto::{Command, Reply};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use tests::lab::Lab;
-use tests::producer::{Producer, index, live_session, packet};
+use tests::producer::{OK, Producer, index, live_session};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{SeqNum, StreamId};
 
-const HEADER: usize = 16;
-const ENTRY: usize = 72;
 const PACKET: usize = 3000;
 
-/// Sets a soft limit of a running relay. Gives the limit before.
+/// Sets a soft resource limit of a running relay and returns the previous one.
 fn set_limit(relay: &Relay, resource: Resource, current: Option<u64>) -> Option<u64> {
-    // The relay inherited the hard limit, and only root may raise it.
+    // The hard limit is the one that the relay inherited from this process; only root may raise it.
     let maximum = getrlimit(resource).maximum;
     let pid = Pid::from_raw(relay.id().cast_signed());
     let before = prlimit(pid, resource, Rlimit { current, maximum });
@@ -31,10 +28,9 @@ fn set_limit(relay: &Relay, resource: Resource, current: Option<u64>) -> Option<
 }
 
 /// A producer with a stream whose first packet is in the tracefile and has no index yet.
-fn with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
-    let mut producer = Producer::open(relay, live_session("counted"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
-    producer.data.write_all(&packet(stream, 0, PACKET)).unwrap();
+fn open_with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
+    let (mut producer, stream) = Producer::open_with_trace(relay, live_session("counted"));
+    producer.send_data(stream, 0, PACKET);
     wait_until("the packet is in the tracefile", || {
         files(&relay.output, "/chan_0")
             .into_values()
@@ -43,66 +39,68 @@ fn with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
     (producer, stream)
 }
 
-/// SEND_INDEX of packet 0 and the question whether it is pending, for one segment.
-fn index_and_question(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
+/// SEND_INDEX and DATA_PENDING for packet 0, as the bytes of one segment.
+fn index_and_data_pending(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
     let mut bytes = Vec::new();
     let sent = SendIndex {
         stream,
         seq: Some(SeqNum(0)),
         packet: index(0, PACKET as u64),
     };
-    producer.queue(&Command::SendIndex(sent), &mut bytes);
+    producer.encode_command(&Command::SendIndex(sent), &mut bytes);
     let last = Some(SeqNum(0));
     let asked = DataPending { stream, last };
-    producer.queue(&Command::DataPending(asked), &mut bytes);
+    producer.encode_command(&Command::DataPending(asked), &mut bytes);
     bytes
 }
 
 #[test]
 fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let (mut producer, stream) = with_unindexed_packet(&relay);
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = open_with_unindexed_packet(&relay);
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "counted", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
     let path = files(&relay.output, "/chan_0").into_keys().next().unwrap();
     let reader = File::open(relay.output.join(path.trim_start_matches('/'))).unwrap();
-    wait_until("the files are closed for idleness", || {
+    wait_until("the files are closed when idle", || {
         let is_closed = reader.try_lock_shared().is_ok();
         reader.unlock().unwrap();
         is_closed
     });
-    // Below every descriptor that could be given next.
+    // Lower than any descriptor that is free.
     let before = set_limit(&relay, Resource::Nofile, Some(3));
-    let both = index_and_question(&mut producer, stream);
+    let both = index_and_data_pending(&mut producer, stream);
     producer.control().write_all(&both).unwrap();
     relay.wait_for_log(&["producer paused", "chan_0.idx", "Too many open files"]);
     set_limit(&relay, Resource::Nofile, before);
-    assert_eq!(producer.answer(), Reply::Ended(ReturnCode::OK));
-    // When it was asked, the entry was not in its file.
-    assert_eq!(producer.answer(), Reply::Pending(true));
-    producer.settle(stream, 0);
-    let entries = files(&relay.output, ".idx").into_values().next().unwrap();
-    assert!(entries.len() >= HEADER + ENTRY, "{} bytes", entries.len());
+    assert_eq!(producer.receive_reply(), OK);
+    // DATA_PENDING was processed before the entry was in its file.
+    assert_eq!(producer.receive_reply(), Reply::Pending(true));
+    producer.wait_while_pending(stream, 0);
+    let entries = first_file(&relay.output, ".idx");
+    assert!(
+        entries.len() >= INDEX_HEADER + INDEX_ENTRY,
+        "{} bytes",
+        entries.len()
+    );
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, PACKET);
-    producer.settle(stream, 1);
+    producer.wait_while_pending(stream, 1);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
-    let entries = files(&output, ".idx").into_values().next().unwrap();
-    assert_eq!(entries.len(), HEADER + 2 * ENTRY);
+    let entries = first_file(&output, ".idx");
+    assert_eq!(entries.len(), INDEX_HEADER + 2 * INDEX_ENTRY);
 }
 
 #[test]
 fn an_index_that_cannot_be_written_is_not_answered_with_ok() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let (mut producer, stream) = with_unindexed_packet(&relay);
-    // An entry would make the index file larger than files may be now.
-    set_limit(&relay, Resource::Fsize, Some(HEADER as u64 + 20));
-    let both = index_and_question(&mut producer, stream);
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = open_with_unindexed_packet(&relay);
+    // The first entry would exceed the maximum file size.
+    set_limit(&relay, Resource::Fsize, Some(INDEX_HEADER as u64 + 20));
+    let both = index_and_data_pending(&mut producer, stream);
     producer.control().write_all(&both).unwrap();
-    assert_ne!(producer.answer(), Reply::Ended(ReturnCode::OK));
-    assert!(producer.is_hung_up());
+    assert_ne!(producer.receive_reply(), OK);
+    assert!(producer.is_disconnected());
     relay.wait_for_log(&["chan_0.idx", "File too large"]);
 }

@@ -1,14 +1,14 @@
-//! The log, for programs that read it.
+//! The JSON log (`--log-format=json`).
 
 use serde_json::Value;
-use tests::built;
+use tests::binaries;
 use tests::lab::Lab;
 use tests::process::Process;
 
 #[test]
 fn each_line_of_a_json_log_is_an_object() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command
         .args(["-v", "--log-format=json", "-o"])
         .arg(lab.directory("output"));
@@ -16,7 +16,7 @@ fn each_line_of_a_json_log_is_an_object() {
         command.arg(format!("--{port}-port=tcp://127.0.0.1:0"));
     }
     let mut process = Process::start(&mut command);
-    let line: Value = process.wait_for_stderr("it listens", |line| {
+    let line: Value = process.wait_for_stderr("the relay listens", |line| {
         line.contains("listening")
             .then(|| serde_json::from_str(line).unwrap())
     });

@@ -1,8 +1,8 @@
-//! What those need who keep a relay running: how it is, in numbers; a log that programs read; what
-//! becomes of traces when the disk is full.
+//! Operating a relay: the status endpoint, the JSON log, and what happens when the disk is full or file descriptors
+//! run out.
 
 mod descriptors;
-mod full;
-mod interrupted;
+mod disk_full;
+mod interrupted_calls;
 mod log;
-mod watch;
+mod status_endpoint;

@@ -1,20 +1,18 @@
-//! The push connection: what a viewer learns unasked, and that it costs nobody else anything.
+//! Push connections: notifications of everything that a viewer follows, without effect on other peers.
 
 use std::io::Write;
 use std::time::Duration;
 
-use relay_proto::Reply;
-use relay_proto::reply::ReturnCode;
 use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
 use tests::babeltrace::Babeltrace;
-use tests::bystander::Bystander;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{Producer, beacon, is_at_end, live_session, stream};
-use tests::push::Push;
+use tests::probe_session::start_relay_with_probe;
+use tests::producer::{OK, Producer, TRACE_PATH, beacon, is_closed, live_session, stream};
+use tests::push::PushConnection;
 use tests::relay::Relay;
-use tests::tracee;
+use tests::traced_app;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::beacon_interest::BeaconInterest;
@@ -25,35 +23,33 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
 
-/// Long enough to notice what should not come.
-const A_WHILE: Duration = Duration::from_millis(100);
+/// The time that tests wait for a notification that should not come.
+const QUIET_TIME: Duration = Duration::from_millis(100);
 
-const PATH: &str = "ust/uid/0/64-bit";
-
-fn packets(stream: StreamId, unread: u64) -> Notification {
+/// The notification that a stream has `unread` more packets.
+fn packets_notification(stream: StreamId, unread: u64) -> Notification {
     Notification::Packets(PacketsWait { stream, unread })
 }
 
 fn send_beacon(producer: &mut Producer, stream: StreamId, until: u64) {
     let reply = producer.send_index(stream, u64::MAX, beacon(until));
-    assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+    assert_eq!(reply, OK);
 }
 
 #[test]
-fn a_viewer_learns_of_everything_without_asking() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_viewer_is_notified_of_every_change_without_polling() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewer = Viewer::connect(relay.live);
-    let mut push = viewer.push();
-    // A session appears, and it may attach at once.
+    let mut push = viewer.open_push();
+    // A new session, to which the viewer attaches at once.
     let mut producer = Producer::open(&relay, live_session("all"));
-    assert_eq!(push.hear(), Some(Notification::Sessions));
-    viewer.ask(&viewer_proto::Command::CreateViewerSession);
+    assert_eq!(push.receive(), Some(Notification::Sessions));
+    viewer.request(&viewer_proto::Command::CreateViewerSession);
     let session = viewer.wait_for_session("all").session;
     let (_, none) = viewer.attach(session, Seek::Beginning.code());
     assert!(none.is_empty());
     // Streams.
-    let streams = producer.add_trace(PATH, &["chan_0", "chan_1"]);
+    let streams = producer.add_trace(TRACE_PATH, &["chan_0", "chan_1"]);
     push.wait_for(Notification::NewStreams(session));
     let (_, records) = viewer.new_streams(session);
     let metadata = by_channel(&records)["metadata"];
@@ -66,11 +62,11 @@ fn a_viewer_learns_of_everything_without_asking() {
     push.wait_for(waits);
     while viewer.metadata(metadata).0 == MetadataStatus::Ok {}
     producer.send_metadata(metadata, b"/* more */", 0);
-    assert_eq!(push.hear(), Some(waits));
+    assert_eq!(push.receive(), Some(waits));
     // Packets and beacons.
     for number in 0..100 {
         producer.send_packet(streams[0], number, 4096);
-        assert_eq!(push.hear(), Some(packets(streams[0], 1)));
+        assert_eq!(push.receive(), Some(packets_notification(streams[0], 1)));
         let index = viewer.next_index(streams[0]);
         assert_eq!(index.status, IndexStatus::Ready);
         let until = number * 10 + 10;
@@ -79,41 +75,40 @@ fn a_viewer_learns_of_everything_without_asking() {
             stream: streams[1],
             until: Timestamp(until),
         };
-        assert_eq!(push.hear(), Some(Notification::Quiet(quiet)));
+        assert_eq!(push.receive(), Some(Notification::Quiet(quiet)));
     }
-    // Streams and the session end.
-    producer.close(streams[1], None);
-    assert_eq!(push.hear(), Some(Notification::StreamOver(streams[1])));
-    producer.hang_up();
+    // The end of streams and of the session.
+    producer.close_stream(streams[1], None);
+    assert_eq!(push.receive(), Some(Notification::StreamOver(streams[1])));
+    producer.disconnect();
     let mut rest = push.wait_for(Notification::StreamOver(streams[0]));
-    rest.extend(push.hear_within(A_WHILE).flatten());
-    rest.extend(push.hear_within(A_WHILE).flatten());
+    rest.extend(push.receive_within(QUIET_TIME).flatten());
+    rest.extend(push.receive_within(QUIET_TIME).flatten());
     assert!(rest.contains(&Notification::SessionOver(session)));
     assert!(rest.contains(&Notification::Sessions));
     assert_eq!(rest.len(), 2, "{rest:?}");
     assert_eq!(viewer.new_streams(session).0, NewStreamsStatus::HungUp);
     drop(viewer);
-    assert_eq!(push.hear(), None);
+    assert_eq!(push.receive(), None);
 }
 
 #[test]
-fn a_real_session_is_read_whole_by_what_is_pushed_alone() {
+fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     const COUNT: usize = 20_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("real", &relay, Some(50_000));
+    daemon.create_session("real", &relay, Some(50_000));
     let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
-    daemon.channel("real", "busy", &options, true);
+    daemon.enable_channel("real", "busy", &options, true);
     let (mut viewer, session, _) = Viewer::attached(relay.live, "real", Seek::Beginning);
-    let mut push = viewer.push();
+    let mut push = viewer.open_push();
     daemon.lttng(&["start", "real"]);
-    tracee::run(&lab, COUNT, 0, "real");
+    traced_app::run(&lab, COUNT, 0, "real");
     daemon.lttng(&["destroy", "real"]);
     let mut bytes = 0;
     let (mut open, mut is_over) = (0, false);
     while !is_over || open > 0 {
-        match push.hear().unwrap() {
+        match push.receive().unwrap() {
             Notification::NewStreams(_) => {
                 let (_, records) = viewer.new_streams(session);
                 open += records
@@ -144,39 +139,38 @@ fn a_real_session_is_read_whole_by_what_is_pushed_alone() {
         .filter(|(name, _)| name.contains("/busy_") && !name.contains("/index/"))
         .filter_map(|(_, node)| node.contents);
     assert_eq!(bytes, data.map(|data| data.len()).sum::<usize>());
-    let seen = Babeltrace::Two.read(&relay.output).succeeded();
+    let seen = Babeltrace::Two.read(&relay.output).expect_success();
     assert_eq!(seen.len(), COUNT);
 }
 
-/// A recording in tracefiles of so many packets, and how many packets it has.
-fn recorded(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
+/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number of packets.
+fn record_packets(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
     const PACKETS: u64 = 150;
     let mut producer = Producer::open(relay, live_session(name));
-    let id = producer.add(AddStream {
+    let id = producer.add_stream(AddStream {
         tracefile_size: Bytes(packets_in_file * 1000),
         tracefile_count: 200,
-        ..stream("chan_0", PATH)
+        ..stream("chan_0", TRACE_PATH)
     });
-    producer.add_trace(PATH, &[]);
+    producer.add_trace(TRACE_PATH, &[]);
     for number in 0..PACKETS {
         producer.send_packet(id, number, 1000);
     }
-    producer.settle(id, PACKETS - 1);
+    producer.wait_while_pending(id, PACKETS - 1);
     (producer, PACKETS)
 }
 
 #[test]
-fn what_is_asked_at_once_is_answered_as_one_by_one_also_across_tracefiles() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     for packets_in_file in [1, 3, 50] {
         let name = format!("in-{packets_in_file}");
-        let (producer, packets) = recorded(&relay, &name, packets_in_file);
+        let (producer, packets) = record_packets(&relay, &name, packets_in_file);
         let attached = || Viewer::attached(relay.live, &name, Seek::Beginning);
         let (mut patient, _, streams) = attached();
         let (mut hasty, ..) = attached();
         let stream = by_channel(&streams)["chan_0"];
-        producer.hang_up();
+        producer.disconnect();
         let mut one_by_one = Vec::new();
         for _ in 0..packets {
             let index = patient.next_index(stream);
@@ -188,7 +182,7 @@ fn what_is_asked_at_once_is_answered_as_one_by_one_also_across_tracefiles() {
         });
         let mut at_once = Vec::new();
         while (at_once.len() as u64) < packets {
-            // The last time, also for what is behind the end.
+            // The last round also requests indexes behind the end.
             let mut indexes = hasty.next_indexes(stream, 64);
             indexes.retain(|index| index.status == IndexStatus::Ready);
             let places: Vec<_> = indexes.iter().map(|index| (index.offset.0, 1000)).collect();
@@ -203,20 +197,18 @@ fn what_is_asked_at_once_is_answered_as_one_by_one_also_across_tracefiles() {
 }
 
 #[test]
-fn who_never_reads_what_is_pushed_harms_nobody() {
+fn a_viewer_that_never_reads_notifications_affects_no_other() {
     const STREAMS: usize = 600;
     const ROUNDS: u64 = 60;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, live_session("many"));
     let channels: Vec<_> = (0..STREAMS).map(|n| format!("chan_{n}")).collect();
     let channels: Vec<_> = channels.iter().map(String::as_str).collect();
-    let streams = producer.add_trace(PATH, &channels);
+    let streams = producer.add_trace(TRACE_PATH, &channels);
     let (mut viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
-    // Nothing of it is read for now.
-    let mut silent = Push::ask(relay.live, viewer.number.unwrap());
-    // Each beacon is news: far more than the sockets between them hold.
+    // A push connection that is not read for now.
+    let mut silent = PushConnection::connect(relay.live, viewer.id.unwrap());
+    // Each beacon is a change: far more notifications than the socket buffers hold.
     let mut before = 0;
     for round in 1..=ROUNDS {
         for stream in &streams {
@@ -226,18 +218,18 @@ fn who_never_reads_what_is_pushed_harms_nobody() {
             before = relay.memory();
         }
     }
-    bystander.is_well();
+    probe.assert_served();
     let after = relay.memory();
     assert!(after < before + (2 << 20), "{after} from {before}");
-    // Its own commands are answered as well.
+    // The viewer's command connection is served as well.
     let index = viewer.next_index(streams[0]);
     assert_eq!(index.packet.end, Timestamp(ROUNDS));
-    // What it then reads leaves out most of what was, and ends in what is. The stream that was asked
-    // has been told so.
+    // The notifications leave out most intermediate states and end with the latest ones. The stream that was polled
+    // needs no more.
     let (mut heard, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
         heard += 1;
-        if let Some(Notification::Quiet(Quiet { until, .. })) = silent.hear() {
+        if let Some(Notification::Quiet(Quiet { until, .. })) = silent.receive() {
             up_to_date += usize::from(until == Timestamp(ROUNDS));
         }
     }
@@ -245,38 +237,35 @@ fn who_never_reads_what_is_pushed_harms_nobody() {
 }
 
 #[test]
-fn what_a_slow_viewer_missed_it_is_told_once() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("slow"));
-    let stream = producer.add_trace(PATH, &["chan_0"])[0];
+fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("slow"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
-    let mut push = viewer.push();
-    push.hear();
+    let mut push = viewer.open_push();
+    push.receive();
     for number in 0..1000 {
         producer.send_packet(stream, number, 100);
     }
-    // As many as there were when it was said.
-    let Some(Notification::Packets(PacketsWait { unread, .. })) = push.hear() else {
+    // The packets that were there when the notification was sent.
+    let Some(Notification::Packets(PacketsWait { unread, .. })) = push.receive() else {
         panic!("no packets")
     };
-    assert_eq!(push.hear_within(A_WHILE), None);
+    assert_eq!(push.receive_within(QUIET_TIME), None);
     for _ in 0..unread {
         viewer.next_index(stream);
     }
-    assert_eq!(push.hear(), Some(packets(stream, 1000 - unread)));
-    assert_eq!(push.hear_within(A_WHILE), None);
+    assert_eq!(
+        push.receive(),
+        Some(packets_notification(stream, 1000 - unread))
+    );
+    assert_eq!(push.receive_within(QUIET_TIME), None);
 }
 
 #[test]
-fn a_wrong_viewer_is_refused_and_numbers_cannot_be_guessed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_push_connection_with_a_wrong_viewer_id_is_refused_and_ids_cannot_be_guessed() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let viewers: Vec<_> = (0..8).map(|_| Viewer::connect(relay.live)).collect();
-    let numbers: Vec<_> = viewers
-        .iter()
-        .map(|viewer| viewer.number.unwrap().0)
-        .collect();
+    let numbers: Vec<_> = viewers.iter().map(|viewer| viewer.id.unwrap().0).collect();
     for (at, number) in numbers.iter().enumerate() {
         assert!(
             numbers[..at]
@@ -286,51 +275,51 @@ fn a_wrong_viewer_is_refused_and_numbers_cannot_be_guessed() {
     }
     let wrong = [0, 1, numbers[0] + 1, numbers[0] ^ (1 << 40), u64::MAX];
     for number in wrong {
-        let refused = Push::ask(relay.live, ViewerId(number)).hear();
+        let refused = PushConnection::connect(relay.live, ViewerId(number)).receive();
         assert_eq!(refused, None, "{number}");
     }
-    // Nor is a viewer named that has gone.
+    // The id of a viewer that has disconnected is refused, too.
     let mut viewers = viewers.into_iter();
     let gone = viewers.next().unwrap();
-    let mut push = gone.push();
+    let mut push = gone.open_push();
     drop(gone);
-    assert_eq!(push.hear(), None);
-    assert_eq!(Push::ask(relay.live, ViewerId(numbers[0])).hear(), None);
-    // The others are none the worse for it.
-    let _ = viewers.next().unwrap().push();
+    assert_eq!(push.receive(), None);
+    assert_eq!(
+        PushConnection::connect(relay.live, ViewerId(numbers[0])).receive(),
+        None
+    );
+    // Other viewers are not affected.
+    let _ = viewers.next().unwrap().open_push();
 }
 
 #[test]
-fn the_newest_push_connection_counts_and_one_that_says_nonsense_is_closed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("two"));
-    let stream = producer.add_trace(PATH, &["chan_0"])[0];
+fn a_new_push_connection_replaces_the_old_one_and_a_malformed_message_closes_it() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("two"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "two", Seek::Beginning);
-    let mut old = viewer.push();
-    old.hear();
-    let mut push = viewer.push();
-    assert!(is_at_end(&mut old.socket().try_clone().unwrap()));
-    push.hear();
+    let mut old = viewer.open_push();
+    old.receive();
+    let mut push = viewer.open_push();
+    assert!(is_closed(&mut old.socket().try_clone().unwrap()));
+    push.receive();
     producer.send_packet(stream, 0, 100);
-    assert_eq!(push.hear(), Some(packets(stream, 1)));
+    assert_eq!(push.receive(), Some(packets_notification(stream, 1)));
     push.socket().write_all(&[0; 8]).unwrap();
-    assert_eq!(push.hear(), None);
-    // The command connection goes on, and may be given another.
+    assert_eq!(push.receive(), None);
+    // The command connection stays open, and another push connection may be opened.
     assert_eq!(viewer.next_index(stream).status, IndexStatus::Ready);
     producer.send_packet(stream, 1, 100);
-    viewer.push().wait_for(packets(stream, 1));
+    viewer.open_push().wait_for(packets_notification(stream, 1));
 }
 
 #[test]
-fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ease"));
-    let streams = producer.add_trace(PATH, &["chan_0", "chan_1"]);
+    let streams = producer.add_trace(TRACE_PATH, &["chan_0", "chan_1"]);
     let (mut viewer, ..) = Viewer::attached(relay.live, "ease", Seek::Beginning);
-    let mut push = viewer.push();
-    push.hear();
+    let mut push = viewer.open_push();
+    push.receive();
     let quiet = |stream, until| {
         let until = Timestamp(until);
         Notification::Quiet(Quiet { stream, until })
@@ -344,43 +333,41 @@ fn a_viewer_at_ease_is_told_the_last_promises_when_it_waits_again() {
         until
     };
     for round in 0..3 {
-        push.say(BeaconInterest::Unsubscribed);
-        // Until that has arrived, they still come.
-        wait_until("no promise comes", || {
+        push.send_beacon_interest(BeaconInterest::Unsubscribed);
+        // Beacons still come until the relay has processed that.
+        wait_until("no beacon comes", || {
             for _ in 0..100 {
                 send_beacons(&mut producer);
             }
-            push.hear_within(A_WHILE).is_none()
+            push.receive_within(QUIET_TIME).is_none()
         });
         let last = send_beacons(&mut producer);
-        push.say(BeaconInterest::Subscribed);
+        push.send_beacon_interest(BeaconInterest::Subscribed);
         let mut awaited = [0, 1].map(|at| quiet(streams[at], last)).to_vec();
         while !awaited.is_empty() {
-            let said = push.hear().unwrap();
-            awaited.retain(|awaited| *awaited != said);
+            let notification = push.receive().unwrap();
+            awaited.retain(|awaited| *awaited != notification);
         }
-        // And from now on as they come.
+        // From then on beacons are pushed as they come.
         let next = send_beacons(&mut producer);
         push.wait_for(quiet(streams[1], next));
-        // Packets are pushed at any time.
-        push.say(BeaconInterest::Unsubscribed);
+        // Packets are pushed whether or not beacons are.
+        push.send_beacon_interest(BeaconInterest::Unsubscribed);
         producer.send_packet(streams[0], round, 100);
-        push.wait_for(packets(streams[0], 1));
+        push.wait_for(packets_notification(streams[0], 1));
         assert_eq!(viewer.next_index(streams[0]).status, IndexStatus::Ready);
     }
 }
 
 #[test]
-fn many_viewers_are_pushed_the_same() {
+fn many_viewers_get_the_same_notifications() {
     const VIEWERS: usize = 300;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("many"));
-    let stream = producer.add_trace(PATH, &["chan_0"])[0];
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("many"));
     let mut viewers: Vec<_> = (0..VIEWERS)
         .map(|_| {
             let (viewer, ..) = Viewer::attached(relay.live, "many", Seek::Beginning);
-            let push = viewer.push();
+            let push = viewer.open_push();
             (viewer, push)
         })
         .collect();
@@ -388,50 +375,47 @@ fn many_viewers_are_pushed_the_same() {
     for number in 0..10 {
         producer.send_packet(stream, number, 100);
         for (viewer, push) in &mut viewers {
-            push.wait_for(packets(stream, 1));
+            push.wait_for(packets_notification(stream, 1));
             assert_eq!(viewer.next_index(stream).status, IndexStatus::Ready);
         }
     }
     drop(viewers);
-    wait_until("all are gone", || {
+    wait_until("all viewers are disconnected", || {
         relay.open_files() < open_files - VIEWERS * 2 + 5
     });
 }
 
 #[test]
-fn after_a_clear_the_new_packets_are_pushed() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn packets_after_a_clear_are_pushed() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("clear"));
-    let streams = producer.add_trace(PATH, &["chan_0"]);
-    let metadata = producer.add(stream("metadata", "ust/other"));
+    let streams = producer.add_trace(TRACE_PATH, &["chan_0"]);
+    let metadata = producer.add_stream(stream("metadata", "ust/other"));
     let (mut viewer, ..) = Viewer::attached(relay.live, "clear", Seek::Beginning);
-    let mut push = viewer.push();
-    push.hear();
+    let mut push = viewer.open_push();
+    push.receive();
     producer.send_packet(streams[0], 0, 100);
-    assert_eq!(push.hear(), Some(packets(streams[0], 1)));
-    // It has not fetched it when everything goes over to another chunk.
+    assert_eq!(push.receive(), Some(packets_notification(streams[0], 1)));
+    // The viewer has not requested the packet when all streams are rotated.
     producer.create_chunk(1);
-    producer.rotate(
+    producer.rotate_streams(
         Some(1),
         &[(streams[0], 1), (metadata, 0), (producer.metadata[0], 0)],
     );
     producer.close_chunk(0, Some(relay_proto::chunk::CloseCommand::Delete));
     producer.send_packet(streams[0], 1, 100);
-    wait_until("the packet can be had", || {
+    wait_until("the packet is published", || {
         viewer.next_index(streams[0]).status == IndexStatus::Ready
     });
     producer.send_packet(streams[0], 2, 100);
-    push.wait_for(packets(streams[0], 1));
+    push.wait_for(packets_notification(streams[0], 1));
 }
 
-/// A packet that ends after another stream begins, of which the viewer cannot be told before its metadata
-/// comes.
+// Packets are withheld that end after another stream began which cannot be announced before its metadata comes.
 #[test]
-fn packets_that_were_withheld_are_pushed_as_soon_as_they_may_be_given() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    // Without metadata, nothing ends the wait but the end of the stream.
+fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    // The live timer of an hour keeps the relay waiting for metadata as long as the stream is open.
     let mut producer = Producer::open(
         &relay,
         CreateSession {
@@ -439,31 +423,31 @@ fn packets_that_were_withheld_are_pushed_as_soon_as_they_may_be_given() {
             ..live_session("withheld")
         },
     );
-    let known = producer.add_trace(PATH, &["chan_0"])[0];
+    let known = producer.add_trace(TRACE_PATH, &["chan_0"])[0];
     let (mut viewer, session, _) = Viewer::attached(relay.live, "withheld", Seek::Beginning);
-    let mut push = viewer.push();
+    let mut push = viewer.open_push();
     let add = |producer: &mut Producer, path: &str| {
-        let hidden = producer.add(stream("chan_0", path));
-        let metadata = producer.add(stream("metadata", path));
-        producer.ask(relay_proto::Command::StreamsSent);
+        let hidden = producer.add_stream(stream("chan_0", path));
+        let metadata = producer.add_stream(stream("metadata", path));
+        producer.request(relay_proto::Command::StreamsSent);
         (hidden, metadata)
     };
-    let send = |producer: &mut Producer, viewer: &mut Viewer, push: &mut Push, number| {
+    let send = |producer: &mut Producer, viewer: &mut Viewer, push: &mut PushConnection, number| {
         producer.send_packet(known, number, 100);
-        push.wait_for(packets(known, 1));
+        push.wait_for(packets_notification(known, 1));
         assert_eq!(viewer.next_index(known).status, IndexStatus::Retry);
     };
-    // The hidden stream ends without a packet, and nobody is told of it.
+    // The hidden stream closes without a packet, and is never announced.
     let (hidden, _) = add(&mut producer, "ust/pid/one");
     send(&mut producer, &mut viewer, &mut push, 0);
-    producer.close(hidden, None);
-    push.wait_for(packets(known, 1));
+    producer.close_stream(hidden, None);
+    push.wait_for(packets_notification(known, 1));
     assert_eq!(viewer.next_index(known).status, IndexStatus::Ready);
-    // The viewer is told of it.
+    // The hidden stream is announced when its metadata comes.
     let (_, metadata) = add(&mut producer, "ust/pid/two");
     send(&mut producer, &mut viewer, &mut push, 1);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
-    let before = push.wait_for(packets(known, 1));
+    let before = push.wait_for(packets_notification(known, 1));
     assert!(
         before.contains(&Notification::NewStreams(session)),
         "{before:?}"
@@ -472,16 +456,14 @@ fn packets_that_were_withheld_are_pushed_as_soon_as_they_may_be_given() {
 }
 
 #[test]
-fn a_viewer_that_floods_its_push_connection_loses_it_and_holds_up_nobody() {
-    // More than any relay takes from one connection before it gives it up.
+fn a_flooded_push_connection_is_closed_and_blocks_no_other() {
+    // More bytes than the relay reads from a push connection before it closes it.
     const MAX_FLOOD: usize = 64 << 20;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
-    // One for each thread that serves viewers.
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    // One flood for each worker that serves viewers.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let viewers: Vec<_> = (0..threads).map(|_| Viewer::connect(relay.live)).collect();
-    let mut pushes: Vec<_> = viewers.iter().map(Viewer::push).collect();
+    let mut pushes: Vec<_> = viewers.iter().map(Viewer::open_push).collect();
     let mut flood = Vec::new();
     for beacon_interest in [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed] {
         beacon_interest.encode(&mut flood);
@@ -500,31 +482,34 @@ fn a_viewer_that_floods_its_push_connection_loses_it_and_holds_up_nobody() {
             })
         })
         .collect();
-    bystander.is_well();
+    probe.assert_served();
     for flood in floods {
-        assert!(flood.join().unwrap() < MAX_FLOOD, "it was never hung up on");
+        assert!(
+            flood.join().unwrap() < MAX_FLOOD,
+            "the connection was never closed"
+        );
     }
     for push in &mut pushes {
-        assert_eq!(push.hear(), None);
+        assert_eq!(push.receive(), None);
     }
-    // The viewer goes on, and may push again.
+    // The viewer is served, and may open another push connection.
     for mut viewer in viewers {
         assert!(!viewer.sessions().is_empty());
-        let mut push = viewer.push();
-        push.say(BeaconInterest::Unsubscribed);
-        assert_eq!(push.hear_within(A_WHILE), None);
+        let mut push = viewer.open_push();
+        push.send_beacon_interest(BeaconInterest::Unsubscribed);
+        assert_eq!(push.receive_within(QUIET_TIME), None);
     }
-    bystander.is_well();
+    probe.assert_served();
 }
 
-/// So that a viewer can tell the two apart.
+// A viewer must be able to tell a relay that pushes from one that does not.
 #[test]
 fn the_reference_accepts_a_push_connection_and_pushes_nothing() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
     let viewer = Viewer::connect(relay.live);
-    let mut push = Push::ask(relay.live, viewer.number.unwrap());
-    assert_eq!(push.hear_within(Duration::from_secs(1)), None);
+    let mut push = PushConnection::connect(relay.live, viewer.id.unwrap());
+    assert_eq!(push.receive_within(Duration::from_secs(1)), None);
     assert!(push.listener().is_connected());
     assert!(!push.listener().is_offered());
 }

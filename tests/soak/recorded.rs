@@ -1,4 +1,4 @@
-//! What a session has left on disk.
+//! The files of a session that has ended: checked, then removed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,8 +9,8 @@ use tests::tree::files;
 
 use super::sessions::CHANNELS;
 
-/// Where a session lies. When it was created is behind its name.
-fn directory(output: &Path, name: &str) -> PathBuf {
+/// The directory of a session, whose name ends with the creation time.
+fn session_directory(output: &Path, name: &str) -> PathBuf {
     let prefix = format!("{name}-2");
     let is_it = |path: &PathBuf| {
         let last = path.file_name().unwrap().to_string_lossy();
@@ -23,9 +23,9 @@ fn directory(output: &Path, name: &str) -> PathBuf {
     one
 }
 
-/// Every stream has its packets up to `sent`, each once and whole, in order over all chunks.
-pub fn check(output: &Path, name: &str, sent: u64) {
-    let directory = directory(output, name);
+/// Checks that every stream has its packets below `sent`, each once and whole, over all chunks.
+pub fn check_session(output: &Path, name: &str, sent: u64) {
+    let directory = session_directory(output, name);
     let indexes = files(&directory, ".idx");
     for channel in CHANNELS {
         let file = format!("/index/{channel}.idx");
@@ -34,7 +34,7 @@ pub fn check(output: &Path, name: &str, sent: u64) {
             let data = directory.join(path.replace(&file, &format!("/{channel}")));
             let data = File::open(data).unwrap();
             let entries = read(bytes).unwrap().entries;
-            packets.extend(entries.iter().map(|entry| number(&data, entry)));
+            packets.extend(entries.iter().map(|entry| packet_number(&data, entry)));
         }
         packets.sort_unstable();
         let all: Vec<u64> = (0..sent).collect();
@@ -46,8 +46,8 @@ pub fn check(output: &Path, name: &str, sent: u64) {
     }
 }
 
-/// Which packet it is, by its entry and by its bytes.
-fn number(data: &File, entry: &Entry) -> u64 {
+/// The number of a packet by its index entry, checked against its bytes.
+fn packet_number(data: &File, entry: &Entry) -> u64 {
     let number = entry.packet.packet_seq.unwrap().0;
     let mut bytes = vec![0; usize::try_from(entry.packet.packet_size.0 / 8).unwrap()];
     data.read_exact_at(&mut bytes, entry.offset.0).unwrap();
@@ -56,7 +56,7 @@ fn number(data: &File, entry: &Entry) -> u64 {
     number
 }
 
-/// Nobody needs it any more.
-pub fn remove(output: &Path, name: &str) {
-    fs::remove_dir_all(directory(output, name)).unwrap();
+/// Removes the files of a session, so that a long soak does not fill the disk.
+pub fn remove_session(output: &Path, name: &str) {
+    fs::remove_dir_all(session_directory(output, name)).unwrap();
 }

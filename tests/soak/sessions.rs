@@ -1,4 +1,4 @@
-//! One session after the other, as fast as the relay takes them.
+//! Producers that open one session after the other, as fast as the relay accepts them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use fastrand::Rng;
 use relay_proto::chunk::{CloseCommand, TraceChunkExists};
-use relay_proto::reply::ReturnCode;
 use relay_proto::{Command, Reply};
-use tests::producer::{Producer, beacon, index, live_session, packet};
+use tests::producer::{OK, Producer, beacon, index, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -19,20 +18,20 @@ use wire::{ChunkId, StreamId};
 
 use super::recorded;
 
-/// Streams of a session.
+/// The channels of each session, with one stream each.
 pub const CHANNELS: [&str; 3] = ["chan_0", "chan_1", "chan_2"];
 
-/// Sizes of packets.
+/// Packet sizes in bytes.
 const SIZES: [usize; 4] = [4096, 4096, 16 << 10, 128 << 10];
 
-/// Which sessions are being watched, and by how many.
+/// The number of viewers that read each session, whose files must not be removed before.
 #[derive(Debug)]
 pub struct Sessions(Mutex<HashMap<String, usize>>);
 
-/// What has been done.
+/// Totals of what producers have done.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
-    /// Sessions that ended as they should.
+    /// Sessions that were closed.
     pub ended: u64,
     /// Sessions whose producers were killed.
     pub killed: u64,
@@ -70,35 +69,35 @@ impl Sessions {
         Self(Mutex::default())
     }
 
-    /// Does something while a session counts as watched.
-    pub fn watching(&self, name: &str, watch: impl FnOnce()) {
+    /// Runs `view` while the session counts as viewed.
+    pub fn while_viewed(&self, name: &str, view: impl FnOnce()) {
         *self.0.lock().unwrap().entry(name.to_owned()).or_default() += 1;
-        watch();
-        let mut watched = self.0.lock().unwrap();
-        let left = watched.get_mut(name).unwrap();
+        view();
+        let mut viewed = self.0.lock().unwrap();
+        let left = viewed.get_mut(name).unwrap();
         *left -= 1;
         if *left == 0 {
-            watched.remove(name);
+            viewed.remove(name);
         }
     }
 
-    fn is_watched(&self, name: &str) -> bool {
+    fn is_viewed(&self, name: &str) -> bool {
         self.0.lock().unwrap().contains_key(name)
     }
 }
 
-/// Records sessions until the time has come, and looks at what is left of each.
-pub fn produce(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) -> Counts {
+/// Records sessions until a time, and checks the files of each.
+pub fn produce_sessions(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) -> Counts {
     let mut rng = Rng::with_seed(number);
     let mut counts = Counts::default();
     for session in 0.. {
         if Instant::now() >= until && counts.ended > 0 && counts.killed > 0 {
             break;
         }
-        // One of each at least.
+        // At least one session of each kind.
         let is_killed = session == 1 || (session > 1 && rng.u8(..4) == 0);
         let name = format!("soak-{number}-{session}");
-        let mut sending = Sending::open(relay, &name, &mut rng);
+        let mut sending = SessionInProgress::open(relay, &name, &mut rng);
         sending.send(&mut counts, until);
         let sent = sending.sent;
         if is_killed {
@@ -113,26 +112,24 @@ pub fn produce(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) 
             let listed = looking.sessions();
             listed.iter().all(|listed| listed.name.to_string() != name)
         });
-        recorded::check(&relay.output, &name, sent);
-        wait_until("nobody watches it", || !sessions.is_watched(&name));
-        recorded::remove(&relay.output, &name);
+        recorded::check_session(&relay.output, &name, sent);
+        wait_until("no viewer reads the session", || !sessions.is_viewed(&name));
+        recorded::remove_session(&relay.output, &name);
     }
     counts
 }
 
-/// One session.
-struct Sending<'a> {
+/// A session while it is produced.
+struct SessionInProgress<'a> {
     rng: &'a mut Rng,
     producer: Producer,
     streams: Vec<StreamId>,
-    /// Of each stream.
+    /// Packets sent of each stream.
     sent: u64,
     chunk: u64,
 }
 
-const OK: Reply = Reply::Ended(ReturnCode::OK);
-
-impl<'a> Sending<'a> {
+impl<'a> SessionInProgress<'a> {
     fn open(relay: &Relay, name: &str, rng: &'a mut Rng) -> Self {
         let mut producer = Producer::open(relay, live_session(name));
         let streams = producer.add_trace("ust/uid/0/64-bit", &CHANNELS);
@@ -170,50 +167,50 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Goes over to the next chunk, while packets are under way.
+    /// Rotates to the next chunk while packets are in flight.
     fn rotate(&mut self) {
         let next = self.chunk + 1;
         assert_eq!(self.producer.create_chunk(next), OK);
         let metadata = self.producer.metadata[0];
         let packets = self.streams.iter().map(|stream| (*stream, self.sent));
         let positions: Vec<_> = packets.chain([(metadata, 0)]).collect();
-        assert_eq!(self.producer.rotate(Some(next), &positions), OK);
+        assert_eq!(self.producer.rotate_streams(Some(next), &positions), OK);
         self.producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
         let completed = Some(CloseCommand::MoveToCompleted);
         let closed = self.producer.close_chunk(self.chunk, completed);
         assert!(closed.is_ok(), "{closed:?}");
-        // No producer goes on to the next before.
+        // No producer rotates again before the previous chunk is closed.
         let left = Command::TraceChunkExists(TraceChunkExists {
             chunk: ChunkId(self.chunk),
         });
         wait_until(
-            "the chunk has been left",
-            || matches!(self.producer.ask(left.clone()), Reply::ChunkExists(answer) if answer.exists == 0),
+            "the chunk is closed",
+            || matches!(self.producer.request(left.clone()), Reply::ChunkExists(answer) if answer.exists == 0),
         );
         self.chunk = next;
     }
 
-    fn settle(&mut self) {
+    fn wait_while_pending(&mut self) {
         for stream in self.streams.clone() {
-            self.producer.settle(stream, self.sent - 1);
+            self.producer.wait_while_pending(stream, self.sent - 1);
         }
     }
 
     fn end(mut self) {
         for stream in self.streams.clone() {
-            self.producer.close(stream, Some(self.sent - 1));
+            self.producer.close_stream(stream, Some(self.sent - 1));
         }
-        self.producer.close(self.producer.metadata[0], None);
-        self.producer.hang_up();
+        self.producer.close_stream(self.producer.metadata[0], None);
+        self.producer.disconnect();
     }
 
-    /// What it was told that the relay has must be there afterwards, whatever was under way.
+    /// Disconnects in the middle of a packet. All packets that the relay has confirmed must be on disk afterwards.
     fn kill(mut self) {
-        self.settle();
+        self.wait_while_pending();
         let (stream, size) = (self.streams[0], 64 << 10);
         let half = self.rng.usize(..size);
-        let under_way = packet(stream, self.sent, size);
-        self.producer.data.write_all(&under_way[..half]).unwrap();
+        let in_flight = packet(stream, self.sent, size);
+        self.producer.data.write_all(&in_flight[..half]).unwrap();
         if self.rng.bool() {
             let other = self.streams[1];
             self.producer

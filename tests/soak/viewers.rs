@@ -1,4 +1,4 @@
-//! Viewers that come, read for a while, and go, with or without a word.
+//! Viewers that attach, read for a while, and leave with or without detaching.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,36 +13,37 @@ use wire::{SessionId, StreamId};
 
 use super::sessions::Sessions;
 
-/// How long one looks on at most: those who record wait for it.
-const LONGEST: Duration = Duration::from_secs(3);
+/// The longest time that a viewer reads a session: its producer waits for it.
+const MAX_VIEW_TIME: Duration = Duration::from_secs(3);
 
-/// Pause of one to whom nothing was to be shown.
-const PAUSE: Duration = Duration::from_millis(2);
+/// The pause after a round without packets.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Watches one session after the other. Gives how many packets were shown.
-pub fn watch(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) -> u64 {
+/// Reads one session after the other until a time. Returns the number of packets read.
+pub fn view_sessions(relay: &Relay, sessions: &Sessions, number: u64, until: Instant) -> u64 {
     let mut rng = Rng::with_seed(1000 + number);
     let mut shown = 0;
     while Instant::now() < until {
         let mut viewer = Viewer::connect(relay.live);
-        viewer.ask(&Command::CreateViewerSession);
+        viewer.request(&Command::CreateViewerSession);
         let listed = viewer.sessions();
         let Some(session) = rng.choice(&listed) else {
             continue;
         };
-        let end = Instant::now() + LONGEST.mul_f32(rng.f32());
-        sessions.watching(&session.name.to_string(), || {
-            shown += look_on(viewer, session.session, &mut rng, end);
+        let end = Instant::now() + MAX_VIEW_TIME.mul_f32(rng.f32());
+        sessions.while_viewed(&session.name.to_string(), || {
+            shown += view_session(viewer, session.session, &mut rng, end);
         });
     }
     shown
 }
 
-fn look_on(mut viewer: Viewer, session: SessionId, rng: &mut Rng, end: Instant) -> u64 {
+/// Reads a session until `end` or until the session ends. Returns the number of packets read.
+fn view_session(mut viewer: Viewer, session: SessionId, rng: &mut Rng, end: Instant) -> u64 {
     let seek = rng.choice([Seek::Beginning, Seek::Last]).unwrap();
     let (status, streams) = viewer.attach(session, seek.code());
     if status != AttachStatus::Ok {
-        // It has just ended.
+        // The session has just ended.
         return 0;
     }
     let mut streams = by_channel(&streams);
@@ -60,7 +61,7 @@ fn look_on(mut viewer: Viewer, session: SessionId, rng: &mut Rng, end: Instant) 
                 viewer.metadata(metadata);
             }
             if index.status == IndexStatus::Ready {
-                // As its producer says: ten cycles each.
+                // Synthetic packets span ten cycles each.
                 let number = index.packet.begin.0 / 10;
                 assert!(next.is_none_or(|next| next == number), "{next:?} {number}");
                 *next = Some(number + 1);
@@ -73,7 +74,7 @@ fn look_on(mut viewer: Viewer, session: SessionId, rng: &mut Rng, end: Instant) 
             index.status != IndexStatus::HungUp
         });
         if shown == before {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
     if rng.bool() {

@@ -1,19 +1,19 @@
-//! Babeltrace, 1 and 2: reading directories and live sessions.
+//! Babeltrace 1 and 2 as processes: readers of directories and of live sessions.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::peers;
-use crate::process::{Ended, Process};
+use crate::process::{CompletedProcess, Process};
 use crate::relay::Relay;
 use crate::viewer::hostname;
 
-/// Which of the two.
+/// A version of Babeltrace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Babeltrace {
-    /// 1.5.
+    /// `babeltrace` 1.5.
     One,
-    /// 2.0.
+    /// `babeltrace2` 2.0.
     Two,
 }
 
@@ -28,25 +28,25 @@ impl Babeltrace {
         command
     }
 
-    /// Prints a directory: one line for each event, without what depends on the event before.
+    /// Prints a directory, one line for each event, without the time since the event before.
     #[must_use]
-    pub fn read(self, directory: &Path) -> Ended {
+    pub fn read(self, directory: &Path) -> CompletedProcess {
         self.read_with(&["--no-delta"], directory)
     }
 
     /// Prints a directory with these options.
     #[must_use]
-    pub fn read_with(self, options: &[&str], directory: &Path) -> Ended {
+    pub fn read_with(self, options: &[&str], directory: &Path) -> CompletedProcess {
         Process::start(self.command().args(options).arg(directory)).wait()
     }
 
-    /// Begins to print what a session will bring.
+    /// Starts to print a live session.
     #[must_use]
     pub fn follow(self, relay: &Relay, session: &str) -> Process {
         Process::start(&mut self.follow_command(relay, session))
     }
 
-    /// The command that does.
+    /// The command of [`Self::follow`].
     #[must_use]
     pub fn follow_command(self, relay: &Relay, session: &str) -> Command {
         let url = format!("net://{}/host/{}/{session}", relay.live, hostname());
@@ -55,20 +55,20 @@ impl Babeltrace {
         command
     }
 
-    /// Lists the sessions of a relay.
+    /// The lines that list the sessions of a relay.
     #[must_use]
     pub fn list(self, relay: &Relay) -> Vec<String> {
         let url = format!("net://{}", relay.live);
         Process::start(self.command().args(["-i", "lttng-live", &url]))
             .wait()
-            .succeeded()
+            .expect_success()
     }
 }
 
-/// The value of the field `number` in each line, in order.
+/// The value of the event field `number` in each printed line, in order.
 ///
 /// # Panics
-/// If a line has none.
+/// If a line has no such field.
 #[must_use]
 pub fn numbers(lines: &[String]) -> Vec<usize> {
     let number = |line: &String| {

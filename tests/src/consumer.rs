@@ -1,19 +1,19 @@
-//! Our agent as it is installed, replaying traces.
+//! `consumer replay` as a process.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::built;
+use crate::binaries;
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::relay::Relay;
 use crate::replay::HOST;
 
-/// `consumer replay` of a directory to a relay, as a session of [`HOST`].
+/// The command that replays the traces of a directory to a relay, as a session of [`HOST`].
 #[must_use]
 pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path) -> Command {
-    let mut command = lab.command(built::consumer());
+    let mut command = lab.command(binaries::consumer());
     command
         .args(["replay", "-v", "--hostname", HOST, "--session", session])
         .arg(format!("--ctrl-url=tcp://{}", relay.control))
@@ -22,15 +22,15 @@ pub fn replay_command(lab: &Lab, relay: &Relay, session: &str, directory: &Path)
     command
 }
 
-/// A replay that is held before its first packet and before its end.
+/// A live replay that is paused before its first packet and before its end (`--hold`), until the test continues it.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldReplay {
     process: Process,
     stdin: std::process::ChildStdin,
 }
 
-impl Held {
-    /// Opens a live session, and waits until the relay has its streams.
+impl HeldReplay {
+    /// Starts the command and waits until the relay has the session and its streams.
     ///
     /// # Panics
     /// If the relay refuses.
@@ -41,32 +41,27 @@ impl Held {
             .stdin(Stdio::piped());
         let mut process = Process::start(&mut command);
         let stdin = process.stdin().unwrap();
-        let mut held = Self { process, stdin };
-        held.wait_for("waiting for Enter before the first packet");
-        held
+        process.wait_for_stderr_text("waiting for Enter before the first packet");
+        Self { process, stdin }
     }
 
-    /// Sends all packets, and waits until that is done.
+    /// Continues, and waits until all packets are sent.
     ///
     /// # Panics
-    /// If it has ended.
-    pub fn send(&mut self) {
-        self.stdin.write_all(b"\n").unwrap();
-        self.wait_for("waiting for Enter before the end of the session");
-    }
-
-    /// Ends the session.
-    ///
-    /// # Panics
-    /// If it has ended.
-    #[must_use]
-    pub fn end(mut self) -> Process {
+    /// If the replay has exited.
+    pub fn send_packets(&mut self) {
         self.stdin.write_all(b"\n").unwrap();
         self.process
+            .wait_for_stderr_text("waiting for Enter before the end of the session");
     }
 
-    fn wait_for(&mut self, what: &str) {
-        let says = |line: &str| line.contains(what).then_some(());
-        self.process.wait_for_stderr(what, says);
+    /// Continues, which closes the session.
+    ///
+    /// # Panics
+    /// If the replay has exited.
+    #[must_use]
+    pub fn close_session(mut self) -> Process {
+        self.stdin.write_all(b"\n").unwrap();
+        self.process
     }
 }

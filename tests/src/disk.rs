@@ -1,16 +1,16 @@
-//! A disk of its own, small enough to be full soon.
+//! A file system of a few kilobytes, which tests can fill.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A file system in memory, until it is dropped.
+/// A mounted tmpfs, which is unmounted when the value is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     path: PathBuf,
 }
 
 impl SmallDisk {
-    /// One of so many kilobytes, at this directory. None, and that is said, if this user may not.
+    /// Mounts a tmpfs of `kilobytes` KiB. Only root may: otherwise prints that and returns `None`.
     #[must_use]
     pub fn mount(at: &Path, kilobytes: u32) -> Option<Self> {
         let mounted = rustix::process::geteuid().is_root().then(|| {
@@ -24,30 +24,30 @@ impl SmallDisk {
             let path = at.to_owned();
             return Some(Self { path });
         }
-        eprintln!("cannot mount: not tried");
+        eprintln!("cannot mount a tmpfs: test skipped");
         None
     }
 
-    /// Fills it, but for so many kilobytes.
+    /// Fills the file system up to `left` KiB of free space.
     ///
     /// # Panics
-    /// If it cannot be filled, or has less left.
+    /// If there is less free space already.
     pub fn fill(&self, left: u64) {
         let about = rustix::fs::statvfs(&self.path).unwrap();
         let free = about.f_bavail * about.f_frsize;
         let size = usize::try_from(free.checked_sub(left << 10).unwrap()).unwrap();
         match std::fs::write(self.filler(), vec![0; size]) {
-            // Somebody has taken some of it meanwhile: then it is full.
+            // Another process has written meanwhile: then the file system is full, too.
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
             written => written.unwrap(),
         }
     }
 
-    /// Makes room again.
+    /// Removes what [`Self::fill`] has written.
     ///
     /// # Panics
-    /// If it has not been filled.
-    pub fn make_room(&self) {
+    /// If the file system has not been filled.
+    pub fn free_space(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 
@@ -58,7 +58,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a program may still have files there, if a test has failed.
+        // A lazy unmount (`-l`), since a program may still have files open there if the test has failed.
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }

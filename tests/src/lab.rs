@@ -1,4 +1,4 @@
-//! A place of its own for everything that a test starts.
+//! The temporary directory of one test, and commands that run in it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +12,8 @@ use tempfile::TempDir;
 /// for the whole machine, that of any other user one for each `LTTNG_HOME`.
 const NOBODY: u32 = 65_534;
 
-/// A directory, and an environment in which programs keep to it.
+/// The temporary directory of one test, with an environment that keeps programs inside it. The directory is
+/// removed when the value is dropped.
 #[derive(Debug)]
 pub struct Lab {
     directory: TempDir,
@@ -20,45 +21,45 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A new, empty one.
+    /// Creates an empty directory.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("lab-").tempdir().unwrap();
         let is_root = rustix::process::getuid().is_root();
         let lab = Self { directory, is_root };
         lab.give_away(lab.path());
-        // Programs of either user share it, whoever comes first.
+        // Programs of root and of `NOBODY` share these: whichever program came first would own them.
         for shared in [".lttng", ".lttng/relayd"] {
             let _ = lab.directory(shared);
         }
         lab
     }
 
-    /// Its directory.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Leaves the directory where it is, and says where.
+    /// Keeps the directory on disk and returns its path.
     #[must_use]
     pub fn keep(self) -> PathBuf {
         self.directory.keep()
     }
 
-    /// A copy of a program, under this name, that LTTng's user may run. Another process makes it: what this
-    /// one has open to be written, a child that is just being started for another test has open, too,
-    /// and then it cannot be run.
+    /// A copy of a program in the directory, which LTTng's user may run.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the program cannot be copied.
     #[must_use]
     pub fn copy(&self, program: &Path, name: &str) -> PathBuf {
         let copy = self.path().join(name);
         if !copy.exists() {
+            // By another process: a file that this one has open for writing is inherited by children that other
+            // tests fork at that moment, and then executing it fails with ETXTBSY.
             let copied = Command::new("cp").arg(program).arg(&copy).status();
             assert!(
                 copied.is_ok_and(|status| status.success()),
@@ -70,10 +71,10 @@ impl Lab {
         copy
     }
 
-    /// A directory in it for traces.
+    /// Creates a subdirectory that LTTng's user may write to.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the subdirectory cannot be created.
     #[must_use]
     pub fn directory(&self, name: &str) -> PathBuf {
         let path = self.path().join(name);
@@ -82,7 +83,7 @@ impl Lab {
         path
     }
 
-    /// A program of ours, in this environment.
+    /// A command for a program of this project, in this environment.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
@@ -96,11 +97,11 @@ impl Lab {
         command
     }
 
-    /// A program of LTTng, or one that it traces, in this environment.
+    /// A command for a program of LTTng, or for one that it traces, in this environment and as LTTng's user.
     #[must_use]
     pub fn traced_command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.command(program);
-        // The program waits until the session daemon knows it, and rather than lose an event.
+        // A traced program waits until the session daemon has registered it, and blocks rather than lose an event.
         command
             .env("LTTNG_UST_REGISTER_TIMEOUT", "-1")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");

@@ -1,34 +1,35 @@
-//! What whole-program tests are made of: programs in directories of their own, and producers and
-//! viewers that do what no real one does.
+//! The helper library of the whole-program tests: it starts programs in temporary directories, and provides
+//! producers and viewers that do what no real one does.
 //!
-//! Every test has a [`Lab`]: a directory in which everything it starts lives, and which goes with
-//! it. Ports are whichever are free. Ours: [`relay`], [`test_live`], [`consumer`], [`tldrs`], built by
-//! [`built`], some on a small [`disk`], some with files that hang ([`lease`]). Real peers:
-//! [`lttng`], [`tracee`] (a program to be traced), [`babeltrace`]. Made up, on the protocol crates:
-//! [`producer`], [`replay`] (a recording as a producer), [`viewer`], [`push`], [`watch`]. Traces to read:
-//! [`recording`].
+//! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are
+//! whichever are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
+//! [`binaries`]; [`disk`] mounts a small file system for them, [`file_lease`] makes a file hang. Real peers are
+//! [`lttng`], [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`], [`replay`]
+//! (a trace directory sent by a producer), [`viewer`], [`push`] and [`probe_session`]; [`capture_proxy`] records
+//! what real ones send. [`status_endpoint`] reads a relay's metrics, [`tree`] what it wrote, and [`traces`] makes
+//! traces to read.
 
 pub mod babeltrace;
-pub mod built;
-pub mod bystander;
+pub mod binaries;
+pub mod capture_proxy;
 pub mod consumer;
 pub mod disk;
+pub mod file_lease;
 pub mod lab;
-pub mod lease;
 pub mod lttng;
+pub mod probe_session;
 pub mod process;
 pub mod producer;
 pub mod push;
-pub mod recording;
 pub mod relay;
 pub mod replay;
-pub mod tap;
+pub mod status_endpoint;
 pub mod test_live;
 pub mod tldrs;
-pub mod tracee;
+pub mod traced_app;
+pub mod traces;
 pub mod tree;
 pub mod viewer;
-pub mod watch;
 
 pub use lab::Lab;
 pub use peers;
@@ -36,41 +37,41 @@ pub use peers;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test takes it to have failed. Nothing waits for time to
-/// pass: this only bounds the wait for events.
+/// The time after which a wait for an event fails its test. No test waits for this long to pass: the timeout
+/// only bounds the wait.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks again and again, until it is so.
+/// Polls a condition every 5 ms until it holds; `what` names it in the failure message.
 ///
 /// # Panics
-/// If it is not so within [`TEST_TIMEOUT`].
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    wait_for(what, || is_so().then_some(()));
+/// If the condition does not hold within [`TEST_TIMEOUT`].
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    wait_for(what, || condition().then_some(()));
 }
 
-/// Looks again and again, until there is something.
+/// Polls every 5 ms until `poll` returns a value; `what` names it in the failure message.
 ///
 /// # Panics
-/// If there is nothing within [`TEST_TIMEOUT`].
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// If there is no value within [`TEST_TIMEOUT`].
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Where programs are built, those of this profile: `target/debug`, say.
+/// The directory in which cargo puts programs of this profile, as `target/debug`.
 ///
 /// # Panics
-/// If this program is not built by cargo.
+/// If this program was not built by cargo.
 #[must_use]
 pub fn build_directory() -> PathBuf {
     let this = std::env::current_exe().unwrap();
-    // Tests are one level further down.
+    // Test programs are one level further down, in `deps`.
     let is_profile = |directory: &&std::path::Path| !directory.ends_with("deps");
     this.ancestors()
         .skip(1)

@@ -1,4 +1,4 @@
-//! LTTng on the traced host: a session daemon of its own, and its commands.
+//! LTTng on the traced host: a session daemon for one test, and the `lttng` commands to it.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::process::Process;
 use crate::relay::Relay;
 use crate::{peers, wait_until};
 
-/// A session daemon that nobody else uses.
+/// A session daemon of one test.
 #[derive(Debug)]
 pub struct SessionDaemon<'a> {
     lab: &'a Lab,
@@ -15,10 +15,10 @@ pub struct SessionDaemon<'a> {
 }
 
 impl<'a> SessionDaemon<'a> {
-    /// Starts it, without kernel tracing.
+    /// Starts `lttng-sessiond` without kernel tracing.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the daemon does not start.
     #[must_use]
     pub fn start(lab: &'a Lab) -> Self {
         let mut process = Process::start(
@@ -40,10 +40,10 @@ impl<'a> SessionDaemon<'a> {
         }
     }
 
-    /// Kills the daemons that send its traces, as if their host had died.
+    /// Kills the consumer daemons, which send the traces, as if their host had died.
     ///
     /// # Panics
-    /// If there is none.
+    /// If no consumer daemon runs.
     pub fn kill_consumers(&self) {
         let home = self.lab.path().display().to_string();
         let mut killed = 0;
@@ -60,19 +60,19 @@ impl<'a> SessionDaemon<'a> {
         assert!(killed > 0, "no consumer daemon runs");
     }
 
-    /// Runs a command of `lttng` and gives what it prints.
+    /// Runs `lttng` with these arguments and returns the lines of its standard output.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the command fails.
     pub fn lttng(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = self.lab.traced_command(peers::program("lttng"));
         Process::start(command.arg("--no-sessiond").args(arguments))
             .wait()
-            .succeeded()
+            .expect_success()
     }
 
-    /// Creates a session whose trace goes to a relay. `live_timer_us` makes it a live one.
-    pub fn create(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
+    /// Creates a session that sends its trace to a relay. The session is live if there is a timer, in microseconds.
+    pub fn create_session(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
         let url = |address: SocketAddr| format!("tcp4://{address}");
         let control = format!("--ctrl-url={}", url(relay.control));
         let data = format!("--data-url={}", url(relay.data));
@@ -82,8 +82,8 @@ impl<'a> SessionDaemon<'a> {
         self.lttng(&arguments);
     }
 
-    /// Adds a channel to the session, with all events of the traced program in it, or with none.
-    pub fn channel(&self, session: &str, name: &str, options: &[&str], events: bool) {
+    /// Enables a channel of the session, with all events of the traced application or with none.
+    pub fn enable_channel(&self, session: &str, name: &str, options: &[&str], events: bool) {
         let target = format!("--session={session}");
         let mut arguments = vec!["enable-channel", "--userspace", &target, name];
         arguments.extend(options);

@@ -1,4 +1,4 @@
-//! A program that a test has started, and that ends with the test at the latest.
+//! A child process of a test, which is killed when the test ends.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,13 +10,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{TEST_TIMEOUT, wait_for};
 
-/// How long a program may take to end when it is told to, before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time that a process has to exit after SIGTERM before it is killed.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lines of a program's standard error that are shown if the test fails.
-const TOLD: usize = 20;
+/// The number of last lines of standard error that are printed if the test fails.
+const MAX_REPORTED_LINES: usize = 20;
 
-/// A running program, its output collected as it comes.
+/// A running process. Two threads collect its standard output and standard error as they come.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -31,24 +31,24 @@ struct Output {
     reader: Option<JoinHandle<()>>,
 }
 
-/// What a program has left.
+/// The exit status and the whole output of a process that has exited.
 #[derive(Debug)]
-pub struct Ended {
-    /// How it ended.
+pub struct CompletedProcess {
+    /// The exit status, or the signal that ended the process.
     pub status: ExitStatus,
-    /// What it printed, in lines.
+    /// The lines of its standard output; bytes that are not UTF-8 are replaced.
     pub stdout: Vec<String>,
-    /// What it printed, to the byte.
-    pub printed: Vec<u8>,
-    /// What it complained about.
+    /// The bytes of its standard output.
+    pub stdout_bytes: Vec<u8>,
+    /// The lines of its standard error.
     pub stderr: Vec<String>,
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts a command with both outputs piped.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the command cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
         let name = format!("{command:?}");
@@ -67,54 +67,54 @@ impl Process {
         }
     }
 
-    /// The lines that it has printed so far.
+    /// The complete lines of standard output so far.
     #[must_use]
     pub fn stdout(&self) -> Vec<String> {
-        self.stdout.so_far()
+        self.stdout.complete_lines()
     }
 
-    /// What it has complained about so far.
+    /// The complete lines of standard error so far.
     #[must_use]
     pub fn stderr(&self) -> Vec<String> {
-        self.stderr.so_far()
+        self.stderr.complete_lines()
     }
 
-    /// Its number.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its standard input, if it was given one.
+    /// Takes the standard input, which is there if the command was given a pipe.
     pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Whether it has not ended.
+    /// Whether the process has not exited.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process exits by itself.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the process does not exit within [`TEST_TIMEOUT`].
     #[must_use]
-    pub fn wait(self) -> Ended {
-        self.wait_at_most(TEST_TIMEOUT)
+    pub fn wait(self) -> CompletedProcess {
+        self.wait_within(TEST_TIMEOUT)
     }
 
-    /// Waits until it ends by itself, which it must do in this time.
+    /// Waits until the process exits by itself.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the process does not exit within `timeout`.
     #[must_use]
-    pub fn wait_at_most(mut self, timeout: Duration) -> Ended {
+    pub fn wait_within(mut self, timeout: Duration) -> CompletedProcess {
         let deadline = Instant::now() + timeout;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -122,45 +122,51 @@ impl Process {
             }
             assert!(
                 Instant::now() < deadline,
-                "{} does not end: {:?}",
+                "{} does not exit: {:?}",
                 self.name,
                 self.stderr()
             );
             std::thread::sleep(Duration::from_millis(2));
         };
         let printed = self.stdout.finish();
-        Ended {
+        CompletedProcess {
             status,
             stdout: lines(&printed),
-            printed,
+            stdout_bytes: printed,
             stderr: lines(&self.stderr.finish()),
         }
     }
 
-    /// Waits for a line of its standard error in which there is something to find.
+    /// Waits for a line of standard error from which `find` returns a value.
     ///
     /// # Panics
-    /// If there is none, or the program ends before.
+    /// If there is no such line within [`TEST_TIMEOUT`], or the process exits before.
     pub fn wait_for_stderr<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         wait_for(what, || {
             let found = self.stderr().iter().find_map(|line| find(line));
             assert!(
                 found.is_some() || self.is_running(),
-                "{} ended: {:?}",
+                "{} exited: {:?}",
                 self.name,
                 self.stderr()
             );
             found
         })
     }
-}
 
-impl Process {
-    /// What a test that fails should have said of it.
-    fn tell(&self, is_running: bool) {
-        let state = if is_running { "runs" } else { "has ended" };
-        let said = self.stderr();
-        let last = &said[said.len().saturating_sub(TOLD)..];
+    /// Waits for a line of standard error that contains `text`.
+    ///
+    /// # Panics
+    /// As [`Self::wait_for_stderr`].
+    pub fn wait_for_stderr_text(&mut self, text: &str) {
+        self.wait_for_stderr(text, |line| line.contains(text).then_some(()));
+    }
+
+    /// Prints the state and the last lines of standard error, for a test that fails.
+    fn report(&self, is_running: bool) {
+        let state = if is_running { "runs" } else { "has exited" };
+        let lines = self.stderr();
+        let last = &lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..];
         eprintln!(
             "{} {state}, {} lines printed: {last:#?}",
             self.name,
@@ -173,13 +179,13 @@ impl Drop for Process {
     fn drop(&mut self) {
         let is_running = self.is_running();
         if std::thread::panicking() {
-            self.tell(is_running);
+            self.report(is_running);
         }
         if !is_running {
             return;
         }
         self.signal(Signal::TERM);
-        let deadline = Instant::now() + GRACE;
+        let deadline = Instant::now() + TERMINATION_TIMEOUT;
         while self.is_running() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -203,8 +209,8 @@ impl Output {
         Self { bytes, reader }
     }
 
-    /// Without a line that is not complete.
-    fn so_far(&self) -> Vec<String> {
+    /// The lines so far, without the last one while its line feed has not come.
+    fn complete_lines(&self) -> Vec<String> {
         let bytes = self.bytes.lock().unwrap();
         let end = bytes.iter().rposition(|byte| *byte == b'\n');
         end.map_or_else(Vec::new, |end| lines(&bytes[..=end]))
@@ -218,7 +224,7 @@ impl Output {
     }
 }
 
-/// What is not UTF-8 is replaced.
+/// Splits text into lines; bytes that are not UTF-8 are replaced.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.strip_suffix('\n').unwrap_or(&text).split('\n');
@@ -226,12 +232,12 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     lines.filter(|_| !has_none).map(str::to_owned).collect()
 }
 
-impl Ended {
-    /// What it printed, if all went well.
+impl CompletedProcess {
+    /// The lines of standard output of a process that exited with status 0.
     ///
     /// # Panics
-    /// If it did not end with success.
-    pub fn succeeded(self) -> Vec<String> {
+    /// If the exit status is not 0.
+    pub fn expect_success(self) -> Vec<String> {
         assert!(self.status.success(), "{}: {:#?}", self.status, self.stderr);
         self.stdout
     }

@@ -1,5 +1,5 @@
-//! A producer on `relay-proto`, for what LTTng does not do: packets out of order, lost or halved,
-//! and every sort of nonsense.
+//! A synthetic producer on `relay-proto`, for what LTTng does not do: packets out of order, lost or cut, and
+//! malformed input of every kind.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use relay_proto::chunk::{
 use relay_proto::command::GetConfiguration;
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::SendMetadata;
-use relay_proto::producer::Producer as Machine;
+use relay_proto::producer::Producer as StateMachine;
 use relay_proto::reply::{ReturnCode, StreamAdded};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
@@ -24,28 +24,34 @@ use wire::{
 use crate::relay::Relay;
 use crate::{TEST_TIMEOUT, wait_until};
 
-/// A made-up producer with a session.
+/// A synthetic producer: the control and data connections of one session.
 #[derive(Debug)]
 pub struct Producer {
     control: TcpStream,
-    machine: Machine,
+    state_machine: StateMachine,
     received: Vec<u8>,
-    /// For packets.
+    /// The data connection, on which tests write packets.
     pub data: TcpStream,
-    /// The relay's number for its session.
+    /// The id that the relay has given the session; 0 before one is created.
     pub session: SessionId,
-    /// The metadata streams of the traces that it has added.
+    /// The metadata streams of the traces added by [`Self::add_trace`], in that order.
     pub metadata: Vec<StreamId>,
 }
 
-/// When all made-up sessions were created.
+/// The reply of a command that was executed.
+pub const OK: Reply = Reply::Ended(ReturnCode::OK);
+
+/// The directory of a trace with buffers per user, below that of the session, as LTTng-UST names it.
+pub const TRACE_PATH: &str = "ust/uid/0/64-bit";
+
+/// The creation time of all synthetic sessions, in seconds since 1970 (2026-11-20 21:38:31 UTC).
 pub const CREATED: EpochSeconds = EpochSeconds(1_795_210_711);
 
-/// A live session of this name.
+/// CREATE_SESSION of a live session with a timer of 100 ms. Its session daemon id is derived from the name.
 #[must_use]
 pub fn live_session(name: &str) -> CreateSession {
     let mut daemon = [7; 16];
-    // Different recordings, unless a test makes them the same.
+    // The relay tells recordings apart by session daemon and session id.
     name.bytes()
         .zip(&mut daemon)
         .for_each(|(byte, place)| *place = byte);
@@ -66,7 +72,7 @@ pub fn live_session(name: &str) -> CreateSession {
     }
 }
 
-/// A session of this name that is not live, so that it may do all that live sessions may not.
+/// CREATE_SESSION of a session that is not live, and hence not restricted as live ones are.
 #[must_use]
 pub fn plain_session(name: &str) -> CreateSession {
     CreateSession {
@@ -75,7 +81,7 @@ pub fn plain_session(name: &str) -> CreateSession {
     }
 }
 
-/// A stream of this name.
+/// ADD_STREAM of an unlimited tracefile in chunk 0. `metadata` as `channel` makes a metadata stream.
 #[must_use]
 pub fn stream(channel: &str, path: &str) -> AddStream {
     AddStream {
@@ -87,8 +93,7 @@ pub fn stream(channel: &str, path: &str) -> AddStream {
     }
 }
 
-/// The index of packet `number`, which has `bytes` bytes and covers ten cycles from ten times its
-/// number on.
+/// The index of packet `number`, which has `bytes` bytes and covers ten cycles from `10 * number` on.
 #[must_use]
 pub fn index(number: u64, bytes: u64) -> PacketIndex {
     PacketIndex {
@@ -103,7 +108,7 @@ pub fn index(number: u64, bytes: u64) -> PacketIndex {
     }
 }
 
-/// A beacon.
+/// A beacon: an index without packet, which says that the stream has no event before cycle `until`.
 #[must_use]
 pub fn beacon(until: u64) -> PacketIndex {
     PacketIndex {
@@ -114,14 +119,14 @@ pub fn beacon(until: u64) -> PacketIndex {
     }
 }
 
-/// Header and bytes of a packet: as many as `bytes`, all the same.
+/// The data header and the payload of a packet: `bytes` bytes of the value `number % 251`.
 #[must_use]
 pub fn packet(stream: StreamId, number: u64, bytes: usize) -> Vec<u8> {
     let fill = u8::try_from(number % 251).unwrap();
     packet_of(stream, number, &vec![fill; bytes], 0)
 }
 
-/// Header and bytes of a packet.
+/// The data header and the given payload of a packet. The header announces `padding` bytes after the payload.
 #[must_use]
 pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> Vec<u8> {
     let mut sent = Vec::with_capacity(DataHeader::SIZE + bytes.len());
@@ -137,10 +142,10 @@ pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> V
     sent
 }
 
-/// A control connection on which nothing has been said.
+/// Opens a connection to any port of a relay; reads time out after [`TEST_TIMEOUT`].
 ///
 /// # Panics
-/// If it cannot connect.
+/// If the relay does not listen.
 #[must_use]
 pub fn connect(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(address).unwrap();
@@ -149,10 +154,10 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// A connection from this address of this host.
+/// Opens a connection from a given loopback address, as another host would.
 ///
 /// # Panics
-/// If it cannot connect.
+/// If the address is not local, or the relay does not listen.
 #[must_use]
 pub fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
     let from = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -165,106 +170,129 @@ pub fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
 }
 
 impl Producer {
-    /// Opens a session with its first chunk.
+    /// Connects with protocol 2.15, creates a session and its chunk 0.
     ///
     /// # Panics
     /// If the relay refuses.
     #[must_use]
     pub fn open(relay: &Relay, session: CreateSession) -> Self {
-        let mut producer = Self::greet(relay, Minor(15));
-        producer.create(session);
-        assert_eq!(producer.create_chunk(0), Reply::Ended(ReturnCode::OK));
+        let mut producer = Self::connect(relay, Minor(15));
+        producer.create_session(session);
+        assert_eq!(producer.create_chunk(0), OK);
         producer
     }
 
-    /// Connects and agrees on a version.
+    /// Opens a session with one data stream `chan_0` at [`TRACE_PATH`], without metadata.
     ///
     /// # Panics
     /// If the relay refuses.
     #[must_use]
-    pub fn greet(relay: &Relay, minor: Minor) -> Self {
-        Self::greet_on(connect(relay.control), connect(relay.data), minor)
+    pub fn open_with_stream(relay: &Relay, session: CreateSession) -> (Self, StreamId) {
+        let mut producer = Self::open(relay, session);
+        let stream = producer.add_stream(stream("chan_0", TRACE_PATH));
+        (producer, stream)
     }
 
-    /// Connects from this address of this host and agrees on a version.
+    /// Opens a session with one trace at [`TRACE_PATH`], and returns its data stream `chan_0`.
     ///
     /// # Panics
     /// If the relay refuses.
     #[must_use]
-    pub fn greet_from(address: Ipv4Addr, relay: &Relay, minor: Minor) -> Self {
+    pub fn open_with_trace(relay: &Relay, session: CreateSession) -> (Self, StreamId) {
+        let mut producer = Self::open(relay, session);
+        let stream = producer.add_trace(TRACE_PATH, &["chan_0"])[0];
+        (producer, stream)
+    }
+
+    /// Opens both connections and negotiates protocol 2.`minor`.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn connect(relay: &Relay, minor: Minor) -> Self {
+        Self::negotiate(connect(relay.control), connect(relay.data), minor)
+    }
+
+    /// As [`Self::connect`], from a given loopback address.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    #[must_use]
+    pub fn connect_from(address: Ipv4Addr, relay: &Relay, minor: Minor) -> Self {
         let connect = |to| connect_from(address, to);
-        Self::greet_on(connect(relay.control), connect(relay.data), minor)
+        Self::negotiate(connect(relay.control), connect(relay.data), minor)
     }
 
-    fn greet_on(control: TcpStream, data: TcpStream, minor: Minor) -> Self {
+    fn negotiate(control: TcpStream, data: TcpStream, minor: Minor) -> Self {
         let mut producer = Self {
             control,
-            machine: Machine::default(),
+            state_machine: StateMachine::default(),
             received: Vec::new(),
             data,
             session: SessionId(0),
             metadata: Vec::new(),
         };
-        producer.ask(Command::Version(Version {
+        producer.request(Command::Version(Version {
             major: 2,
             minor: minor.0,
         }));
         if minor.has_configuration() {
-            producer.ask(Command::GetConfiguration(GetConfiguration { query: 0 }));
+            producer.request(Command::GetConfiguration(GetConfiguration { query: 0 }));
         }
         producer
     }
 
-    /// Opens a session.
+    /// Creates the session of this connection.
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn create(&mut self, session: CreateSession) {
-        match self.ask(Command::CreateSession(session)) {
+    pub fn create_session(&mut self, session: CreateSession) {
+        match self.request(Command::CreateSession(session)) {
             Reply::SessionCreated {
                 session,
                 code: ReturnCode::OK,
                 ..
             } => self.session = session,
-            refused => panic!("{refused:?}"),
+            refused => panic!("the relay refused: {refused:?}"),
         }
     }
 
-    /// Adds streams and metadata of one trace, as one batch, and describes it.
+    /// Adds the data streams and the metadata stream of one trace, publishes them (STREAMS_SENT), and sends
+    /// metadata. Returns the data streams, in the order of `channels`.
     ///
     /// # Panics
     /// If the relay refuses.
     pub fn add_trace(&mut self, path: &str, channels: &[&str]) -> Vec<StreamId> {
         let streams = channels
             .iter()
-            .map(|channel| self.add(stream(channel, path)))
+            .map(|channel| self.add_stream(stream(channel, path)))
             .collect();
-        let metadata = self.add(stream("metadata", path));
+        let metadata = self.add_stream(stream("metadata", path));
         self.metadata.push(metadata);
-        self.ask(Command::StreamsSent);
+        self.request(Command::StreamsSent);
         self.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
-        // Which has no answer; that of the next command says that it has been taken.
-        self.ask(Command::QuiescentControl(QuiescentControl {
+        // SEND_METADATA has no reply: that of the next command says that it was processed.
+        self.request(Command::QuiescentControl(QuiescentControl {
             stream: metadata,
         }));
         streams
     }
 
-    /// Adds a stream.
+    /// Adds one stream and returns its id.
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn add(&mut self, stream: AddStream) -> StreamId {
-        match self.ask(Command::AddStream(stream)) {
+    pub fn add_stream(&mut self, stream: AddStream) -> StreamId {
+        match self.request(Command::AddStream(stream)) {
             Reply::StreamAdded(StreamAdded {
                 stream: Some(stream),
                 code: ReturnCode::OK,
             }) => stream,
-            refused => panic!("{refused:?}"),
+            refused => panic!("the relay refused: {refused:?}"),
         }
     }
 
-    /// Makes a chunk current.
+    /// Creates trace chunk `id`, which becomes the current one.
     pub fn create_chunk(&mut self, id: u64) -> Reply {
         let created = EpochSeconds(CREATED.0 + id);
         let chunk = CreateTraceChunk {
@@ -272,10 +300,10 @@ impl Producer {
             created,
             name: None,
         };
-        self.ask(Command::CreateTraceChunk(chunk))
+        self.request(Command::CreateTraceChunk(chunk))
     }
 
-    /// Ends a chunk.
+    /// Closes trace chunk `id`, with what is to be done with its files.
     pub fn close_chunk(
         &mut self,
         id: u64,
@@ -283,92 +311,101 @@ impl Producer {
     ) -> Reply {
         let closed = EpochSeconds(CREATED.0 + id + 1);
         let command = Flagged(command);
-        self.ask(Command::CloseTraceChunk(CloseTraceChunk {
+        self.request(Command::CloseTraceChunk(CloseTraceChunk {
             chunk: ChunkId(id),
             closed,
             command,
         }))
     }
 
-    /// Whether the relay still has a chunk that has been closed.
+    /// Whether the relay still has trace chunk `id` (TRACE_CHUNK_EXISTS).
     ///
     /// # Panics
     /// If the relay refuses.
     pub fn chunk_exists(&mut self, id: u64) -> bool {
         let chunk = ChunkId(id);
-        match self.ask(Command::TraceChunkExists(TraceChunkExists { chunk })) {
+        match self.request(Command::TraceChunkExists(TraceChunkExists { chunk })) {
             Reply::ChunkExists(reply) => reply.exists != 0,
-            refused => panic!("{refused:?}"),
+            refused => panic!("the relay refused: {refused:?}"),
         }
     }
 
-    /// Lets streams go over to another chunk.
-    pub fn rotate(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
+    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence number of its
+    /// first packet in the new chunk.
+    pub fn rotate_streams(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
         let position = |&(stream, at)| RotationPosition {
             stream,
             at: PacketSeqNum(at),
         };
         let positions = positions.iter().map(position).collect();
-        self.ask(Command::RotateStreams(RotateStreams {
+        self.request(Command::RotateStreams(RotateStreams {
             target: target.map(ChunkId),
             positions,
         }))
     }
 
-    /// Sends metadata.
+    /// Sends metadata that is followed by `padding` announced bytes. The command has no reply.
     ///
     /// # Panics
-    /// If the connection is gone.
+    /// If the relay has closed the connection.
     pub fn send_metadata(&mut self, stream: StreamId, text: &[u8], padding: u32) {
         let mut bytes = Vec::new();
-        self.machine
+        self.state_machine
             .send_metadata(SendMetadata { stream, padding }, text, &mut bytes)
             .unwrap();
         bytes.extend_from_slice(text);
         self.control.write_all(&bytes).unwrap();
     }
 
-    /// Sends the index of a packet, or a beacon.
+    /// Sends the index of packet `number`, or a beacon, and returns the reply.
     pub fn send_index(&mut self, stream: StreamId, number: u64, packet: PacketIndex) -> Reply {
-        self.ask(Command::SendIndex(SendIndex {
+        self.request(Command::SendIndex(SendIndex {
             stream,
             seq: Some(SeqNum(number)),
             packet,
         }))
     }
 
-    /// Sends a packet and its index.
+    /// Sends packet `number` on the data connection, without its index.
+    ///
+    /// # Panics
+    /// If the relay has closed the connection.
+    pub fn send_data(&mut self, stream: StreamId, number: u64, bytes: usize) {
+        self.data.write_all(&packet(stream, number, bytes)).unwrap();
+    }
+
+    /// Sends packet `number` and its index.
     ///
     /// # Panics
     /// If the relay refuses.
     pub fn send_packet(&mut self, stream: StreamId, number: u64, bytes: usize) {
-        self.data.write_all(&packet(stream, number, bytes)).unwrap();
+        self.send_data(stream, number, bytes);
         let reply = self.send_index(stream, number, index(number, bytes as u64));
-        assert_eq!(reply, Reply::Ended(ReturnCode::OK));
+        assert_eq!(reply, OK);
     }
 
-    /// Whether a stream's packets up to `last` are under way.
+    /// Whether packets of a stream up to `last`, or their indexes, are still to be processed (DATA_PENDING).
     ///
     /// # Panics
     /// If the relay refuses.
     pub fn is_pending(&mut self, stream: StreamId, last: u64) -> bool {
         let last = Some(SeqNum(last));
-        match self.ask(Command::DataPending(DataPending { stream, last })) {
+        match self.request(Command::DataPending(DataPending { stream, last })) {
             Reply::Pending(pending) => pending,
-            refused => panic!("{refused:?}"),
+            refused => panic!("the relay refused: {refused:?}"),
         }
     }
 
-    /// Waits until a stream's packets up to `last` have been taken, with their indexes.
-    pub fn settle(&mut self, stream: StreamId, last: u64) {
-        wait_until("the packets have been taken", || {
+    /// Waits until the packets of a stream up to `last` have been processed, with their indexes.
+    pub fn wait_while_pending(&mut self, stream: StreamId, last: u64) {
+        wait_until("data is pending no longer", || {
             !self.is_pending(stream, last)
         });
     }
 
-    /// Closes a stream after `last`.
-    pub fn close(&mut self, stream: StreamId, last: Option<u64>) -> Reply {
-        self.ask(Command::CloseStream(CloseStream {
+    /// Closes a stream whose last packet is `last`; `None` if it had no packet.
+    pub fn close_stream(&mut self, stream: StreamId, last: Option<u64>) -> Reply {
+        self.request(Command::CloseStream(CloseStream {
             stream,
             last: last.map(SeqNum),
         }))
@@ -377,34 +414,36 @@ impl Producer {
     /// Sends a command and waits for the reply.
     ///
     /// # Panics
-    /// If the relay hangs up.
-    pub fn ask(&mut self, command: Command) -> Reply {
-        self.try_ask(command).expect("the relay hung up")
+    /// If the relay closes the connection without a reply.
+    pub fn request(&mut self, command: Command) -> Reply {
+        self.try_request(command)
+            .expect("the relay closed the connection")
     }
 
-    /// Sends a command and waits for the reply. None: the relay hung up without one.
+    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection without one.
     ///
     /// # Panics
-    /// If the relay does not keep to the protocol.
-    pub fn try_ask(&mut self, command: Command) -> Option<Reply> {
+    /// If the reply breaks the protocol.
+    pub fn try_request(&mut self, command: Command) -> Option<Reply> {
         let mut bytes = Vec::new();
-        self.machine.send(&command, &mut bytes).unwrap();
+        self.state_machine.send(&command, &mut bytes).unwrap();
         self.control.write_all(&bytes).ok()?;
-        self.try_answer()
+        self.try_receive_reply()
     }
 
-    /// Waits for the reply to the oldest command that has none.
+    /// Waits for the reply to the oldest command in flight.
     ///
     /// # Panics
-    /// If the relay hangs up.
-    pub fn answer(&mut self) -> Reply {
-        self.try_answer().expect("the relay hung up")
+    /// If the relay closes the connection without a reply.
+    pub fn receive_reply(&mut self) -> Reply {
+        self.try_receive_reply()
+            .expect("the relay closed the connection")
     }
 
-    fn try_answer(&mut self) -> Option<Reply> {
+    fn try_receive_reply(&mut self) -> Option<Reply> {
         loop {
             let mut input = &self.received[..];
-            if let Some((_, reply)) = self.machine.receive(&mut input).unwrap() {
+            if let Some((_, reply)) = self.state_machine.receive(&mut input).unwrap() {
                 self.received = input.to_vec();
                 return Some(reply);
             }
@@ -416,38 +455,47 @@ impl Producer {
         }
     }
 
-    /// Appends a command to others that are to be sent in one go.
+    /// Appends the bytes of a command to others that are sent together, pipelined.
     ///
     /// # Panics
-    /// If the agreed version does not have it.
-    pub fn queue(&mut self, command: &Command, to: &mut Vec<u8>) {
-        self.machine.send(command, to).unwrap();
+    /// If the negotiated version does not have the command.
+    pub fn encode_command(&mut self, command: &Command, to: &mut Vec<u8>) {
+        self.state_machine.send(command, to).unwrap();
     }
 
-    /// Whether the relay has hung up the control connection: reads until it has.
-    pub fn is_hung_up(&mut self) -> bool {
+    /// Whether the relay closes the control connection before it sends another byte. Blocks until either.
+    pub fn is_disconnected(&mut self) -> bool {
         matches!(self.control.read(&mut [0; 4096]), Ok(0) | Err(_))
     }
 
-    /// The control connection, to do to it what no producer should.
+    /// The control connection, for bytes that no producer should send.
     #[must_use]
     pub fn control(&self) -> &TcpStream {
         &self.control
     }
 
-    /// Hangs up both connections, data first, once the relay has taken everything in.
+    /// Closes a stream and then both connections, which ends the session.
     ///
     /// # Panics
-    /// If the relay does not hang up as well.
-    pub fn hang_up(mut self) {
+    /// If the relay refuses.
+    pub fn close_session(mut self, stream: StreamId, last: Option<u64>) {
+        assert_eq!(self.close_stream(stream, last), OK);
+        self.disconnect();
+    }
+
+    /// Closes both connections, data first. Returns when the relay has read everything and closed them too.
+    ///
+    /// # Panics
+    /// If the relay does not close a connection.
+    pub fn disconnect(mut self) {
         self.data.shutdown(Shutdown::Write).unwrap();
-        assert!(is_at_end(&mut self.data));
+        assert!(is_closed(&mut self.data));
         self.control.shutdown(Shutdown::Write).unwrap();
-        assert!(self.is_hung_up());
+        assert!(self.is_disconnected());
     }
 }
 
-/// Whether the other end has hung up: reads until it has.
-pub fn is_at_end(socket: &mut TcpStream) -> bool {
+/// Whether the peer closes a connection before it sends another byte. Blocks until either.
+pub fn is_closed(socket: &mut TcpStream) -> bool {
     matches!(socket.read(&mut [0; 4096]), Ok(0) | Err(_))
 }

@@ -1,4 +1,4 @@
-//! A push connection on `viewer-proto`, to a viewer's command connection.
+//! The client end of a push connection: the notifications that a relay sends to one viewer.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -11,21 +11,21 @@ use wire::ViewerId;
 
 use crate::TEST_TIMEOUT;
 
-/// What a relay pushes to one viewer.
+/// A push connection of one viewer.
 #[derive(Debug)]
-pub struct Push {
+pub struct PushConnection {
     socket: TcpStream,
     listener: Listener,
-    heard: VecDeque<Notification>,
+    received: VecDeque<Notification>,
 }
 
-impl Push {
-    /// Asks to be pushed what this viewer follows.
+impl PushConnection {
+    /// Connects and sends CONNECT as the push connection of `viewer`, without waiting for a reply.
     ///
     /// # Panics
-    /// If it cannot connect.
+    /// If the relay does not listen.
     #[must_use]
-    pub fn ask(live: SocketAddr, viewer: ViewerId) -> Self {
+    pub fn connect(live: SocketAddr, viewer: ViewerId) -> Self {
         let mut socket = TcpStream::connect(live).unwrap();
         let mut hello = Vec::new();
         Listener::hello(viewer).encode(&mut hello);
@@ -33,50 +33,51 @@ impl Push {
         Self {
             socket,
             listener: Listener::default(),
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
         }
     }
 
-    /// The same, of a relay that does push, past its greeting.
+    /// Connects to a relay that pushes, and reads the two notifications that each connection begins with.
     ///
     /// # Panics
-    /// If the relay does not.
+    /// If the relay sends anything else.
     #[must_use]
     pub fn open(live: SocketAddr, viewer: ViewerId) -> Self {
-        let mut push = Self::ask(live, viewer);
+        let mut push = Self::connect(live, viewer);
         let hello = Hello { version: VERSION };
-        assert_eq!(push.hear(), Some(Notification::Hello(hello)));
-        assert_eq!(push.hear(), Some(Notification::Sessions));
+        assert_eq!(push.receive(), Some(Notification::Hello(hello)));
+        assert_eq!(push.receive(), Some(Notification::Sessions));
         push
     }
 
-    /// Says whether beacons are wanted.
+    /// Subscribes to beacons, or unsubscribes.
     ///
     /// # Panics
-    /// If the relay has hung up.
-    pub fn say(&mut self, beacon_interest: BeaconInterest) {
+    /// If the relay has closed the connection.
+    pub fn send_beacon_interest(&mut self, beacon_interest: BeaconInterest) {
         let mut bytes = Vec::new();
         beacon_interest.encode(&mut bytes);
         self.socket.write_all(&bytes).unwrap();
     }
 
-    /// What is pushed next. None: the relay has hung up.
+    /// Waits for the next notification; `None` if the relay has closed the connection.
     ///
     /// # Panics
-    /// If nothing comes.
-    pub fn hear(&mut self) -> Option<Notification> {
-        self.hear_within(TEST_TIMEOUT)
-            .expect("something should be pushed")
+    /// If no notification comes within [`TEST_TIMEOUT`].
+    pub fn receive(&mut self) -> Option<Notification> {
+        self.receive_within(TEST_TIMEOUT)
+            .expect("a notification arrives in time")
     }
 
-    /// What is pushed next, if anything is in this time. An inner none: the relay has hung up.
+    /// Waits for the next notification for at most `timeout`. The outer `None` is a timeout, the inner one a
+    /// connection that the relay has closed.
     ///
     /// # Panics
-    /// If the relay does not keep to the protocol.
-    pub fn hear_within(&mut self, time: Duration) -> Option<Option<Notification>> {
-        let deadline = Instant::now() + time;
+    /// If a notification breaks the protocol.
+    pub fn receive_within(&mut self, timeout: Duration) -> Option<Option<Notification>> {
+        let deadline = Instant::now() + timeout;
         loop {
-            if let Some(notification) = self.heard.pop_front() {
+            if let Some(notification) = self.received.pop_front() {
                 return Some(Some(notification));
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -88,8 +89,8 @@ impl Push {
             match self.socket.read(&mut buffer) {
                 Ok(0) => return Some(None),
                 Ok(read) => {
-                    let heard = self.listener.extend(&buffer[..read]);
-                    self.heard.extend(heard.map(Result::unwrap));
+                    let received = self.listener.extend(&buffer[..read]);
+                    self.received.extend(received.map(Result::unwrap));
                 }
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -98,7 +99,7 @@ impl Push {
         }
     }
 
-    /// Waits until this is pushed, and gives what came before it.
+    /// Waits for a notification and returns those that came before it.
     ///
     /// # Panics
     /// If it does not come.
@@ -106,8 +107,8 @@ impl Push {
         let mut before = Vec::new();
         loop {
             let next = self
-                .hear()
-                .unwrap_or_else(|| panic!("hung up instead of {awaited:?}; before: {before:?}"));
+                .receive()
+                .unwrap_or_else(|| panic!("closed before {awaited:?}; received: {before:?}"));
             if next == awaited {
                 return before;
             }
@@ -115,13 +116,13 @@ impl Push {
         }
     }
 
-    /// Whether the relay has answered, and whether it does push.
+    /// The protocol state, which tells whether the relay has accepted the connection and offers to push.
     #[must_use]
     pub fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// The socket, to do to it what no viewer should.
+    /// The socket, for bytes that no viewer should send.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket

@@ -1,4 +1,4 @@
-//! Relays: ours as it is installed, and the one of LTTng beside it.
+//! Relay daemons as processes: `relayd` of this project, and `lttng-relayd` as the reference.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
@@ -7,61 +7,69 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::lab::Lab;
-use crate::process::{Ended, Process};
-use crate::{built, peers, wait_until};
+use crate::process::{CompletedProcess, Process};
+use crate::{binaries, peers, wait_until};
 use rustix::process::Signal;
 
-/// On this host, wherever it is free.
+/// Loopback addresses whose ports the system chooses.
 const ANY_PORT: [SocketAddr; 3] = [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0); 3];
 
-/// A running relay and what it writes.
+/// A running relay and its output directory.
 #[derive(Debug)]
 pub struct Relay {
     process: Process,
-    /// Where producers connect for commands.
+    /// The address of the control port, where producers send commands.
     pub control: SocketAddr,
-    /// Where producers connect for packets.
+    /// The address of the data port, where producers send packets.
     pub data: SocketAddr,
-    /// Where viewers connect.
+    /// The address of the live port, where viewers connect.
     pub live: SocketAddr,
-    /// Where it writes.
+    /// The output directory.
     pub output: PathBuf,
 }
 
 impl Relay {
-    /// Ours.
+    /// Starts `relayd` on ports that the system chooses.
     #[must_use]
     pub fn start(lab: &Lab) -> Self {
         Self::start_with(lab, &[])
     }
 
-    /// Ours, with more arguments.
+    /// Starts `relayd` in a directory of its own, which is returned as well and must outlive the relay.
+    #[must_use]
+    pub fn start_in_new_lab() -> (Lab, Self) {
+        let lab = Lab::new();
+        let relay = Self::start(&lab);
+        (lab, relay)
+    }
+
+    /// Starts `relayd` with more arguments.
     #[must_use]
     pub fn start_with(lab: &Lab, arguments: &[&str]) -> Self {
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         command.args(arguments);
         Self::start_command(lab, command, ANY_PORT)
     }
 
-    /// Ours, where another one was.
+    /// Starts `relayd` on given control, data and live addresses, as those of a relay that has exited.
     #[must_use]
     pub fn start_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
-        Self::start_command(lab, lab.command(built::relayd()), addresses)
+        Self::start_command(lab, lab.command(binaries::relayd()), addresses)
     }
 
-    /// Ours, with so many file descriptors.
+    /// Starts `relayd` with a limit on its file descriptors.
     #[must_use]
-    pub fn start_limited(lab: &Lab, descriptors: usize) -> Self {
+    pub fn start_with_fd_limit(lab: &Lab, descriptors: usize) -> Self {
         let mut command = lab.command(peers::program("prlimit"));
         command
             .arg(format!("--nofile={descriptors}:{descriptors}"))
-            .arg(built::relayd());
+            .arg(binaries::relayd());
         Self::start_command(lab, command, ANY_PORT)
     }
 
-    /// Ours, started by this command.
+    /// Starts `relayd` by a command, which may change its environment or wrap the program.
     #[must_use]
-    pub fn start_as(lab: &Lab, command: Command) -> Self {
+    pub fn start_from_command(lab: &Lab, command: Command) -> Self {
         Self::start_command(lab, command, ANY_PORT)
     }
 
@@ -72,7 +80,8 @@ impl Relay {
             command.arg(format!("--{port}-port=tcp://{address}"));
         }
         let mut process = Process::start(&mut command);
-        let [control, data, live] = process.wait_for_stderr("the relay listens", listening);
+        let [control, data, live] =
+            process.wait_for_stderr("the relay listens", parse_listening_addresses);
         Self {
             process,
             control,
@@ -82,34 +91,34 @@ impl Relay {
         }
     }
 
-    /// The reference.
+    /// Starts `lttng-relayd`.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If `lttng-relayd` is not installed or does not start.
     #[must_use]
     pub fn start_reference(lab: &Lab) -> Self {
         Self::start_reference_with(lab, &[])
     }
 
-    /// The reference, with more arguments.
+    /// Starts `lttng-relayd` with more arguments.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If `lttng-relayd` is not installed or does not start.
     #[must_use]
     pub fn start_reference_with(lab: &Lab, arguments: &[&str]) -> Self {
-        Self::reference(lab, free_addresses(), arguments)
+        Self::start_reference_process(lab, free_addresses(), arguments)
     }
 
-    /// The reference, where another one was.
+    /// Starts `lttng-relayd` on given control, data and live addresses.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If `lttng-relayd` is not installed or does not start.
     #[must_use]
     pub fn start_reference_at(lab: &Lab, addresses: [SocketAddr; 3]) -> Self {
-        Self::reference(lab, addresses, &[])
+        Self::start_reference_process(lab, addresses, &[])
     }
 
-    fn reference(lab: &Lab, addresses: [SocketAddr; 3], arguments: &[&str]) -> Self {
+    fn start_reference_process(lab: &Lab, addresses: [SocketAddr; 3], arguments: &[&str]) -> Self {
         let output = lab.directory("reference");
         let [control, data, live] = addresses;
         let url = |address: SocketAddr| format!("tcp://{address}");
@@ -134,25 +143,25 @@ impl Relay {
         }
     }
 
-    /// Where it listens, for another one to take its place.
+    /// The control, data and live addresses, for a relay that is to replace this one.
     #[must_use]
     pub fn addresses(&self) -> [SocketAddr; 3] {
         [self.control, self.data, self.live]
     }
 
-    /// Kills it, as `kill -9` does, and waits until it is dead.
+    /// Kills the relay by SIGKILL and waits until it has exited.
     pub fn kill(&mut self) {
         self.process.signal(Signal::KILL);
         wait_until("the relay is dead", || !self.process.is_running());
     }
 
-    /// What it has logged so far.
+    /// The log lines so far.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.process.stderr()
     }
 
-    /// Whether a line of its log has all of these in it.
+    /// Whether a log line contains all `parts`.
     #[must_use]
     pub fn has_logged(&self, parts: &[&str]) -> bool {
         self.log()
@@ -160,37 +169,37 @@ impl Relay {
             .any(|line| parts.iter().all(|part| line.contains(part)))
     }
 
-    /// Waits for such a line: what is logged comes by a pipe, and may be read later than what was done
-    /// after it is seen.
+    /// Waits for a log line that contains all `parts`. The log comes through a pipe, so that a line may be read later
+    /// than the effects of what the relay did after it are seen.
     ///
     /// # Panics
-    /// If there is none in time.
+    /// If there is no such line in time.
     pub fn wait_for_log(&self, parts: &[&str]) {
         wait_until(&format!("{parts:?} is logged"), || self.has_logged(parts));
     }
 
-    /// Its number as a process.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Its process.
+    /// The process, to send it signals.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// Tells it to stop and waits until it has.
+    /// Stops the relay by SIGTERM and waits until it has exited.
     #[must_use]
-    pub fn stop(self) -> Ended {
+    pub fn stop(self) -> CompletedProcess {
         self.process.signal(Signal::TERM);
         self.process.wait()
     }
 
-    /// Its memory, in bytes.
+    /// The resident memory (`VmRSS`), in bytes.
     ///
     /// # Panics
-    /// If the system does not tell.
+    /// If the relay does not run.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let status =
@@ -202,10 +211,10 @@ impl Relay {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// Its open files.
+    /// The number of open file descriptors.
     ///
     /// # Panics
-    /// If the system does not tell.
+    /// If the relay does not run.
     #[must_use]
     pub fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.id()))
@@ -214,8 +223,8 @@ impl Relay {
     }
 }
 
-/// The addresses in the log line that says where the relay listens.
-fn listening(line: &str) -> Option<[SocketAddr; 3]> {
+/// The control, data and live addresses in the log line of a relay that listens.
+fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     let (_, fields) = line.split_once(" listening ")?;
     let field = |name: &str| {
         let value = fields
@@ -226,18 +235,18 @@ fn listening(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-/// Ports that the system gives to nobody who does not ask for them: of those that it does give, one
-/// that is free now may be some connection's a moment later.
+/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing connection a
+/// moment later.
 const PORTS: Range<u32> = 12_000..32_000;
 
-/// Where nobody listens, and nobody else in this process is told to.
+/// Three loopback addresses on which no process listens, and which no other test of this process is given.
 ///
 /// # Panics
-/// If there are no ports left.
+/// If no port is free.
 #[must_use]
 pub fn free_addresses() -> [SocketAddr; 3] {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Tests that run beside these begin elsewhere.
+    // Test processes that run at the same time begin at different ports.
     let first = std::process::id().wrapping_mul(1009);
     let ports = PORTS.len() as u32;
     [(); 3].map(|()| {

@@ -1,5 +1,5 @@
-//! Plays a trace of a directory to a relay as a live session: as the producer that wrote it would
-//! have sent it, from its first packet to its last.
+//! Sends the traces of a directory to a relay as a live session, packet by packet in order of time, as the
+//! producer that wrote them would have done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -14,71 +14,69 @@ use wire::{Bits, ClassId, PacketIndex, PacketSeqNum, StreamId, Timestamp};
 use crate::producer::{Producer, beacon, live_session, packet_of, stream};
 use crate::relay::Relay;
 
-/// The host of all sessions that are played.
+/// The host name of all replayed sessions.
 pub const HOST: &str = "host";
 
-/// A channel that each trace has besides its own, and that never has a packet.
+/// The channel of [`IdleStream::Present`].
 const IDLE: &str = "idle_0";
 
-/// After so many packets of other streams, and again after so many, a stream that had none says how
-/// long it has been quiet.
+/// The number of packets of other streams after which a stream without packets sends a beacon.
 const PACKETS_BETWEEN_BEACONS: u64 = 2;
 
-/// How metadata is sent.
+/// The pieces in which metadata is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataPieces {
-    /// In one piece.
+    /// All in one command.
     Whole,
-    /// Declaration by declaration, or packet by packet.
+    /// One command for each declaration of plain text, or for each metadata packet.
     Many,
 }
 
-/// Whether there is a stream that never has a packet besides those of the trace. LTTng's relay heeds
-/// no beacon of such a stream, and viewers wait for it to the end.
+/// Whether each trace gets one more stream, which never has a packet. `lttng-relayd` 2.13 ignores beacons of such a
+/// stream, so that viewers wait for it until the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Idle {
-    /// There is.
-    One,
-    /// There is not.
-    None,
+pub enum IdleStream {
+    /// One stream without packets is added.
+    Present,
+    /// Only the streams of the trace exist.
+    Absent,
 }
 
-/// A session that is being played.
+/// A live session whose packets are sent by [`Self::send_packets`].
 #[derive(Debug)]
 pub struct Replay {
     producer: Producer,
-    streams: Vec<Played>,
-    /// In the order in which they are sent.
+    streams: Vec<ReplayedStream>,
+    /// The packets to be sent, in order.
     packets: Vec<Packet>,
 }
 
-/// A stream and how far it has come.
+/// A stream and how many packets of it were sent.
 #[derive(Debug)]
-struct Played {
+struct ReplayedStream {
     stream: StreamId,
     trace: usize,
     class: u64,
     sent: u64,
-    /// Packets of others since it had one.
+    /// Packets of other streams of the trace since this one had a packet.
     passed: u64,
 }
 
 #[derive(Debug)]
 struct Packet {
     time: i64,
-    /// When it ends, in nanoseconds.
+    /// The end, in nanoseconds.
     end: Option<i64>,
-    /// Nanoseconds of a cycle then.
+    /// The length of a cycle at the end, in nanoseconds.
     cycle: Option<i64>,
-    /// Place of its stream.
+    /// The index of the stream in [`Replay::streams`].
     stream: usize,
     head: PacketHead,
     bytes: Vec<u8>,
 }
 
 impl Replay {
-    /// Opens a session with the streams and the metadata of all traces at or below a directory, and
-    /// without any packet.
+    /// Opens a live session with the streams and the metadata of all traces at or below a directory, without packets.
     ///
     /// # Panics
     /// If the directory cannot be read, or the relay refuses.
@@ -88,7 +86,7 @@ impl Replay {
         session: &str,
         directory: &Path,
         pieces: MetadataPieces,
-        idle: Idle,
+        idle: IdleStream,
     ) -> Self {
         let traces = ctf::directory::open(&[directory]).unwrap();
         let mut replay = Self {
@@ -98,20 +96,20 @@ impl Replay {
         };
         let root = directory.canonicalize().unwrap();
         for (place, trace) in traces.iter().enumerate() {
-            replay.add(place, trace, &root, pieces, idle);
+            replay.add_trace(place, trace, &root, pieces, idle);
         }
-        // As it happened; what happened at once stays in the order of the streams.
+        // A stable sort: packets of the same time stay in the order of the streams.
         replay.packets.sort_by_key(|packet| packet.time);
         replay
     }
 
-    fn add(
+    fn add_trace(
         &mut self,
         place: usize,
         trace: &TraceDirectory,
         root: &Path,
         pieces: MetadataPieces,
-        idle: Idle,
+        idle: IdleStream,
     ) {
         let below = trace.paths[0].strip_prefix(root).unwrap();
         let path = match below.to_str().unwrap() {
@@ -126,26 +124,26 @@ impl Replay {
                 name.push('_');
             }
             self.add_stream(place, stream.class, &name, path);
-            self.read(trace, StreamReader::new(stream));
+            self.read_packets(trace, StreamReader::new(stream));
         }
-        if idle == Idle::One {
+        if idle == IdleStream::Present {
             self.add_stream(place, 0, IDLE, path);
         }
-        let metadata = self.producer.add(stream("metadata", path));
-        self.producer.ask(Command::StreamsSent);
+        let metadata = self.producer.add_stream(stream("metadata", path));
+        self.producer.request(Command::StreamsSent);
         for piece in pieces.of(&trace.metadata_bytes) {
             self.producer.send_metadata(metadata, piece, 0);
-            // Metadata has no answer; that of the next command says that it has been taken.
+            // SEND_METADATA has no reply: that of the next command says that it was processed.
             self.producer
-                .ask(Command::QuiescentControl(QuiescentControl {
+                .request(Command::QuiescentControl(QuiescentControl {
                     stream: metadata,
                 }));
         }
     }
 
     fn add_stream(&mut self, trace: usize, class: u64, name: &str, path: &str) {
-        self.streams.push(Played {
-            stream: self.producer.add(stream(name, path)),
+        self.streams.push(ReplayedStream {
+            stream: self.producer.add_stream(stream(name, path)),
             trace,
             class,
             sent: 0,
@@ -153,8 +151,8 @@ impl Replay {
         });
     }
 
-    /// Reads the packets of the stream that was added last.
-    fn read(&mut self, trace: &TraceDirectory, mut reader: StreamReader) {
+    /// Reads the packets of the stream added last.
+    fn read_packets(&mut self, trace: &TraceDirectory, mut reader: StreamReader) {
         let (declared, mut bytes) = (trace.metadata.trace(), Vec::new());
         let mut time = i64::MIN;
         while reader.next(&mut bytes).unwrap() {
@@ -176,11 +174,11 @@ impl Replay {
         }
     }
 
-    /// Sends all packets.
+    /// Sends all packets, and beacons of streams that have none.
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn play(&mut self) {
+    pub fn send_packets(&mut self) {
         let packets = std::mem::take(&mut self.packets);
         for packet in &packets {
             self.send(packet);
@@ -188,13 +186,13 @@ impl Replay {
                 continue;
             };
             let trace = self.streams[packet.stream].trace;
-            self.say_quiet(trace, packet.stream, begin);
+            self.send_due_beacons(trace, packet.stream, begin);
         }
-        self.say_nothing_follows(&packets);
+        self.send_final_beacons(&packets);
     }
 
-    /// All streams have been quiet since the last packet of all ended.
-    fn say_nothing_follows(&mut self, packets: &[Packet]) {
+    /// Sends a beacon of every stream for the end of the last packet of all, so that viewers can show everything.
+    fn send_final_beacons(&mut self, packets: &[Packet]) {
         let Some(last) = packets.iter().filter_map(|packet| packet.end).max() else {
             return;
         };
@@ -203,7 +201,8 @@ impl Replay {
             let (Some(end), Some(cycles)) = (packet.end, packet.head.end) else {
                 continue;
             };
-            // Where a cycle is no nanosecond, until the end of the trace's own packets.
+            // Only for clocks of 1 GHz does the end of another trace's packet convert to cycles exactly; otherwise the
+            // beacon is for the end of the trace's own packets.
             let missing = match packet.cycle {
                 Some(1) => u64::try_from(last - end).unwrap(),
                 _ => 0,
@@ -212,10 +211,10 @@ impl Replay {
             *known = (cycles + missing + 1).max(*known);
         }
         for place in 0..self.streams.len() {
-            let Played { stream, sent, .. } = self.streams[place];
+            let ReplayedStream { stream, sent, .. } = self.streams[place];
             if let Some(last) = sent.checked_sub(1) {
-                // Relays heed no beacon while a packet is under way; a tracer sends another later.
-                self.producer.settle(stream, last);
+                // Relays ignore a beacon while a packet of the stream is pending; a tracer would send another later.
+                self.producer.wait_while_pending(stream, last);
             }
             if let Some(until) = until.get(&self.streams[place].trace) {
                 self.send_beacon(place, *until);
@@ -244,8 +243,9 @@ impl Replay {
         stream.passed = 0;
     }
 
-    /// A packet of one stream begins: all others of the trace have had nothing since theirs.
-    fn say_quiet(&mut self, trace: usize, active: usize, until: u64) {
+    /// Sends beacons of the other streams of the trace that have had no packet for a while. `until` is the begin of
+    /// the packet of stream `active`, in cycles.
+    fn send_due_beacons(&mut self, trace: usize, active: usize, until: u64) {
         for place in 0..self.streams.len() {
             let stream = &mut self.streams[place];
             if place == active || stream.trace != trace {
@@ -266,17 +266,17 @@ impl Replay {
         assert_eq!(reply, Reply::Ended(ReturnCode::OK));
     }
 
-    /// Closes all streams, and the session with them.
+    /// Closes all streams and then the session.
     ///
     /// # Panics
     /// If the relay refuses.
-    pub fn end(mut self) {
+    pub fn close(mut self) {
         for stream in &self.streams {
             let last = stream.sent.checked_sub(1);
-            let reply = self.producer.close(stream.stream, last);
+            let reply = self.producer.close_stream(stream.stream, last);
             assert_eq!(reply, Reply::Ended(ReturnCode::OK));
         }
-        self.producer.hang_up();
+        self.producer.disconnect();
     }
 }
 
@@ -297,10 +297,10 @@ impl MetadataPieces {
     }
 }
 
-/// The bytes of the metadata packet that these begin with, if it is one.
+/// The length of the metadata packet at the front of `bytes`; `None` for plain text.
 fn packet_length(bytes: &[u8]) -> Option<usize> {
     const MAGIC: u32 = 0x75D1_1D57;
-    // After magic, UUID, checksum and content size.
+    // The field `packet_size`, after magic, UUID, checksum and content size.
     const PACKET_SIZE: usize = 4 + 16 + 4 + 4;
     let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok();
     let bits = match word(0)? {
@@ -311,7 +311,7 @@ fn packet_length(bytes: &[u8]) -> Option<usize> {
     Some(bits as usize / 8)
 }
 
-/// The bytes up to the end of the first line that ends a block of plain text.
+/// The length of plain text up to the end of its first declaration.
 fn declaration_length(bytes: &[u8]) -> usize {
     const END: &[u8] = b"\n};\n";
     let end = bytes.windows(END.len()).position(|window| window == END);

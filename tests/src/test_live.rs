@@ -1,42 +1,42 @@
-//! Our viewer as it is installed.
+//! `test-live`, the viewer of this project, as a process.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::built;
+use crate::binaries;
 use crate::lab::Lab;
-use crate::process::{Ended, Process};
+use crate::process::{CompletedProcess, Process};
 use crate::relay::Relay;
 use crate::viewer::Viewer;
 
-/// Our viewer with these arguments.
+/// The command `test-live` with these arguments.
 #[must_use]
 pub fn command(lab: &Lab, arguments: &[&str]) -> Command {
-    let mut command = lab.command(built::test_live());
+    let mut command = lab.command(binaries::test_live());
     command.args(arguments);
     command
 }
 
-/// Starts it with these arguments.
+/// Starts `test-live` with these arguments.
 #[must_use]
 pub fn start(lab: &Lab, arguments: &[&str]) -> Process {
     Process::start(&mut command(lab, arguments))
 }
 
-/// Runs it with these arguments on a directory.
+/// Runs `test-live` with these arguments on a directory until it exits.
 #[must_use]
-pub fn read(lab: &Lab, arguments: &[&str], directory: &Path) -> Ended {
+pub fn read(lab: &Lab, arguments: &[&str], directory: &Path) -> CompletedProcess {
     Process::start(command(lab, arguments).arg(directory)).wait()
 }
 
-/// The address of a session of a host.
+/// The URL of a live session of a host.
 #[must_use]
 pub fn url(live: SocketAddr, host: &str, session: &str) -> String {
     format!("net://{live}/host/{host}/{session}")
 }
 
-/// Begins to show a session of a host with these arguments, and waits for it if it is not there.
+/// Starts to show a live session of a host. The viewer waits for the session if there is none.
 #[must_use]
 pub fn follow(
     lab: &Lab,
@@ -49,8 +49,7 @@ pub fn follow(
     Process::start(command(lab, arguments).args(wait))
 }
 
-/// Waits until a session is watched by so many.
-pub fn wait_until_watched(relay: &Relay, session: &str, viewers: u32) {
-    let mut watcher = Viewer::connect(relay.live);
-    watcher.wait_for_listed(session, |listed| listed.viewers == viewers);
+/// Waits until a session has this number of viewers.
+pub fn wait_until_attached(relay: &Relay, session: &str, viewers: u32) {
+    Viewer::connect(relay.live).wait_for_listed(session, |listed| listed.viewers == viewers);
 }

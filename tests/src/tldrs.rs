@@ -1,4 +1,4 @@
-//! The `tldrs` daemon in a lab: its socket, its directory, and programs that talk to it.
+//! The `tldrs` daemon as a process, its clients and the files that it writes.
 
 use std::fs;
 use std::io::Write;
@@ -8,27 +8,27 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::process::{Ended, Process};
-use crate::{Lab, built, wait_until};
+use crate::process::{CompletedProcess, Process};
+use crate::{Lab, binaries, wait_until};
 
-/// How soon a daemon must have stopped that is told to.
-const PROMPT: Duration = Duration::from_secs(3);
+/// The time within which a daemon must exit once it is stopped.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A daemon of ours.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Tldrs {
     process: Process,
-    /// Where it listens.
+    /// The socket on which the daemon listens.
     pub socket: PathBuf,
-    /// Where it stores traces.
+    /// The directory of the stored traces.
     pub data: PathBuf,
-    /// Where programs have their exports.
+    /// The directory of the exports.
     pub out: PathBuf,
 }
 
-/// The paths of a daemon that may run more than once.
+/// The paths of the daemon of a test, which may be started more than once.
 #[derive(Debug)]
-pub struct Places {
+pub struct DaemonPaths {
     /// See [`Tldrs::socket`].
     pub socket: PathBuf,
     /// See [`Tldrs::data`].
@@ -37,8 +37,8 @@ pub struct Places {
     pub out: PathBuf,
 }
 
-impl Places {
-    /// As the recorded conversations have them.
+impl DaemonPaths {
+    /// The paths that the recorded conversations have, below the directory of the test.
     #[must_use]
     pub fn in_lab(lab: &Lab) -> Self {
         Self {
@@ -50,29 +50,28 @@ impl Places {
 }
 
 impl Tldrs {
-    /// Starts it.
+    /// Starts the daemon and waits until it is ready.
     #[must_use]
     pub fn start(lab: &Lab) -> Self {
-        Self::with(lab, &[])
+        Self::start_with(lab, &[])
     }
 
-    /// Starts it with more options. A directory is given unless one of them gives a file.
+    /// Starts the daemon with more options and waits until it is ready. `-d` is given unless `--into-file` is one
+    /// of the options.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the daemon does not start.
     #[must_use]
-    pub fn with(lab: &Lab, options: &[&str]) -> Self {
-        let Places { socket, data, out } = Places::in_lab(lab);
-        let mut command = lab.command(built::tldrs());
+    pub fn start_with(lab: &Lab, options: &[&str]) -> Self {
+        let DaemonPaths { socket, data, out } = DaemonPaths::in_lab(lab);
+        let mut command = lab.command(binaries::tldrs());
         command.args(["serve", "-v", "--socket"]).arg(&socket);
         if !options.contains(&"--into-file") {
             command.arg("-d").arg(&data);
         }
         command.args(options).current_dir(lab.directory("cwd"));
         let mut process = Process::start(&mut command);
-        process.wait_for_stderr("it is ready", |line| {
-            line.contains("tldrs::serve: ready").then_some(())
-        });
+        process.wait_for_stderr_text("tldrs::serve: ready");
         Self {
             process,
             socket,
@@ -84,44 +83,46 @@ impl Tldrs {
     /// Connects a client.
     ///
     /// # Panics
-    /// If it does not listen.
+    /// If the daemon does not listen.
     #[must_use]
     pub fn connect(&self) -> UnixStream {
         UnixStream::connect(&self.socket).unwrap()
     }
 
-    /// A client that says all this, `@OUT@` replaced, and leaves.
+    /// Connects a client that sends a text, `@OUT@` replaced, and disconnects.
     ///
     /// # Panics
-    /// If it is not heard to the end.
-    pub fn say(&self, text: &str) {
-        self.connect().write_all(self.put(text).as_bytes()).unwrap();
+    /// If the daemon closes the connection before it has read the text.
+    pub fn send(&self, text: &str) {
+        self.connect()
+            .write_all(self.expand_paths(text).as_bytes())
+            .unwrap();
     }
 
-    /// The text with `@OUT@` replaced.
+    /// The text with `@OUT@` replaced by the directory of the exports.
     #[must_use]
-    pub fn put(&self, text: &str) -> String {
+    pub fn expand_paths(&self, text: &str) -> String {
         text.replace("@OUT@", self.out.to_str().unwrap())
     }
 
-    /// Waits until the trace has these lines and no others.
-    pub fn stores(&self, trace: &str, lines: &str) {
-        self.has(&self.data.join(format!("{trace}.jsonl")), lines);
+    /// Waits until the file of a trace has exactly these lines.
+    pub fn wait_for_trace(&self, trace: &str, lines: &str) {
+        self.wait_for_file(&self.data.join(format!("{trace}.jsonl")), lines);
     }
 
-    /// Waits until there is this export.
-    pub fn exports(&self, name: &str, text: &str) {
-        self.has(&self.out.join(name), text);
+    /// Waits until the export of this file name has exactly this text.
+    pub fn wait_for_export(&self, name: &str, text: &str) {
+        self.wait_for_file(&self.out.join(name), text);
     }
 
-    /// Waits until a file has this text.
+    /// Waits until a file has exactly this text.
     ///
     /// # Panics
-    /// If it never has.
-    pub fn has(&self, path: &Path, text: &str) {
+    /// If the file has another text in the end.
+    pub fn wait_for_file(&self, path: &Path, text: &str) {
         let read = || fs::read(path).unwrap_or_default();
         let is_there = std::panic::catch_unwind(|| {
-            wait_until("the file is as it should be", || {
+            wait_until("the file has the expected text", || {
                 read() == text.as_bytes() && path.exists()
             });
         });
@@ -129,76 +130,75 @@ impl Tldrs {
         let found = String::from_utf8_lossy(&found);
         assert!(
             is_there.is_ok(),
-            "{}: {found}\nshould be: {text}\n{:#?}",
+            "{}: {found}\nexpected: {text}\n{:#?}",
             path.display(),
             self.process.stderr()
         );
     }
 
-    /// What it has complained about so far.
+    /// The log lines so far.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.process.stderr()
     }
 
-    /// Waits until it has logged something with this text.
-    pub fn logs(&mut self, text: &str) {
-        self.process
-            .wait_for_stderr(text, |line| line.contains(text).then_some(()));
+    /// Waits for a log line that contains this text.
+    pub fn wait_for_log(&mut self, text: &str) {
+        self.process.wait_for_stderr_text(text);
     }
 
-    /// Its process.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// A figure of `/proc/PID/status`, in the unit that it has there.
+    /// A number of `/proc/PID/status`, as `VmHWM` in KiB, in the unit that the file uses.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the daemon does not run.
     #[must_use]
-    pub fn figure(&self, name: &str) -> u64 {
+    pub fn proc_status(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the daemon.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Waits until it has ended of its own accord, which must be soon.
+    /// Waits until the daemon exits by itself, within 3 seconds.
     #[must_use]
-    pub fn ends(self) -> Ended {
-        self.process.wait_at_most(PROMPT)
+    pub fn wait_for_exit(self) -> CompletedProcess {
+        self.process.wait_within(SHUTDOWN_TIMEOUT)
     }
 
-    /// Stops it in good order.
+    /// Stops the daemon by SIGTERM and waits until it has exited.
     ///
     /// # Panics
-    /// If it complains.
+    /// If the exit status is not 0, or the socket stays behind.
     pub fn stop(self) {
         self.signal(Signal::TERM);
         let socket = self.socket.clone();
-        let ended = self.ends();
+        let ended = self.wait_for_exit();
         assert!(ended.status.success(), "{:#?}", ended.stderr);
         assert!(!socket.exists(), "the socket stays behind");
     }
 
-    /// Kills it.
+    /// Kills the daemon by SIGKILL and waits until it has exited.
     pub fn kill(self) {
         self.signal(Signal::KILL);
-        let _ = self.ends();
+        let _ = self.wait_for_exit();
     }
 }
 
-/// Runs one of the commands, and gives what it printed if it succeeded.
+/// Runs `tldrs` with these arguments until it exits.
 ///
 /// # Panics
-/// If it cannot be run.
+/// If the program cannot be started.
 #[must_use]
-pub fn command(lab: &Lab, arguments: &[&str]) -> Ended {
-    Process::start(lab.command(built::tldrs()).args(arguments)).wait()
+pub fn run_tldrs(lab: &Lab, arguments: &[&str]) -> CompletedProcess {
+    Process::start(lab.command(binaries::tldrs()).args(arguments)).wait()
 }

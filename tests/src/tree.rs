@@ -1,23 +1,29 @@
-//! What lies below a directory.
+//! The files and directories below a directory, and the sizes of CTF index files.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+/// The size of the header of an index file (`struct ctf_packet_index_file_hdr`), in bytes.
+pub const INDEX_HEADER: usize = 16;
+
+/// The size of an entry of an index file of version 1.1 (`struct ctf_packet_index`), in bytes.
+pub const INDEX_ENTRY: usize = 72;
+
 /// A file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Permissions.
+    /// The permission bits.
     pub mode: u32,
-    /// What a file holds. None: a directory, a socket.
+    /// The contents of a regular file; `None` of anything else, as a directory or a socket.
     pub contents: Option<Vec<u8>>,
 }
 
-/// Everything below a directory, by its path from there.
+/// Everything below a directory, by relative path.
 ///
 /// # Panics
-/// If it cannot be read.
+/// If a file cannot be read.
 #[must_use]
 pub fn tree(directory: &Path) -> BTreeMap<String, Node> {
     let mut nodes = BTreeMap::new();
@@ -43,10 +49,10 @@ fn collect(top: &Path, directory: &Path, nodes: &mut BTreeMap<String, Node>) {
     }
 }
 
-/// The files of a tree whose names end so, by their path.
+/// The contents of the files whose relative path ends with `ending`, by that path.
 ///
 /// # Panics
-/// If it cannot be read.
+/// If a file cannot be read.
 #[must_use]
 pub fn files(directory: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
     tree(directory)
@@ -54,4 +60,14 @@ pub fn files(directory: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
         .filter(|(name, _)| name.ends_with(ending))
         .filter_map(|(name, node)| Some((name, node.contents?)))
         .collect()
+}
+
+/// The contents of the first file, by path, whose relative path ends with `ending`.
+///
+/// # Panics
+/// If there is no such file, or it cannot be read.
+#[must_use]
+pub fn first_file(directory: &Path, ending: &str) -> Vec<u8> {
+    let first = files(directory, ending).into_values().next();
+    first.unwrap_or_else(|| panic!("no file {ending} below {}", directory.display()))
 }

@@ -1,11 +1,11 @@
-//! A viewer on `viewer-proto`, for what Babeltrace does not do: look once, ask odd things, wait.
+//! A synthetic viewer on `viewer-proto`, for what Babeltrace does not do: single requests, invalid requests, pauses.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use viewer_proto::client::{Client, Head, Part};
-use viewer_proto::index::NextIndex;
+use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::{GetPacket, PacketHead};
 use viewer_proto::session::{AttachSession, AttachStatus, DetachStatus, ListedSession, Seek};
@@ -13,13 +13,13 @@ use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use viewer_proto::{Command, Minor};
 use wire::{Bytes, SessionId, StreamId, ViewerId};
 
-use crate::push::Push;
+use crate::push::PushConnection;
 use crate::{TEST_TIMEOUT, wait_for};
 
-/// This host's name, as sessions of its session daemon have it.
+/// The host name that sessions of this host's session daemon have.
 ///
 /// # Panics
-/// If it has none.
+/// If the host name is not UTF-8.
 #[must_use]
 pub fn hostname() -> String {
     rustix::system::uname()
@@ -29,40 +29,40 @@ pub fn hostname() -> String {
         .to_owned()
 }
 
-/// A connection to a relay's live port.
+/// A command connection to a relay's live port.
 #[derive(Debug)]
 pub struct Viewer {
     socket: TcpStream,
     client: Client,
     received: Vec<u8>,
-    /// The number that the relay has given it.
-    pub number: Option<ViewerId>,
+    /// The id that the relay has given this viewer in its CONNECT reply.
+    pub id: Option<ViewerId>,
 }
 
-/// A whole reply.
+/// A whole reply, whatever its command.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// What it begins with.
+    /// The fixed part of the reply.
     pub head: Option<Head>,
-    /// Sessions that it lists.
+    /// The sessions of LIST_SESSIONS; otherwise empty.
     pub sessions: Vec<ListedSession>,
-    /// Streams that it announces.
+    /// The streams of ATTACH_SESSION and GET_NEW_STREAMS; otherwise empty.
     pub streams: Vec<StreamRecord>,
-    /// Bytes that it brings.
+    /// The bytes of GET_PACKET and GET_METADATA; otherwise empty.
     pub bytes: Vec<u8>,
 }
 
 impl Viewer {
-    /// A viewer that can read everything.
+    /// Connects with the newest protocol version of `viewer-proto`.
     #[must_use]
     pub fn connect(live: SocketAddr) -> Self {
         Self::connect_as(live, Minor::OURS)
     }
 
-    /// A viewer that speaks versions up to `minor`.
+    /// Connects with protocol 2.`minor` as the highest version.
     ///
     /// # Panics
-    /// If it cannot connect.
+    /// If the relay does not listen.
     #[must_use]
     pub fn connect_as(live: SocketAddr, minor: Minor) -> Self {
         let socket = TcpStream::connect(live).unwrap();
@@ -72,19 +72,20 @@ impl Viewer {
             socket,
             client: Client::new(minor),
             received: Vec::new(),
-            number: None,
+            id: None,
         };
         let hello = viewer.client.hello();
-        if let Some(Head::Connected { viewer: number, .. }) = viewer.ask(&hello).head {
-            viewer.number = number;
+        if let Some(Head::Connected { viewer: id, .. }) = viewer.request(&hello).head {
+            viewer.id = id;
         }
         viewer
     }
 
-    /// A viewer that is attached to the session of this name, once there is one.
+    /// Connects, waits for a session of this name and attaches to it. Returns the viewer, the session and its
+    /// streams.
     ///
     /// # Panics
-    /// If it may not attach.
+    /// If the relay refuses.
     #[must_use]
     pub fn attached(
         live: SocketAddr,
@@ -92,27 +93,27 @@ impl Viewer {
         seek: Seek,
     ) -> (Self, SessionId, Vec<StreamRecord>) {
         let mut viewer = Self::connect(live);
-        viewer.ask(&Command::CreateViewerSession);
+        viewer.request(&Command::CreateViewerSession);
         let id = viewer.wait_for_session(session).session;
         let (status, streams) = viewer.attach(id, seek.code());
         assert_eq!(status, AttachStatus::Ok);
         (viewer, id, streams)
     }
 
-    /// Asks, and gives the whole reply.
+    /// Sends a command and waits for its whole reply.
     ///
     /// # Panics
-    /// If the relay does not keep to the protocol, or hangs up.
-    pub fn ask(&mut self, command: &Command) -> Reply {
-        let mut replies = self.ask_at_once(std::slice::from_ref(command));
+    /// If the reply breaks the protocol, or the relay closes the connection.
+    pub fn request(&mut self, command: &Command) -> Reply {
+        let mut replies = self.request_pipelined(std::slice::from_ref(command));
         replies.remove(0)
     }
 
-    /// Asks all of this before it takes any reply, and gives the whole replies.
+    /// Sends all commands before it reads the replies, which it returns in the same order.
     ///
     /// # Panics
-    /// If the relay does not keep to the protocol, or hangs up.
-    pub fn ask_at_once(&mut self, commands: &[Command]) -> Vec<Reply> {
+    /// If a reply breaks the protocol, or the relay closes the connection.
+    pub fn request_pipelined(&mut self, commands: &[Command]) -> Vec<Reply> {
         let mut bytes = Vec::new();
         for command in commands {
             self.client.send(command, &mut bytes).unwrap();
@@ -123,7 +124,7 @@ impl Viewer {
         loop {
             let mut input = &self.received[..];
             while replies.len() < commands.len()
-                && take_parts(&mut self.client, &mut input, &mut reply)
+                && read_parts(&mut self.client, &mut input, &mut reply)
             {
                 replies.push(std::mem::take(&mut reply));
             }
@@ -135,38 +136,39 @@ impl Viewer {
             let read = self.socket.read(&mut buffer).unwrap();
             assert!(
                 read > 0,
-                "the relay hung up instead of answering {commands:?}"
+                "the relay closed the connection without a reply: {commands:?}"
             );
             self.received.extend_from_slice(&buffer[..read]);
         }
     }
 
-    /// The sessions that there are.
+    /// The sessions that the relay lists.
     pub fn sessions(&mut self) -> Vec<ListedSession> {
-        self.ask(&Command::ListSessions).sessions
+        self.request(&Command::ListSessions).sessions
     }
 
-    /// The session of this name, once there is one.
+    /// Waits until the relay lists a session of this name.
     pub fn wait_for_session(&mut self, name: &str) -> ListedSession {
         self.wait_for_listed(name, |_| true)
     }
 
-    /// The session of this name, once there is one like that.
+    /// Waits until the relay lists a session of this name for which `condition` holds.
     pub fn wait_for_listed(
         &mut self,
         name: &str,
-        like: impl Fn(&ListedSession) -> bool,
+        condition: impl Fn(&ListedSession) -> bool,
     ) -> ListedSession {
-        let is_it =
-            |session: &ListedSession| session.name.as_bytes() == name.as_bytes() && like(session);
+        let is_it = |session: &ListedSession| {
+            session.name.as_bytes() == name.as_bytes() && condition(session)
+        };
         wait_for("a session is listed", || {
             self.sessions().into_iter().find(is_it)
         })
     }
 
-    /// Attaches.
+    /// Attaches to a session. `seek` is the code of a [`Seek`], or an invalid one.
     pub fn attach(&mut self, session: SessionId, seek: u32) -> (AttachStatus, Vec<StreamRecord>) {
-        let reply = self.ask(&Command::AttachSession(AttachSession {
+        let reply = self.request(&Command::AttachSession(AttachSession {
             session,
             offset: 0,
             seek,
@@ -177,23 +179,31 @@ impl Viewer {
         (attached.status, reply.streams)
     }
 
-    /// Streams that it has not been told of.
+    /// The streams that the relay has not announced to this viewer.
     pub fn new_streams(&mut self, session: SessionId) -> (NewStreamsStatus, Vec<StreamRecord>) {
-        let reply = self.ask(&Command::GetNewStreams(session));
+        let reply = self.request(&Command::GetNewStreams(session));
         let Some(Head::NewStreams(new)) = reply.head else {
             unreachable!()
         };
         (new.status, reply.streams)
     }
 
-    /// Where the next packet of a stream lies.
+    /// The next index of a stream (GET_NEXT_INDEX).
     pub fn next_index(&mut self, stream: StreamId) -> NextIndex {
         self.next_indexes(stream, 1)[0]
     }
 
-    /// The answers to so many such questions that are asked at once.
+    /// Waits until the next index of a stream is not RETRY, and returns it.
+    pub fn wait_for_index(&mut self, stream: StreamId) -> NextIndex {
+        wait_for("the next index is available", || {
+            let index = self.next_index(stream);
+            (index.status != IndexStatus::Retry).then_some(index)
+        })
+    }
+
+    /// The next `times` indexes of a stream, requested in one pipeline.
     pub fn next_indexes(&mut self, stream: StreamId, times: usize) -> Vec<NextIndex> {
-        let replies = self.ask_at_once(&vec![Command::GetNextIndex(stream); times]);
+        let replies = self.request_pipelined(&vec![Command::GetNextIndex(stream); times]);
         let index = |reply: Reply| match reply.head {
             Some(Head::Index(index)) => index,
             _ => unreachable!(),
@@ -201,68 +211,71 @@ impl Viewer {
         replies.into_iter().map(index).collect()
     }
 
-    /// Bytes of a packet.
+    /// `len` bytes of a stream's packets from byte `offset` on (GET_PACKET).
     pub fn packet(&mut self, stream: StreamId, offset: u64, len: u32) -> (PacketHead, Vec<u8>) {
         self.packets(stream, &[(offset, len)]).remove(0)
     }
 
-    /// Bytes of several, asked for at once.
+    /// Several such pieces, each by its offset and length, requested in one pipeline.
     pub fn packets(
         &mut self,
         stream: StreamId,
-        places: &[(u64, u32)],
+        ranges: &[(u64, u32)],
     ) -> Vec<(PacketHead, Vec<u8>)> {
-        let ask = |(offset, len): &(u64, u32)| {
+        let request = |(offset, len): &(u64, u32)| {
             Command::GetPacket(GetPacket {
                 stream,
                 offset: Bytes(*offset),
                 len: *len,
             })
         };
-        let asks: Vec<_> = places.iter().map(ask).collect();
+        let requests: Vec<_> = ranges.iter().map(request).collect();
         let packet = |reply: Reply| match reply.head {
             Some(Head::Packet(head)) => (head, reply.bytes),
             _ => unreachable!(),
         };
-        self.ask_at_once(&asks).into_iter().map(packet).collect()
+        self.request_pipelined(&requests)
+            .into_iter()
+            .map(packet)
+            .collect()
     }
 
-    /// Metadata that it has not seen.
+    /// The metadata that the relay has not sent to this viewer (GET_METADATA).
     pub fn metadata(&mut self, stream: StreamId) -> (MetadataStatus, Vec<u8>) {
-        let reply = self.ask(&Command::GetMetadata(stream));
+        let reply = self.request(&Command::GetMetadata(stream));
         let Some(Head::Metadata(head)) = reply.head else {
             unreachable!()
         };
         (head.status, reply.bytes)
     }
 
-    /// Leaves a session.
+    /// Detaches from a session.
     pub fn detach(&mut self, session: SessionId) -> DetachStatus {
-        let reply = self.ask(&Command::DetachSession(session));
+        let reply = self.request(&Command::DetachSession(session));
         let Some(Head::Detached(status)) = reply.head else {
             unreachable!()
         };
         status
     }
 
-    /// Its push connection, past the greeting.
+    /// Opens a push connection of this viewer and reads the notifications that it begins with.
     ///
     /// # Panics
     /// If the relay does not push.
     #[must_use]
-    pub fn push(&self) -> Push {
-        Push::open(self.socket.peer_addr().unwrap(), self.number.unwrap())
+    pub fn open_push(&self) -> PushConnection {
+        PushConnection::open(self.socket.peer_addr().unwrap(), self.id.unwrap())
     }
 
-    /// The socket, to do to it what no viewer should.
+    /// The socket, for bytes that no viewer should send.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 }
 
-/// Takes the parts of a reply that are there. Gives whether it is complete.
-fn take_parts(client: &mut Client, input: &mut &[u8], reply: &mut Reply) -> bool {
+/// Reads the parts of a reply that have arrived. Returns whether the reply is complete.
+fn read_parts(client: &mut Client, input: &mut &[u8], reply: &mut Reply) -> bool {
     while let Some(part) = client.receive(input).unwrap() {
         match part {
             Part::Done => return true,
@@ -275,7 +288,7 @@ fn take_parts(client: &mut Client, input: &mut &[u8], reply: &mut Reply) -> bool
     false
 }
 
-/// Streams by the name of their channel.
+/// The ids of streams by the names of their channels; of equal names the last.
 #[must_use]
 pub fn by_channel(streams: &[StreamRecord]) -> BTreeMap<String, StreamId> {
     streams

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
+use tests::disk::SmallDisk;
 use tests::tldrs::Tldrs;
 use tests::{Lab, wait_until};
 
@@ -73,7 +73,7 @@ fn client_that_pauses_between_bursts_loses_no_events() {
             client.write_all(line.as_bytes()).unwrap();
             stored += &line;
         }
-        tldrs.stores("t", &stored);
+        tldrs.wait_for_trace("t", &stored);
     }
 }
 
@@ -83,7 +83,7 @@ fn client_killed_in_the_middle_of_a_line_affects_no_other_client() {
     let tldrs = Tldrs::start(&lab);
     let mut other = tldrs.connect();
     write!(other, "OPEN t\n{}", events(&["a"])).unwrap();
-    tldrs.stores("t", &events(&["a"]));
+    tldrs.wait_for_trace("t", &events(&["a"]));
     let mut dying = tldrs.connect();
     write!(dying, "OPEN t\n{}{{\"name\":\"ha", events(&["b"])).unwrap();
     // As the system does it for a process that is killed.
@@ -94,7 +94,7 @@ fn client_killed_in_the_middle_of_a_line_affects_no_other_client() {
     });
     writeln!(other, "{}", event("c", 3)).unwrap();
     let b = events(&["b"]);
-    tldrs.stores("t", &format!("{}{b}{}\n", events(&["a"]), event("c", 3)));
+    tldrs.wait_for_trace("t", &format!("{}{b}{}\n", events(&["a"]), event("c", 3)));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn lines_of_a_client_that_disconnected_before_accept_are_stored() {
     let tldrs = Tldrs::start(&lab);
     tldrs.signal(rustix::process::Signal::STOP);
     for number in 0..50 {
-        tldrs.say(&format!("OPEN t\n{}\n", event("a", number)));
+        tldrs.send(&format!("OPEN t\n{}\n", event("a", number)));
     }
     tldrs.signal(rustix::process::Signal::CONT);
     assert_eq!(lines(&tldrs, "t", 50).len(), 50);
@@ -112,50 +112,36 @@ fn lines_of_a_client_that_disconnected_before_accept_are_stored() {
 #[test]
 fn clients_and_traces_above_the_limits_are_refused_and_logged() {
     let lab = Lab::new();
-    let mut tldrs = Tldrs::with(&lab, &["--max-clients", "2", "--max-traces", "1"]);
+    let mut tldrs = Tldrs::start_with(&lab, &["--max-clients", "2", "--max-traces", "1"]);
     let mut one = tldrs.connect();
     write!(one, "OPEN a\n{}OPEN b\n{}", events(&["a"]), events(&["b"])).unwrap();
-    tldrs.logs("1 traces are open already");
+    tldrs.wait_for_log("1 traces are open already");
     write!(one, "OPEN a\n{}\n", event("c", 2)).unwrap();
-    tldrs.stores("a", &format!("{}{}\n", events(&["a"]), event("c", 2)));
+    tldrs.wait_for_trace("a", &format!("{}{}\n", events(&["a"]), event("c", 2)));
     let _two = tldrs.connect();
     let _three = tldrs.connect();
-    tldrs.logs("too many clients");
+    tldrs.wait_for_log("too many clients");
     assert!(!tldrs.data.join("b.jsonl").exists());
 }
 
 #[test]
 fn full_disk_blocks_clients_and_leaves_no_partial_lines() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: not tried");
-        return;
-    }
     let lab = Lab::new();
     let data = lab.directory("data");
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "tldrs-test"])
-        .arg(&data)
-        .stderr(Stdio::null())
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("cannot mount: not tried");
+    let Some(disk) = SmallDisk::mount(&data, 64) else {
         return;
-    }
-    let unmount = || Command::new("umount").arg(&data).status().unwrap();
-    let tldrs = Tldrs::start(&lab);
-    let filler = data.join("filler");
-    fs::write(&filler, vec![0; 30_000]).unwrap();
+    };
+    let mut tldrs = Tldrs::start(&lab);
+    disk.fill(32);
     let all: String = (0..500).map(|ts| event("full", ts) + "\n").collect();
-    tldrs.say(&format!("OPEN t\n{all}"));
-    let mut tldrs = tldrs;
-    tldrs.logs("cannot append");
+    tldrs.send(&format!("OPEN t\n{all}"));
+    tldrs.wait_for_log("cannot append");
     let stored = fs::read_to_string(data.join("t.jsonl")).unwrap();
     assert!(
         all.starts_with(&stored) && stored.ends_with("}\n"),
         "a prefix of whole lines"
     );
-    fs::remove_file(filler).unwrap();
-    tldrs.stores("t", &all);
+    disk.free_space();
+    tldrs.wait_for_trace("t", &all);
     tldrs.stop();
-    unmount();
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use tests::process::Ended;
-use tests::tldrs::{Tldrs, command};
-use tests::{Lab, built};
+use tests::process::CompletedProcess;
+use tests::tldrs::{Tldrs, run_tldrs};
+use tests::{Lab, binaries};
 
 use crate::{array, event, events};
 
@@ -20,9 +20,9 @@ fn put(directory: &Path, name: &str, text: &str, age: u64) {
         .unwrap();
 }
 
-fn printed(ended: Ended) -> String {
+fn printed(ended: CompletedProcess) -> String {
     assert!(ended.status.success(), "{:#?}", ended.stderr);
-    String::from_utf8(ended.printed).unwrap()
+    String::from_utf8(ended.stdout_bytes).unwrap()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn case_33_traces_are_listed_exported_and_removed() {
     put(&data, "notes.txt", "mine\n", 0);
     put(&data, "a-first.rejected.jsonl", "{}\n", 0);
     fs::create_dir(data.join("subdir")).unwrap();
-    let run = |words: &[&str]| command(&lab, words);
+    let run = |words: &[&str]| run_tldrs(&lab, words);
 
     assert_eq!(printed(run(&["dir", "-d", d])), format!("{d}\n"));
     let listed = format!("{d}/a-first.jsonl\n{d}/b-second.jsonl\n");
@@ -61,7 +61,7 @@ fn case_33_traces_are_listed_exported_and_removed() {
     ] {
         let ended = run(words);
         assert_eq!(ended.status.code(), Some(1), "{words:?}");
-        assert!(ended.printed.is_empty() && !ended.stderr.is_empty());
+        assert!(ended.stdout_bytes.is_empty() && !ended.stderr.is_empty());
     }
     let trace = format!("{d}/a-first.jsonl");
     assert_eq!(
@@ -88,7 +88,7 @@ fn case_36_only_your_own_traces_are_removed() {
     put(&home.join("tldrs"), "mine.jsonl", "{\"mine\":1}\n", 10);
     put(&share.join("tldrs"), "system.jsonl", "{\"system\":1}\n", 0);
     let run = |words: &[&str]| {
-        let mut command = lab.command(built::tldrs());
+        let mut command = lab.command(binaries::tldrs());
         command
             .args(words)
             .env("XDG_DATA_HOME", &home)
@@ -118,16 +118,16 @@ fn trace_that_is_open_is_cleared_only_by_force() {
     let mut client = tldrs.connect();
     let line = event("a", 1) + "\n";
     std::io::Write::write_all(&mut client, format!("OPEN t\n{line}").as_bytes()).unwrap();
-    tldrs.stores("t", &line);
-    assert_eq!(command(&lab, &["clear", "-d", d]).status.code(), Some(1));
-    tldrs.stores("t", &line);
-    let emptied = printed(command(&lab, &["clear", "-d", d, "--force"]));
+    tldrs.wait_for_trace("t", &line);
+    assert_eq!(run_tldrs(&lab, &["clear", "-d", d]).status.code(), Some(1));
+    tldrs.wait_for_trace("t", &line);
+    let emptied = printed(run_tldrs(&lab, &["clear", "-d", d, "--force"]));
     assert_eq!(emptied, format!("emptied {d}/t.jsonl\n"));
     std::io::Write::write_all(&mut client, line.as_bytes()).unwrap();
-    tldrs.stores("t", &line);
+    tldrs.wait_for_trace("t", &line);
     drop(client);
     tests::wait_until("it is closed", || {
-        command(&lab, &["clear", "-d", d]).status.success()
+        run_tldrs(&lab, &["clear", "-d", d]).status.success()
     });
     assert!(!tldrs.data.join(".t.state.json").exists());
 }
@@ -141,7 +141,7 @@ fn long_list_shows_the_record_of_a_trace() {
     std::io::Write::write_all(&mut client, format!("OPEN t\n{lines}HELLO\n").as_bytes()).unwrap();
     let d = tldrs.data.to_str().unwrap();
     let figures = || {
-        let listed = command(&lab, &["list", "--long", "-d", d]).succeeded();
+        let listed = run_tldrs(&lab, &["list", "--long", "-d", d]).expect_success();
         let line = listed.get(1)?.split_whitespace().skip(2);
         Some(line.map(str::to_owned).collect::<Vec<_>>())
     };
@@ -170,7 +170,7 @@ fn lines_stored_by_another_daemon_are_exported_as_valid_json() {
         0,
     );
     let path = data.join("theirs.jsonl");
-    let ended = command(&lab, &["get-tef", path.to_str().unwrap()]);
+    let ended = run_tldrs(&lab, &["get-tef", path.to_str().unwrap()]);
     assert!(ended.stderr.join("").contains("left out 2 lines"));
     assert_eq!(printed(ended), "[{\"v\":\"nan\"},\n{\"w\":1}]\n");
 }
@@ -179,7 +179,7 @@ fn lines_stored_by_another_daemon_are_exported_as_valid_json() {
 fn help_is_on_standard_output_and_a_wrong_use_on_standard_error() {
     let lab = Lab::new();
     for words in [&["--help"][..], &["serve", "--help"]] {
-        let help = printed(command(&lab, words));
+        let help = printed(run_tldrs(&lab, words));
         assert!(help.contains("Examples:") && help.contains("tldrs serve"));
     }
     for words in [
@@ -188,8 +188,8 @@ fn help_is_on_standard_output_and_a_wrong_use_on_standard_error() {
         &["no-such-command"],
         &["get-tef"],
     ] {
-        let ended = command(&lab, words);
+        let ended = run_tldrs(&lab, words);
         assert_eq!(ended.status.code(), Some(2), "{words:?}");
-        assert!(ended.printed.is_empty() && !ended.stderr.is_empty());
+        assert!(ended.stdout_bytes.is_empty() && !ended.stderr.is_empty());
     }
 }

@@ -38,12 +38,12 @@ impl Conversation {
     fn holds(self) {
         let lab = Lab::new();
         let tldrs = Tldrs::start(&lab);
-        tldrs.say(&self.said);
+        tldrs.send(&self.said);
         for (trace, lines) in &self.stored {
-            tldrs.stores(trace, lines);
+            tldrs.wait_for_trace(trace, lines);
         }
         for (name, text) in &self.exported {
-            tldrs.exports(name, text);
+            tldrs.wait_for_export(name, text);
         }
         tldrs.stop();
     }
@@ -113,7 +113,7 @@ fn case_08_two_clients_of_one_trace_write_in_order_of_arrival() {
         let open = if turn < 2 { "OPEN shared\n" } else { "" };
         write!(clients[turn % 2], "{open}{line}").unwrap();
         lines += &line;
-        tldrs.stores("shared", &lines);
+        tldrs.wait_for_trace("shared", &lines);
     }
 }
 
@@ -124,8 +124,8 @@ fn case_09_trace_is_appended_to_after_a_restart() {
         let tldrs = Tldrs::start(&lab);
         let line = events(lines).lines().last().unwrap().to_owned();
         assert!(line.contains(name));
-        tldrs.say(&format!("OPEN again\n{line}\n"));
-        tldrs.stores("again", &events(lines));
+        tldrs.send(&format!("OPEN again\n{line}\n"));
+        tldrs.wait_for_trace("again", &events(lines));
         tldrs.stop();
     }
 }
@@ -134,8 +134,8 @@ fn case_09_trace_is_appended_to_after_a_restart() {
 fn case_12_object_not_ending_in_a_brace_is_refused() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say("OPEN u\n{\"ph\":\"i\",\"name\":\"cut\"\n{\"ph\":\"i\",\"name\":\"comma\"},\n{\"ph\":\"i\"}\n");
-    tldrs.stores("u", "{\"ph\":\"i\"}\n");
+    tldrs.send("OPEN u\n{\"ph\":\"i\",\"name\":\"cut\"\n{\"ph\":\"i\",\"name\":\"comma\"},\n{\"ph\":\"i\"}\n");
+    tldrs.wait_for_trace("u", "{\"ph\":\"i\"}\n");
 }
 
 #[test]
@@ -153,14 +153,18 @@ fn case_16_export_contains_the_events_before_it() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let mut say = |text: String| client.write_all(tldrs.put(&text).as_bytes()).unwrap();
+    let mut say = |text: String| {
+        client
+            .write_all(tldrs.expand_paths(&text).as_bytes())
+            .unwrap()
+    };
     say(format!("OPEN em\n{a}\nEMIT_TEF @OUT@/one.json\n"));
-    tldrs.exports("one.json", &format!("[{a}]\n"));
+    tldrs.wait_for_export("one.json", &format!("[{a}]\n"));
     say(format!("{b}\nEMIT_TEF @OUT@/two.json\n{c}\n"));
-    tldrs.exports("two.json", &format!("[{a},\n{b}]\n"));
+    tldrs.wait_for_export("two.json", &format!("[{a},\n{b}]\n"));
     say("EMIT_TEF @OUT@/one.json\n".to_owned());
-    tldrs.exports("one.json", &format!("[{a},\n{b},\n{c}]\n"));
-    tldrs.stores("em", &format!("{a}\n{b}\n{c}\n"));
+    tldrs.wait_for_export("one.json", &format!("[{a},\n{b},\n{c}]\n"));
+    tldrs.wait_for_trace("em", &format!("{a}\n{b}\n{c}\n"));
 }
 
 #[test]
@@ -180,34 +184,34 @@ fn case_22_export_at_exit_is_made_when_the_last_client_disconnects() {
     let tldrs = Tldrs::start(&lab);
     let [parent, child, later] = ["parent", "child", "child2"].map(|name| event(name, 1) + "\n");
     let mut first = tldrs.connect();
-    let wish = tldrs.put("OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/trace.json\n");
+    let wish = tldrs.expand_paths("OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/trace.json\n");
     write!(first, "{wish}{parent}").unwrap();
-    tldrs.stores("tr-1", &parent);
+    tldrs.wait_for_trace("tr-1", &parent);
     let mut second = tldrs.connect();
     write!(second, "OPEN tr-1\n{child}").unwrap();
-    tldrs.stores("tr-1", &format!("{parent}{child}"));
+    tldrs.wait_for_trace("tr-1", &format!("{parent}{child}"));
     drop(first);
     write!(second, "{later}").unwrap();
     let lines = format!("{parent}{child}{later}");
-    tldrs.stores("tr-1", &lines);
+    tldrs.wait_for_trace("tr-1", &lines);
     assert!(!tldrs.out.join("trace.json").exists(), "one still is there");
     drop(second);
     let array = format!("[{}]\n", lines.trim_end().replace('\n', ",\n"));
-    tldrs.exports("trace.json", &array);
+    tldrs.wait_for_export("trace.json", &array);
 }
 
 #[test]
 fn case_28_into_file_stores_all_traces_in_one_file() {
     let lab = Lab::new();
     let file = lab.directory("out").join("all.jsonl");
-    let tldrs = Tldrs::with(&lab, &["--into-file", file.to_str().unwrap()]);
+    let tldrs = Tldrs::start_with(&lab, &["--into-file", file.to_str().unwrap()]);
     let mut one = tldrs.connect();
     writeln!(one, "{}", event("a", 1)).unwrap();
-    tldrs.has(&file, &events(&["a"]));
-    tldrs.say(&(event("b", 2) + "\n"));
-    tldrs.has(&file, &events(&["a", "b"]));
-    write!(one, "{}", tldrs.put("EMIT_TEF @OUT@/all.json\n")).unwrap();
-    tldrs.exports("all.json", &array(&["a", "b"]));
+    tldrs.wait_for_file(&file, &events(&["a"]));
+    tldrs.send(&(event("b", 2) + "\n"));
+    tldrs.wait_for_file(&file, &events(&["a", "b"]));
+    write!(one, "{}", tldrs.expand_paths("EMIT_TEF @OUT@/all.json\n")).unwrap();
+    tldrs.wait_for_export("all.json", &array(&["a", "b"]));
 }
 
 #[test]
@@ -215,14 +219,14 @@ fn case_29_one_file_has_one_writer_whatever_trace_is_opened() {
     const LINES: usize = 20_000;
     let lab = Lab::new();
     let file = lab.directory("out").join("all.jsonl");
-    let tldrs = Tldrs::with(&lab, &["--into-file", file.to_str().unwrap()]);
+    let tldrs = Tldrs::start_with(&lab, &["--into-file", file.to_str().unwrap()]);
     std::thread::scope(|scope| {
         for client in 0..4 {
             let tldrs = &tldrs;
             scope.spawn(move || {
                 let open = if client % 2 == 0 { "OPEN mine\n" } else { "" };
                 let line = event(&format!("client-{client}"), 1) + "\n";
-                tldrs.say(&(open.to_owned() + &line.repeat(LINES)));
+                tldrs.send(&(open.to_owned() + &line.repeat(LINES)));
             });
         }
     });
@@ -243,9 +247,9 @@ fn case_30_event_is_in_the_file_at_once() {
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
     write!(client, "OPEN fl\n{}", events(&["a"])).unwrap();
-    tldrs.stores("fl", &events(&["a"]));
+    tldrs.wait_for_trace("fl", &events(&["a"]));
     writeln!(client, "{}", event("b", 2)).unwrap();
-    tldrs.stores("fl", &events(&["a", "b"]));
+    tldrs.wait_for_trace("fl", &events(&["a", "b"]));
 }
 
 #[test]
@@ -278,7 +282,7 @@ fn lines_sent_before_a_stop_are_stored() {
         write!(client, "OPEN stop-{round}\n{lines}").unwrap();
         tldrs.signal(Signal::TERM);
         let data = tldrs.data.clone();
-        assert!(tldrs.ends().status.success());
+        assert!(tldrs.wait_for_exit().status.success());
         let stored = std::fs::read_to_string(data.join(format!("stop-{round}.jsonl"))).unwrap();
         assert_eq!(stored, lines);
     }

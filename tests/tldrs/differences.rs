@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 
-use tests::tldrs::{Tldrs, command};
+use tests::tldrs::{Tldrs, run_tldrs};
 use tests::{Lab, wait_until};
 
 use crate::{array, event, events};
@@ -24,9 +24,9 @@ fn case_04_events_before_any_open_are_stored_and_the_connection_stays() {
     let mut client = tldrs.connect();
     write!(client, "{}", events(&["early"])).unwrap();
     let unnamed = format!("unnamed-{}", std::process::id());
-    tldrs.stores(&unnamed, &events(&["early"]));
+    tldrs.wait_for_trace(&unnamed, &events(&["early"]));
     write!(client, "OPEN late\n{}", events(&["late"])).unwrap();
-    tldrs.stores("late", &events(&["late"]));
+    tldrs.wait_for_trace("late", &events(&["late"]));
     assert!(!is_closed(&client));
 }
 
@@ -35,10 +35,10 @@ fn case_05_export_before_any_open_is_refused_and_the_connection_stays() {
     let lab = Lab::new();
     let mut tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    write!(client, "{}", tldrs.put("EMIT_TEF @OUT@/t.json\n")).unwrap();
-    tldrs.logs("no trace is open");
+    write!(client, "{}", tldrs.expand_paths("EMIT_TEF @OUT@/t.json\n")).unwrap();
+    tldrs.wait_for_log("no trace is open");
     write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
-    tldrs.stores("t", &events(&["a"]));
+    tldrs.wait_for_trace("t", &events(&["a"]));
     assert!(!tldrs.out.join("t.json").exists());
 }
 
@@ -51,12 +51,12 @@ fn case_10_trace_file_is_never_hidden() {
         .iter()
         .map(|id| format!("OPEN {id}\n{}", events(&[id])))
         .collect();
-    tldrs.say(&said);
+    tldrs.send(&said);
     for (id, name) in ids
         .iter()
         .zip(["my long  run", "café-漢", "%2Ehidden", "a.jsonl"])
     {
-        tldrs.stores(name, &events(&[id]));
+        tldrs.wait_for_trace(name, &events(&[id]));
     }
 }
 
@@ -64,7 +64,7 @@ fn case_10_trace_file_is_never_hidden() {
 fn case_11_trace_file_is_never_outside_the_directory() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    let absolute = tldrs.put("@OUT@/absolute");
+    let absolute = tldrs.expand_paths("@OUT@/absolute");
     let name = absolute.replace('/', "%2F");
     for (id, name) in [
         ("../out/escaped", "%2E.%2Fout%2Fescaped"),
@@ -72,8 +72,8 @@ fn case_11_trace_file_is_never_outside_the_directory() {
         ("nosuchdir/x", "nosuchdir%2Fx"),
         ("nul\0nul", "nul%00nul"),
     ] {
-        tldrs.say(&format!("OPEN {id}\n{}", events(&["a"])));
-        tldrs.stores(name, &events(&["a"]));
+        tldrs.send(&format!("OPEN {id}\n{}", events(&["a"])));
+        tldrs.wait_for_trace(name, &events(&["a"]));
     }
     assert_eq!(fs::read_dir(&tldrs.out).unwrap().count(), 0);
 }
@@ -83,10 +83,10 @@ fn case_13_valid_events_are_stored_and_other_lines_go_to_the_rejected_file() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let ok = event("ok", 1);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN bad\n{{not json}}\n{{\"a\":1}}{{\"b\":2}}\n{{\"v\":nan}}\n{{\"v\":\"raw\x01ctl\0nul\"}}\n{ok}\n"
     ));
-    tldrs.stores("bad", &format!("{{\"v\":\"nan\"}}\n{ok}\n"));
+    tldrs.wait_for_trace("bad", &format!("{{\"v\":\"nan\"}}\n{ok}\n"));
     let rejected = tldrs.data.join("bad.rejected.jsonl");
     wait_until("three lines are kept aside", || {
         fs::read_to_string(&rejected).is_ok_and(|text| text.lines().count() == 3)
@@ -107,7 +107,7 @@ fn case_15_bytes_that_are_not_utf8_are_replaced_and_the_connection_stays() {
     client
         .write_all(b"OPEN utf\n{\"a\":1}\n{\"name\":\"\xff\xfe\"}\n{\"b\":2}\n")
         .unwrap();
-    tldrs.stores(
+    tldrs.wait_for_trace(
         "utf",
         "{\"a\":1}\n{\"name\":\"\u{fffd}\u{fffd}\"}\n{\"b\":2}\n",
     );
@@ -118,11 +118,12 @@ fn case_15_bytes_that_are_not_utf8_are_replaced_and_the_connection_stays() {
 fn case_17_export_of_an_empty_trace_is_valid() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say("OPEN none\nEMIT_TEF @OUT@/none.json\n");
-    tldrs.exports("none.json", "[]\n");
+    tldrs.send("OPEN none\nEMIT_TEF @OUT@/none.json\n");
+    tldrs.wait_for_export("none.json", "[]\n");
     let trace = tldrs.data.join("none.jsonl");
     let trace = trace.to_str().unwrap();
-    let get = |more: &[&str]| command(&lab, &[&["get-tef", trace], more].concat()).succeeded();
+    let get =
+        |more: &[&str]| run_tldrs(&lab, &[&["get-tef", trace], more].concat()).expect_success();
     assert_eq!(get(&[]), ["[]"]);
     assert_eq!(get(&["--for", "perfetto"]), ["{\"traceEvents\":[]}"]);
 }
@@ -131,14 +132,14 @@ fn case_17_export_of_an_empty_trace_is_valid() {
 fn case_18_relative_path_is_resolved_in_the_clients_working_directory() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN rel\n{}EMIT_TEF tldrs-relative-path-test.json\n",
         events(&["a"])
     ));
     let here = std::env::current_dir()
         .unwrap()
         .join("tldrs-relative-path-test.json");
-    tldrs.has(&here, &array(&["a"]));
+    tldrs.wait_for_file(&here, &array(&["a"]));
     fs::remove_file(here).unwrap();
     assert!(
         !lab.path()
@@ -154,13 +155,13 @@ fn case_20_export_replaces_only_exports() {
     let (precious, link) = (tldrs.out.join("precious.txt"), tldrs.out.join("link.json"));
     fs::write(&precious, "do not lose me\n").unwrap();
     symlink(tldrs.out.join("elsewhere"), &link).unwrap();
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN ow\n{}EMIT_TEF @OUT@/precious.txt\nEMIT_TEF @OUT@/link.json\nEMIT_TEF @OUT@/last.json\n",
         events(&["a"])
     ));
-    tldrs.exports("last.json", &array(&["a"]));
-    tldrs.logs("does not look like a trace");
-    tldrs.logs("no regular file");
+    tldrs.wait_for_export("last.json", &array(&["a"]));
+    tldrs.wait_for_log("does not look like a trace");
+    tldrs.wait_for_log("no regular file");
     assert_eq!(fs::read(&precious).unwrap(), b"do not lose me\n");
     assert_eq!(fs::read_dir(&tldrs.out).unwrap().count(), 3);
 }
@@ -169,35 +170,35 @@ fn case_20_export_replaces_only_exports() {
 fn case_21_emit_tef_at_exit_is_accepted() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/t.json\n{}",
         events(&["a"])
     ));
-    tldrs.exports("t.json", &array(&["a"]));
+    tldrs.wait_for_export("t.json", &array(&["a"]));
 }
 
 #[test]
 fn case_23_export_at_exit_before_the_open_applies_to_the_trace_opened_next() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "EMIT_TEF_AT_EXIT @OUT@/t.json\nOPEN tr-2\n{}",
         events(&["a"])
     ));
-    tldrs.exports("t.json", &array(&["a"]));
+    tldrs.wait_for_export("t.json", &array(&["a"]));
 }
 
 #[test]
 fn case_24_export_at_exit_is_made_though_the_client_opens_another_trace() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN x1\nEMIT_TEF_AT_EXIT @OUT@/x1.json\n{}OPEN x2\n{}",
         events(&["a"]),
         events(&["b"])
     ));
-    tldrs.exports("x1.json", &array(&["a"]));
-    tldrs.stores("x2", &events(&["b"]));
+    tldrs.wait_for_export("x1.json", &array(&["a"]));
+    tldrs.wait_for_trace("x2", &events(&["b"]));
 }
 
 #[test]
@@ -212,11 +213,11 @@ fn case_35_what_the_client_library_sends_becomes_a_valid_export() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let id = "tr-1739313372-00112233445566778899aabbccddeeff";
-    tldrs.say(&format!("OPEN {id}\nEMIT_TEF_AT_EXIT @OUT@/t.json\n{SENT}"));
+    tldrs.send(&format!("OPEN {id}\nEMIT_TEF_AT_EXIT @OUT@/t.json\n{SENT}"));
     let stored = SENT.replace(":inf}", ":\"inf\"}");
-    tldrs.stores(id, &stored);
+    tldrs.wait_for_trace(id, &stored);
     let array = format!("[{}]\n", stored.trim_end().replace('\n', ",\n"));
-    tldrs.exports("t.json", &array);
+    tldrs.wait_for_export("t.json", &array);
     let parsed: Vec<serde_json::Value> = serde_json::from_str(&array).unwrap();
     assert_eq!(parsed.len(), 6);
 }

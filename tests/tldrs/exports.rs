@@ -16,11 +16,11 @@ fn export_replaces_an_older_one_and_keeps_its_mode() {
     let path = tldrs.out.join("t.json");
     fs::write(&path, "[").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN t\n{}EMIT_TEF @OUT@/t.json\n",
         events(&["a"])
     ));
-    tldrs.exports("t.json", &array(&["a"]));
+    tldrs.wait_for_export("t.json", &array(&["a"]));
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
 }
 
@@ -35,8 +35,8 @@ fn last_of_many_exports_to_one_path_remains() {
         said += line;
         said += "\nEMIT_TEF @OUT@/t.json\n";
     }
-    tldrs.say(&said);
-    tldrs.exports("t.json", &array(&names));
+    tldrs.send(&said);
+    tldrs.wait_for_export("t.json", &array(&names));
     tldrs.stop();
 }
 
@@ -46,13 +46,13 @@ fn each_pending_export_is_made_once() {
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
     for path in ["one", "two", "one", "missing/three"] {
-        let wish = tldrs.put(&format!("OPEN t\nEMIT_TEF_AT_EXIT @OUT@/{path}.json\n"));
+        let wish = tldrs.expand_paths(&format!("OPEN t\nEMIT_TEF_AT_EXIT @OUT@/{path}.json\n"));
         write!(client, "{wish}").unwrap();
     }
     write!(client, "{}", events(&["a"])).unwrap();
     drop(client);
-    tldrs.exports("one.json", &array(&["a"]));
-    tldrs.exports("two.json", &array(&["a"]));
+    tldrs.wait_for_export("one.json", &array(&["a"]));
+    tldrs.wait_for_export("two.json", &array(&["a"]));
     let log = tldrs.log();
     tldrs.stop();
     let exported = log
@@ -64,11 +64,11 @@ fn each_pending_export_is_made_once() {
 #[test]
 fn stored_lines_are_the_same_with_sync() {
     let lab = Lab::new();
-    let tldrs = Tldrs::with(&lab, &["--sync"]);
-    tldrs.say(&format!(
+    let tldrs = Tldrs::start_with(&lab, &["--sync"]);
+    tldrs.send(&format!(
         "OPEN t\nEMIT_TEF_AT_EXIT @OUT@/t.json\n{}",
         events(&["a", "b"])
     ));
-    tldrs.stores("t", &events(&["a", "b"]));
-    tldrs.exports("t.json", &array(&["a", "b"]));
+    tldrs.wait_for_trace("t", &events(&["a", "b"]));
+    tldrs.wait_for_export("t.json", &array(&["a", "b"]));
 }

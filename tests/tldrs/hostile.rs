@@ -26,7 +26,7 @@ fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
     write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
     written(&mut client, &vec![b'x'; 1 << 20], 1 << 10);
     write!(client, "\n{}\n", event("b", 2)).unwrap();
-    tldrs.stores("t", &events(&["a", "b"]));
+    tldrs.wait_for_trace("t", &events(&["a", "b"]));
     // It is written after the events that came with it.
     let rejected = tldrs.data.join("t.rejected.jsonl");
     wait_until("the line is kept as rejected", || {
@@ -35,20 +35,20 @@ fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
     let rejected = fs::read_to_string(rejected).unwrap();
     assert_eq!(rejected.lines().count(), 1);
     assert!(rejected.contains("too long") && rejected.len() < 8192);
-    assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
+    assert!(tldrs.proc_status("VmHWM") < MAX_MEMORY_KIB);
 }
 
 #[test]
 fn line_of_the_maximum_length_is_stored_and_a_longer_one_refused() {
     let lab = Lab::new();
-    let tldrs = Tldrs::with(&lab, &["--max-line", "1M"]);
+    let tldrs = Tldrs::start_with(&lab, &["--max-line", "1M"]);
     let line = |length: usize| format!("{{\"a\":\"{}\"}}\n", "x".repeat(length - 8));
     let (longest, too_long) = (line(1 << 20), line((1 << 20) + 1));
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN t\n{too_long}{longest}{too_long}{}\n",
         event("b", 2)
     ));
-    tldrs.stores("t", &format!("{longest}{}\n", event("b", 2)));
+    tldrs.wait_for_trace("t", &format!("{longest}{}\n", event("b", 2)));
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn thousand_clients_take_little_memory() {
     };
     wait_until("all is stored", || size() == (CLIENTS * chunk.len()) as u64);
     assert!(
-        tldrs.figure("VmHWM") < MAX_MEMORY_KIB,
+        tldrs.proc_status("VmHWM") < MAX_MEMORY_KIB,
         "{} KiB",
-        tldrs.figure("VmHWM")
+        tldrs.proc_status("VmHWM")
     );
-    assert!(tldrs.figure("Threads") < 32);
+    assert!(tldrs.proc_status("Threads") < 32);
     drop(clients);
     tldrs.stop();
 }
@@ -107,13 +107,13 @@ fn daemon_survives_malformed_input_of_all_kinds() {
         let _ = client.write_all(&bytes);
     }
     let deep = "[".repeat(100_000);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN ../../../etc/passwd\0\n{{\"a\":{deep}\n{{\"a\":{deep}}}\n"
     ));
-    tldrs.say(&format!("OPEN {}\n{}", "x/".repeat(5000), events(&["a"])));
-    tldrs.say(&format!("OPEN t\n{}", events(&["a"])));
-    tldrs.stores("t", &events(&["a"]));
-    assert!(tldrs.figure("VmHWM") < MAX_MEMORY_KIB);
+    tldrs.send(&format!("OPEN {}\n{}", "x/".repeat(5000), events(&["a"])));
+    tldrs.send(&format!("OPEN t\n{}", events(&["a"])));
+    tldrs.wait_for_trace("t", &events(&["a"]));
+    assert!(tldrs.proc_status("VmHWM") < MAX_MEMORY_KIB);
     tldrs.stop();
 }
 

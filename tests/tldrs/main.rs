@@ -5,11 +5,11 @@ mod clients;
 mod commands;
 mod conversations;
 mod differences;
-mod endings;
 mod exports;
 mod hostile;
 mod recorded;
 mod shared_directories;
+mod shutdown;
 mod sockets;
 
 /// An event of some name.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tests::tldrs::{Places, Tldrs, command};
+use tests::tldrs::{DaemonPaths, Tldrs, run_tldrs};
 use tests::{Lab, wait_until};
 
 /// Contents of files by their paths in the lab.
@@ -61,7 +61,7 @@ struct Replay<'a> {
 
 fn replay(case: &Path, name: &str) {
     let lab = Lab::new();
-    let places = Places::in_lab(&lab);
+    let places = DaemonPaths::in_lab(&lab);
     let told: Value = serde_json::from_slice(&fs::read(case.join("case.json")).unwrap()).unwrap();
     if name.starts_with("20-") {
         fs::write(places.out.join("precious.txt"), "do not lose me\n").unwrap();
@@ -74,7 +74,7 @@ fn replay(case: &Path, name: &str) {
         clients: HashMap::new(),
     };
     if let Some(file) = told["serve"]["into_file"].as_str() {
-        replay.options = vec!["--into-file".to_owned(), replay.put(file)];
+        replay.options = vec!["--into-file".to_owned(), replay.expand_paths(file)];
     }
     replay.start();
     for step in told["steps"].as_array().unwrap() {
@@ -101,14 +101,14 @@ fn replay(case: &Path, name: &str) {
 }
 
 impl Replay<'_> {
-    fn put(&self, text: &str) -> String {
+    fn expand_paths(&self, text: &str) -> String {
         let lab = self.lab.path().to_str().unwrap();
         text.replace("@OUT@", "@TMP@/out").replace("@TMP@", lab)
     }
 
     fn start(&mut self) {
         let options: Vec<_> = self.options.iter().map(String::as_str).collect();
-        self.daemon = Some(Tldrs::with(self.lab, &options));
+        self.daemon = Some(Tldrs::start_with(self.lab, &options));
     }
 
     fn step(&mut self, step: &Value) {
@@ -136,14 +136,16 @@ impl Replay<'_> {
             "signal_daemon" => self.signal(&text("signal")),
             "start_daemon" => self.start(),
             "wait_exit" => {
-                let ended = self.daemon.take().unwrap().ends();
+                let ended = self.daemon.take().unwrap().wait_for_exit();
                 assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
             }
             "run_cli" => {
                 let words = step["argv"].as_array().unwrap().iter();
-                let words: Vec<_> = words.map(|word| self.put(word.as_str().unwrap())).collect();
+                let words: Vec<_> = words
+                    .map(|word| self.expand_paths(word.as_str().unwrap()))
+                    .collect();
                 let words: Vec<_> = words.iter().map(String::as_str).collect();
-                let ended = command(self.lab, &words);
+                let ended = run_tldrs(self.lab, &words);
                 assert_eq!(ended.status.code().map(i64::from), step["exit"].as_i64());
             }
             "observe_connection" | "observe_file" | "note" => {}
@@ -157,7 +159,7 @@ impl Replay<'_> {
             "SIGKILL" => daemon.kill(),
             "SIGTERM" => {
                 daemon.signal(Signal::TERM);
-                assert!(daemon.ends().status.success());
+                assert!(daemon.wait_for_exit().status.success());
             }
             other => panic!("{other}: no such signal"),
         }

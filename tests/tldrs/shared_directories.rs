@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use tests::Lab;
-use tests::tldrs::{Places, Tldrs, command};
+use tests::tldrs::{DaemonPaths, Tldrs, run_tldrs};
 
 use crate::{array, events};
 
@@ -48,13 +48,13 @@ fn export_replaces_no_file_of_another_user_and_takes_over_no_set_user_id_bit() {
     let is_foreign = is_given_away(&path);
     set_mode(&path, 0o6777);
     let export = format!("OPEN t\n{}EMIT_TEF {}\n", events(&["a"]), path.display());
-    tldrs.say(&export);
+    tldrs.send(&export);
     if is_foreign {
-        tldrs.logs("that file belongs to user 65534, not 0");
+        tldrs.wait_for_log("that file belongs to user 65534, not 0");
         assert_eq!(fs::read(&path).unwrap(), b"[");
         assert_eq!(path.metadata().unwrap().uid(), OTHER);
     } else {
-        tldrs.has(&path, &array(&["a"]));
+        tldrs.wait_for_file(&path, &array(&["a"]));
         assert_eq!(mode(&path), 0o755);
     }
     tldrs.stop();
@@ -71,12 +71,12 @@ fn export_at_exit_follows_no_symlink_of_another_user() {
     let is_foreign = is_given_away(&link);
     let path = link.join("t.json");
     let wish = format!("EMIT_TEF_AT_EXIT {}\n", path.display());
-    tldrs.say(&format!("OPEN t\n{wish}{}", events(&["a"])));
+    tldrs.send(&format!("OPEN t\n{wish}{}", events(&["a"])));
     if is_foreign {
-        tldrs.logs("a symbolic link in the path belongs to user 65534");
+        tldrs.wait_for_log("a symbolic link in the path belongs to user 65534");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     } else {
-        tldrs.has(&target.join("t.json"), &array(&["a"]));
+        tldrs.wait_for_file(&target.join("t.json"), &array(&["a"]));
     }
     tldrs.stop();
 }
@@ -84,7 +84,7 @@ fn export_at_exit_follows_no_symlink_of_another_user() {
 #[test]
 fn files_that_another_user_has_put_into_the_trace_directory_are_not_used() {
     let lab = Lab::new();
-    let Places { data, out, .. } = Places::in_lab(&lab);
+    let DaemonPaths { data, out, .. } = DaemonPaths::in_lab(&lab);
     let stolen = out.join("stolen.json");
     let record = format!(
         r#"{{"id":"x","clients":1,"wishes":[{{"path":"{}","uid":0,"gid":0}}]}}"#,
@@ -96,12 +96,12 @@ fn files_that_another_user_has_put_into_the_trace_directory_are_not_used() {
     let is_foreign = is_given_away(&trace) && is_given_away(&planted);
     let mut tldrs = Tldrs::start(&lab);
     if is_foreign {
-        tldrs.logs("record of a trace not used");
-        tldrs.say(&format!("OPEN x\n{0}OPEN y\n{0}", events(&["a"])));
-        tldrs.stores("y", &events(&["a"]));
-        tldrs.stores("x", &events(&["planted"]));
+        tldrs.wait_for_log("record of a trace not used");
+        tldrs.send(&format!("OPEN x\n{0}OPEN y\n{0}", events(&["a"])));
+        tldrs.wait_for_trace("y", &events(&["a"]));
+        tldrs.wait_for_trace("x", &events(&["planted"]));
     } else {
-        tldrs.exports("stolen.json", &array(&["planted"]));
+        tldrs.wait_for_export("stolen.json", &array(&["planted"]));
     }
     tldrs.stop();
     assert_eq!(stolen.exists(), !is_foreign);
@@ -115,7 +115,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
     let shared = shared(&lab);
     let get_tef = |output: &Path| {
         let words = ["get-tef", trace.to_str().unwrap(), "-o"];
-        command(&lab, &[&words[..], &[output.to_str().unwrap()]].concat())
+        run_tldrs(&lab, &[&words[..], &[output.to_str().unwrap()]].concat())
     };
     let (precious, file, link) = (
         lab.path().join("precious"),
@@ -145,7 +145,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
     assert!(get_tef(Path::new("/dev/null")).status.success());
     let ended = get_tef(Path::new("/dev/stdout"));
     assert!(ended.status.success());
-    assert_eq!(ended.printed, array(&["a"]).into_bytes());
+    assert_eq!(ended.stdout_bytes, array(&["a"]).into_bytes());
     assert!(!get_tef(&trace).status.success());
     assert_eq!(fs::read_to_string(&trace).unwrap(), events(&["a"]));
 }

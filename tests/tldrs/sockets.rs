@@ -8,15 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use tests::process::Process;
-use tests::tldrs::{Places, Tldrs};
-use tests::{Lab, built};
+use tests::tldrs::{DaemonPaths, Tldrs};
+use tests::{Lab, binaries};
 
 use crate::{array, events};
 
 /// Starts a daemon that must not come up, and gives what it says.
 fn refusal(lab: &Lab) -> String {
-    let Places { socket, data, .. } = Places::in_lab(lab);
-    let mut command = lab.command(built::tldrs());
+    let DaemonPaths { socket, data, .. } = DaemonPaths::in_lab(lab);
+    let mut command = lab.command(binaries::tldrs());
     command
         .arg("serve")
         .arg("--socket")
@@ -33,8 +33,8 @@ fn second_daemon_leaves_the_socket_of_the_first_alone() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     assert!(refusal(&lab).contains("another daemon listens there"));
-    tldrs.say(&format!("OPEN t\n{}", events(&["a"])));
-    tldrs.stores("t", &events(&["a"]));
+    tldrs.send(&format!("OPEN t\n{}", events(&["a"])));
+    tldrs.wait_for_trace("t", &events(&["a"]));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn foreign_file_or_socket_at_the_socket_path_is_not_removed() {
 fn directory_given_on_the_command_line_is_not_created() {
     let lab = Lab::new();
     let ended = Process::start(
-        lab.command(built::tldrs())
+        lab.command(binaries::tldrs())
             .args(["serve", "--socket", "s", "-d", "missing"]),
     )
     .wait();
@@ -82,16 +82,14 @@ fn socket_can_be_opened_only_by_its_user() {
 #[test]
 fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
     let lab = Lab::new();
-    let mut command = lab.command(built::tldrs());
+    let mut command = lab.command(binaries::tldrs());
     let runtime = lab.directory("runtime");
     command
         .args(["serve", "-v"])
         .env("XDG_RUNTIME_DIR", &runtime)
         .env_remove("XDG_DATA_HOME");
     let mut daemon = Process::start(&mut command);
-    daemon.wait_for_stderr("it is ready", |line| {
-        line.contains("serve: ready").then_some(())
-    });
+    daemon.wait_for_stderr_text("serve: ready");
     // The well-known one may be taken by a daemon that is none of ours; then that is said.
     let is_refused = daemon
         .stderr()
@@ -117,7 +115,7 @@ fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
 #[test]
 fn inherited_socket_accepts_clients() {
     let lab = Lab::new();
-    let Places { socket, data, .. } = Places::in_lab(&lab);
+    let DaemonPaths { socket, data, .. } = DaemonPaths::in_lab(&lab);
     let Ok(activate) = Command::new("systemd-socket-activate")
         .arg("--version")
         .output()
@@ -130,7 +128,7 @@ fn inherited_socket_accepts_clients() {
     command
         .arg("-l")
         .arg(&socket)
-        .arg(built::tldrs())
+        .arg(binaries::tldrs())
         .args(["serve", "-d"])
         .arg(&data);
     let daemon = Process::start(&mut command);
@@ -160,7 +158,7 @@ impl Stranger {
         command
             .args(["-c", CLIENT])
             .arg(&tldrs.socket)
-            .arg(tldrs.put(text));
+            .arg(tldrs.expand_paths(text));
         let client = command
             .uid(NOBODY)
             .gid(NOBODY)
@@ -200,13 +198,13 @@ fn client_of_another_user_is_accepted_only_if_that_user_is_allowed() {
     fs::set_permissions(&tldrs.socket, fs::Permissions::from_mode(0o666)).unwrap();
     let said = format!("OPEN theirs\n{}", events(&["a"]));
     Stranger::say(&tldrs, &said);
-    tldrs.logs("not an allowed user");
+    tldrs.wait_for_log("not an allowed user");
     assert!(!tldrs.data.join("theirs.jsonl").exists());
     tldrs.stop();
 
-    let tldrs = Tldrs::with(&lab, &["--allow-user", "65534"]);
+    let tldrs = Tldrs::start_with(&lab, &["--allow-user", "65534"]);
     Stranger::say(&tldrs, &said);
-    tldrs.stores("theirs", &events(&["a"]));
+    tldrs.wait_for_trace("theirs", &events(&["a"]));
 }
 
 #[test]
@@ -223,14 +221,14 @@ fn export_of_another_user_below_the_emit_root_belongs_to_that_user() {
         "--emit-root",
         root.to_str().unwrap(),
     ];
-    let mut tldrs = Tldrs::with(&lab, &options);
+    let mut tldrs = Tldrs::start_with(&lab, &options);
     let said = format!(
         "OPEN theirs\n{}EMIT_TEF @OUT@/outside.json\nEMIT_TEF @OUT@/root/inside.json\n",
         events(&["a"])
     );
     Stranger::say(&tldrs, &said);
-    tldrs.exports("root/inside.json", &array(&["a"]));
-    tldrs.logs("may export below");
+    tldrs.wait_for_export("root/inside.json", &array(&["a"]));
+    tldrs.wait_for_log("may export below");
     assert_eq!(
         out.join("root/inside.json").metadata().unwrap().uid(),
         NOBODY

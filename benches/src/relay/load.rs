@@ -217,7 +217,7 @@ impl Sender {
 
     pub(super) fn end(&mut self) {
         for stream in std::mem::take(&mut self.streams) {
-            self.producer.close(stream, self.sent.checked_sub(1));
+            self.producer.close_stream(stream, self.sent.checked_sub(1));
         }
     }
 }

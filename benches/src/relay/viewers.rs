@@ -127,10 +127,10 @@ fn one_by_one(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
 
 /// Asks for as much as the relay says there is.
 fn as_pushed(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
-    let mut push = viewer.push();
+    let mut push = viewer.open_push();
     let mut left = bytes;
     while left > 0 {
-        let Some(Notification::Packets(told)) = push.hear() else {
+        let Some(Notification::Packets(told)) = push.receive() else {
             continue;
         };
         let mut unread = usize::try_from(told.unread).unwrap();

@@ -1,10 +1,10 @@
-//! The programs of this project, built as the tests were.
+//! The paths of this project's programs, built with the profile of the tests at the first call.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The relay.
+/// The relay daemon, `relayd`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -13,7 +13,7 @@ pub fn relayd() -> &'static Path {
     PROGRAM.get_or_init(|| build("relayd"))
 }
 
-/// The viewer.
+/// The live viewer, `test-live`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -22,7 +22,7 @@ pub fn test_live() -> &'static Path {
     PROGRAM.get_or_init(|| build("test-live"))
 }
 
-/// The agent.
+/// The agent on a traced host, `consumer`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -31,7 +31,7 @@ pub fn consumer() -> &'static Path {
     PROGRAM.get_or_init(|| build("consumer"))
 }
 
-/// The local trace daemon.
+/// The local trace daemon, `tldrs`.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -40,7 +40,7 @@ pub fn tldrs() -> &'static Path {
     PROGRAM.get_or_init(|| build("tldrs"))
 }
 
-/// A program of several short-lived processes that writes to a `tldrs` socket: an example of how to.
+/// The example `count_lines`, which traces several short-lived processes to a `tldrs` socket.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -58,7 +58,7 @@ fn build(binary: &str) -> PathBuf {
     cargo_build(&["--bin", binary], binary).join(binary)
 }
 
-/// Builds a program, and gives the directory in which they are.
+/// Builds a program and returns the directory of the profile.
 fn cargo_build(which: &[&str], name: &str) -> PathBuf {
     let profile = crate::build_directory();
     let mut cargo = Command::new(env!("CARGO"));

@@ -1,4 +1,4 @@
-//! The program that is traced, built from `tracee/` when the tests run.
+//! An application that LTTng-UST traces, built from `tracee/` when the tests run.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::{peers, wait_until};
 
-/// Emits so many events with a pause in between, and waits until it has ended.
+/// Runs an application that emits `count` events with a pause after each, until it has exited.
 ///
 /// # Panics
-/// If it fails.
+/// If the application fails.
 pub fn run(lab: &Lab, count: usize, pause_us: u32, name: &str) {
-    start(lab, count, pause_us, name).wait().succeeded();
+    start(lab, count, pause_us, name).wait().expect_success();
 }
 
-/// Begins to emit so many events with a pause in between.
+/// Starts an application that emits `count` events with a pause after each. `name` is a field of each event.
 #[must_use]
 pub fn start(lab: &Lab, count: usize, pause_us: u32, name: &str) -> Process {
     let (count, pause) = (count.to_string(), pause_us.to_string());
@@ -27,19 +27,19 @@ pub fn start(lab: &Lab, count: usize, pause_us: u32, name: &str) -> Process {
     )
 }
 
-/// A program that emits an event whenever it is told to.
+/// An application that emits events when the test requests them.
 #[derive(Debug)]
-pub struct Puppet {
+pub struct TracedApp {
     process: Process,
     stdin: ChildStdin,
     emitted: usize,
 }
 
-impl Puppet {
-    /// Starts it.
+impl TracedApp {
+    /// Starts the application. `name` is a field of each event.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the application does not start.
     #[must_use]
     pub fn start(lab: &Lab, name: &str) -> Self {
         let mut command = lab.traced_command(program_in(lab));
@@ -53,25 +53,25 @@ impl Puppet {
         }
     }
 
-    /// Emits so many events; they are in the tracer's buffers when this returns.
+    /// Emits `count` events, which are in the tracer's buffers when this returns.
     ///
     /// # Panics
-    /// If the program has ended.
+    /// If the application has exited.
     pub fn emit(&mut self, count: usize) {
         self.stdin.write_all("\n".repeat(count).as_bytes()).unwrap();
         self.emitted += count;
-        wait_until("the events are out", || {
+        wait_until("the events are emitted", || {
             self.process.stdout().len() == self.emitted
         });
     }
 
-    /// Ends it and waits until it has.
+    /// Closes the standard input, which ends the application, and waits until it has exited.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the application fails.
     pub fn end(self) {
         drop(self.stdin);
-        self.process.wait().succeeded();
+        self.process.wait().expect_success();
     }
 }
 
@@ -79,10 +79,10 @@ fn program_in(lab: &Lab) -> PathBuf {
     lab.copy(program(), "tracee")
 }
 
-/// The program.
+/// The path of the application, which is built at the first call.
 ///
 /// # Panics
-/// If it cannot be built.
+/// If the C compiler or LTTng-UST is missing.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(build)
@@ -92,7 +92,8 @@ fn build() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tracee");
     let directory = crate::build_directory();
     let program = directory.join("tracee");
-    // Each process builds its own and puts it in place in one step: others may be running it.
+    // Test processes run at the same time: each builds its own copy and renames it, since another may be running the
+    // program that is there.
     let new = directory.join(format!("tracee-{}", std::process::id()));
     let mut cc = Command::new(peers::program("cc"));
     cc.args(["-O2", "-Wall", "-I"])
@@ -104,7 +105,7 @@ fn build() -> PathBuf {
         .args(["-llttng-ust", "-ldl"])
         .status()
         .unwrap();
-    assert!(built.success(), "the traced program cannot be built");
+    assert!(built.success(), "the traced application cannot be built");
     std::fs::rename(&new, &program).unwrap();
     program
 }

@@ -1,23 +1,22 @@
-//! Rubbish, lies and silence, on every port.
+//! Random bytes, truncated conversations, wrong lengths and silent connections on every port.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use relay_proto::{Command, ControlHeader, DataHeader, Minor, Version};
-use tests::bystander::Bystander;
-use tests::lab::Lab;
+use tests::probe_session::start_relay_with_probe;
 use tests::producer::{Producer, connect, live_session, stream};
 use tests::relay::Relay;
 use tests::wait_until;
 use wire::{Field, SeqNum};
 
-/// Memory that the relay may take beyond what it had, whatever is done to it.
-const ALLOWANCE: u64 = 24 << 20;
+/// The memory that the relay may use in addition, whatever is sent to it, in bytes.
+const MAX_MEMORY_GROWTH: u64 = 24 << 20;
 
-/// A reproducible source of rubbish: xorshift.
-struct Rubbish(u64);
+/// A reproducible random generator (xorshift64).
+struct Random(u64);
 
-impl Rubbish {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -34,14 +33,14 @@ impl Rubbish {
     }
 }
 
-/// Sends something to a port and hangs up; whether the relay took it is its own affair.
-fn throw_at(address: SocketAddr, bytes: &[u8]) {
+/// Sends bytes to a port and closes the connection. The relay may have closed it before.
+fn send_and_close(address: SocketAddr, bytes: &[u8]) {
     let mut socket = connect(address);
     let _ = socket.write_all(bytes);
 }
 
-/// A control connection that has said its version.
-fn hello() -> Vec<u8> {
+/// The bytes of a VERSION command.
+fn version_bytes() -> Vec<u8> {
     let mut bytes = Vec::new();
     relay_proto::producer::Producer::default()
         .send(
@@ -55,9 +54,9 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// A control connection that has a session and a stream in it.
-fn conversation(name: &str) -> Vec<u8> {
-    let mut bytes = hello();
+/// The bytes of a valid conversation that creates a session, a chunk and a stream.
+fn conversation_bytes(name: &str) -> Vec<u8> {
+    let mut bytes = version_bytes();
     let mut add = |command: &Command| {
         let mut payload = Vec::new();
         command.encode(Minor(15), &mut payload);
@@ -85,20 +84,18 @@ fn conversation(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn random_bytes_do_no_harm() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+fn random_bytes_affect_no_other_session() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
-    let mut rubbish = Rubbish(0x2545_f491_4f6c_dd1d);
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
     for round in 0..200 {
-        let len = usize::try_from(rubbish.below(3000)).unwrap();
+        let len = usize::try_from(random.below(3000)).unwrap();
         for address in [relay.control, relay.data, relay.live] {
-            throw_at(address, &rubbish.bytes(len));
+            send_and_close(address, &random.bytes(len));
         }
-        // Rubbish behind a good beginning gets further.
-        let mut control = conversation(&format!("rubbish-{round}"));
-        let (size, code) = (rubbish.below(200), rubbish.below(24));
+        // Random commands behind a valid conversation reach further code.
+        let mut control = conversation_bytes(&format!("random-{round}"));
+        let (size, code) = (random.below(200), random.below(24));
         let code = u32::try_from(code).unwrap();
         ControlHeader {
             circuit: 0,
@@ -107,49 +104,47 @@ fn random_bytes_do_no_harm() {
             code_version: 0,
         }
         .write(&mut control);
-        control.extend_from_slice(&rubbish.bytes(usize::try_from(size).unwrap()));
-        throw_at(relay.control, &control);
-        // So does a real conversation with a few bytes changed.
-        let mut changed = conversation(&format!("changed-{round}"));
+        control.extend_from_slice(&random.bytes(usize::try_from(size).unwrap()));
+        send_and_close(relay.control, &control);
+        // So does a valid conversation with three bytes changed.
+        let mut changed = conversation_bytes(&format!("changed-{round}"));
         for _ in 0..3 {
-            let at = usize::try_from(rubbish.below(changed.len() as u64)).unwrap();
-            changed[at] = rubbish.bytes(1)[0];
+            let at = usize::try_from(random.below(changed.len() as u64)).unwrap();
+            changed[at] = random.bytes(1)[0];
         }
-        throw_at(relay.control, &changed);
+        send_and_close(relay.control, &changed);
     }
-    bystander.is_well();
+    probe.assert_served();
     assert!(
-        relay.memory() < before + ALLOWANCE,
+        relay.memory() < before + MAX_MEMORY_GROWTH,
         "{} from {before}",
         relay.memory()
     );
 }
 
 #[test]
-fn conversations_cut_at_every_byte_leave_nothing_behind() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+fn conversations_cut_at_every_byte_leave_no_open_files() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let open_files = relay.open_files();
-    let whole = conversation("cut");
+    let whole = conversation_bytes("cut");
     for length in 0..whole.len() {
-        throw_at(relay.control, &whole[..length]);
+        send_and_close(relay.control, &whole[..length]);
     }
-    wait_until("all of them are gone", || relay.open_files() == open_files);
-    bystander.is_well();
+    wait_until("all connections are closed", || {
+        relay.open_files() == open_files
+    });
+    probe.assert_served();
 }
 
 #[test]
-fn lying_lengths_are_found_out() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+fn wrong_announced_lengths_take_no_memory() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let mut sockets = Vec::new();
     for code in 0..24 {
         for data_size in [0, 1, 1 << 20, 128 << 20, (128 << 20) + 1, 1 << 40, u64::MAX] {
             let mut socket = connect(relay.control);
-            let mut bytes = conversation(&format!("lie-{code}-{data_size}"));
+            let mut bytes = conversation_bytes(&format!("lie-{code}-{data_size}"));
             ControlHeader {
                 circuit: 0,
                 data_size,
@@ -159,12 +154,11 @@ fn lying_lengths_are_found_out() {
             .write(&mut bytes);
             bytes.extend_from_slice(&[0xff; 300]);
             let _ = socket.write_all(&bytes);
-            // It stays open, so that whatever it has taken would show.
+            // The connection stays open, so that memory allocated for it would be counted.
             sockets.push(socket);
         }
     }
-    let mut producer = Producer::open(&relay, live_session("data"));
-    let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
+    let (_producer, stream) = Producer::open_with_stream(&relay, live_session("data"));
     for data_size in [u32::MAX, 1 << 30, (1 << 30) + 1] {
         for seq in [0, 5, u64::MAX] {
             let mut socket = connect(relay.data);
@@ -183,55 +177,54 @@ fn lying_lengths_are_found_out() {
             sockets.push(socket);
         }
     }
-    bystander.is_well();
+    probe.assert_served();
     assert!(
-        relay.memory() < before + ALLOWANCE,
+        relay.memory() < before + MAX_MEMORY_GROWTH,
         "{} from {before}",
         relay.memory()
     );
 }
 
 #[test]
-fn two_thousand_half_open_connections_disturb_nobody() {
+fn two_thousand_half_open_connections_affect_no_other_session() {
     const CONNECTIONS: usize = 2000;
     raise_file_limit();
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut bystander = Bystander::of(&relay);
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
     let sockets: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|number| {
             let address = [relay.control, relay.data, relay.live][number % 3];
             let mut socket = connect(address);
-            // Some say nothing, some begin to.
+            // Between 0 and 7 bytes of a header.
             socket.write_all(&[0; 7][..number % 8]).unwrap();
             socket
         })
         .collect();
-    wait_until("all are accepted", || relay.open_files() > CONNECTIONS);
-    bystander.is_well();
+    wait_until("all connections are accepted", || {
+        relay.open_files() > CONNECTIONS
+    });
+    probe.assert_served();
     assert!(
-        relay.memory() < before + ALLOWANCE,
+        relay.memory() < before + MAX_MEMORY_GROWTH,
         "{} from {before}",
         relay.memory()
     );
     drop(sockets);
-    wait_until("all are gone", || relay.open_files() < 100);
-    bystander.is_well();
+    wait_until("all connections are closed", || relay.open_files() < 100);
+    probe.assert_served();
 }
 
 #[test]
-fn who_does_not_introduce_himself_is_hung_up_on() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    // Both wait for the first command; a producer may open its data connection long before use.
+fn connections_without_a_first_command_are_closed() {
+    let (_lab, relay) = Relay::start_in_new_lab();
+    // Not the data port: a producer may open its data connection long before it sends a packet.
     let mut sockets = [relay.control, relay.live].map(connect);
     for socket in &mut sockets {
-        assert!(tests::producer::is_at_end(socket));
+        assert!(tests::producer::is_closed(socket));
     }
 }
 
-/// Two thousand sockets need as many descriptors here as there.
+/// Raises this process's limit of file descriptors, which needs as many as the relay.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;

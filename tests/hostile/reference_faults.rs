@@ -1,4 +1,4 @@
-//! The eight classes of faults that were mended in the reference in 2026, each with a name.
+//! The eight classes of faults that were fixed in the reference in 2026, a test for each.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
 use relay_proto::{Command, DataHeader, Minor};
 use tests::lab::Lab;
-use tests::producer::{Producer, index, is_at_end, live_session, packet, stream};
+use tests::producer::{Producer, index, is_closed, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::tree::tree;
 use tests::viewer::Viewer;
@@ -18,18 +18,18 @@ use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Field, SeqNum, StreamId, Text};
 
-use super::{OK, recorded, relay, session};
+use super::{OK, recorded_files, session, start_relay_with_probe};
 
-/// What lies beside the relay's output.
-fn beside(lab: &Lab) -> Vec<String> {
+/// The paths in the directory of the test that are not below the relay's output.
+fn paths_outside_output(lab: &Lab) -> Vec<String> {
     let all = tree(lab.path()).into_keys();
     all.filter(|name| !name.starts_with("output")).collect()
 }
 
 #[test]
-fn a_path_is_taken_if_it_stays_inside_and_refused_if_it_leaves() {
-    let (lab, relay, mut bystander) = relay();
-    let before = beside(&lab);
+fn a_stream_path_is_accepted_inside_the_session_directory_and_refused_outside() {
+    let (lab, relay, mut probe) = start_relay_with_probe();
+    let before = paths_outside_output(&lab);
     let mut producer = Producer::open(&relay, session("paths"));
     for (number, good) in [
         "ust",
@@ -42,7 +42,7 @@ fn a_path_is_taken_if_it_stays_inside_and_refused_if_it_leaves() {
     .into_iter()
     .enumerate()
     {
-        producer.add(stream(&format!("good_{number}"), good));
+        producer.add_stream(stream(&format!("good_{number}"), good));
     }
     for bad in [
         "..",
@@ -56,26 +56,27 @@ fn a_path_is_taken_if_it_stays_inside_and_refused_if_it_leaves() {
         "a/./b",
         "/",
     ] {
-        let reply = producer.ask(Command::AddStream(stream("chan_0", bad)));
+        let reply = producer.request(Command::AddStream(stream("chan_0", bad)));
         assert!(!reply.is_ok(), "{bad}");
     }
-    assert_eq!(beside(&lab), before);
-    let made = tree(&relay.output);
+    assert_eq!(paths_outside_output(&lab), before);
+    let created = tree(&relay.output);
     assert!((0..6).all(|number| {
-        made.keys()
+        created
+            .keys()
             .any(|name| name.ends_with(&format!("/good_{number}")))
     }));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_channel_name_cannot_climb() {
-    let (lab, relay, mut bystander) = relay();
-    let before = (beside(&lab), tree(&relay.output).len());
+fn a_channel_name_cannot_lead_out_of_its_directory() {
+    let (lab, relay, mut probe) = start_relay_with_probe();
+    let before = (paths_outside_output(&lab), tree(&relay.output).len());
     for minor in [15, 10, 4] {
-        let mut producer = Producer::greet(&relay, Minor(minor));
+        let mut producer = Producer::connect(&relay, Minor(minor));
         let recording = session("climb").recording.filter(|_| minor >= 11);
-        producer.create(CreateSession {
+        producer.create_session(CreateSession {
             recording,
             ..session("climb")
         });
@@ -96,20 +97,20 @@ fn a_channel_name_cannot_climb() {
             "/tmp/up",
             "up/",
         ] {
-            let reply = producer.ask(Command::AddStream(stream(name, path)));
+            let reply = producer.request(Command::AddStream(stream(name, path)));
             assert!(!reply.is_ok(), "{minor} {name}");
         }
     }
-    let after = (beside(&lab), tree(&relay.output).len());
-    // The session's own directory is all there is.
+    let after = (paths_outside_output(&lab), tree(&relay.output).len());
+    // Only the session's own directory was created.
     assert_eq!((after.0, after.1), (before.0, before.1 + 1));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_base_path_is_neither_absolute_nor_climbs_at_its_end() {
-    let (lab, relay, mut bystander) = relay();
-    let before = (beside(&lab), tree(&relay.output).len());
+fn a_base_path_that_is_absolute_or_leads_out_is_refused() {
+    let (lab, relay, mut probe) = start_relay_with_probe();
+    let before = (paths_outside_output(&lab), tree(&relay.output).len());
     for base in [
         "/", "/tmp", "/tmp/x", "..", "a/..", "a/b/..", "a/../..", "../a", "./..", ".",
     ] {
@@ -118,21 +119,27 @@ fn a_base_path_is_neither_absolute_nor_climbs_at_its_end() {
             base_path,
             ..session("base")
         };
-        let mut producer = Producer::greet(&relay, Minor(15));
-        assert!(!producer.ask(Command::CreateSession(bad)).is_ok(), "{base}");
+        let mut producer = Producer::connect(&relay, Minor(15));
+        assert!(
+            !producer.request(Command::CreateSession(bad)).is_ok(),
+            "{base}"
+        );
     }
-    let mut producer = Producer::greet(&relay, Minor(15));
-    assert_eq!((beside(&lab), tree(&relay.output).len()), before);
+    let mut producer = Producer::connect(&relay, Minor(15));
+    assert_eq!(
+        (paths_outside_output(&lab), tree(&relay.output).len()),
+        before
+    );
     let base_path = Text::from("a/b");
-    producer.create(CreateSession {
+    producer.create_session(CreateSession {
         base_path,
         ..session("base")
     });
-    bystander.is_well();
+    probe.assert_served();
 }
 
-/// A live session with one stream and one packet in it, and its viewer, who has not asked for it.
-fn watched(relay: &Relay) -> (Producer, StreamId, Viewer) {
+/// A live session with one data stream and one packet, and a viewer that has not requested the index yet.
+fn open_viewed_session(relay: &Relay) -> (Producer, StreamId, Viewer) {
     let mut producer = Producer::open(relay, live_session("watched"));
     let stream = producer.add_trace("ust/pid/one", &["chan_0"])[0];
     producer.send_packet(stream, 0, 100);
@@ -140,18 +147,18 @@ fn watched(relay: &Relay) -> (Producer, StreamId, Viewer) {
     (producer, stream, viewer)
 }
 
-fn first_index(viewer: &mut Viewer, stream: StreamId) {
-    wait_until("there is a packet", || {
+fn wait_for_first_index(viewer: &mut Viewer, stream: StreamId) {
+    wait_until("the packet is published", || {
         viewer.next_index(stream).status == IndexStatus::Ready
     });
 }
 
 #[test]
-fn a_packet_of_a_length_near_2_to_the_32_is_not_there() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_packet_requested_with_a_length_near_2_to_the_32_fails() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let before = relay.memory();
-    let (_producer, stream, mut viewer) = watched(&relay);
-    first_index(&mut viewer, stream);
+    let (_producer, stream, mut viewer) = open_viewed_session(&relay);
+    wait_for_first_index(&mut viewer, stream);
     for len in (0..64).map(|less| u32::MAX - less).chain([1 << 31, 101]) {
         for offset in [0, 99, 100, u64::MAX, u64::MAX - u64::from(len) + 1] {
             let (head, bytes) = viewer.packet(stream, offset, len);
@@ -161,98 +168,97 @@ fn a_packet_of_a_length_near_2_to_the_32_is_not_there() {
     }
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
     assert!(relay.memory() < before + (8 << 20));
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn nothing_is_read_of_a_session_before_attaching_to_it_nor_with_another_viewers_numbers() {
-    let (_lab, relay, mut bystander) = relay();
-    let (_producer, stream, mut viewer) = watched(&relay);
+fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (_producer, stream, mut viewer) = open_viewed_session(&relay);
     let session = viewer.wait_for_session("watched").session;
     for creates in [false, true] {
-        let mut stranger = Viewer::connect(relay.live);
+        let mut unattached = Viewer::connect(relay.live);
         if creates {
-            stranger.ask(&viewer_proto::Command::CreateViewerSession);
+            unattached.request(&viewer_proto::Command::CreateViewerSession);
         } else {
-            let (status, streams) = stranger.attach(session, Seek::Beginning.code());
+            let (status, streams) = unattached.attach(session, Seek::Beginning.code());
             assert_eq!((status, streams.len()), (AttachStatus::NoViewerSession, 0));
         }
         assert_eq!(
-            stranger.next_index(stream),
+            unattached.next_index(stream),
             NextIndex::bare(IndexStatus::Failed, 0)
         );
         assert_eq!(
-            stranger.packet(stream, 0, 100).0.status,
+            unattached.packet(stream, 0, 100).0.status,
             PacketStatus::Failed
         );
-        assert_eq!(stranger.metadata(stream).0, MetadataStatus::Failed);
-        assert_eq!(stranger.new_streams(session).0, NewStreamsStatus::Failed);
+        assert_eq!(unattached.metadata(stream).0, MetadataStatus::Failed);
+        assert_eq!(unattached.new_streams(session).0, NewStreamsStatus::Failed);
         assert_eq!(
-            stranger.detach(session),
+            unattached.detach(session),
             viewer_proto::session::DetachStatus::NotAttached
         );
     }
-    // Who is attached still has everything before him.
-    first_index(&mut viewer, stream);
+    // The attached viewer's read position has not moved.
+    wait_for_first_index(&mut viewer, stream);
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_packet_asked_for_before_its_index_is_not_there() {
-    let (_lab, relay, mut bystander) = relay();
-    let (mut producer, stream, mut viewer) = watched(&relay);
+fn a_packet_requested_before_its_index_fails() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
+    let (mut producer, stream, mut viewer) = open_viewed_session(&relay);
     for (offset, len) in [(0, 100), (0, 1), (50, 10), (0, 0)] {
         assert_eq!(
             viewer.packet(stream, offset, len).0.status,
             PacketStatus::Failed
         );
     }
-    first_index(&mut viewer, stream);
+    wait_for_first_index(&mut viewer, stream);
     producer.send_packet(stream, 1, 100);
-    producer.settle(stream, 1);
-    // Of the second one it has no index.
+    producer.wait_while_pending(stream, 1);
+    // The viewer has not requested the index of the second packet.
     assert_eq!(
         viewer.packet(stream, 100, 100).0.status,
         PacketStatus::Failed
     );
     assert_eq!(viewer.packet(stream, 0, 100).1, [0; 100]);
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn a_tracefile_size_without_a_count_makes_one_file_after_the_other() {
-    let (_lab, relay, mut bystander) = relay();
+fn a_tracefile_size_without_a_count_creates_as_many_tracefiles_as_needed() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     let mut producer = Producer::open(&relay, session("sizes"));
     for (channel, size) in [("chan_0", 4096), ("tiny_0", 1), ("huge_0", u64::MAX)] {
-        let stream = producer.add(AddStream {
+        let stream = producer.add_stream(AddStream {
             tracefile_size: Bytes(size),
             tracefile_count: 0,
             ..stream(channel, "ust/uid/0/64-bit")
         });
         (0..5).for_each(|number| producer.send_packet(stream, number, 3000));
-        producer.settle(stream, 4);
+        producer.wait_while_pending(stream, 4);
     }
     let count = |channel: &str| {
         let names = (0..9).map(|number| format!("{channel}_{number}"));
         names
-            .map(|name| recorded(&relay, "sizes", &name).len())
+            .map(|name| recorded_files(&relay, "sizes", &name).len())
             .sum::<usize>()
     };
     assert_eq!(
         (count("chan_0"), count("tiny_0"), count("huge_0")),
         (5, 5, 1)
     );
-    bystander.is_well();
+    probe.assert_served();
 }
 
 #[test]
-fn sizes_that_only_fit_32_bits_when_they_wrap_are_refused() {
-    let (_lab, relay, mut bystander) = relay();
+fn packet_sizes_that_overflow_32_bits_are_refused() {
+    let (_lab, relay, mut probe) = start_relay_with_probe();
     for (data_size, padding_size) in [(10, u32::MAX), (u32::MAX, 11), (1 << 31, 1 << 31)] {
-        let mut producer = Producer::open(&relay, session("wraps"));
-        let stream = producer.add(stream("chan_0", "ust/uid/0/64-bit"));
-        // The index says what is left of it in 32 bits.
+        let (mut producer, stream) = Producer::open_with_stream(&relay, session("wraps"));
+        // The index has the size modulo 2^32.
         let wrapped = u64::from(data_size.wrapping_add(padding_size));
         assert_eq!(producer.send_index(stream, 0, index(0, wrapped.max(1))), OK);
         let mut sent = Vec::new();
@@ -266,9 +272,9 @@ fn sizes_that_only_fit_32_bits_when_they_wrap_are_refused() {
         .write(&mut sent);
         sent.extend_from_slice(&packet(stream, 0, 10)[DataHeader::SIZE..]);
         producer.data.write_all(&sent).unwrap();
-        assert!(is_at_end(&mut producer.data), "{data_size} {padding_size}");
-        bystander.is_well();
+        assert!(is_closed(&mut producer.data), "{data_size} {padding_size}");
+        probe.assert_served();
     }
-    let written = recorded(&relay, "wraps", "chan_0");
+    let written = recorded_files(&relay, "wraps", "chan_0");
     assert!(written.iter().all(|bytes| bytes.len() < 4096));
 }

@@ -1,13 +1,10 @@
-//! Tracefiles that another one has replaced (`--tracefile-count`).
-
-use std::io::Write;
+//! Tracefiles that were replaced by a later one of the same stream (`--tracefile-count`).
 
 use relay_proto::Command;
 use relay_proto::stream::{AddStream, QuiescentControl};
-use tests::lab::Lab;
-use tests::producer::{Producer, index, live_session, packet, stream};
+use tests::producer::{Producer, index, live_session, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
@@ -17,30 +14,26 @@ use wire::Bytes;
 
 const PACKET: usize = 1000;
 
-/// A stream of `count` tracefiles with one packet each, of which `packets` have come without index;
-/// then come their indexes. Gives the numbers of the packets that a viewer is shown.
-fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+/// Sends `packets` packets of a stream of `count` tracefiles with one packet each, and only then their indexes. Returns
+/// the numbers of the packets that a viewer gets.
+fn packets_with_late_indexes(count: u64, packets: u64) -> Vec<u64> {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ring"));
     let path = "ust/uid/0/64-bit";
-    let ring = producer.add(AddStream {
+    let ring = producer.add_stream(AddStream {
         tracefile_size: Bytes(PACKET as u64),
         tracefile_count: count,
         ..stream("chan_0", path)
     });
-    let metadata = producer.add(stream("metadata", path));
-    producer.ask(Command::StreamsSent);
+    let metadata = producer.add_stream(stream("metadata", path));
+    producer.request(Command::StreamsSent);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
-    // Which has no answer; that of the next command says that it has been taken.
-    producer.ask(Command::QuiescentControl(QuiescentControl {
+    // SEND_METADATA has no reply: that of the next command says that it was processed.
+    producer.request(Command::QuiescentControl(QuiescentControl {
         stream: metadata,
     }));
     for number in 0..packets {
-        producer
-            .data
-            .write_all(&packet(ring, number, PACKET))
-            .unwrap();
+        producer.send_data(ring, number, PACKET);
     }
     let last = [u8::try_from(packets - 1).unwrap(); PACKET];
     wait_until("the last packet is in its tracefile", || {
@@ -52,7 +45,7 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
     for number in 0..packets {
         producer.send_index(ring, number, index(number, PACKET as u64));
     }
-    producer.settle(ring, packets - 1);
+    producer.wait_while_pending(ring, packets - 1);
     let mut shown = Vec::new();
     loop {
         let next = viewer.next_index(seen);
@@ -71,23 +64,25 @@ fn shown_when_indexes_come_late(count: u64, packets: u64) -> Vec<u64> {
         );
         shown.push(number);
     }
-    // What is recorded goes on.
+    // Recording continues.
     producer.send_packet(ring, packets, PACKET);
-    producer.settle(ring, packets);
+    producer.wait_while_pending(ring, packets);
     drop(producer);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
     let indexes = files(&output, ".idx");
     assert!(
-        indexes.values().all(|index| index.len() == 16 + 72),
+        indexes
+            .values()
+            .all(|index| index.len() == INDEX_HEADER + INDEX_ENTRY),
         "{indexes:?}"
     );
     shown
 }
 
 #[test]
-fn an_index_that_comes_after_its_tracefile_was_replaced_shows_no_other_packet() {
-    assert_eq!(shown_when_indexes_come_late(1, 3), [2]);
-    assert_eq!(shown_when_indexes_come_late(2, 5), [3, 4]);
-    assert_eq!(shown_when_indexes_come_late(3, 3), [0, 1, 2]);
+fn an_index_that_comes_after_its_tracefile_was_replaced_delivers_no_other_packet() {
+    assert_eq!(packets_with_late_indexes(1, 3), [2]);
+    assert_eq!(packets_with_late_indexes(2, 5), [3, 4]);
+    assert_eq!(packets_with_late_indexes(3, 3), [0, 1, 2]);
 }

@@ -1,4 +1,4 @@
-//! What a relay tells over HTTP.
+//! The status endpoint (`--http`): metrics, sessions, health and readiness.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,47 +6,40 @@ use std::net::TcpStream;
 use serde_json::Value;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{Producer, live_session, packet};
+use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
-use tests::tracee::Puppet;
+use tests::status_endpoint::StatusEndpoint;
+use tests::traced_app::TracedApp;
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
-use tests::watch::Watch;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-/// A relay, and who watches it.
-fn watched(lab: &Lab) -> (Relay, Watch) {
-    let relay = Relay::start_with(lab, &["--http=0"]);
-    let watch = Watch::of(&relay);
-    (relay, watch)
-}
-
 #[test]
-fn nothing_listens_unless_it_is_asked_for_and_then_on_this_host_only() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn status_endpoint_is_off_by_default_and_listens_on_loopback_only() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     assert!(!relay.has_logged(&["telling how it is"]));
-    let (_relay, watch) = watched(&Lab::new());
-    assert!(watch.address().ip().is_loopback());
-    assert_eq!(watch.get("/healthz"), (200, "ok\n".to_owned()));
-    assert_eq!(watch.get("/readyz"), (200, "ok\n".to_owned()));
-    assert_eq!(watch.get("/sessions?all"), (200, "[]\n".to_owned()));
-    assert_eq!(watch.get("/etc/passwd").0, 404);
+    let (_relay, status) = StatusEndpoint::start_relay(&Lab::new(), &[]);
+    assert!(status.address().ip().is_loopback());
+    assert_eq!(status.get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(status.get("/readyz"), (200, "ok\n".to_owned()));
+    assert_eq!(status.get("/sessions?all"), (200, "[]\n".to_owned()));
+    assert_eq!(status.get("/etc/passwd").0, 404);
 }
 
 #[test]
-fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
+fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     let lab = Lab::new();
-    let (relay, watch) = watched(&lab);
-    let mut producer = Producer::open(&relay, live_session("counted"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("counted"));
     for number in 0..10 {
         producer.send_packet(stream, number, 1000);
     }
-    // The one before it does not come.
-    producer.data.write_all(&packet(stream, 11, 500)).unwrap();
-    wait_until("it waits", || watch.number("relayd_packets_waiting") == 1);
+    // Packet 10 never comes.
+    producer.send_data(stream, 11, 500);
+    wait_until("the early packet is held", || {
+        status.metric("relayd_packets_waiting") == 1
+    });
     for (name, value) in [
         ("relayd_packets_total", 10),
         ("relayd_bytes_total", 10_000),
@@ -60,9 +53,9 @@ fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
         ("relayd_viewers", 0),
         ("relayd_write_errors_total{kind=\"full\"}", 0),
     ] {
-        assert_eq!(watch.number(name), value, "{name}");
+        assert_eq!(status.metric(name), value, "{name}");
     }
-    let sessions = watch.json("/sessions");
+    let sessions = status.json("/sessions");
     let session = &sessions[0];
     assert_eq!(session["name"], "counted");
     assert_eq!(session["host"], "host");
@@ -74,87 +67,88 @@ fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
     );
     drop(producer);
     wait_until("the session has ended", || {
-        watch.json("/sessions") == Value::Array(Vec::new()) && watch.number("relayd_streams") == 0
+        status.json("/sessions") == Value::Array(Vec::new()) && status.metric("relayd_streams") == 0
     });
-    assert_eq!(watch.number("relayd_packets_lost_total"), 1);
-    assert!(watch.number("relayd_packets_total") >= 10);
-    assert_eq!(watch.number("relayd_packets_waiting"), 0);
+    assert_eq!(status.metric("relayd_packets_lost_total"), 1);
+    assert!(status.metric("relayd_packets_total") >= 10);
+    assert_eq!(status.metric("relayd_packets_waiting"), 0);
 }
 
 #[test]
-fn a_viewers_lag_is_what_it_has_not_asked_for() {
+fn viewer_lag_is_what_the_viewer_has_not_requested() {
     let lab = Lab::new();
-    let (relay, watch) = watched(&lab);
-    let mut producer = Producer::open(&relay, live_session("watched"));
-    let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("watched"));
     for number in 0..5 {
         producer.send_packet(stream, number, 100);
     }
-    producer.settle(stream, 4);
+    producer.wait_while_pending(stream, 4);
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
     let lag_is = |packets: u64| {
         for of in ["all", "slowest"] {
             let series = format!("relayd_viewer_lag_packets{{of=\"{of}\"}}");
-            assert_eq!(watch.number(&series), packets);
+            assert_eq!(status.metric(&series), packets);
             let series = format!("relayd_viewer_lag_bytes{{of=\"{of}\"}}");
-            assert_eq!(watch.number(&series), packets * 100);
+            assert_eq!(status.metric(&series), packets * 100);
         }
-        let session = &watch.json("/sessions")[0];
+        let session = &status.json("/sessions")[0];
         assert_eq!(session["viewers"], 1);
         assert_eq!(session["slowest_viewer_lag"]["packets"], packets);
         assert_eq!(session["slowest_viewer_lag"]["bytes"], packets * 100);
     };
     lag_is(5);
-    for told in 1..=5 {
+    for sent in 1..=5 {
         assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
-        lag_is(5 - told);
+        lag_is(5 - sent);
     }
     drop(viewer);
-    wait_until("it is gone", || watch.number("relayd_viewers") == 0);
+    wait_until("the viewer is disconnected", || {
+        status.metric("relayd_viewers") == 0
+    });
 }
 
 #[test]
-fn a_session_of_lttng_is_shown_with_what_it_sends() {
+fn a_session_of_lttng_is_listed_with_its_packet_count() {
     let lab = Lab::new();
-    let (relay, watch) = watched(&lab);
+    let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("real", &relay, Some(50_000));
-    daemon.channel("real", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("real", &relay, Some(50_000));
+    daemon.enable_channel("real", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "real"]);
-    let mut puppet = Puppet::start(&lab, "real");
-    puppet.emit(50);
+    let mut app = TracedApp::start(&lab, "real");
+    app.emit(50);
     wait_until("packets are counted", || {
-        watch.json("/sessions").as_array().is_some_and(|sessions| {
+        status.json("/sessions").as_array().is_some_and(|sessions| {
             sessions
                 .iter()
                 .any(|session| session["name"] == "real" && session["packets"].as_u64() > Some(0))
         })
     });
-    puppet.end();
+    app.end();
 }
 
 #[test]
-fn nonsense_is_refused_and_does_no_harm() {
+fn malformed_http_requests_are_refused_and_block_no_other_client() {
     let lab = Lab::new();
-    let (_relay, watch) = watched(&lab);
-    for nonsense in [
+    let (_relay, status) = StatusEndpoint::start_relay(&lab, &[]);
+    for malformed in [
         &b"\0\0\0\0\r\n\r\n"[..],
         b"GET\r\n\r\n",
         b"DELETE /sessions HTTP/1.1\r\nHost: x\r\n\r\n",
         &[b'x'; 100_000],
     ] {
-        let mut socket = TcpStream::connect(watch.address()).unwrap();
-        let _ = socket.write_all(nonsense);
+        let mut socket = TcpStream::connect(status.address()).unwrap();
+        let _ = socket.write_all(malformed);
         let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
     }
-    // Those who say nothing keep nobody else out for long, and never the producers.
+    // Clients that send nothing block other clients only briefly, and producers never.
     let silent: Vec<_> = (0..10)
-        .map(|_| TcpStream::connect(watch.address()).unwrap())
+        .map(|_| TcpStream::connect(status.address()).unwrap())
         .collect();
-    assert_eq!(watch.get("/healthz").0, 200);
+    assert_eq!(status.get("/healthz").0, 200);
     drop(silent);
 }

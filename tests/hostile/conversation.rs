@@ -1,4 +1,5 @@
-//! A conversation with either relay, and what came of it.
+//! A conversation with one relay, whichever it is: single commands and their outcomes, in a form that can be
+//! compared with that of another relay.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -10,16 +11,16 @@ use tests::producer::connect;
 use tests::relay::Relay;
 use wire::{SessionId, StreamId};
 
-use super::raw;
+use super::command_bytes;
 
-/// What one relay made of one command.
+/// The outcome of one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was done.
+    /// The command was executed; with the reply, where the reply holds no id.
     Done(String),
-    /// It was refused, with this code, and the connection went on.
+    /// The command was refused with this return code, and the connection stays open.
     Refused(u32),
-    /// The connection is over, whatever was said before.
+    /// The relay closed the connection, with or without a reply.
     Ended,
 }
 
@@ -33,8 +34,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A conversation with one relay, which knows the numbers that this one gave.
-pub(crate) struct Talk {
+/// A control connection to one relay, and the ids that this relay has given.
+pub(crate) struct Conversation {
     socket: TcpStream,
     pub(crate) minor: Minor,
     pub(crate) session: SessionId,
@@ -42,42 +43,49 @@ pub(crate) struct Talk {
     pub(crate) metadata: Option<StreamId>,
 }
 
-impl Talk {
-    pub(crate) fn with(relay: &Relay, minor: u32) -> Self {
+impl Conversation {
+    pub(crate) fn connect(relay: &Relay, minor: u32) -> Self {
         let socket = connect(relay.control);
-        let mut talk = Self {
+        let mut conversation = Self {
             socket,
             minor: Minor(minor),
             session: SessionId(0),
             streams: Vec::new(),
             metadata: None,
         };
-        talk.ask(
+        conversation.request(
             5,
             CommandCode::Version,
-            &payload(&Command::Version(Version { major: 2, minor }), talk.minor),
+            &payload(
+                &Command::Version(Version { major: 2, minor }),
+                conversation.minor,
+            ),
         );
-        talk
+        conversation
     }
 
-    /// The stream that a command of this name is about.
+    /// The stream that a command of this name refers to: the last one added, the metadata stream, or an unknown one.
     pub(crate) fn stream(&self, name: &str) -> StreamId {
-        let is_of = |whom: &str| name.ends_with(whom);
+        let is_of = |which: &str| name.ends_with(which);
         let own = match () {
-            () if is_of("of nobody") => None,
+            () if is_of("of unknown stream") => None,
             () if is_of("of metadata") => self.metadata,
             () => self.streams.last().copied(),
         };
         own.unwrap_or(StreamId(1 << 62))
     }
 
-    /// Sends a command and says what came of it. That the connection goes on is told by an answer to
-    /// the next question, which is never refused.
-    pub(crate) fn ask(&mut self, number: u32, code: CommandCode, payload: &[u8]) -> Outcome {
-        if self.socket.write_all(&raw(number, payload)).is_err() {
+    /// Sends a command and returns its outcome. Whether the connection stays open is known only from the reply to
+    /// another command, START_DATA.
+    pub(crate) fn request(&mut self, number: u32, code: CommandCode, payload: &[u8]) -> Outcome {
+        if self
+            .socket
+            .write_all(&command_bytes(number, payload))
+            .is_err()
+        {
             return Outcome::Ended;
         }
-        let Some(reply) = self.reply(code) else {
+        let Some(reply) = self.receive_reply(code) else {
             return Outcome::Ended;
         };
         let what = match &reply {
@@ -99,7 +107,7 @@ impl Talk {
             }
             _ => String::new(),
         };
-        if code != CommandCode::Version && !self.goes_on() {
+        if code != CommandCode::Version && !self.is_open() {
             return Outcome::Ended;
         }
         if reply.is_ok() {
@@ -116,15 +124,15 @@ impl Talk {
         })
     }
 
-    fn goes_on(&mut self) -> bool {
-        // It needs no session, and asks for nothing.
+    fn is_open(&mut self) -> bool {
+        // START_DATA needs no session, changes nothing and is never refused.
         let is_sent = self
             .socket
-            .write_all(&raw(CommandCode::StartData.code(), &[]));
-        is_sent.is_ok() && self.reply(CommandCode::StartData).is_some()
+            .write_all(&command_bytes(CommandCode::StartData.code(), &[]));
+        is_sent.is_ok() && self.receive_reply(CommandCode::StartData).is_some()
     }
 
-    fn reply(&mut self, to: CommandCode) -> Option<Reply> {
+    fn receive_reply(&mut self, to: CommandCode) -> Option<Reply> {
         let mut received = Vec::new();
         loop {
             if let Ok(Some(reply)) = Reply::decode(to, self.minor, &mut &received[..]) {
@@ -139,7 +147,7 @@ impl Talk {
     }
 }
 
-/// What follows the header of a command.
+/// The bytes of a command without its header.
 pub(crate) fn payload(command: &Command, minor: Minor) -> Vec<u8> {
     let mut bytes = Vec::new();
     command.encode(minor, &mut bytes);

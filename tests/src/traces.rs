@@ -1,5 +1,4 @@
-//! Traces in directories: some that are made up to have all that is odd in them, some that LTTng
-//! has recorded.
+//! Trace directories to read: synthetic ones that cover unusual contents, and one recorded by LTTng.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,32 +14,32 @@ use wire::Timestamp;
 use crate::lab::Lab;
 use crate::lttng::SessionDaemon;
 use crate::relay::Relay;
-use crate::tracee;
+use crate::traced_app;
 
 const UUID: Uuid = Uuid(*b"made-up-to-test!");
 
-/// A trace that is being made up.
+/// A synthetic trace while it is written: one stream class and one clock.
 #[derive(Debug)]
-pub struct Recording {
+pub struct TraceBuilder {
     directory: PathBuf,
     metadata: MetadataText,
     stream: ctf::write::DeclaredStreamClass,
     next_event: u32,
 }
 
-/// A stream of it.
+/// A stream of a synthetic trace, whose packets are kept in memory until [`TraceBuilder::finish`].
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamBuilder {
     writer: StreamWriter,
     file: PathBuf,
     data: Vec<u8>,
 }
 
-impl Recording {
-    /// One without streams.
+impl TraceBuilder {
+    /// Begins a trace in a new directory.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         let environment = [
@@ -69,10 +68,10 @@ impl Recording {
         }
     }
 
-    /// Declares an event.
+    /// Declares an event class with these fields.
     ///
     /// # Panics
-    /// If that is not possible.
+    /// If the declaration is not valid CTF.
     pub fn event(&mut self, name: &str, fields: &[(&str, FieldType)]) -> DeclaredEventClass {
         let owned = |(name, of): &(&str, FieldType)| ((*name).to_owned(), of.clone());
         let declaration = EventDeclaration {
@@ -85,23 +84,23 @@ impl Recording {
         self.metadata.event(&self.stream, &declaration).unwrap()
     }
 
-    /// Adds a stream.
+    /// Begins a stream; `id` is its instance id, its CPU and part of its file name.
     #[must_use]
-    pub fn stream(&self, id: u32) -> Stream {
+    pub fn stream(&self, id: u32) -> StreamBuilder {
         let size = PacketSize::new(4096, 65_536);
-        Stream {
+        StreamBuilder {
             writer: StreamWriter::new(&self.stream, id.into(), id, size),
             file: self.directory.join(format!("events_{id}")),
             data: Vec::new(),
         }
     }
 
-    /// Writes it down and gives where. The metadata is in packets, or plain text.
+    /// Writes all files and returns the directory. The metadata is in packets, or plain text.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If a file cannot be written.
     #[must_use]
-    pub fn finish(self, streams: Vec<Stream>, in_packets: bool) -> PathBuf {
+    pub fn finish(self, streams: Vec<StreamBuilder>, in_packets: bool) -> PathBuf {
         let text = self.metadata.as_str();
         let metadata = if in_packets {
             metadata_packets(UUID, text)
@@ -116,11 +115,11 @@ impl Recording {
     }
 }
 
-impl Stream {
-    /// A packet with these events, each with its time.
+impl StreamBuilder {
+    /// Adds a packet that spans these cycles, with events and their times in cycles.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If an event does not fit.
     pub fn packet(
         &mut self,
         span: (u64, u64),
@@ -131,16 +130,16 @@ impl Stream {
         self.data.extend(packet.bytes);
     }
 
-    /// A packet that is lost.
+    /// Leaves out a packet that spans these cycles, so that the packet sequence numbers have a gap.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the times go backwards.
     pub fn lose_packet(&mut self, span: (u64, u64)) {
         self.open(span.0, &[]);
         let _ = self.writer.close(Timestamp(span.1)).unwrap();
     }
 
-    /// The next packet says that so many events were lost.
+    /// Adds to the discarded events that the next packet reports.
     pub fn discard(&mut self, events: u64) {
         self.writer.discard(events);
     }
@@ -159,10 +158,10 @@ impl Stream {
     }
 }
 
-/// Every type of field, with the least and the most that it can hold.
+/// A trace with every field type, and of integers the least and the greatest value.
 #[must_use]
-pub fn every_type(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("types"));
+pub fn with_every_field_type(lab: &Lab) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory("types"));
     let of_widths = |of: fn(Width) -> FieldType| {
         let widths = [Width::Bits8, Width::Bits16, Width::Bits32, Width::Bits64];
         let names = ["a", "b", "c", "d"];
@@ -218,22 +217,22 @@ pub fn every_type(lab: &Lab) -> PathBuf {
         let events: &[(u64, &DeclaredEventClass, &[Value<'_>])] = &[(begin + 10, &others, &values)];
         stream.packet((begin, begin + 100), events);
     }
-    // More than 32 bits of time have passed.
+    // More than 32 bits of cycles after the event before.
     let late = 3000 + (1 << 32);
     stream.packet((late, late + 10), &[(late + 5, &empty, &[])]);
     trace.finish(vec![stream], true)
 }
 
-/// Streams whose events happen at the same times, and whose packets end at such a time.
+/// A trace of four streams whose events have equal timestamps, which are also ends of packets.
 #[must_use]
-pub fn at_the_same_time(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("same-time"));
+pub fn with_equal_timestamps(lab: &Lab) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory("same-time"));
     let fields = [("number", FieldType::Unsigned(Width::Bits32))];
     let tick = trace.event("tick", &fields);
-    let mut streams: Vec<Stream> = (0..4).map(|id| trace.stream(id)).collect();
+    let mut streams: Vec<StreamBuilder> = (0..4).map(|id| trace.stream(id)).collect();
     for packet in 0..20 {
         for (id, stream) in (0..).zip(&mut streams) {
-            // Not all of them are active all the time.
+            // Some streams pause at times.
             if (packet + id) % 3 == 0 && packet % 5 != 0 {
                 continue;
             }
@@ -247,13 +246,13 @@ pub fn at_the_same_time(lab: &Lab) -> PathBuf {
     trace.finish(streams, false)
 }
 
-/// Streams that have lost events, packets, and both, beside one that has lost nothing.
+/// A trace of four streams: one without losses, one with discarded events, one with lost packets, one with both.
 #[must_use]
 pub fn with_losses(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("losses"));
+    let mut trace = TraceBuilder::new(lab.directory("losses"));
     let fields = [("number", FieldType::Signed(Width::Bits64))];
     let tick = trace.event("tick", &fields);
-    let mut streams: Vec<Stream> = (0..4).map(|id| trace.stream(id)).collect();
+    let mut streams: Vec<StreamBuilder> = (0..4).map(|id| trace.stream(id)).collect();
     for packet in 0..8 {
         for (id, stream) in (0_u64..).zip(&mut streams) {
             let begin = packet * 100 + id;
@@ -272,12 +271,12 @@ pub fn with_losses(lab: &Lab) -> PathBuf {
     trace.finish(streams, true)
 }
 
-/// A busy stream, one that only says that it is quiet, and one that wakes up late.
+/// A trace of three streams: a busy one, one with empty packets only, and one that begins late.
 #[must_use]
 pub fn with_idle_streams(lab: &Lab) -> PathBuf {
-    let mut trace = Recording::new(lab.directory("idle"));
+    let mut trace = TraceBuilder::new(lab.directory("idle"));
     let tick = trace.event("tick", &[("text", FieldType::Text)]);
-    let mut streams: Vec<Stream> = (0..3).map(|id| trace.stream(id)).collect();
+    let mut streams: Vec<StreamBuilder> = (0..3).map(|id| trace.stream(id)).collect();
     let text = [Value::Text("busy")];
     for packet in 0..30 {
         let begin = packet * 100;
@@ -297,10 +296,10 @@ pub fn with_idle_streams(lab: &Lab) -> PathBuf {
     trace.finish(streams, true)
 }
 
-/// Numbered events, one in each packet, `apart` nanoseconds from each other, in two streams by turns.
+/// A trace of numbered events, one in each packet, `interval` nanoseconds apart, in two streams by turns.
 #[must_use]
-pub fn numbered(lab: &Lab, name: &str, events: u64, apart: u64) -> PathBuf {
-    let mut trace = Recording::new(lab.directory(name));
+pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -> PathBuf {
+    let mut trace = TraceBuilder::new(lab.directory(name));
     let fields = [
         ("number", FieldType::Unsigned(Width::Bits32)),
         ("text", FieldType::Text),
@@ -309,38 +308,39 @@ pub fn numbered(lab: &Lab, name: &str, events: u64, apart: u64) -> PathBuf {
     let mut streams = [0, 1].map(|id| trace.stream(id));
     let text = "x".repeat(3000);
     for (number, place) in (0..events).zip([0, 1].into_iter().cycle()) {
-        let begin = number * apart;
+        let begin = number * interval;
         let values = [Value::Unsigned(number), Value::Text(&text)];
-        streams[place].packet((begin, begin + apart), &[(begin, &event, &values)]);
+        streams[place].packet((begin, begin + interval), &[(begin, &event, &values)]);
     }
     trace.finish(streams.into(), true)
 }
 
-/// What LTTng has recorded of two programs, with buffers of the user or of each program.
+/// A trace that LTTng has recorded of two applications. `buffers` is the option of `lttng enable-channel` that
+/// selects buffers per user or per process.
 ///
 /// # Panics
-/// If there is no LTTng.
+/// If LTTng is not installed.
 #[must_use]
-pub fn of_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
+pub fn recorded_by_lttng(lab: &Lab, buffers: &str, events: usize) -> PathBuf {
     let relay = Relay::start(lab);
     let daemon = SessionDaemon::start(lab);
-    daemon.create("recording", &relay, None);
-    daemon.channel("recording", "busy", &[buffers, "--subbuf-size=4k"], true);
-    daemon.channel("recording", "more", &[buffers, "--subbuf-size=16k"], true);
+    daemon.create_session("recording", &relay, None);
+    daemon.enable_channel("recording", "busy", &[buffers, "--subbuf-size=4k"], true);
+    daemon.enable_channel("recording", "more", &[buffers, "--subbuf-size=16k"], true);
     let context = ["--type=vpid", "--type=vtid", "--type=procname"];
     let mut add_context = vec!["add-context", "--userspace", "--session=recording"];
     add_context.extend(context);
     daemon.lttng(&add_context);
     daemon.lttng(&["start", "recording"]);
-    let programs = ["one", "two"].map(|name| tracee::start(lab, events, 100, name));
+    let programs = ["one", "two"].map(|name| traced_app::start(lab, events, 100, name));
     for program in programs {
-        program.wait().succeeded();
+        program.wait().expect_success();
     }
     daemon.lttng(&["destroy", "recording"]);
-    the_only_one_in(&relay.output)
+    only_entry(&relay.output)
 }
 
-fn the_only_one_in(directory: &Path) -> PathBuf {
+fn only_entry(directory: &Path) -> PathBuf {
     let mut entries = fs::read_dir(directory).unwrap();
     let host = entries.next().unwrap().unwrap().path();
     assert!(entries.next().is_none());

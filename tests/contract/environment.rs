@@ -1,4 +1,4 @@
-//! Files beside the traces, the working directory, and what the environment says of connections.
+//! The run directory with port and pid files, the working directory, and environment variables.
 
 use std::fs;
 use std::io::Write;
@@ -8,20 +8,22 @@ use std::time::{Duration, Instant};
 
 use tests::lab::Lab;
 use tests::process::Process;
-use tests::producer::is_at_end;
+use tests::producer::is_closed;
 use tests::relay::{Relay, free_addresses};
-use tests::{built, wait_until};
+use tests::{binaries, wait_until};
 
-use super::at;
+use super::port_arguments;
 
 #[test]
-fn ports_and_process_stand_in_files_while_it_runs() {
+fn port_and_pid_files_exist_while_the_daemon_runs() {
     let lab = Lab::new();
     let pid_file = lab.path().join("pid");
     let relay = Relay::start_with(&lab, &["-P", pid_file.to_str().unwrap()]);
     let folder = lab.path().join(".lttng/relayd");
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-    wait_until("all files are there", || folder.join("live.port").exists());
+    wait_until("the port files are written", || {
+        folder.join("live.port").exists()
+    });
     for (name, address) in [
         ("control.port", relay.control),
         ("data.port", relay.data),
@@ -39,74 +41,79 @@ fn ports_and_process_stand_in_files_while_it_runs() {
 }
 
 #[test]
-fn a_relative_pid_file_lies_where_the_command_was_given() {
+fn a_relative_pid_file_is_created_in_the_callers_working_directory() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command
-        .args(at(free_addresses()))
+        .args(port_arguments(free_addresses()))
         .args(["-P", "pid", "-d"])
         .current_dir(lab.path());
     assert!(command.status().unwrap().success());
     let pid = fs::read_to_string(lab.path().join("pid")).unwrap();
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    wait_until("it has ended", || !lab.path().join("pid").exists());
+    wait_until("the daemon has exited", || !lab.path().join("pid").exists());
 }
 
 #[test]
-fn what_cannot_be_made_around_it_ends_it() {
+fn startup_fails_if_pid_file_output_or_run_directory_cannot_be_created() {
     let lab = Lab::new();
     for arguments in [["-P", "/proc/nowhere/pid"], ["-o", "/proc/nowhere"]] {
-        let mut command = lab.command(built::relayd());
-        let ended = Process::start(command.args(at(free_addresses())).args(arguments)).wait();
+        let mut command = lab.command(binaries::relayd());
+        let ended = Process::start(
+            command
+                .args(port_arguments(free_addresses()))
+                .args(arguments),
+        )
+        .wait();
         assert_eq!(ended.status.code(), Some(1));
         assert!(ended.stderr.concat().contains("/proc/nowhere"));
     }
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RUNDIR", "/proc/nowhere");
-    let ended = Process::start(command.args(at(free_addresses()))).wait();
+    let ended = Process::start(command.args(port_arguments(free_addresses()))).wait();
     assert_eq!(ended.status.code(), Some(1));
 }
 
 #[test]
-fn it_works_where_it_is_told_and_says_if_it_cannot_write_there() {
+fn working_directory_is_set_by_the_environment_and_reported_if_not_writable() {
     let lab = Lab::new();
     let here = fs::canonicalize(lab.directory("here")).unwrap();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_RELAYD_WORKING_DIRECTORY", &here);
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     let cwd = fs::read_link(format!("/proc/{}/cwd", relay.id())).unwrap();
     assert_eq!(cwd, here);
-    // Root may write everywhere.
+    // As LTTng's user, since root may write everywhere.
     let lab = Lab::new();
-    let mut command = lab.traced_command(lab.copy(built::relayd(), "lttng-relayd"));
+    let mut command = lab.traced_command(lab.copy(binaries::relayd(), "lttng-relayd"));
     command.args(["-w", "/etc"]);
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     relay.wait_for_log(&["Working directory \"/etc\" is not writable"]);
 }
 
 #[test]
-fn a_peer_that_stops_in_the_middle_is_waited_for_as_long_as_the_environment_says() {
+fn socket_timeout_is_set_by_the_environment() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     let mut socket = TcpStream::connect(relay.data).unwrap();
     let begun = Instant::now();
     socket.write_all(&[0; 10]).unwrap();
-    assert!(is_at_end(&mut socket));
+    assert!(is_closed(&mut socket));
     assert!(begun.elapsed() >= Duration::from_millis(300));
     relay.wait_for_log(&["0.3 seconds"]);
 }
 
 #[test]
-fn variables_that_make_no_sense_are_told_and_not_heeded() {
+fn invalid_environment_variables_are_reported_and_ignored() {
     let lab = Lab::new();
-    let mut command = lab.command(built::relayd());
+    let mut command = lab.command(binaries::relayd());
     command
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE", "1")
         .env("LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME", "soon");
-    let relay = Relay::start_as(&lab, command);
+    let relay = Relay::start_from_command(&lab, command);
     relay.wait_for_log(&["WARN", "LTTNG_RELAYD_TCP_KEEP_ALIVE_IDLE_TIME"]);
     assert!(TcpStream::connect(relay.control).is_ok());
 }

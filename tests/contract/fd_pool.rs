@@ -1,4 +1,4 @@
-//! Many streams, few file descriptors.
+//! The file pool (`--fd-pool-size`): many streams with few file descriptors.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -7,19 +7,17 @@ use relay_proto::Reply;
 use relay_proto::chunk::CloseCommand;
 use relay_proto::reply::ReturnCode;
 use tests::lab::Lab;
-use tests::producer::{Producer, beacon, index, live_session, packet, stream};
+use tests::producer::{OK, Producer, beacon, index, live_session, packet, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files};
 use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::{Bytes, StreamId};
 
-const OK: Reply = Reply::Ended(ReturnCode::OK);
-
-/// A session with so many streams, in traces of a thousand.
-fn many(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
+/// A session with `count` data streams, in traces of a thousand each.
+fn open_with_streams(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
     let mut producer = Producer::open(relay, live_session(name));
     let mut streams = Vec::new();
     for first in (0..count).step_by(1000) {
@@ -34,11 +32,10 @@ fn many(relay: &Relay, name: &str, count: usize) -> (Producer, Vec<StreamId>) {
 }
 
 #[test]
-fn ten_thousand_idle_streams_cost_next_to_nothing() {
+fn ten_thousand_idle_streams_use_few_descriptors_and_little_memory() {
     const STREAMS: usize = 10_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let (mut producer, streams) = many(&relay, "idle", STREAMS);
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, streams) = open_with_streams(&relay, "idle", STREAMS);
     for stream in &streams {
         assert_eq!(producer.send_index(*stream, u64::MAX - 1, beacon(7)), OK);
     }
@@ -49,9 +46,9 @@ fn ten_thousand_idle_streams_cost_next_to_nothing() {
     );
     assert!(relay.open_files() <= 1000, "{}", relay.open_files());
     assert!(relay.memory() <= 40 << 20, "{}", relay.memory());
-    // One that wakes up is recorded as any other.
+    // A stream that becomes active is recorded as any other.
     producer.send_packet(streams[STREAMS / 2], 0, 4096);
-    producer.settle(streams[STREAMS / 2], 0);
+    producer.wait_while_pending(streams[STREAMS / 2], 0);
     let name = format!("/chan_{}", STREAMS / 2);
     assert_eq!(
         files(&relay.output, &name).values().next().unwrap().len(),
@@ -60,20 +57,19 @@ fn ten_thousand_idle_streams_cost_next_to_nothing() {
 }
 
 #[test]
-fn streams_that_have_gone_idle_let_go_of_their_files() {
+fn idle_streams_close_their_files() {
     const STREAMS: usize = 1500;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     let before = relay.open_files();
-    let (mut producer, streams) = many(&relay, "busy", STREAMS);
+    let (mut producer, streams) = open_with_streams(&relay, "busy", STREAMS);
     for stream in &streams {
         producer.send_packet(*stream, 0, 100);
     }
-    producer.settle(streams[STREAMS - 1], 0);
+    producer.wait_while_pending(streams[STREAMS - 1], 0);
     assert!(relay.open_files() > STREAMS);
-    // One goes on, and keeps its own.
+    // One stream stays active and keeps its files.
     let mut sent = 1;
-    wait_until("the others have let go", || {
+    wait_until("the idle streams have closed their files", || {
         producer.send_packet(streams[0], sent, 100);
         sent += 1;
         relay.open_files() < before + 20
@@ -81,7 +77,7 @@ fn streams_that_have_gone_idle_let_go_of_their_files() {
     for stream in &streams[1..] {
         producer.send_packet(*stream, 1, 100);
     }
-    producer.settle(streams[STREAMS - 1], 1);
+    producer.wait_while_pending(streams[STREAMS - 1], 1);
     let (data, indexes) = (files(&relay.output, ""), files(&relay.output, ".idx"));
     let whole = |name: &String| {
         name.contains("/chan_") && !name.ends_with(".idx") && data[name].len() >= 200
@@ -91,14 +87,14 @@ fn streams_that_have_gone_idle_let_go_of_their_files() {
 }
 
 #[test]
-fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
+fn a_small_fd_pool_serves_many_busy_streams_a_rotation_and_viewers() {
     const STREAMS: usize = 2000;
     const POOL: usize = 150;
     const SIZE: usize = 512;
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &[&format!("--fd-pool-size={POOL}")]);
-    let (mut producer, streams) = many(&relay, "busy", STREAMS);
-    let most = relay.open_files() + POOL;
+    let (mut producer, streams) = open_with_streams(&relay, "busy", STREAMS);
+    let max_files = relay.open_files() + POOL;
     let mut seen = BTreeSet::new();
     let mut round = |producer: &mut Producer, number: u64| {
         for stream in &streams {
@@ -110,17 +106,17 @@ fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
     };
     round(&mut producer, 0);
     round(&mut producer, 1);
-    // Packets of which only one half is there wait in files that are put aside.
+    // Packets without index, in tracefiles that are evicted.
     for stream in &streams {
         let bytes = packet(*stream, 2, SIZE);
         producer.data.write_all(&bytes).unwrap();
     }
-    // The next chunk, while the directory of the first moves twice.
+    // A rotation, during which the directory of the first chunk moves twice.
     assert_eq!(producer.create_chunk(1), OK);
     let metadata = producer.metadata.clone();
     let all = streams.iter().chain(&metadata);
     let positions: Vec<_> = all.map(|stream| (*stream, 3)).collect();
-    assert_eq!(producer.rotate(Some(1), &positions), OK);
+    assert_eq!(producer.rotate_streams(Some(1), &positions), OK);
     for stream in metadata {
         producer.send_metadata(stream, b"/* CTF 1.8 */\n", 0);
     }
@@ -137,11 +133,11 @@ fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
         }
     ));
     round(&mut producer, 4);
-    producer.settle(streams[STREAMS - 1], 4);
-    // Some connections and metadata more or less.
+    producer.wait_while_pending(streams[STREAMS - 1], 4);
+    // Connections and metadata files add a few descriptors.
     let highest = seen.last().copied().unwrap();
-    assert!(highest <= most + 20, "{highest} of {most}");
-    // A viewer reads it all, in files that are opened for it.
+    assert!(highest <= max_files + 20, "{highest} of {max_files}");
+    // A viewer reads all packets; the relay opens the files for it.
     let (mut viewer, _, listed) = Viewer::attached(relay.live, "busy", Seek::Beginning);
     let by_channel = by_channel(&listed);
     for channel in (0..STREAMS).step_by(7) {
@@ -154,10 +150,14 @@ fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
             assert!(bytes == vec![fill; SIZE], "{channel} {number}");
         }
     }
-    assert!(relay.open_files() <= most + 40, "{}", relay.open_files());
-    // On disk the first chunk has three packets of each, the second two.
+    assert!(
+        relay.open_files() <= max_files + 40,
+        "{}",
+        relay.open_files()
+    );
+    // On disk, the first chunk has three packets of each stream, the second two.
     for stream in &streams {
-        assert_eq!(producer.close(*stream, Some(4)), OK);
+        assert_eq!(producer.close_stream(*stream, Some(4)), OK);
     }
     let data = files(&relay.output, "");
     let lengths = |chunk: &str, ending: &str| -> Vec<usize> {
@@ -173,35 +173,34 @@ fn a_small_pool_serves_many_busy_streams_through_rotation_and_to_viewers() {
     };
     for (chunk, packets) in [("archives/", 3), ("-1/ust", 2)] {
         assert_eq!(lengths(chunk, ""), vec![packets * SIZE; STREAMS], "{chunk}");
-        let index = 16 + packets * 72;
+        let index = INDEX_HEADER + packets * INDEX_ENTRY;
         assert_eq!(lengths(chunk, ".idx"), vec![index; STREAMS], "{chunk}");
     }
 }
 
 #[test]
-fn one_tracefile_that_is_replaced_again_and_again_keeps_its_indexes() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn a_tracefile_that_is_replaced_repeatedly_keeps_its_indexes() {
+    let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("ring"));
     let mut request = stream("chan_0", "ust/uid/0/64-bit");
     (request.tracefile_size, request.tracefile_count) = (Bytes(1000), 1);
-    let stream = producer.add(request);
+    let stream = producer.add_stream(request);
     for number in 0..4 {
-        producer
-            .data
-            .write_all(&packet(stream, number, 1000))
-            .unwrap();
+        producer.send_data(stream, number, 1000);
     }
-    // The indexes come when their files have gone.
+    // The indexes arrive after their tracefiles were replaced.
     for number in 0..4 {
         assert_eq!(producer.send_index(stream, number, index(number, 1000)), OK);
     }
-    producer.settle(stream, 3);
-    assert_eq!(producer.close(stream, Some(3)), OK);
+    producer.wait_while_pending(stream, 3);
+    assert_eq!(producer.close_stream(stream, Some(3)), OK);
     let data = files(&relay.output, "/chan_0_0");
     assert_eq!(data.values().next().unwrap(), &vec![3; 1000]);
     let indexes = files(&relay.output, "/chan_0_0.idx");
-    assert_eq!(indexes.values().next().unwrap().len(), 16 + 72);
+    assert_eq!(
+        indexes.values().next().unwrap().len(),
+        INDEX_HEADER + INDEX_ENTRY
+    );
 }
 
 #[test]
@@ -219,10 +218,10 @@ fn metadata_files_of_many_traces_are_closed_when_descriptors_are_needed() {
     for stream in &streams {
         producer.send_packet(*stream, 0, 100);
     }
-    producer.settle(streams[TRACES - 1], 0);
+    producer.wait_while_pending(streams[TRACES - 1], 0);
     let open = relay.open_files() - before;
     assert!(open <= 150, "{open} descriptors");
-    // The metadata of each goes on where it was, and viewers read it whole.
+    // More metadata is appended in reopened files, and viewers read it whole.
     let session = viewer.wait_for_session("processes").session;
     for (number, metadata) in producer.metadata.clone().into_iter().enumerate() {
         let text = format!("/* more of {number} */\n");
@@ -230,7 +229,7 @@ fn metadata_files_of_many_traces_are_closed_when_descriptors_are_needed() {
     }
     assert!(!producer.is_pending(streams[0], 0));
     let mut seen = BTreeSet::new();
-    wait_until("all traces have been shown", || {
+    wait_until("the metadata of all traces is read", || {
         let (_, streams) = viewer.new_streams(session);
         for record in streams.iter().filter(|record| record.is_metadata == 1) {
             let (_, text) = viewer.metadata(record.stream);

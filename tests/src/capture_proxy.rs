@@ -1,5 +1,5 @@
-//! Listens in on what a real producer and a real relay say to each other, and says it again to
-//! another relay: the same bytes must bring the same answers and leave the same files.
+//! Captures the conversation of a real producer with a real relay, and replays it to another relay: the same bytes
+//! must get the same replies and leave the same files.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -11,59 +11,59 @@ use std::thread;
 use relay_proto::{CommandCode, ControlHeader, DataDecoder, DataEvent, DataHeader};
 use wire::Field;
 
-use crate::producer::{connect, is_at_end};
+use crate::producer::{connect, is_closed};
 use crate::relay::Relay;
 use crate::wait_until;
 
-/// Stands between a producer and a relay.
+/// A proxy between a producer and a relay, which captures the bytes of both directions.
 #[derive(Debug)]
-pub struct Tap {
+pub struct CaptureProxy {
     control: SocketAddr,
     data: SocketAddr,
-    heard: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<Event>>>,
 }
 
-/// Something that was said, or a connection that began or ended.
+/// Bytes on a connection, or its beginning or end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which connection: they are counted as they open.
+    /// The connection, numbered from 0 in the order of opening.
     pub connection: usize,
-    /// What happened on it.
-    pub what: What,
+    /// The kind of event, with its bytes.
+    pub kind: EventKind,
 }
 
-/// What happened on a connection.
+/// A kind of event on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// It was opened to this port.
-    Open(Port),
-    /// The producer said this.
+pub enum EventKind {
+    /// The producer connected to this port.
+    Opened(Port),
+    /// The producer sent these bytes.
     Sent(Vec<u8>),
-    /// The relay said this.
+    /// The relay sent these bytes.
     Answered(Vec<u8>),
-    /// The producer hung up.
-    HungUp,
+    /// The producer closed the connection.
+    Closed,
 }
 
 /// One of the two ports for producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// Commands.
+    /// The control port, for commands.
     Control,
-    /// Packets.
+    /// The data port, for packets.
     Data,
 }
 
-impl Tap {
-    /// Listens, and passes on to `relay`. With `minor`, makes both believe that the other speaks no
-    /// higher version: so do old producers talk.
+impl CaptureProxy {
+    /// Starts a proxy in front of `relay`. With `minor`, the proxy lowers both VERSION messages to 2.`minor`, so that a
+    /// new producer speaks an old protocol.
     ///
     /// # Panics
-    /// If it cannot listen.
+    /// If the proxy cannot listen.
     #[must_use]
     pub fn before(relay: &Relay, minor: Option<u8>) -> Self {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let listen = |port, relay| listen(port, relay, minor, &heard);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let listen = |port, relay| listen(port, relay, minor, &events);
         let (control, data) = (
             listen(Port::Control, relay.control),
             listen(Port::Data, relay.data),
@@ -71,31 +71,32 @@ impl Tap {
         Self {
             control,
             data,
-            heard,
+            events,
         }
     }
 
-    /// Where a producer finds it.
+    /// The control and the data address of the proxy.
     #[must_use]
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         (self.control, self.data)
     }
 
-    /// What was said, once every connection has ended.
+    /// Waits until every connection is closed and returns the capture.
     ///
     /// # Panics
-    /// If one does not.
+    /// If a connection stays open.
     #[must_use]
-    pub fn recording(self) -> Recording {
+    pub fn capture(self) -> Capture {
         let is_over = || {
-            let heard = self.heard.lock().unwrap();
+            let events = self.events.lock().unwrap();
             let count =
-                |is: fn(&What) -> bool| heard.iter().filter(|event| is(&event.what)).count();
-            count(|what| matches!(what, What::Open(_))) == count(|what| *what == What::HungUp)
+                |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.kind)).count();
+            count(|kind| matches!(kind, EventKind::Opened(_)))
+                == count(|kind| *kind == EventKind::Closed)
         };
-        wait_until("the producer has hung up", is_over);
-        Recording {
-            events: self.heard.lock().unwrap().clone(),
+        wait_until("the producer has closed all connections", is_over);
+        Capture {
+            events: self.events.lock().unwrap().clone(),
         }
     }
 }
@@ -104,12 +105,12 @@ fn listen(
     port: Port,
     relay: SocketAddr,
     minor: Option<u8>,
-    heard: &Arc<Mutex<Vec<Event>>>,
+    events: &Arc<Mutex<Vec<Event>>>,
 ) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let minor = minor.filter(|_| port == Port::Control);
-    let heard = Arc::clone(heard);
+    let events = Arc::clone(events);
     thread::spawn(move || {
         for producer in listener.incoming() {
             let Ok(producer) = producer else { return };
@@ -117,77 +118,77 @@ fn listen(
                 return;
             };
             let connection = {
-                let mut heard = heard.lock().unwrap();
-                let opened = |event: &&Event| matches!(event.what, What::Open(_));
-                let connection = heard.iter().filter(opened).count();
-                heard.push(Event {
+                let mut events = events.lock().unwrap();
+                let opened = |event: &&Event| matches!(event.kind, EventKind::Opened(_));
+                let connection = events.iter().filter(opened).count();
+                events.push(Event {
                     connection,
-                    what: What::Open(port),
+                    kind: EventKind::Opened(port),
                 });
                 connection
             };
             let two =
                 |one: &TcpStream, other: &TcpStream| [one, other].map(|s| s.try_clone().unwrap());
             let (sent, answered) = (two(&producer, &relay), two(&relay, &producer));
-            let listener = Listener {
+            let listener = Forwarder {
                 connection,
                 minor,
-                heard: Arc::clone(&heard),
+                events: Arc::clone(&events),
             };
             let other = listener.clone();
-            thread::spawn(move || listener.pass_on_sent(sent));
-            thread::spawn(move || other.pass_on_answered(answered));
+            thread::spawn(move || listener.forward_sent(sent));
+            thread::spawn(move || other.forward_answered(answered));
         }
     });
     address
 }
 
-/// Listens in on one connection.
+/// Forwards the bytes of one connection and captures them.
 #[derive(Clone)]
-struct Listener {
+struct Forwarder {
     connection: usize,
     minor: Option<u8>,
-    heard: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<Event>>>,
 }
 
-impl Listener {
-    fn note(&self, what: What) {
-        self.heard.lock().unwrap().push(Event {
+impl Forwarder {
+    fn record(&self, kind: EventKind) {
+        self.events.lock().unwrap().push(Event {
             connection: self.connection,
-            what,
+            kind,
         });
     }
 
-    /// Notes what the relay gets to hear.
-    fn pass_on_sent(&self, [from, to]: [TcpStream; 2]) {
+    /// Forwards from the producer to the relay.
+    fn forward_sent(&self, [from, to]: [TcpStream; 2]) {
         let mut minor = self.minor;
-        pass_on(from, to, |bytes| {
+        forward(from, to, |bytes| {
             if let Some(minor) = minor.take() {
-                // VERSION: header, major, minor.
+                // VERSION: the header of 24 bytes, major, minor. A version below 256 is the last byte.
                 bytes[31] = bytes[31].min(minor);
             }
-            self.note(What::Sent(bytes.to_vec()));
+            self.record(EventKind::Sent(bytes.to_vec()));
         });
-        self.note(What::HungUp);
+        self.record(EventKind::Closed);
     }
 
-    /// Notes what the relay says.
-    fn pass_on_answered(&self, [from, to]: [TcpStream; 2]) {
+    /// Forwards from the relay to the producer.
+    fn forward_answered(&self, [from, to]: [TcpStream; 2]) {
         let mut minor = self.minor;
-        pass_on(from, to, |bytes| {
-            self.note(What::Answered(bytes.to_vec()));
+        forward(from, to, |bytes| {
+            self.record(EventKind::Answered(bytes.to_vec()));
             if let Some(minor) = minor.take() {
-                // Its answer: major, minor.
+                // The reply to VERSION: major, minor.
                 bytes[7] = bytes[7].min(minor);
             }
         });
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mut on_the_way: impl FnMut(&mut [u8])) {
+fn forward(mut from: TcpStream, mut to: TcpStream, mut inspect: impl FnMut(&mut [u8])) {
     let mut buffer = vec![0; 1 << 20];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
-        on_the_way(&mut buffer[..read]);
+        inspect(&mut buffer[..read]);
         if to.write_all(&buffer[..read]).is_err() {
             break;
         }
@@ -195,29 +196,28 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut on_the_way: impl FnMut(&m
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// What was said between a producer and a relay.
+/// A captured conversation of a producer with a relay.
 #[derive(Debug, Clone)]
-pub struct Recording {
-    /// In order.
+pub struct Capture {
+    /// The events of all connections, in order.
     pub events: Vec<Event>,
 }
 
-/// A packet on a data connection.
+/// A packet of a data connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packet {
-    /// Its header.
+pub struct CapturedPacket {
+    /// The data header.
     pub header: DataHeader,
-    /// Its bytes.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
-impl Recording {
-    /// Reads a recording that was made elsewhere: `timeline.csv` and, for each connection and
-    /// direction, a file of raw bytes (`control.c2s`, `control.s2c`, `data.c2s`). What viewers said is left
-    /// out: it depends on when they looked.
+impl Capture {
+    /// Loads a capture from disk: `timeline.csv` and, for each connection and direction, a file of raw bytes
+    /// (`control.c2s`, `control.s2c`, `data.c2s`). Viewer connections are left out: their replies depend on timing.
     ///
     /// # Panics
-    /// If it cannot be read.
+    /// If a file cannot be read.
     #[must_use]
     pub fn load(directory: &Path) -> Self {
         let mut connections = Vec::new();
@@ -236,61 +236,61 @@ impl Recording {
                 let offset: usize = offset.parse().unwrap();
                 file[offset..offset + length.parse::<usize>().unwrap()].to_vec()
             };
-            let what = match event {
+            let kind = match event {
                 "open" => {
                     connections.push(name.to_owned());
-                    What::Open(if name.starts_with("control") {
+                    EventKind::Opened(if name.starts_with("control") {
                         Port::Control
                     } else {
                         Port::Data
                     })
                 }
-                "c2s" => What::Sent(bytes("c2s")),
-                "s2c" => What::Answered(bytes("s2c")),
-                "c2s-fin" => What::HungUp,
+                "c2s" => EventKind::Sent(bytes("c2s")),
+                "s2c" => EventKind::Answered(bytes("s2c")),
+                "c2s-fin" => EventKind::Closed,
                 _ => continue,
             };
             let connection = connections.iter().position(|known| known == name).unwrap();
-            events.push(Event { connection, what });
+            events.push(Event { connection, kind });
         }
         Self { events }
     }
 
-    /// Says the same to another relay, in the same order, and waits until it has taken it in.
+    /// Sends the captured bytes to another relay in the same order, and waits until it has processed them.
     ///
     /// # Panics
-    /// If it answers anything else.
+    /// If a reply differs.
     pub fn replay(&self, relay: &Relay) {
         let mut sockets = HashMap::new();
         let mut last_sent: &[u8] = &[];
-        for Event { connection, what } in &self.events {
-            match what {
-                What::Open(port) => {
+        for Event { connection, kind } in &self.events {
+            match kind {
+                EventKind::Opened(port) => {
                     let address = match port {
                         Port::Control => relay.control,
                         Port::Data => relay.data,
                     };
                     sockets.insert(*connection, Socket::connect(address));
                 }
-                What::Sent(bytes) => {
-                    sockets[connection].say(bytes);
+                EventKind::Sent(bytes) => {
+                    sockets[connection].send(bytes);
                     last_sent = bytes;
                 }
-                What::Answered(want) => {
+                EventKind::Answered(want) => {
                     let socket = sockets.get_mut(connection).unwrap();
-                    let mut got = socket.hear(want.len());
-                    while is_pending_yet(last_sent, want, &got) {
-                        socket.say(last_sent);
-                        got = socket.hear(want.len());
+                    let mut got = socket.receive(want.len());
+                    while is_still_pending(last_sent, want, &got) {
+                        socket.send(last_sent);
+                        got = socket.receive(want.len());
                     }
-                    if socket.heard == want.len() && got.starts_with(VERSION) {
+                    if socket.received == want.len() && got.starts_with(VERSION) {
                         got[..8].copy_from_slice(&want[..8]);
                     }
-                    if !is_done_already(last_sent, want, &got) {
-                        assert_eq!(&got, want, "in answer to {last_sent:x?}");
+                    if !is_done_early(last_sent, want, &got) {
+                        assert_eq!(&got, want, "reply to {last_sent:x?}");
                     }
                 }
-                What::HungUp => sockets[connection]
+                EventKind::Closed => sockets[connection]
                     .stream
                     .shutdown(Shutdown::Write)
                     .unwrap(),
@@ -299,17 +299,17 @@ impl Recording {
         assert!(
             sockets
                 .values_mut()
-                .all(|socket| is_at_end(&mut socket.stream))
+                .all(|socket| is_closed(&mut socket.stream))
         );
     }
 
-    /// The packets of all data connections, in order, taken out of it; the events around them stay.
+    /// Takes the packets of the first data connection out of the capture, in order. Other events stay.
     ///
     /// # Panics
     /// If there is no data connection.
     #[must_use]
-    pub fn take_packets(&mut self) -> Vec<Packet> {
-        let is_data = |event: &Event| event.what == What::Open(Port::Data);
+    pub fn take_packets(&mut self) -> Vec<CapturedPacket> {
+        let is_data = |event: &Event| event.kind == EventKind::Opened(Port::Data);
         let data = self
             .events
             .iter()
@@ -317,8 +317,8 @@ impl Recording {
             .unwrap()
             .connection;
         let mut bytes = Vec::new();
-        self.events.retain(|event| match &event.what {
-            What::Sent(sent) if event.connection == data => {
+        self.events.retain(|event| match &event.kind {
+            EventKind::Sent(sent) if event.connection == data => {
                 bytes.extend_from_slice(sent);
                 false
             }
@@ -327,13 +327,13 @@ impl Recording {
         packets(&bytes)
     }
 
-    /// Puts packets back, all at once, before the first event after the streams were added that
-    /// `before` picks.
+    /// Inserts packets on the first data connection, all at once, in front of the first event for which `before`
+    /// holds.
     ///
     /// # Panics
     /// If there is no such event, or no data connection.
-    pub fn put_packets(&mut self, packets: &[Packet], before: impl Fn(&Event) -> bool) {
-        let open = |event: &Event| event.what == What::Open(Port::Data);
+    pub fn put_packets(&mut self, packets: &[CapturedPacket], before: impl Fn(&Event) -> bool) {
+        let open = |event: &Event| event.kind == EventKind::Opened(Port::Data);
         let data = self
             .events
             .iter()
@@ -350,70 +350,70 @@ impl Recording {
             at,
             Event {
                 connection: data,
-                what: What::Sent(bytes),
+                kind: EventKind::Sent(bytes),
             },
         );
     }
 }
 
-/// A connection to the relay that hears the recording again.
+/// A connection to the relay to which a capture is replayed.
 struct Socket {
     stream: TcpStream,
-    heard: usize,
+    received: usize,
 }
 
 impl Socket {
     fn connect(address: SocketAddr) -> Self {
         Self {
             stream: connect(address),
-            heard: 0,
+            received: 0,
         }
     }
 
-    fn say(&self, bytes: &[u8]) {
+    fn send(&self, bytes: &[u8]) {
         (&self.stream).write_all(bytes).unwrap();
     }
 
-    fn hear(&mut self, len: usize) -> Vec<u8> {
+    fn receive(&mut self, len: usize) -> Vec<u8> {
         let mut got = vec![0; len];
         self.stream.read_exact(&mut got).expect("the relay hung up");
-        self.heard += len;
+        self.received += len;
         got
     }
 }
 
-/// What every relay of ours answers first: its version.
+/// The reply of `relayd` to VERSION: 2.15. `lttng-relayd` answers with its own version.
 const VERSION: &[u8] = &[0, 0, 0, 2, 0, 0, 0, 15];
 
-/// Whether the answer is that something is still under way, as it then may be, so that the question
-/// has to be asked again. Those questions end in one byte that says so.
-fn is_pending_yet(question: &[u8], want: &[u8], got: &[u8]) -> bool {
+/// Whether a reply says "still pending" where the captured one said "done", so that the command has to be repeated.
+/// The last byte of these replies tells.
+fn is_still_pending(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     const ANY_OF: [CommandCode; 3] = [
         CommandCode::DataPending,
         CommandCode::EndDataPending,
         CommandCode::TraceChunkExists,
     ];
-    asks(question, &ANY_OF) && want.last() == Some(&0) && got.last() == Some(&1)
+    is_any_of(question, &ANY_OF) && want.last() == Some(&0) && got.last() == Some(&1)
 }
 
-/// Whether the answer is that no data is under way any more, where the recorded relay was slower: its
-/// producer asked again, and so does the recording.
-fn is_done_already(question: &[u8], want: &[u8], got: &[u8]) -> bool {
+/// Whether a reply says "done" where the captured one said "still pending". The captured producer repeated its
+/// command, and so does the replay.
+fn is_done_early(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     const ANY_OF: [CommandCode; 2] = [CommandCode::DataPending, CommandCode::EndDataPending];
-    asks(question, &ANY_OF) && want.last() == Some(&1) && got.last() == Some(&0)
+    is_any_of(question, &ANY_OF) && want.last() == Some(&1) && got.last() == Some(&0)
 }
 
-fn asks(question: &[u8], any_of: &[CommandCode]) -> bool {
+fn is_any_of(question: &[u8], any_of: &[CommandCode]) -> bool {
     let code = ControlHeader::read(&mut { question }).map_or(0, |header| header.code);
     any_of.iter().any(|question| question.code() == code)
 }
 
-fn packets(mut bytes: &[u8]) -> Vec<Packet> {
+fn packets(mut bytes: &[u8]) -> Vec<CapturedPacket> {
     let mut decoder = DataDecoder::default();
-    let mut packets: Vec<Packet> = Vec::new();
+    let mut packets: Vec<CapturedPacket> = Vec::new();
     while let Some(event) = decoder.next(&mut bytes) {
         match event {
-            DataEvent::Begin(header) => packets.push(Packet {
+            DataEvent::Begin(header) => packets.push(CapturedPacket {
                 header,
                 payload: Vec::new(),
             }),

@@ -1,4 +1,5 @@
-//! A producer and a viewer that keep to the protocol, beside whatever else happens to the relay.
+//! A probe: a session whose producer and viewer keep to the protocol. The probe tells whether a relay still serves
+//! others while a peer misbehaves.
 
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
@@ -10,69 +11,70 @@ use crate::relay::Relay;
 use crate::viewer::{Viewer, by_channel};
 use crate::wait_until;
 
-/// A session and a viewer of it, to whom nothing may happen.
+/// A live session and a viewer of it, which the relay must serve at any time.
 #[derive(Debug)]
-pub struct Bystander {
+pub struct ProbeSession {
     producer: Producer,
     stream: StreamId,
     viewer: Viewer,
+    /// Packets sent so far, which is the number of the next one.
     sent: u64,
 }
 
-/// Bytes of each packet that it sends.
+/// The size of each packet, in bytes.
 const PACKET: usize = 4096;
 
-/// A relay with a bystander.
+/// Starts a relay with a probe session, in a directory of its own.
 ///
 /// # Panics
-/// If it does not start.
+/// If the relay does not start.
 #[must_use]
-pub fn relay() -> (Lab, Relay, Bystander) {
+pub fn start_relay_with_probe() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
     let relay = Relay::start(&lab);
-    let bystander = Bystander::of(&relay);
-    (lab, relay, bystander)
+    let probe = ProbeSession::of(&relay);
+    (lab, relay, probe)
 }
 
-impl Bystander {
-    /// One that has sent a packet and read it.
+impl ProbeSession {
+    /// Opens a session `probe` and sends packets through it.
     ///
     /// # Panics
-    /// If the relay does not let it.
+    /// If the relay does not serve the session.
     #[must_use]
     pub fn of(relay: &Relay) -> Self {
-        Self::named(relay, "bystander")
+        Self::named(relay, "probe")
     }
 
-    /// One more, whose session has this name.
+    /// As [`Self::of`], with another session name.
     ///
     /// # Panics
-    /// If the relay does not let it.
+    /// If the relay does not serve the session.
     #[must_use]
     pub fn named(relay: &Relay, session: &str) -> Self {
         let mut producer = Producer::open(relay, live_session(session));
-        let stream = producer.add_trace("ust/bystander", &["chan_0"])[0];
+        let stream = producer.add_trace("ust/probe", &["chan_0"])[0];
         let (viewer, _, streams) = Viewer::attached(relay.live, session, Seek::Beginning);
         assert_eq!(by_channel(&streams)["chan_0"], stream);
-        let mut bystander = Self {
+        let mut probe = Self {
             producer,
             stream,
             viewer,
             sent: 0,
         };
-        bystander.is_well();
-        bystander
+        probe.assert_served();
+        probe
     }
 
-    /// Sends some packets and reads them.
+    /// Sends three packets and reads them back as a viewer.
     ///
     /// # Panics
-    /// If anything is not as it should be.
-    pub fn is_well(&mut self) {
+    /// If a packet does not arrive in time, or differs.
+    pub fn assert_served(&mut self) {
         for _ in 0..3 {
             self.producer.send_packet(self.stream, self.sent, PACKET);
             let mut index = None;
-            wait_until("the bystander's packet has come", || {
+            wait_until("the packet of the probe session has come", || {
                 let next = self.viewer.next_index(self.stream);
                 index = (next.status == IndexStatus::Ready).then_some(next);
                 index.is_some()

@@ -1,4 +1,4 @@
-//! The locks of a relay on the files that it writes: what followers and other relays rely on.
+//! The locks of a relay on the tracefiles that it writes, by which followers and other relays know that they are in use.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -6,15 +6,13 @@ use std::path::PathBuf;
 use ctf::index::is_being_written;
 use relay_proto::{Command, Reply, ReturnCode};
 use tests::lab::Lab;
-use tests::producer::{Producer, live_session, stream};
+use tests::producer::{Producer, TRACE_PATH, live_session, stream};
 use tests::relay::Relay;
-use tests::tree::files;
+use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::wait_until;
 
-const DIRECTORY: &str = "ust/uid/0/64-bit";
-
-/// The path of the only tracefile.
-fn tracefile(relay: &Relay) -> PathBuf {
+/// The path of the first tracefile `chan_0`.
+fn tracefile_path(relay: &Relay) -> PathBuf {
     let tracefiles = files(&relay.output, "/chan_0");
     let path = tracefiles.into_keys().next().unwrap();
     relay.output.join(path.trim_start_matches('/'))
@@ -22,44 +20,46 @@ fn tracefile(relay: &Relay) -> PathBuf {
 
 #[test]
 fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
-    let mut producer = Producer::open(&relay, live_session("followed"));
-    let stream = producer.add_trace(DIRECTORY, &["chan_0"])[0];
-    let path = tracefile(&relay);
-    // A tracefile is closed until its first packet comes: the relay finds it locked then.
+    let (_lab, relay) = Relay::start_in_new_lab();
+    let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("followed"));
+    let path = tracefile_path(&relay);
+    // A tracefile is closed until its first packet arrives: the relay opens it while the reader holds the lock.
     let reader = File::open(&path).unwrap();
     reader.lock_shared().unwrap();
     for number in 0..3 {
         producer.send_packet(stream, number, 1000);
-        producer.settle(stream, number);
+        producer.wait_while_pending(stream, number);
         assert!(is_being_written(&path).unwrap(), "after packet {number}");
     }
     reader.unlock().unwrap();
     producer.send_packet(stream, 3, 1000);
-    producer.settle(stream, 3);
+    producer.wait_while_pending(stream, 3);
     assert!(is_being_written(&path).unwrap());
     assert!(
         reader.try_lock_shared().is_err(),
         "the relay holds the lock"
     );
-    producer.close(stream, Some(3));
+    producer.close_stream(stream, Some(3));
     assert!(!is_being_written(&path).unwrap());
-    let index = files(&relay.output, ".idx").into_values().next().unwrap();
-    assert_eq!(index.len(), 16 + 4 * 72, "no beacon stays behind");
+    let index = first_file(&relay.output, ".idx");
+    assert_eq!(
+        index.len(),
+        INDEX_HEADER + 4 * INDEX_ENTRY,
+        "the beacon is removed"
+    );
 }
 
 #[test]
-fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_for_idleness() {
+fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let mut recorded = Producer::open(&first, live_session("shared"));
-    let streams = recorded.add_trace(DIRECTORY, &["chan_0", "idle_0"]);
+    let streams = recorded.add_trace(TRACE_PATH, &["chan_0", "idle_0"]);
     recorded.send_packet(streams[0], 0, 1000);
-    recorded.settle(streams[0], 0);
-    let path = tracefile(&first);
+    recorded.wait_while_pending(streams[0], 0);
+    let path = tracefile_path(&first);
     let reader = File::open(&path).unwrap();
-    wait_until("the tracefile is closed for idleness", || {
+    wait_until("the tracefile is closed when idle", || {
         let is_closed = reader.try_lock_shared().is_ok();
         reader.unlock().unwrap();
         is_closed
@@ -67,13 +67,13 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_for_idleness()
     let second = Relay::start(&lab);
     let mut other = Producer::open(&second, live_session("shared"));
     for channel in ["chan_0", "idle_0"] {
-        match other.ask(Command::AddStream(stream(channel, DIRECTORY))) {
+        match other.request(Command::AddStream(stream(channel, TRACE_PATH))) {
             Reply::StreamAdded(added) => assert_ne!(added.code, ReturnCode::OK, "{channel}"),
             other => panic!("{other:?}"),
         }
     }
     second.wait_for_log(&["chan_0", "another stream is writing it"]);
     recorded.send_packet(streams[0], 1, 1000);
-    recorded.settle(streams[0], 1);
+    recorded.wait_while_pending(streams[0], 1);
     assert_eq!(std::fs::read(&path).unwrap().len(), 2000);
 }

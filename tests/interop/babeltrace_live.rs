@@ -4,11 +4,10 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::process::{Ended, Process};
+use tests::process::{CompletedProcess, Process};
 use tests::relay::Relay;
-use tests::tracee::{self, Puppet};
+use tests::traced_app::{self, TracedApp};
 use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::session::ListedSession;
@@ -59,28 +58,27 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 #[test]
 fn every_viewer_and_the_directory_show_every_event_once() {
     const COUNT: usize = 200_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("all", &relay, Some(LIVE_TIMER));
+    daemon.create_session("all", &relay, Some(LIVE_TIMER));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("all", "busy", &options, true);
+    daemon.enable_channel("all", "busy", &options, true);
     // Never has an event: only beacons let viewers go on.
-    daemon.channel("all", "idle", &[], false);
+    daemon.enable_channel("all", "idle", &[], false);
     let viewers = follow(
         &relay,
         "all",
         &[Babeltrace::Two, Babeltrace::Two, Babeltrace::Two],
     );
     daemon.lttng(&["start", "all"]);
-    tracee::run(&lab, COUNT, 0, "all");
+    traced_app::run(&lab, COUNT, 0, "all");
     daemon.lttng(&["destroy", "all"]);
     let seen = printed(viewers);
-    let directory = Babeltrace::Two.read(&relay.output).succeeded();
+    let directory = Babeltrace::Two.read(&relay.output).expect_success();
     let mut all = numbers(&directory);
     all.sort_unstable();
     assert!(all.into_iter().eq(0..COUNT));
@@ -94,12 +92,11 @@ fn every_viewer_and_the_directory_show_every_event_once() {
 }
 
 #[test]
-fn both_babeltraces_read_the_session_and_its_directory() {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn both_babeltrace_versions_read_the_session_and_its_directory() {
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("both", &relay, Some(LIVE_TIMER));
-    daemon.channel("both", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("both", &relay, Some(LIVE_TIMER));
+    daemon.enable_channel("both", "busy", &["--subbuf-size=4k"], true);
     let listed = format!(
         "net://{}/host/{}/both",
         relay.live,
@@ -114,13 +111,13 @@ fn both_babeltraces_read_the_session_and_its_directory() {
     }
     let viewers = follow(&relay, "both", &[Babeltrace::One, Babeltrace::Two]);
     daemon.lttng(&["start", "both"]);
-    let mut puppet = Puppet::start(&lab, "both");
-    puppet.emit(40);
-    puppet.end();
+    let mut app = TracedApp::start(&lab, "both");
+    app.emit(40);
+    app.end();
     daemon.lttng(&["destroy", "both"]);
     let mut seen = printed(viewers);
     for babeltrace in [Babeltrace::One, Babeltrace::Two] {
-        seen.push(babeltrace.read(&relay.output).succeeded());
+        seen.push(babeltrace.read(&relay.output).expect_success());
     }
     for lines in seen {
         assert!(numbers(&lines).into_iter().eq(0..40), "{lines:#?}");
@@ -128,7 +125,7 @@ fn both_babeltraces_read_the_session_and_its_directory() {
 }
 
 #[test]
-fn processes_with_buffers_of_their_own_are_seen_even_if_they_live_briefly() {
+fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
     // Each of the known defects comes in less than one of thirty, all of them at full load only.
     const ATTEMPTS: usize = 4;
     let seen = (0..ATTEMPTS).any(|_| {
@@ -155,23 +152,22 @@ fn processes_with_buffers_of_their_own_are_seen_even_if_they_live_briefly() {
 
 /// Three viewers of a session in which a process lives for about 50 ms, while all that they know of has
 /// nothing to say. Gives what they have left.
-fn watch_a_brief_process() -> Vec<(Babeltrace, Ended)> {
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+fn watch_a_brief_process() -> Vec<(Babeltrace, CompletedProcess)> {
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("pid", &relay, Some(LIVE_TIMER));
-    daemon.channel("pid", "busy", &["--buffers-pid", "--subbuf-size=4k"], true);
+    daemon.create_session("pid", &relay, Some(LIVE_TIMER));
+    daemon.enable_channel("pid", "busy", &["--buffers-pid", "--subbuf-size=4k"], true);
     daemon.lttng(&["start", "pid"]);
-    let mut idle = Puppet::start(&lab, "idle");
+    let mut idle = TracedApp::start(&lab, "idle");
     idle.emit(1);
     let mut watcher = Viewer::connect(relay.live);
     watcher.wait_for_listed("pid", |listed| listed.streams > 0);
     let with = [Babeltrace::Two, Babeltrace::One, Babeltrace::Two];
     let viewers = follow(&relay, "pid", &with);
-    tracee::run(&lab, 25, 2000, "brief");
+    traced_app::run(&lab, 25, 2000, "brief");
     daemon.lttng(&["destroy", "pid"]);
     idle.end();
-    let directory = sorted(Babeltrace::Two.read(&relay.output).succeeded());
+    let directory = sorted(Babeltrace::Two.read(&relay.output).expect_success());
     assert_eq!(directory.len(), 26);
     let ended = viewers.into_iter().map(Process::wait);
     with.into_iter().zip(ended).collect()
@@ -181,7 +177,7 @@ fn watch_a_brief_process() -> Vec<(Babeltrace, Ended)> {
 /// of a process under load: its metadata in pieces; beacons and indexes before the piece that declares
 /// their stream; and a stream some milliseconds after its first packet has begun, with a later time of
 /// another stream in between.
-fn meets_known_defect(babeltrace: Babeltrace, ended: &Ended) -> bool {
+fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool {
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     match babeltrace {
         // Babeltrace 1.5.11 heeds no flag of an index that it gets while it adds the trace ("append_metadata:
@@ -201,19 +197,18 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &Ended) -> bool {
 }
 
 #[test]
-fn tracefiles_that_are_replaced_do_not_disturb_viewers() {
+fn replaced_tracefiles_do_not_affect_live_viewers() {
     const COUNT: usize = 400;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("ring", &relay, Some(LIVE_TIMER));
+    daemon.create_session("ring", &relay, Some(LIVE_TIMER));
     let options = [
         "--subbuf-size=4k",
         "--tracefile-size=16k",
         "--tracefile-count=3",
     ];
-    daemon.channel("ring", "busy", &options, true);
-    daemon.channel("ring", "idle", &options, false);
+    daemon.enable_channel("ring", "busy", &options, true);
+    daemon.enable_channel("ring", "idle", &options, false);
     let viewers = follow(
         &relay,
         "ring",
@@ -221,13 +216,13 @@ fn tracefiles_that_are_replaced_do_not_disturb_viewers() {
     );
     daemon.lttng(&["start", "ring"]);
     // About forty packets: three times what is kept, at a pace that viewers can follow.
-    tracee::run(&lab, COUNT, 10_000, "ring");
+    traced_app::run(&lab, COUNT, 10_000, "ring");
     daemon.lttng(&["destroy", "ring"]);
     let seen = printed(viewers);
     for lines in &seen {
         assert!(numbers(lines).into_iter().eq(0..COUNT));
     }
-    let directory = Babeltrace::Two.read(&relay.output).succeeded();
+    let directory = Babeltrace::Two.read(&relay.output).expect_success();
     assert!(directory.len() < COUNT, "nothing has been replaced");
     for cpu in 0..64 {
         let cpu = format!("cpu_id = {cpu} ");

@@ -1,4 +1,5 @@
-//! Who is told when all ports accept, and who may have bound them before.
+//! Readiness: notifications to the service manager and to the parent process, and listening sockets that the service
+//! manager passes on (`LISTEN_FDS`).
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
@@ -8,35 +9,39 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use tests::lab::Lab;
 use tests::process::Process;
 use tests::relay::{Relay, free_addresses};
-use tests::{TEST_TIMEOUT, built, wait_until};
+use tests::{TEST_TIMEOUT, binaries, wait_until};
 
-use super::{all_accept, as_lttng_relayd, at};
+use super::{all_accept, link_as_lttng_relayd, port_arguments};
 
 #[test]
-fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+fn service_manager_is_notified_of_readiness_and_stopping() {
     let lab = Lab::new();
     let path = lab.path().join("manager");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let told = || {
+    let notification = || {
         let mut bytes = [0; 256];
         let len = manager.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..len].to_vec()).unwrap()
     };
     let addresses = free_addresses();
-    let mut command = lab.command(built::relayd());
-    let relay = Process::start(command.args(at(addresses)).env("NOTIFY_SOCKET", &path));
-    assert_eq!(told(), "READY=1");
+    let mut command = lab.command(binaries::relayd());
+    let relay = Process::start(
+        command
+            .args(port_arguments(addresses))
+            .env("NOTIFY_SOCKET", &path),
+    );
+    assert_eq!(notification(), "READY=1");
     assert!(all_accept(addresses));
     relay.signal(rustix::process::Signal::TERM);
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notification(), "STOPPING=1");
     assert!(relay.wait().status.success());
 }
 
 #[test]
-fn the_parent_is_sent_a_signal_in_the_foreground_and_from_the_background() {
+fn parent_process_receives_sigusr1_in_the_foreground_and_from_the_background() {
     const PARENT: &str = r#"
-        trap 'echo told; kill $(cat "$PID_FILE"); exit 0' USR1
+        trap 'echo notified; kill $(cat "$PID_FILE"); exit 0' USR1
         "$@" &
         while :; do sleep 0.05; done"#;
     for mode in [None, Some("-d")] {
@@ -46,20 +51,20 @@ fn the_parent_is_sent_a_signal_in_the_foreground_and_from_the_background() {
         command
             .env("PID_FILE", &pid_file)
             .args(["-c", PARENT, "sh"])
-            .arg(as_lttng_relayd(&lab))
-            .args(at(free_addresses()))
+            .arg(link_as_lttng_relayd(&lab))
+            .args(port_arguments(free_addresses()))
             .args(["-S", "-P"])
             .arg(&pid_file)
             .args(mode);
         let ended = Process::start(&mut command).wait();
-        assert_eq!(ended.stdout, ["told"], "{mode:?}: {:?}", ended.stderr);
+        assert_eq!(ended.stdout, ["notified"], "{mode:?}: {:?}", ended.stderr);
         wait_until("the relay has ended", || !pid_file.exists());
     }
 }
 
 #[test]
-fn ports_that_the_service_manager_has_bound_are_taken_over() {
-    const HANDED_OVER: &str = r#"
+fn listening_sockets_of_the_service_manager_are_used() {
+    const PASS_SOCKETS: &str = r#"
         exec 3<&"$CONTROL" 4<&"$DATA" 5<&"$LIVE"
         export LISTEN_PID=$$ LISTEN_FDS=3
         exec "$@""#;
@@ -73,9 +78,9 @@ fn ports_that_the_service_manager_has_bound_are_taken_over() {
         }
         command
             .env("LISTEN_FDNAMES", names)
-            .args(["-c", HANDED_OVER, "bash"])
-            .arg(built::relayd());
-        let relay = Relay::start_as(&lab, command);
+            .args(["-c", PASS_SOCKETS, "bash"])
+            .arg(binaries::relayd());
+        let relay = Relay::start_from_command(&lab, command);
         let mut want = bound.map(|listener| listener.local_addr().unwrap());
         if !names.is_empty() {
             want.reverse();

@@ -1,22 +1,31 @@
-//! Somebody who keeps watch over a relay, over HTTP.
+//! The client end of a relay's status endpoint: metrics, sessions and health over HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
+use crate::lab::Lab;
 use crate::relay::Relay;
 use crate::{TEST_TIMEOUT, wait_for};
 
-/// Asks a relay over HTTP how it is.
+/// The status endpoint of one relay. Each request opens a connection of its own.
 #[derive(Debug)]
-pub struct Watch(SocketAddr);
+pub struct StatusEndpoint(SocketAddr);
 
-impl Watch {
-    /// Of a relay that was started with `--http`.
+impl StatusEndpoint {
+    /// Starts a relay with a status endpoint and more options.
+    #[must_use]
+    pub fn start_relay(lab: &Lab, options: &[&str]) -> (Relay, Self) {
+        let relay = Relay::start_with(lab, &[&["--http=0"], options].concat());
+        let status = Self::of(&relay);
+        (relay, status)
+    }
+
+    /// The endpoint of a relay that was started with `--http`; the relay's log says where it is.
     #[must_use]
     pub fn of(relay: &Relay) -> Self {
-        Self(wait_for("the relay tells where it is asked", || {
+        Self(wait_for("the status endpoint listens", || {
             let log = relay.log();
             let mut fields = log
                 .iter()
@@ -25,16 +34,16 @@ impl Watch {
         }))
     }
 
-    /// Where it is asked.
+    /// The address on which the endpoint listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0
     }
 
-    /// Status and body of what is at this path.
+    /// The status code and the body of a GET request.
     ///
     /// # Panics
-    /// If the answer is not HTTP.
+    /// If the response is not HTTP.
     #[must_use]
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.0).unwrap();
@@ -51,21 +60,21 @@ impl Watch {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    /// What is at this path.
+    /// The body of a GET request as JSON.
     ///
     /// # Panics
-    /// If it is not JSON.
+    /// If the body is not JSON.
     #[must_use]
     pub fn json(&self, path: &str) -> Value {
         serde_json::from_str(&self.get(path).1).unwrap()
     }
 
-    /// A metric, by its name and labels.
+    /// The value of a metric, by its name and labels as in the exposition format.
     ///
     /// # Panics
     /// If there is no such metric.
     #[must_use]
-    pub fn number(&self, series: &str) -> u64 {
+    pub fn metric(&self, series: &str) -> u64 {
         let (_, text) = self.get("/metrics");
         let value = text
             .lines()

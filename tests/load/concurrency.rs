@@ -1,13 +1,12 @@
-//! Many producers, many viewers, and viewers that do not read.
+//! Many producers and viewers at a time, and viewers that do not read.
 
 use std::thread;
 
 use tests::babeltrace::{Babeltrace, numbers};
-use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::files;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -15,11 +14,10 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
 #[test]
-fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
+fn concurrent_producers_are_recorded_and_viewed_independently() {
     const PRODUCERS: usize = 40;
     const PACKETS: u64 = 50;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (_lab, relay) = Relay::start_in_new_lab();
     thread::scope(|scope| {
         for number in 0..PRODUCERS {
             let relay = &relay;
@@ -28,7 +26,7 @@ fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
                 let mut producer = Producer::open(relay, live_session(&name));
                 let streams = producer.add_trace("ust/uid/0/64-bit", &["chan_0", "chan_1"]);
                 let (mut viewer, ..) = Viewer::attached(relay.live, &name, Seek::Beginning);
-                // Sizes by which each can tell its own.
+                // Packet sizes that differ for each stream of each producer.
                 let size = |stream: usize| 1000 + number * 2 + stream;
                 for packet in 0..PACKETS {
                     for (at, stream) in streams.iter().enumerate() {
@@ -38,7 +36,7 @@ fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
                 for (at, stream) in streams.iter().enumerate() {
                     for packet in 0..PACKETS {
                         let mut index = viewer.next_index(*stream);
-                        wait_until("the packet has come", || {
+                        wait_until("the packet is published", || {
                             let is_ready = index.status == IndexStatus::Ready;
                             if !is_ready {
                                 index = viewer.next_index(*stream);
@@ -62,29 +60,28 @@ fn many_producers_at_once_are_recorded_and_watched_each_on_its_own() {
 }
 
 #[test]
-fn a_viewer_that_never_reads_slows_nobody_down() {
+fn a_viewer_that_never_reads_delays_no_other() {
     const COUNT: usize = 100_000;
-    let lab = Lab::new();
-    let relay = Relay::start(&lab);
+    let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("slow", &relay, Some(100_000));
+    daemon.create_session("slow", &relay, Some(100_000));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("slow", "busy", &options, true);
-    // Attached, and silent from then on.
+    daemon.enable_channel("slow", "busy", &options, true);
+    // A viewer that attaches and then neither sends nor reads.
     let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
     let follower = Babeltrace::Two.follow(&relay, "slow");
     Viewer::connect(relay.live).wait_for_listed("slow", |listed| listed.viewers == 2);
     let before = relay.memory();
     daemon.lttng(&["start", "slow"]);
-    // The program waits for room in its buffers: it ends when everything has been taken.
-    tracee::run(&lab, COUNT, 0, "slow");
+    // The application blocks while its buffers are full, so that it exits when all events are consumed.
+    traced_app::run(&lab, COUNT, 0, "slow");
     daemon.lttng(&["destroy", "slow"]);
     assert!(
-        numbers(&follower.wait().succeeded())
+        numbers(&follower.wait().expect_success())
             .into_iter()
             .eq(0..COUNT)
     );

@@ -15,14 +15,14 @@ fn case_25_die_stores_everything_and_exits_at_once_with_success() {
     let tldrs = Tldrs::start(&lab);
     let mut other = tldrs.connect();
     write!(other, "OPEN d2\n{}", events(&["other"])).unwrap();
-    tldrs.stores("d2", &events(&["other"]));
+    tldrs.wait_for_trace("d2", &events(&["other"]));
     let mut last = tldrs.connect();
     let (before, after) = (event("a", 1), event("after-die", 2));
     // At once: nobody listens to what comes after it.
     let said = format!("OPEN d1\n{before}\nDIE\n{after}\n");
     last.write_all(said.as_bytes()).unwrap();
     let (socket, data) = (tldrs.socket.clone(), tldrs.data.clone());
-    let ended = tldrs.ends();
+    let ended = tldrs.wait_for_exit();
     assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
     assert!(!socket.exists());
     assert_eq!(other.read(&mut [0]).unwrap(), 0);
@@ -35,14 +35,14 @@ fn case_26_die_when_idle_waits_for_the_last_trace_and_for_nothing_else() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/i1.json\n");
+    let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/i1.json\n");
     write!(client, "OPEN i1\n{wish}DIE_WHEN_IDLE\n{}", events(&["a"])).unwrap();
-    tldrs.stores("i1", &events(&["a"]));
+    tldrs.wait_for_trace("i1", &events(&["a"]));
     writeln!(client, "{}", event("b", 2)).unwrap();
-    tldrs.stores("i1", &events(&["a", "b"]));
+    tldrs.wait_for_trace("i1", &events(&["a", "b"]));
     let out = tldrs.out.clone();
     drop(client);
-    assert_eq!(tldrs.ends().status.code(), Some(0));
+    assert_eq!(tldrs.wait_for_exit().status.code(), Some(0));
     let exported = fs::read_to_string(out.join("i1.json")).unwrap();
     assert_eq!(exported, array(&["a", "b"]));
 }
@@ -53,7 +53,7 @@ fn case_27_die_when_idle_does_not_wait_for_clients_without_a_trace() {
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
     writeln!(client, "DIE_WHEN_IDLE").unwrap();
-    assert_eq!(tldrs.ends().status.code(), Some(0));
+    assert_eq!(tldrs.wait_for_exit().status.code(), Some(0));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn case_31_killed_daemon_has_lost_no_event_that_it_had_read() {
     // It has read what the system does not hold any more.
     let queued = || rustix::io::ioctl_fionread(&client).unwrap_or(0);
     tests::wait_until("all is read", || queued() == 0);
-    tldrs.stores("sk", &lines);
+    tldrs.wait_for_trace("sk", &lines);
     let data = tldrs.data.clone();
     tldrs.kill();
     assert_eq!(fs::read_to_string(data.join("sk.jsonl")).unwrap(), lines);
@@ -78,12 +78,12 @@ fn case_32_daemon_shuts_down_cleanly_on_a_signal() {
         let lab = Lab::new();
         let tldrs = Tldrs::start(&lab);
         let mut client = tldrs.connect();
-        let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+        let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
         write!(client, "OPEN st\n{wish}{}", events(&["a", "b"])).unwrap();
         tldrs.signal(signal);
         let (data, out) = (tldrs.data.clone(), tldrs.out.clone());
         let directory = tldrs.socket.parent().unwrap().to_owned();
-        let ended = tldrs.ends();
+        let ended = tldrs.wait_for_exit();
         assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
         let stored = fs::read_to_string(data.join("st.jsonl")).unwrap();
         assert_eq!(stored, events(&["a", "b"]));
@@ -99,19 +99,19 @@ fn pending_export_survives_a_killed_daemon() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/late.json\n");
+    let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/late.json\n");
     write!(client, "OPEN a/b\n{wish}{}", events(&["a"])).unwrap();
-    tldrs.stores("a%2Fb", &events(&["a"]));
+    tldrs.wait_for_trace("a%2Fb", &events(&["a"]));
     let out = tldrs.out.clone();
     tldrs.kill();
     assert!(!out.join("late.json").exists());
 
     let tldrs = Tldrs::start(&lab);
-    tldrs.exports("late.json", &array(&["a"]));
+    tldrs.wait_for_export("late.json", &array(&["a"]));
     // Once is enough.
     fs::remove_file(out.join("late.json")).unwrap();
-    tldrs.say(&format!("OPEN a/b\n{}", event("b", 2)));
-    tldrs.stores("a%2Fb", &events(&["a", "b"]));
+    tldrs.send(&format!("OPEN a/b\n{}", event("b", 2)));
+    tldrs.wait_for_trace("a%2Fb", &events(&["a", "b"]));
     tldrs.stop();
     assert!(!out.join("late.json").exists());
 }
@@ -121,31 +121,29 @@ fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let wish = tldrs.put("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+    let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
     write!(client, "OPEN t\n{wish}{}", events(&["a"])).unwrap();
-    tldrs.stores("t", &events(&["a"]));
+    tldrs.wait_for_trace("t", &events(&["a"]));
     let second = tldrs.socket.with_file_name("second");
-    let mut command = lab.command(tests::built::tldrs());
+    let mut command = lab.command(tests::binaries::tldrs());
     command
         .args(["serve", "-v", "--socket"])
         .arg(&second)
         .arg("-d")
         .arg(&tldrs.data);
     let mut second = tests::process::Process::start(&mut command);
-    second.wait_for_stderr("it is ready", |line| {
-        line.contains("serve: ready").then_some(())
-    });
+    second.wait_for_stderr_text("serve: ready");
     second.signal(Signal::TERM);
     assert!(second.wait().status.success());
     assert!(!tldrs.out.join("t.json").exists());
     drop(client);
-    tldrs.exports("t.json", &array(&["a"]));
+    tldrs.wait_for_export("t.json", &array(&["a"]));
 }
 
 #[test]
 fn unwritable_file_is_reported_at_startup() {
     let lab = Lab::new();
-    let mut command = lab.command(tests::built::tldrs());
+    let mut command = lab.command(tests::binaries::tldrs());
     command.args(["serve", "--socket", "s", "--into-file", "missing/all.jsonl"]);
     let ended = tests::process::Process::start(&mut command).wait();
     assert_eq!(ended.status.code(), Some(1));
@@ -162,18 +160,18 @@ fn line_cut_off_by_a_crash_is_not_joined_with_the_next() {
     )
     .unwrap();
     let tldrs = Tldrs::start(&lab);
-    tldrs.say(&format!(
+    tldrs.send(&format!(
         "OPEN torn\n{}\nEMIT_TEF @OUT@/t.json\n",
         event("b", 2)
     ));
-    tldrs.exports("t.json", &array(&["a", "b"]));
+    tldrs.wait_for_export("t.json", &array(&["a", "b"]));
 }
 
 #[test]
 fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
     let lab = Lab::new();
     let (socket, data) = (lab.directory("cwd").join("sock"), lab.directory("data"));
-    let mut command = lab.command(tests::built::tldrs());
+    let mut command = lab.command(tests::binaries::tldrs());
     // As seen from where it is started.
     command.args(["serve", "--daemonize", "--socket", "cwd/sock", "-d", "data"]);
     let started = tests::process::Process::start(&mut command).wait();
@@ -184,7 +182,7 @@ fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
     let stored = fs::read_to_string(data.join("bg.jsonl")).unwrap();
     assert_eq!(stored, events(&["a"]));
 
-    let started = tests::process::Process::start(lab.command(tests::built::tldrs()).args([
+    let started = tests::process::Process::start(lab.command(tests::binaries::tldrs()).args([
         "serve",
         "--daemonize",
         "--socket",

@@ -1,17 +1,17 @@
 //! Packets of a real recording, sent again out of order or not at all.
 
 use tests::babeltrace::{Babeltrace, numbers};
+use tests::capture_proxy::{Capture, CaptureProxy, CapturedPacket, Event, EventKind};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::relay::Relay;
-use tests::tap::{Event, Packet, Recording, Tap, What};
-use tests::tracee;
+use tests::traced_app;
 use tests::tree::tree;
 
 /// A session that is not live, with some thirty packets; and what our relay left of it.
-fn record(lab: &Lab, relay: &Relay) -> Recording {
-    let tap = Tap::before(relay, None);
-    let (control, data) = tap.addresses();
+fn record(lab: &Lab, relay: &Relay) -> Capture {
+    let proxy = CaptureProxy::before(relay, None);
+    let (control, data) = proxy.addresses();
     let daemon = SessionDaemon::start(lab);
     let urls = [
         format!("--ctrl-url=tcp4://{control}"),
@@ -23,21 +23,21 @@ fn record(lab: &Lab, relay: &Relay) -> Recording {
         "--num-subbuf=64",
         "--blocking-timeout=inf",
     ];
-    daemon.channel("order", "busy", &options, true);
+    daemon.enable_channel("order", "busy", &options, true);
     daemon.lttng(&["start", "order"]);
-    tracee::run(lab, 2000, 0, "order");
+    traced_app::run(lab, 2000, 0, "order");
     daemon.lttng(&["destroy", "order"]);
     drop(daemon);
-    tap.recording()
+    proxy.capture()
 }
 
 /// The first command that asks whether data is under way. All indexes have been sent before.
 fn is_first_question(event: &Event) -> bool {
-    matches!(&event.what, What::Sent(bytes) if bytes.len() == 32 && bytes[16..20] == [0, 0, 0, 10])
+    matches!(&event.kind, EventKind::Sent(bytes) if bytes.len() == 32 && bytes[16..20] == [0, 0, 0, 10])
 }
 
 /// The stream with the most packets, and how many it has.
-fn busiest(packets: &[Packet]) -> (wire::StreamId, u64) {
+fn busiest(packets: &[CapturedPacket]) -> (wire::StreamId, u64) {
     let count = |id| {
         packets
             .iter()
@@ -59,15 +59,15 @@ fn again(name: &str) -> (Lab, Relay) {
 }
 
 #[test]
-fn packets_out_of_order_within_the_window_leave_the_same_tree() {
+fn packets_out_of_order_within_the_reorder_window_leave_the_same_tree() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
-    let mut recording = record(&lab, &first);
-    let mut packets = recording.take_packets();
+    let mut capture = record(&lab, &first);
+    let mut packets = capture.take_packets();
     // Each three in reverse; the first of a stream says where it begins.
     let (busy, count) = busiest(&packets);
     assert!(count > 10, "{count} packets");
-    let key = |packet: &Packet| {
+    let key = |packet: &CapturedPacket| {
         let seq = packet.header.seq.0;
         if packet.header.stream != busy || seq == 0 {
             seq
@@ -76,9 +76,9 @@ fn packets_out_of_order_within_the_window_leave_the_same_tree() {
         }
     };
     packets.sort_by_key(key);
-    recording.put_packets(&packets, is_first_question);
+    capture.put_packets(&packets, is_first_question);
     let (_lab, second) = again("out of order");
-    recording.replay(&second);
+    capture.replay(&second);
     assert!(tree(&first.output) == tree(&second.output));
     assert!(!second.has_logged(&["packets lost"]));
 }
@@ -87,16 +87,16 @@ fn packets_out_of_order_within_the_window_leave_the_same_tree() {
 fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
-    let mut recording = record(&lab, &first);
-    let all = Babeltrace::Two.read(&first.output).succeeded();
-    let mut packets = recording.take_packets();
+    let mut capture = record(&lab, &first);
+    let all = Babeltrace::Two.read(&first.output).expect_success();
+    let mut packets = capture.take_packets();
     let (busy, count) = busiest(&packets);
     let lost = count / 2;
     assert!(lost > 2 && count - lost > 5, "{count} packets");
     packets.retain(|packet| (packet.header.stream, packet.header.seq.0) != (busy, lost));
-    recording.put_packets(&packets, is_first_question);
+    capture.put_packets(&packets, is_first_question);
     let (_lab, second) = again("a missing packet");
-    recording.replay(&second);
+    capture.replay(&second);
     second.wait_for_log(&["packets lost", &format!("first={lost} last={lost} count=1")]);
     let ended = Babeltrace::Two.read(&second.output);
     let told = ended
@@ -105,7 +105,7 @@ fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
         .filter(|line| line.contains("Tracer discarded 1 packet "))
         .count();
     assert_eq!(told, 1, "{:#?}", ended.stderr);
-    let left = ended.succeeded();
+    let left = ended.expect_success();
     assert!(left.len() < all.len());
     // Nothing but the packet is missing: what is left stands in one run before and one after.
     let (all, left) = (numbers(&all), numbers(&left));

@@ -1,4 +1,4 @@
-//! `--disallow-clear`: what was recorded stays, and producers are told so.
+//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration flags.
 
 use std::fs;
 
@@ -12,19 +12,20 @@ use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
 use tests::tree::files;
-use tests::{built, peers, tracee};
+use tests::{binaries, peers, traced_app};
 
-fn flags(relay: &Relay) -> u64 {
-    let mut producer = Producer::greet(relay, Minor(15));
+/// The flags of the GET_CONFIGURATION reply.
+fn configuration_flags(relay: &Relay) -> u64 {
+    let mut producer = Producer::connect(relay, Minor(15));
     let ask = Command::GetConfiguration(GetConfiguration { query: 0 });
-    match producer.ask(ask) {
+    match producer.request(ask) {
         Reply::Configuration(Configuration { flags, .. }) => flags,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn every_way_to_say_so_is_told_to_producers_as_by_the_reference() {
+fn disallow_clear_from_every_source_is_announced_to_producers_as_by_the_reference() {
     let lab = Lab::new();
     let file = lab.path().join("no-clear.conf");
     fs::write(&file, "[relayd]\ndisallow-clear = yes\n").unwrap();
@@ -37,28 +38,37 @@ fn every_way_to_say_so_is_told_to_producers_as_by_the_reference() {
         (&[], "1", 0),
         (&[], "no", CLEAR_ALLOWED),
     ] {
-        let mut command = lab.command(built::relayd());
+        let mut command = lab.command(binaries::relayd());
         command
             .args(arguments)
             .env("LTTNG_RELAYD_DISALLOW_CLEAR", variable);
-        let relay = Relay::start_as(&lab, command);
-        assert_eq!(flags(&relay), want, "{arguments:?} {variable:?}");
+        let relay = Relay::start_from_command(&lab, command);
+        assert_eq!(
+            configuration_flags(&relay),
+            want,
+            "{arguments:?} {variable:?}"
+        );
     }
-    // As another user, in another home.
+    // The reference runs as another user, which needs a directory of its own.
     let lab = Lab::new();
-    assert_eq!(flags(&Relay::start_reference(&lab)), CLEAR_ALLOWED);
-    assert_eq!(flags(&Relay::start_reference_with(&lab, &["-x"])), 0);
+    assert_eq!(
+        configuration_flags(&Relay::start_reference(&lab)),
+        CLEAR_ALLOWED
+    );
+    assert_eq!(
+        configuration_flags(&Relay::start_reference_with(&lab, &["-x"])),
+        0
+    );
 }
 
 #[test]
-fn who_deletes_a_chunk_all_the_same_is_refused_and_nothing_is_gone() {
+fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
     for start in [Relay::start_with, Relay::start_reference_with] {
         let lab = Lab::new();
         let relay = start(&lab, &["-x"]);
-        let mut producer = Producer::open(&relay, live_session("kept"));
-        let stream = producer.add_trace("ust/uid/0/64-bit", &["chan_0"])[0];
+        let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("kept"));
         producer.send_packet(stream, 0, 1000);
-        producer.settle(stream, 0);
+        producer.wait_while_pending(stream, 0);
         let refused = producer.close_chunk(0, Some(CloseCommand::Delete));
         assert_eq!(
             refused,
@@ -67,21 +77,21 @@ fn who_deletes_a_chunk_all_the_same_is_refused_and_nothing_is_gone() {
                 path: None
             }
         );
-        assert!(producer.is_hung_up());
+        assert!(producer.is_disconnected());
         let kept = files(&relay.output, "/chan_0");
         assert!(kept.values().all(|bytes| bytes.len() == 1000) && kept.len() == 1);
     }
 }
 
 #[test]
-fn lttng_clear_says_that_it_may_not() {
+fn lttng_clear_fails_with_disallow_clear() {
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--disallow-clear"]);
     let daemon = SessionDaemon::start(&lab);
-    daemon.create("kept", &relay, None);
-    daemon.channel("kept", "busy", &["--subbuf-size=4k"], true);
+    daemon.create_session("kept", &relay, None);
+    daemon.enable_channel("kept", "busy", &["--subbuf-size=4k"], true);
     daemon.lttng(&["start", "kept"]);
-    tracee::run(&lab, 300, 0, "one");
+    traced_app::run(&lab, 300, 0, "one");
     let mut clear = lab.traced_command(peers::program("lttng"));
     let ended = Process::start(clear.args(["--no-sessiond", "clear", "kept"])).wait();
     assert!(!ended.status.success(), "{:?}", ended.stdout);
