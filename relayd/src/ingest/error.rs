@@ -3,10 +3,10 @@
 use thiserror::Error;
 use wire::{Bytes, SeqNum, StreamId};
 
+use crate::ingest::index_joiner::JoinError;
 use crate::limits::MAX_PACKET_BYTES;
 use crate::store::StoreError;
 use crate::store::fault::FaultKind;
-use crate::store::index_joiner::JoinError;
 
 /// A packet or index that cannot be taken.
 #[derive(Debug, Error)]

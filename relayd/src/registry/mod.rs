@@ -1,11 +1,8 @@
-//! Which sessions and streams there are: the only state that connections share. Sees neither file
-//! nor socket.
+//! The sessions and streams that exist: the only state that connections share. Sees neither file nor socket.
 //!
-//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
-//! one recording share), `occupancy` (which recording may write where), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`watermark`] (what they may be told of those that are idle), [`subscription`]
-//! (who is to hear that any of this has changed), [`tally`] and [`viewer_lag`] (what is counted of
-//! streams and of those who watch them).
+//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted),
+//! [`stream`] (one of them), [`recording`] (what the sessions of one recording share), `occupancy` (which recording
+//! may write where). [`publish`](crate::publish) has what viewers may see of all this.
 
 mod occupancy;
 pub mod recording;

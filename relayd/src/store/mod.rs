@@ -3,7 +3,7 @@
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
 //! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), [`index_joiner`] (joins packets with their indexes), `regular_file` (opening by name), `open_file`
+//! and beacons), `regular_file` (opening by name), `open_file`
 //! and [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a
 //! tracefile as its readers hold it), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
 
@@ -11,7 +11,6 @@ pub mod chunk;
 pub mod deletion;
 pub mod fault;
 pub mod index_file;
-pub mod index_joiner;
 pub mod layout;
 pub mod metadata;
 pub mod old_paths;

@@ -6,8 +6,8 @@ use wire::PacketSeqNum;
 use super::super::error::IngestError;
 use super::super::rotation::{Progress, Rotation};
 use super::{State, StreamWriter};
+use crate::ingest::index_joiner::IndexJoiner;
 use crate::store::chunk::Holding;
-use crate::store::index_joiner::IndexJoiner;
 
 impl StreamWriter {
     /// See [`DataStream::rotate`](crate::ingest::DataStream::rotate).
