@@ -9,7 +9,7 @@ use relay_proto::index::SendIndex;
 use wire::{PacketSeqNum, SeqNum, StreamId};
 
 use super::error::IngestError;
-use super::reorder::{Early, Window};
+use super::reorder::{EarlyPacket, Window};
 use super::stream_writer::{Resumed, StreamWriter, WhenFull};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
@@ -151,7 +151,7 @@ impl DataStream {
     ///
     /// # Errors
     /// If it or packets that waited cannot be written.
-    pub fn receive_early(&self, early: Early) -> Result<(), IngestError> {
+    pub fn receive_early(&self, early: EarlyPacket) -> Result<(), IngestError> {
         self.stream_writer.lock().keep(early)
     }
 

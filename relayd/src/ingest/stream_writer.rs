@@ -13,7 +13,7 @@ use tracing::{debug, trace, warn};
 use wire::{Bits, Bytes, SeqNum, StreamId, Timestamp};
 
 use super::error::IngestError;
-use super::reorder::{Early, Reorder, Turn, Window};
+use super::reorder::{EarlyPacket, Reorder, Turn, Window};
 use super::rotation::{Progress, Rotation, is_at_or_past};
 use super::stream::{Arrival, ConnectionId};
 use crate::ingest::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
@@ -21,7 +21,7 @@ use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
-use crate::store::stream_files::{Place, StreamFiles};
+use crate::store::stream_files::{PacketPlace, StreamFiles};
 use pause::Pause;
 pub use pause::{Resumed, WhenFull};
 
@@ -35,7 +35,7 @@ pub(super) struct StreamWriter {
     /// The packet whose bytes go to the file as they come, and the connection that they come on.
     under_way: Option<(SeqNum, ConnectionId)>,
     /// None if the producer sends no indexes.
-    joiner: Option<IndexJoiner<Place>>,
+    joiner: Option<IndexJoiner<PacketPlace>>,
     files: StreamFiles,
     progress: Progress,
     rotation: Option<Rotation>,
@@ -186,7 +186,7 @@ impl StreamWriter {
         }
         match self.reorder.turn(seq) {
             Turn::Now if self.under_way.is_none() => {
-                if self.pause.is_paused() && self.reorder.waits(seq) {
+                if self.pause.is_paused() && self.reorder.has_packet(seq) {
                     return Err(IngestError::Twice { stream, seq });
                 }
                 let begun = self.begin_file_for(packet.data_size);
@@ -248,13 +248,13 @@ impl StreamWriter {
     /// The packets whose turn has come while they waited.
     fn take_waiting(&mut self) -> Result<(), IngestError> {
         while self.under_way.is_none() {
-            let Some(early) = self.reorder.take() else {
+            let Some(early) = self.reorder.take_ready_packet() else {
                 break;
             };
             self.count_waiting();
             let place = match self.write_early(&early) {
                 Err(error) if self.can_wait(&error) => {
-                    self.reorder.keep(early);
+                    self.reorder.keep_packet(early);
                     self.count_waiting();
                     self.wait(error);
                     return Ok(());
@@ -266,16 +266,16 @@ impl StreamWriter {
         self.flush_soon()
     }
 
-    fn write_early(&mut self, early: &Early) -> Result<Place, IngestError> {
+    fn write_early(&mut self, early: &EarlyPacket) -> Result<PacketPlace, IngestError> {
         self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
         let written = self.files.finish(&early.payload, early.padding);
         written.map_err(|error| self.store_error(error))
     }
 
-    fn passed(&mut self, seq: SeqNum, place: Place) -> Result<(), IngestError> {
+    fn passed(&mut self, seq: SeqNum, place: PacketPlace) -> Result<(), IngestError> {
         trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
         self.tally.written(place.packet_len().0);
-        self.reorder.passed(seq);
+        self.reorder.advance_past(seq);
         self.progress.data = Some(seq);
         // A packet of no bytes has no index either: that would be a beacon.
         if let Some(joiner) = self
@@ -292,11 +292,11 @@ impl StreamWriter {
         Ok(())
     }
 
-    pub(super) fn keep(&mut self, early: Early) -> Result<(), IngestError> {
+    pub(super) fn keep(&mut self, early: EarlyPacket) -> Result<(), IngestError> {
         match self.reorder.turn(early.seq) {
             Turn::Now if self.under_way.is_none() => {
                 // What comes before it has come meanwhile.
-                self.reorder.keep(early);
+                self.reorder.keep_packet(early);
                 self.take_waiting()
             }
             Turn::Now => Err(IngestError::Twice {
@@ -306,7 +306,7 @@ impl StreamWriter {
             Turn::Over => self.over(early.seq),
             Turn::Early => {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
-                self.reorder.keep(early);
+                self.reorder.keep_packet(early);
                 self.count_waiting();
                 while !self.pause.is_paused() && self.reorder.is_full(0) {
                     if !self.give_up(None)? {
@@ -321,7 +321,7 @@ impl StreamWriter {
     /// Gives up the packets missing before the first that waits, and writes those that then can be.
     /// Gives whether there were any.
     fn give_up(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
-        let Some(lost) = self.reorder.give_up(arriving) else {
+        let Some(lost) = self.reorder.give_up_missing(arriving) else {
             return Ok(false);
         };
         self.abandon();
@@ -341,7 +341,7 @@ impl StreamWriter {
     }
 
     fn count_waiting(&self) {
-        let (packets, bytes) = self.reorder.waiting();
+        let (packets, bytes) = self.reorder.waiting_packets();
         self.tally.waiting(packets as u64, bytes.0);
     }
 
@@ -444,15 +444,18 @@ impl StreamWriter {
         Ok(())
     }
 
-    fn next_due(&mut self, is_wanted: impl Fn(&Place) -> bool) -> Option<ReadyEntry<Place>> {
+    fn next_due(
+        &mut self,
+        is_wanted: impl Fn(&PacketPlace) -> bool,
+    ) -> Option<ReadyEntry<PacketPlace>> {
         self.joiner.as_mut()?.next_ready_if(is_wanted)
     }
 
     /// Writes the entries of packets that lie beside this place.
     fn write_entries(
         &mut self,
-        place: &Place,
-        batch: &[ReadyEntry<Place>],
+        place: &PacketPlace,
+        batch: &[ReadyEntry<PacketPlace>],
     ) -> Result<(), IngestError> {
         let entries = batch.iter().map(|due| (due.place, due.index));
         let segment = self

@@ -12,7 +12,7 @@ use wire::{Bytes, SessionId, StreamId};
 
 use crate::ingest::Resumed;
 use crate::ingest::error::{At, IngestError};
-use crate::ingest::reorder::Early;
+use crate::ingest::reorder::EarlyPacket;
 use crate::ingest::reorder_budget::{EarlyBuffer, Exhausted};
 use crate::ingest::stream::{Arrival, ConnectionId, DataStream};
 use crate::limits::MIN_PRUNED_STREAMS;
@@ -276,7 +276,7 @@ impl DataConnection {
         match arrival {
             Arrival::Early if last => {
                 kept.complete();
-                let early = Early {
+                let early = EarlyPacket {
                     seq: header.seq,
                     payload: std::mem::take(&mut kept),
                     padding: header.padding_size,

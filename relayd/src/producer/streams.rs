@@ -18,7 +18,7 @@ use crate::limits::{MAX_METADATA_BYTES, MAX_METADATA_STREAMS, MAX_STREAMS};
 use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
-use crate::store::chunk::{Holding, Place};
+use crate::store::chunk::{ChunkPlace, Holding};
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
@@ -142,7 +142,7 @@ pub(super) fn add(
 fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> Option<PathBuf> {
     let directory: &Path = open.directory.as_ref()?.as_ref();
     match chunk.place() {
-        Place::Named(name) => Some(directory.join(name)),
+        ChunkPlace::Named(name) => Some(directory.join(name)),
         _ => {
             let path: &Path = path.as_ref();
             Some(directory.join(path.components().next()?))

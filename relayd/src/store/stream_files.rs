@@ -81,14 +81,14 @@ pub struct StreamFiles {
 
 /// Where a packet was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PacketPlace {
     /// In which of the tracefiles that the stream has had.
     file: u64,
     /// Where in that.
     extent: Extent,
 }
 
-impl Place {
+impl PacketPlace {
     /// Whether both lie in the same tracefile.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
@@ -177,13 +177,13 @@ impl StreamFiles {
     /// If a file of the other chunk cannot be made or written. Then all is as it was.
     pub fn carry_over<'a>(
         &mut self,
-        packets: impl Iterator<Item = &'a mut Place>,
+        packets: impl Iterator<Item = &'a mut PacketPlace>,
         chunk: Holding,
     ) -> Result<(), StoreError> {
         let mut packets: Vec<_> = packets.collect();
         let moved = self.copy_all(packets.iter().map(|place| **place), chunk)?;
         // Where the first packet that goes lies, in each file.
-        let mut cuts: Vec<Place> = Vec::new();
+        let mut cuts: Vec<PacketPlace> = Vec::new();
         for (place, moved) in packets.iter_mut().zip(moved) {
             let at = self.file_of(place);
             let Some((from, moved)) = at.and_then(|at| self.open.get_mut(at)).zip(moved) else {
@@ -210,9 +210,9 @@ impl StreamFiles {
     /// still there.
     fn copy_all(
         &mut self,
-        packets: impl Iterator<Item = Place>,
+        packets: impl Iterator<Item = PacketPlace>,
         chunk: Holding,
-    ) -> Result<Vec<Option<Place>>, StoreError> {
+    ) -> Result<Vec<Option<PacketPlace>>, StoreError> {
         let before = (self.number, self.is_writing);
         let had = self.first_open + self.open.len() as u64;
         self.number = 0;
@@ -297,7 +297,7 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says. The packet is not whole then.
-    pub fn finish(&mut self, bytes: &[u8], padding: u32) -> Result<Place, StoreError> {
+    pub fn finish(&mut self, bytes: &[u8], padding: u32) -> Result<PacketPlace, StoreError> {
         let extent = self.write(|data| data.finish(bytes, padding))?;
         // A packet of no bytes has no index: that would be a beacon.
         if self.layout.index_format.is_some()
@@ -306,7 +306,7 @@ impl StreamFiles {
         {
             file.unindexed += 1;
         }
-        Ok(Place {
+        Ok(PacketPlace {
             file: self.first_open + self.open.len() as u64 - 1,
             extent,
         })
@@ -327,8 +327,8 @@ impl StreamFiles {
     /// As the system says, and for a stream that has no indexes.
     pub fn index(
         &mut self,
-        place: &Place,
-        packets: impl Iterator<Item = (Place, PacketIndex)>,
+        place: &PacketPlace,
+        packets: impl Iterator<Item = (PacketPlace, PacketIndex)>,
     ) -> Result<Option<Arc<Segment>>, StoreError> {
         let format = self.layout.index_format;
         let at = self.file_of(place);
@@ -339,7 +339,7 @@ impl StreamFiles {
                 none,
             ));
         };
-        let entry = |(place, packet): (Place, PacketIndex)| Entry {
+        let entry = |(place, packet): (PacketPlace, PacketIndex)| Entry {
             offset: place.extent.offset,
             packet,
         };
@@ -454,7 +454,7 @@ impl StreamFiles {
     }
 
     /// Appends a packet that lies in another file.
-    fn copy(&mut self, from: &File, packet: Extent) -> Result<Place, StoreError> {
+    fn copy(&mut self, from: &File, packet: Extent) -> Result<PacketPlace, StoreError> {
         let mut buffer = vec![0; COPY_BYTES];
         let mut at = packet.offset.0;
         while at < packet.end().0 {
@@ -469,7 +469,7 @@ impl StreamFiles {
     }
 
     /// Where among the open files that of a packet is.
-    fn file_of(&self, place: &Place) -> Option<usize> {
+    fn file_of(&self, place: &PacketPlace) -> Option<usize> {
         usize::try_from(place.file.checked_sub(self.first_open)?).ok()
     }
 }
