@@ -8,7 +8,7 @@ use relay_proto::metadata::SendMetadata;
 use tracing::warn;
 use wire::{StreamId, TracePath};
 
-use super::stream_writer::WhenFull;
+use super::backpressure::WhenFull;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;

@@ -8,9 +8,10 @@ use relay_proto::DataHeader;
 use relay_proto::index::SendIndex;
 use wire::{PacketSeqNum, SeqNum, StreamId};
 
+use super::backpressure::{Resumed, WhenFull};
 use super::error::IngestError;
 use super::reorder::{EarlyPacket, Window};
-use super::stream_writer::{Resumed, StreamWriter, WhenFull};
+use super::stream_writer::StreamWriter;
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
@@ -93,7 +94,7 @@ impl DataStream {
     /// # Errors
     /// If it cannot be one of this stream.
     pub fn begin(&self, packet: &DataHeader, from: ConnectionId) -> Result<Arrival, IngestError> {
-        self.stream_writer.lock().begin(packet, from)
+        self.stream_writer.lock().begin_packet(packet, from)
     }
 
     /// Some bytes of the packet that is received directly. With `padding`, the last, and zeros that
@@ -108,7 +109,9 @@ impl DataStream {
         bytes: &[u8],
         padding: Option<u32>,
     ) -> Result<(), IngestError> {
-        self.stream_writer.lock().receive(seq, from, bytes, padding)
+        self.stream_writer
+            .lock()
+            .write_payload(seq, from, bytes, padding)
     }
 
     /// Whether a packet that is received early, with so many bytes there, still has to wait. What is
@@ -122,7 +125,9 @@ impl DataStream {
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        self.stream_writer.lock().has_to_wait(packet, from, bytes)
+        self.stream_writer
+            .lock()
+            .recheck_early_packet(packet, from, bytes)
     }
 
     /// A packet that is received early can wait no longer: what is missing before it is given up. It
@@ -135,7 +140,7 @@ impl DataStream {
         packet: &DataHeader,
         from: ConnectionId,
     ) -> Result<Arrival, IngestError> {
-        self.stream_writer.lock().stop_waiting(packet, from)
+        self.stream_writer.lock().hasten_early_packet(packet, from)
     }
 
     /// Gives up what is missing, so that the packets that wait are written, unless there is no space on
@@ -152,7 +157,7 @@ impl DataStream {
     /// # Errors
     /// If it or packets that waited cannot be written.
     pub fn receive_early(&self, early: EarlyPacket) -> Result<(), IngestError> {
-        self.stream_writer.lock().keep(early)
+        self.stream_writer.lock().add_early_packet(early)
     }
 
     /// A connection is done with what it has received: writes the entries that have become due.
@@ -160,12 +165,12 @@ impl DataStream {
     /// # Errors
     /// If they cannot be written.
     pub fn settle(&self) -> Result<(), IngestError> {
-        self.stream_writer.lock().flush()
+        self.stream_writer.lock().flush_entries()
     }
 
     /// The connection has ended in the middle of a packet.
     pub fn abandon(&self, from: ConnectionId) {
-        self.stream_writer.lock().connection_ended(from);
+        self.stream_writer.lock().drop_packet_from(from);
     }
 
     /// Whether it waits for space on the disk: nothing more is to be brought to it.
@@ -187,7 +192,7 @@ impl DataStream {
     /// # Errors
     /// If packets that waited cannot be written.
     pub fn data_ended(&self) -> Result<(), IngestError> {
-        self.stream_writer.lock().data_ended()
+        self.stream_writer.lock().end_data()
     }
 
     // From the control connection.
@@ -197,11 +202,7 @@ impl DataStream {
     /// # Errors
     /// If it cannot be one of this stream.
     pub fn index(&self, index: &SendIndex) -> Result<(), IngestError> {
-        let mut stream_writer = self.stream_writer.lock();
-        if index.packet.is_beacon() {
-            return stream_writer.beacon(index);
-        }
-        stream_writer.index(index)
+        self.stream_writer.lock().add_index(index)
     }
 
     /// From the packet `at` on, by the tracer's count, goes over to another chunk, or to none.
@@ -217,7 +218,7 @@ impl DataStream {
     /// # Errors
     /// If the files in the other chunk cannot be made.
     pub fn leave_deleted(&self) -> Result<(), IngestError> {
-        self.stream_writer.lock().leave_deleted()
+        self.stream_writer.lock().leave_deleted_chunk()
     }
 
     /// Whether something up to `last` is under way.
@@ -248,7 +249,7 @@ impl DataStream {
 
     /// A connection of its session has failed: nothing is waited for.
     pub fn abort(&self) {
-        self.stream_writer.lock().close();
+        self.stream_writer.lock().close_now();
     }
 
     /// Whether it takes nothing any more.

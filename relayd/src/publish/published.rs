@@ -75,7 +75,7 @@ pub enum Found {
 
 impl Published {
     /// A packet that ends here in its tracefile is on disk, and so is its entry.
-    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
+    pub fn add_packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
         let mut state = self.state.lock();
         let (first, last_end) = (state.packets, state.end);
         let begin = match state.runs.back_mut() {
@@ -109,7 +109,7 @@ impl Published {
     }
 
     /// No event from before `until` will come, if that can be said now.
-    pub fn beacon(&self, until: Option<Timestamp>, class: ClassId) {
+    pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.class.get_or_insert(class);
         if until.is_some() && until != state.beacon {
@@ -125,7 +125,7 @@ impl Published {
     }
 
     /// This tracefile is about to be replaced.
-    pub fn retire(&self, chunk: &Arc<Chunk>, number: u64) {
+    pub fn retire_tracefile(&self, chunk: &Arc<Chunk>, number: u64) {
         self.state
             .lock()
             .runs

@@ -325,7 +325,7 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says, and for a stream that has no indexes.
-    pub fn index(
+    pub fn write_entries(
         &mut self,
         place: &PacketPlace,
         packets: impl Iterator<Item = (PacketPlace, PacketIndex)>,
@@ -368,7 +368,7 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says.
-    pub fn beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
+    pub fn write_beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
         match (self.layout.index_format, self.open.back_mut()) {
             (Some(format), Some(file)) if self.is_writing => file.beacon(&self.pool, format, until),
             _ => Ok(()),
