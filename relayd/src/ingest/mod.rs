@@ -22,5 +22,5 @@ mod stream_writer;
 pub use backpressure::{Resumed, WhenFull};
 pub use error::IngestError;
 pub use metadata_stream::MetadataStream;
-pub use stream::DataStream;
+pub use stream::{DataStream, StreamGuard};
 pub use stream_writer::StreamWriter;

@@ -215,7 +215,7 @@ fn rotate_streams(open: &mut OpenSession, request: &RotateStreams) -> Result<(),
         let stream = open.session.stream(position.stream);
         match stream.ok_or(ChunksError::UnknownStream(position.stream))? {
             Stream::Data(stream) => {
-                stream.rotate(position.at, target.clone())?;
+                stream.lock().begin_rotation(position.at, target.clone())?;
                 heed_pause(open, Stream::Data(stream));
             }
             Stream::Metadata(stream) => stream.rotate(target.clone())?,
@@ -296,7 +296,7 @@ fn close_chunk(
     if command == Some(CloseCommand::Delete) {
         for stream in open.session.streams() {
             if let Stream::Data(stream) = stream {
-                stream.leave_deleted()?;
+                stream.lock().leave_deleted_chunk()?;
             }
         }
     }

@@ -167,7 +167,8 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
 pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
     open.session.watermark().observe(index.packet.end);
-    stream.index(index).map_err(StreamError::Ingest)?;
+    let added = stream.lock().add_index(index);
+    added.map_err(StreamError::Ingest)?;
     Ok(stream)
 }
 
@@ -177,7 +178,8 @@ pub(super) fn settle(
     open: &mut OpenSession,
     stream: Arc<DataStream>,
 ) -> Result<(), Refusal> {
-    stream.settle().map_err(StreamError::Ingest)?;
+    let flushed = stream.lock().flush_entries();
+    flushed.map_err(StreamError::Ingest)?;
     forget_if_closed(registry, open, &stream);
     heed_pause(open, Stream::Data(stream));
     Ok(())
@@ -213,7 +215,8 @@ pub(super) fn close(
 ) -> Result<(), Refusal> {
     match open.session.stream(close.stream) {
         Some(Stream::Data(stream)) => {
-            stream.close(close.last).map_err(StreamError::Ingest)?;
+            let closed = stream.lock().close_after(close.last);
+            closed.map_err(StreamError::Ingest)?;
             heed_pause(open, Stream::Data(stream));
         }
         Some(Stream::Metadata(stream)) => stream.close(),
@@ -276,7 +279,7 @@ pub(super) fn is_pending(
 ) -> Option<bool> {
     let stream = data_stream(open, ask.stream).ok()?;
     open.session.mark_asked(ask.stream);
-    let is_pending = stream.is_pending(ask.last);
+    let is_pending = stream.lock().is_pending(ask.last);
     forget_if_closed(registry, open, &stream);
     Some(is_pending)
 }
@@ -285,7 +288,7 @@ pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamI
     open.session.mark_asked(stream);
     if let Some(Stream::Data(stream)) = open.session.stream(stream) {
         // Whatever the answer: it has been asked.
-        let _ = stream.is_pending(None);
+        let _ = stream.lock().is_pending(None);
         forget_if_closed(registry, open, &stream);
     }
 }

@@ -395,10 +395,11 @@ impl Session {
             return false;
         }
         for stream in self.streams() {
-            if let Stream::Data(stream) = stream
-                && let Err(error) = stream.data_ended()
-            {
-                warn!(session = %self, %error, "packets that waited are lost");
+            if let Stream::Data(stream) = stream {
+                let ended = stream.lock().end_data();
+                if let Err(error) = ended {
+                    warn!(session = %self, %error, "packets that waited are lost");
+                }
             }
         }
         true
@@ -416,9 +417,10 @@ impl Session {
         for stream in self.streams() {
             match stream {
                 Stream::Data(stream) => {
-                    if let Err(error) = stream.close(None) {
+                    let mut writer = stream.lock();
+                    if let Err(error) = writer.close_after(None) {
                         warn!(session = %self, %error, "stream closed with index entries missing");
-                        stream.abort();
+                        writer.close_now();
                     }
                 }
                 Stream::Metadata(stream) => stream.close(),
@@ -465,7 +467,7 @@ impl Session {
     pub fn abort(&self) {
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => stream.abort(),
+                Stream::Data(stream) => stream.lock().close_now(),
                 Stream::Metadata(stream) => stream.close(),
             }
         }
@@ -488,7 +490,8 @@ impl Session {
         };
         for stream in turn {
             if let Stream::Data(stream) = stream
-                && let Err(error) = stream.write_beacon()
+                && let Some(mut writer) = stream.try_lock()
+                && let Err(error) = writer.write_beacon()
             {
                 // The packets that the same fault keeps from being written have been reported.
                 if error.kind().is_transient() {

@@ -59,7 +59,7 @@ impl Stream {
     pub fn resume(&self, session: &Session) -> bool {
         let id = self.id();
         let resumed = match self {
-            Self::Data(stream) => stream.resume(),
+            Self::Data(stream) => stream.lock().resume(),
             Self::Metadata(stream) => match stream.resume() {
                 Ok(true) => Ok(Resumed::Yes),
                 Ok(false) => Ok(Resumed::No(None)),
