@@ -12,9 +12,9 @@ use ctf::index::{Entry, IndexFormat};
 use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
-use super::open_file::OpenFile;
 use super::pool::{ClockSlot, Pool};
 use super::segment::Segment;
+use super::segment_writer::SegmentWriter;
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
 
@@ -71,7 +71,7 @@ pub struct StreamFiles {
     pool: Arc<Pool>,
     slot: Arc<ClockSlot>,
     /// The last is being written, if any is; those before it wait for indexes.
-    open: VecDeque<OpenFile>,
+    open: VecDeque<SegmentWriter>,
     /// Number of the first of them among all that the stream has had.
     first_open: u64,
     is_writing: bool,
@@ -406,7 +406,7 @@ impl StreamFiles {
             // That of the tracefile that this one replaces.
             chunk.with_path(&index_path, remove_file)?;
         }
-        self.open.push_back(OpenFile::new(
+        self.open.push_back(SegmentWriter::new(
             chunk,
             self.number,
             data,

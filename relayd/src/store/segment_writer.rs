@@ -18,7 +18,7 @@ use super::{StoreError, remove_file};
 
 /// A tracefile and its index file.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub(super) struct SegmentWriter {
     pub(super) chunk: Holding,
     pub(super) number: u64,
     /// Below the chunk.
@@ -36,7 +36,7 @@ pub(super) struct OpenFile {
     pub(super) is_replaced: bool,
 }
 
-impl OpenFile {
+impl SegmentWriter {
     /// One that has just been made.
     pub(super) fn new(
         chunk: Holding,
