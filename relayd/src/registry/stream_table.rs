@@ -253,7 +253,7 @@ impl StreamTable {
         stream.listed
     }
 
-    /// Forgets unannounced streams that have ended, before there are too many. Pending as many more come
+    /// Forgets unannounced streams that have ended, before there are too many. Half as many more come
     /// before that is done again.
     fn prune_unannounced(&mut self) {
         if self.counts.unannounced < self.counts.prune_unannounced_at {

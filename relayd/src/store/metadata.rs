@@ -4,14 +4,15 @@
 //! it has none the file is closed as those of other streams are, and opened again by its name.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
-use super::chunk::{Chunk, Holding};
-use super::pool::{ClockSlot, Evictable, FileId, Pool, PooledFile};
+use super::chunk::Holding;
+use super::pool::{ClockSlot, Evictable, Pool, PooledFile};
+use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::tracefile::Tracefile;
 use super::{StoreError, unlock};
 
@@ -35,42 +36,29 @@ struct Current {
 /// A metadata file, as its writer and readers have it open.
 #[derive(Debug)]
 pub struct MetadataSource {
-    chunk: Arc<Chunk>,
-    /// Below the chunk.
-    path: PathBuf,
-    pool: Arc<Pool>,
+    location: Arc<FileLocation>,
     slot: Arc<ClockSlot>,
-    id: FileId,
-    /// None: it has been closed to make room for others.
-    open: Mutex<Option<Arc<PooledFile>>>,
+    file: Mutex<ReopenableFile>,
 }
 
 impl MetadataSource {
-    fn new(
-        chunk: &Arc<Chunk>,
-        path: PathBuf,
-        file: Arc<PooledFile>,
-        pool: &Arc<Pool>,
-    ) -> io::Result<Arc<Self>> {
+    fn new(file: ReopenableFile) -> Arc<Self> {
         let source = Arc::new(Self {
-            chunk: Arc::clone(chunk),
-            path,
-            pool: Arc::clone(pool),
+            location: Arc::clone(file.location()),
             slot: Arc::default(),
-            id: FileId::of(&file)?,
-            open: Mutex::new(Some(file)),
+            file: Mutex::new(file),
         });
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&source);
         source.slot.set_owner(weak);
-        source.pool.slot(&source.slot);
-        Ok(source)
+        source.location.pool().add_slot(&source.slot);
+        source
     }
 
     /// The file, if it is open. Makes no file call.
     #[must_use]
     pub fn opened(&self) -> Option<Arc<PooledFile>> {
-        self.slot.used();
-        self.open.lock().clone()
+        self.slot.mark_used();
+        self.file.lock().handle().cloned()
     }
 
     /// The file, opened again if it was closed to make room, which may block.
@@ -82,12 +70,9 @@ impl MetadataSource {
             return Ok(file);
         }
         // Without the lock: to open one file may close another.
-        let file = self.pool.open(|| self.chunk.open_file(&self.path))?;
-        if FileId::of(&file)? != self.id {
-            return Err(io::Error::other("another file has its name"));
-        }
-        let file = Arc::clone(self.open.lock().get_or_insert(file));
-        self.pool.slot(&self.slot);
+        let file = self.location.reopen()?;
+        let file = Arc::clone(self.file.lock().adopt(file));
+        self.location.pool().add_slot(&self.slot);
         Ok(file)
     }
 }
@@ -95,8 +80,8 @@ impl MetadataSource {
 impl Evictable for MetadataSource {
     fn close_files(&self, is_needed: bool) -> bool {
         // Whoever is about to open it does so without the lock.
-        let file = self.open.try_lock().filter(|_| is_needed);
-        file.is_some_and(|mut file| file.take().is_some())
+        let file = self.file.try_lock().filter(|_| is_needed);
+        file.is_some_and(|mut file| file.close())
     }
 }
 
@@ -129,17 +114,13 @@ impl MetadataFile {
     pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.leave();
         let directory: &Path = self.directory.as_ref();
-        let create = || chunk.create_file(&self.pool, directory, &self.name);
-        let file = self.pool.open(create)?;
-        let failed = || StoreError::on("write metadata of", directory);
-        let path = directory.join(&self.name);
-        let mut writer = Tracefile::new(Arc::clone(&file)).map_err(failed())?;
+        let file = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &self.name)?;
+        let mut writer = Tracefile::new(file.share());
         writer.release();
-        let source = MetadataSource::new(chunk.chunk(), path, file, &self.pool);
         self.current = Some(Current {
             chunk,
             writer,
-            source: source.map_err(failed())?,
+            source: MetadataSource::new(file),
         });
         Ok(())
     }
@@ -215,20 +196,15 @@ impl MetadataFile {
         write: impl FnOnce(&mut Tracefile) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let path: &Path = self.directory.as_ref();
-        let Some(Current {
-            chunk,
-            writer,
-            source,
-        }) = &mut self.current
-        else {
+        let Some(Current { writer, source, .. }) = &mut self.current else {
             let none = io::Error::other("the metadata stream is in no chunk");
             return Err(StoreError::on("write metadata of", path)(none));
         };
-        let resumed = source.open().and_then(|file| writer.resume(file));
-        let written = resumed.and_then(|()| write(writer));
+        let opened = source.open().map(|file| writer.adopt(file));
+        let written = opened.and_then(|()| write(writer));
         writer.release();
         written.map_err(|error| {
-            let path = chunk.with_path(&path.join(&self.name), Path::to_owned);
+            let path = source.location.current_path();
             StoreError::at("write", path, writer.position(), error)
         })
     }
@@ -247,6 +223,7 @@ mod tests {
 
     use wire::Text;
 
+    use super::super::chunk::Chunk;
     use super::*;
 
     fn contents(file: &File) -> Vec<u8> {

@@ -3,7 +3,7 @@
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
 //! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), `regular_file` (opening by name), `segment_writer`
+//! and beacons), `regular_file` and `reopenable_file` (opening by name, closing and opening again), `segment_writer`
 //! and [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a
 //! tracefile as its readers hold it), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
 
@@ -17,11 +17,12 @@ pub mod old_paths;
 
 pub mod pool;
 mod regular_file;
+mod reopenable_file;
 pub mod repair;
 pub mod segment;
 mod segment_writer;
 pub mod stream_files;
-pub mod tracefile;
+mod tracefile;
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -89,7 +89,7 @@ impl FromSystem for StoreError {
 
 impl ClockSlot {
     /// Its owner uses his files: they stay for now.
-    pub fn used(&self) {
+    pub fn mark_used(&self) {
         self.was_used.store(true, Ordering::Relaxed);
     }
 
@@ -108,6 +108,17 @@ impl FileId {
     pub fn of(file: &File) -> io::Result<Self> {
         let about = file.metadata()?;
         Ok(Self(about.dev(), about.ino()))
+    }
+
+    /// Whether this is the file, opened again.
+    ///
+    /// # Errors
+    /// If another file has taken its name.
+    pub fn check(&self, file: &File) -> io::Result<()> {
+        if Self::of(file)? == *self {
+            return Ok(());
+        }
+        Err(io::Error::other("another file has its name"))
     }
 }
 
@@ -170,7 +181,7 @@ impl Pool {
     }
 
     /// From now on the owner of this slot can be asked to put files aside.
-    pub fn slot(&self, slot: &Arc<ClockSlot>) {
+    pub fn add_slot(&self, slot: &Arc<ClockSlot>) {
         if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
             self.slots.lock().push_back(Arc::clone(slot));
         }
@@ -213,30 +224,27 @@ impl Pool {
             Some(owner) => match owner.upgrade() {
                 Some(owner) if owner.close_files(is_needed) => true,
                 Some(_) => {
-                    self.slot(&slot);
+                    self.add_slot(&slot);
                     false
                 }
                 // He is gone, and his files with him.
                 None => false,
             },
             None => {
-                self.slot(&slot);
+                self.add_slot(&slot);
                 false
             }
         }
     }
 
     /// Claims a file that has just been made.
-    ///
-    /// # Errors
-    /// If the system does not tell which one it is.
-    pub fn claim(self: &Arc<Self>, file: &File) -> io::Result<Claim> {
-        let id = FileId::of(file)?;
+    #[must_use]
+    pub fn claim(self: &Arc<Self>, id: FileId) -> Claim {
         self.written.lock().insert(id);
-        Ok(Claim {
+        Claim {
             id,
             pool: Arc::clone(self),
-        })
+        }
     }
 
     /// Whether somebody of this relay writes the file.
@@ -247,19 +255,6 @@ impl Pool {
 }
 
 impl Claim {
-    /// Whether this is the file, opened again.
-    ///
-    /// # Errors
-    /// If somebody else's file has taken its name.
-    pub fn check(&self, file: &File) -> io::Result<()> {
-        if FileId::of(file)? == self.id {
-            return Ok(());
-        }
-        Err(io::Error::other(
-            "somebody has put another file in its place",
-        ))
-    }
-
     /// Lets others have the name of the file.
     pub fn give_up(&self) {
         self.pool.written.lock().remove(&self.id);
@@ -331,7 +326,7 @@ mod tests {
     fn open(pool: &Arc<Pool>, files: &Files) {
         let file = pool.open(tempfile::tempfile).unwrap();
         files.open.lock().push(file);
-        pool.slot(&files.slot);
+        pool.add_slot(&files.slot);
     }
 
     fn are_open(files: &[Arc<Files>]) -> Vec<bool> {
@@ -343,7 +338,7 @@ mod tests {
     fn the_least_used_make_room_for_one_more() {
         let pool = Pool::new(3);
         let files = holders(&pool, 3);
-        files[0].slot.used();
+        files[0].slot.mark_used();
         open(&pool, &files[2]);
         assert_eq!(are_open(&files), [true, false, true]);
         assert_eq!(pool.open.load(Ordering::Relaxed), 3);
@@ -372,7 +367,7 @@ mod tests {
         let start = Instant::now();
         pool.close_idle(start);
         assert_eq!(are_open(&files), [true, true]);
-        files[1].slot.used();
+        files[1].slot.mark_used();
         pool.close_idle(start + IDLE_FILE_TIMEOUT);
         assert_eq!(are_open(&files), [false, true]);
         pool.close_idle(start + IDLE_FILE_TIMEOUT);
@@ -402,9 +397,10 @@ mod tests {
     fn a_file_is_written_by_one_only() {
         let pool = Pool::new(1);
         let (ours, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        let claim = pool.claim(&ours).unwrap();
+        let id = FileId::of(&ours).unwrap();
+        let claim = pool.claim(id);
         assert!(pool.is_claimed(&ours) && !pool.is_claimed(&other));
-        assert!(claim.check(&ours).is_ok() && claim.check(&other).is_err());
+        assert!(id.check(&ours).is_ok() && id.check(&other).is_err());
         drop(claim);
         assert!(!pool.is_claimed(&ours));
     }

@@ -2,30 +2,30 @@
 //! there is something to write.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ctf::index::{Entry, IndexFormat};
 use tracing::warn;
 use wire::{FileName, Timestamp};
 
+use super::StoreError;
 use super::chunk::Holding;
 use super::index_file::IndexFile;
 use super::pool::{ClockSlot, Pool, PooledFile};
+use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
 use super::tracefile::Tracefile;
-use super::{StoreError, remove_file};
 
 /// A tracefile and its index file.
 #[derive(Debug)]
 pub(super) struct SegmentWriter {
     pub(super) chunk: Holding,
     pub(super) number: u64,
-    /// Below the chunk.
-    pub(super) data_path: PathBuf,
-    pub(super) index_path: PathBuf,
-    pub(super) index_name: FileName,
     pub(super) data: Tracefile,
+    /// Below the chunk.
+    index_directory: PathBuf,
+    index_name: FileName,
     /// None: there is nothing to say yet. It is there without entries for the sake of a beacon.
     index: Option<IndexFile>,
     /// From the first entry on.
@@ -37,21 +37,19 @@ pub(super) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// One that has just been made.
+    /// One whose tracefile has just been made.
     pub(super) fn new(
         chunk: Holding,
         number: u64,
-        data: Tracefile,
-        data_path: PathBuf,
-        (index_path, index_name): (PathBuf, FileName),
+        data: ReopenableFile,
+        (index_directory, index_name): (PathBuf, FileName),
     ) -> Self {
         Self {
             chunk,
             number,
-            data_path,
-            index_path,
+            data: Tracefile::new(data),
+            index_directory,
             index_name,
-            data,
             index: None,
             segment: None,
             unindexed: 0,
@@ -65,18 +63,19 @@ impl SegmentWriter {
         pool: &Arc<Pool>,
         slot: &Arc<ClockSlot>,
     ) -> Result<&Arc<PooledFile>, StoreError> {
-        if self.data.file().is_none() {
-            let opened = pool
-                .open(|| self.chunk.open_file(&self.data_path))
-                .and_then(|file| self.data.resume(file));
-            opened.map_err(StoreError::on("go on with", &self.data_path))?;
-            pool.slot(slot);
-            self.tell_readers();
+        let failed = |error, data: &Tracefile| {
+            StoreError::on("go on with", data.file().location().path())(error)
+        };
+        match self.data.reopen() {
+            Ok(false) => {}
+            Ok(true) => {
+                pool.add_slot(slot);
+                self.share_with_readers();
+            }
+            Err(error) => return Err(failed(error, &self.data)),
         }
-        match self.data.file() {
-            Some(file) => Ok(file),
-            None => unreachable!("it has just been opened"),
-        }
+        let opened = self.data.file().opened();
+        opened.map_err(|error| failed(error, &self.data))
     }
 
     /// Makes the index file, unless there is one. It comes before the first bytes of the tracefile, so
@@ -98,26 +97,28 @@ impl SegmentWriter {
         pool: &Arc<Pool>,
         format: IndexFormat,
     ) -> Result<&mut IndexFile, StoreError> {
-        let failed = || StoreError::on("write", &self.index_path);
-        if let Some(index) = &mut self.index {
-            if index.file().is_none() {
-                pool.open(|| self.chunk.open_file(&self.index_path))
-                    .and_then(|file| index.resume(file))
-                    .map_err(failed())?;
-            }
-        } else {
-            let directory = self.index_path.parent().unwrap_or(&self.index_path);
-            let create = || self.chunk.create_file(pool, directory, &self.index_name);
-            let begun = IndexFile::begin(pool.open(create)?, format).map_err(failed());
-            self.index = Some(begun.inspect_err(|_| {
-                // Pending a header would make readers give the whole trace up.
-                let _ = self.chunk.with_path(&self.index_path, remove_file);
-            })?);
+        let index = match self.index.take() {
+            Some(index) => index,
+            None => self.create_index(pool, format)?,
+        };
+        let index = self.index.insert(index);
+        if let Err(error) = index.reopen() {
+            return Err(StoreError::on("write", index.file().location().path())(
+                error,
+            ));
         }
-        match &mut self.index {
-            Some(index) => Ok(index),
-            None => unreachable!("it has just been opened"),
-        }
+        Ok(index)
+    }
+
+    fn create_index(&self, pool: &Arc<Pool>, format: IndexFormat) -> Result<IndexFile, StoreError> {
+        let chunk = self.chunk.chunk();
+        let file = ReopenableFile::create(pool, chunk, &self.index_directory, &self.index_name)?;
+        let location = Arc::clone(file.location());
+        IndexFile::begin(file, format).map_err(|error| {
+            // Half a header would make readers give the whole trace up.
+            let _ = location.remove();
+            StoreError::on("write", location.path())(error)
+        })
     }
 
     pub(super) fn append_entries(
@@ -127,30 +128,29 @@ impl SegmentWriter {
         format: IndexFormat,
         entries: &[Entry],
     ) -> Result<Arc<Segment>, StoreError> {
-        slot.used();
+        slot.mark_used();
         let was_open = self.has_open_index();
         let index = self.open_index(pool, format)?;
         if let Err(error) = index.append(entries) {
-            let at = index.position();
-            let path = self.chunk.with_path(&self.index_path, Path::to_owned);
-            return Err(StoreError::at("write", path, at, error));
+            let path = index.file().location().current_path();
+            return Err(StoreError::at("write", path, index.position(), error));
         }
-        if !was_open || self.segment.is_none() {
-            pool.slot(slot);
-            let paths = || (self.data_path.clone(), self.index_path.clone());
-            let chunk = self.chunk.chunk();
-            self.segment.get_or_insert_with(|| {
-                Arc::new(Segment::new(chunk, self.number, paths(), format, pool))
-            });
-            self.tell_readers();
-        }
-        match &self.segment {
-            Some(segment) => Ok(Arc::clone(segment)),
-            None => unreachable!("it has just been made"),
-        }
+        let segment = match (&self.segment, &self.index) {
+            (Some(segment), _) if was_open => return Ok(Arc::clone(segment)),
+            (Some(segment), _) => Arc::clone(segment),
+            (None, Some(index)) => {
+                let files = (self.data.file(), index.file());
+                Arc::new(Segment::new(self.number, files, format))
+            }
+            (None, None) => unreachable!("it has just been opened"),
+        };
+        pool.add_slot(slot);
+        self.segment = Some(Arc::clone(&segment));
+        self.share_with_readers();
+        Ok(segment)
     }
 
-    pub(super) fn beacon(
+    pub(super) fn write_beacon(
         &mut self,
         pool: &Arc<Pool>,
         format: IndexFormat,
@@ -158,31 +158,31 @@ impl SegmentWriter {
     ) -> Result<(), StoreError> {
         let was_open = self.has_open_index();
         let index = self.open_index(pool, format)?;
-        let mut written = index.beacon(until);
+        let mut written = index.write_beacon(until);
         if written.is_ok() && !was_open {
             // A stream that is idle costs no file descriptor.
             written = index.close_files();
         }
-        written.map_err(StoreError::on("write", &self.index_path))
+        written.map_err(StoreError::on("write", index.file().location().path()))
     }
 
     /// What went wrong with its tracefile, and where.
     pub(super) fn data_error(&self, source: io::Error) -> StoreError {
-        let path = self.chunk.with_path(&self.data_path, Path::to_owned);
+        let path = self.data.file().location().current_path();
         StoreError::at("write", path, self.data.position(), source)
     }
 
     fn has_open_index(&self) -> bool {
-        self.index
-            .as_ref()
-            .is_some_and(|index| index.file().is_some())
+        let index = self.index.as_ref();
+        index.is_some_and(|index| index.file().handle().is_some())
     }
 
-    /// Which files readers need not open themselves.
-    fn tell_readers(&self) {
+    /// Gives readers the files that they need not open themselves.
+    fn share_with_readers(&self) {
         if let Some(segment) = &self.segment {
-            let index = self.index.as_ref().and_then(IndexFile::file);
-            segment.opened(self.data.file(), index);
+            let index = self.index.as_ref();
+            let index = index.and_then(|index| index.file().handle());
+            segment.set_handles(self.data.file().handle(), index);
         }
     }
 
@@ -194,42 +194,37 @@ impl SegmentWriter {
         if let Some(index) = &mut self.index
             && let Err(error) = index.close_files()
         {
-            warn!(path = %self.index_path.display(), %error, "index file stays open");
+            let path = index.file().location().path().display();
+            warn!(%path, %error, "index file stays open");
             return false;
         }
         self.data.close_files()
     }
 
-    pub(super) fn close(mut self, pool: &Arc<Pool>) {
-        let is_empty = match &self.index {
+    /// Ends both files: nothing will be added.
+    pub(super) fn close(mut self) {
+        let index = match &mut self.index {
             // What has its name is not its index.
             _ if self.is_replaced => return,
             None => return,
-            Some(index) => index.is_empty(),
+            Some(index) => index,
         };
-        let closed = if is_empty {
-            self.chunk.with_path(&self.index_path, remove_file)
+        let closed = if index.is_empty() {
+            index.file().location().remove()
         } else {
-            self.end_index(pool)
+            remove_beacon(index)
         };
         if let Err(error) = closed {
             warn!(%error, "a beacon stays behind");
         }
     }
+}
 
-    /// Takes the beacon off the end of the index.
-    fn end_index(&mut self, pool: &Arc<Pool>) -> Result<(), StoreError> {
-        let Some(index) = self.index.as_mut().filter(|index| index.has_beacon()) else {
-            return Ok(());
-        };
-        let ended = match index.file() {
-            Some(_) => Ok(()),
-            None => pool
-                .open(|| self.chunk.open_file(&self.index_path))
-                .and_then(|file| index.resume(file)),
-        };
-        ended
-            .and_then(|()| index.end())
-            .map_err(StoreError::on("write", &self.index_path))
+/// Takes the beacon off the end of an index.
+fn remove_beacon(index: &mut IndexFile) -> Result<(), StoreError> {
+    if !index.has_beacon() {
+        return Ok(());
     }
+    let removed = index.reopen().and_then(|_| index.remove_beacon());
+    removed.map_err(StoreError::on("write", index.file().location().path()))
 }

@@ -13,6 +13,7 @@ use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
 use super::pool::{ClockSlot, Pool};
+use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
 use super::segment_writer::SegmentWriter;
 use super::tracefile::{Extent, Tracefile};
@@ -233,8 +234,8 @@ impl StreamFiles {
             if self.first_open + self.open.len() as u64 > had
                 && let Some(begun) = self.open.pop_back()
             {
-                let _ = begun.chunk.with_path(&begun.data_path, remove_file);
-                begun.close(&self.pool);
+                let _ = begun.data.file().location().remove();
+                begun.close();
             }
         }
         copied
@@ -370,7 +371,9 @@ impl StreamFiles {
     /// As the system says.
     pub fn write_beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
         match (self.layout.index_format, self.open.back_mut()) {
-            (Some(format), Some(file)) if self.is_writing => file.beacon(&self.pool, format, until),
+            (Some(format), Some(file)) if self.is_writing => {
+                file.write_beacon(&self.pool, format, until)
+            }
             _ => Ok(()),
         }
     }
@@ -389,7 +392,7 @@ impl StreamFiles {
             .with_suffix(".idx")
             .map_err(long_name)
             .map_err(failed())?;
-        let index_path = directory.join(INDEX_DIRECTORY).join(&index_name);
+        let index_directory = directory.join(INDEX_DIRECTORY);
         for older in &mut self.open {
             // It waits for indexes, and needs no protection from ourselves.
             if older.chunk.is(&chunk) && older.number == self.number {
@@ -397,22 +400,15 @@ impl StreamFiles {
                 older.data.give_up_name();
             }
         }
-        let data = self
-            .pool
-            .open(|| chunk.create_file(&self.pool, directory, &data_name))?;
-        self.pool.slot(&self.slot);
-        let data = Tracefile::new(data).map_err(failed())?;
+        let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name)?;
+        self.pool.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
             // That of the tracefile that this one replaces.
-            chunk.with_path(&index_path, remove_file)?;
+            chunk.with_path(&index_directory.join(&index_name), remove_file)?;
         }
-        self.open.push_back(SegmentWriter::new(
-            chunk,
-            self.number,
-            data,
-            directory.join(&data_name),
-            (index_path, index_name),
-        ));
+        let index = (index_directory, index_name);
+        let writer = SegmentWriter::new(chunk, self.number, data, index);
+        self.open.push_back(writer);
         self.is_writing = true;
         self.close_indexed();
         Ok(())
@@ -424,7 +420,7 @@ impl StreamFiles {
         while self.open.len() > kept && self.open.front().is_some_and(|file| file.unindexed == 0) {
             if let Some(file) = self.open.pop_front() {
                 self.first_open += 1;
-                file.close(&self.pool);
+                file.close();
             }
         }
     }
@@ -435,7 +431,7 @@ impl StreamFiles {
     ) -> Result<T, StoreError> {
         match self.open.back_mut() {
             Some(file) if self.is_writing => {
-                self.slot.used();
+                self.slot.mark_used();
                 if file.data.position() == 0
                     && let Some(format) = self.layout.index_format
                 {
