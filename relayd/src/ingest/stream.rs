@@ -11,7 +11,7 @@ use super::reorder::Window;
 use super::stream_writer::StreamWriter;
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
-use crate::store::pool::Evictable;
+use crate::store::eviction::Evictable;
 use crate::store::stream_files::StreamFiles;
 
 /// A data connection, as the streams that it carries know it.

@@ -312,7 +312,7 @@ impl Registry {
             session.write_beacons();
             session.advance_metadata_timeouts();
         }
-        self.settings.pool.close_idle(now);
+        self.settings.pool.close_idle_files(now);
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
             if session.has_data_connection() {

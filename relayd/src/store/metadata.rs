@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
 use super::chunk::Holding;
-use super::pool::{ClockSlot, Evictable, Pool, PooledFile};
+use super::eviction::{ClockSlot, Evictable};
+use super::pool::{Pool, PooledFile};
 use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::tracefile::Tracefile;
 use super::{StoreError, unlock};

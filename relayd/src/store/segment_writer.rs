@@ -11,8 +11,9 @@ use wire::{FileName, Timestamp};
 
 use super::StoreError;
 use super::chunk::Holding;
+use super::eviction::ClockSlot;
 use super::index_file::IndexFile;
-use super::pool::{ClockSlot, Pool, PooledFile};
+use super::pool::{Pool, PooledFile};
 use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
 use super::tracefile::Tracefile;

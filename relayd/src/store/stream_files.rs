@@ -12,7 +12,8 @@ use ctf::index::{Entry, IndexFormat};
 use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
-use super::pool::{ClockSlot, Pool};
+use super::eviction::ClockSlot;
+use super::pool::Pool;
 use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
 use super::segment_writer::SegmentWriter;
