@@ -2,7 +2,7 @@
 //! not write and takes nothing that would make that more. The connection that brought it reads no further, so that its
 //! producer is paused too. Nothing is lost, and no reader sees anything that is half written.
 
-use super::error::IngestError;
+use super::error::{Consequence, IngestError};
 use crate::store::fault::FaultKind;
 
 /// What happens when there is no space on the disk.
@@ -16,12 +16,21 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Whether a producer is paused until this fault has passed.
-    ///
-    /// A lack of file descriptors passes as soon as some connection or file is closed, without anybody
-    /// making space: sessions are not ended for it.
-    pub(super) fn pauses_on(self, fault: FaultKind) -> bool {
-        fault.is_transient() && (self == Self::Pause || fault == FaultKind::Descriptors)
+    /// What a fault of a file costs.
+    #[must_use]
+    pub fn consequence(self, fault: FaultKind) -> Consequence {
+        match fault {
+            FaultKind::Full | FaultKind::Quota if self == Self::Pause => Consequence::PauseProducer,
+            // It passes as soon as some connection or file is closed, without anybody making space: sessions are
+            // not ended for it.
+            FaultKind::Descriptors => Consequence::PauseProducer,
+            FaultKind::Full
+            | FaultKind::Quota
+            | FaultKind::Device
+            | FaultKind::TooLarge
+            | FaultKind::Forbidden
+            | FaultKind::Other => Consequence::Reject,
+        }
     }
 }
 
@@ -68,8 +77,7 @@ impl Backpressure {
 
     /// Whether the producer is paused for this error instead of being told of it.
     pub(super) fn pauses_on(&self, error: &IngestError) -> bool {
-        let fault = error.fault_kind();
-        fault.is_some_and(|fault| self.when_full.pauses_on(fault))
+        error.consequence(self.when_full) == Consequence::PauseProducer
     }
 
     /// Pauses the stream. Only the first error of a pause is reported, however often it is retried.

@@ -9,6 +9,7 @@ use tracing::warn;
 use wire::{StreamId, TracePath};
 
 use super::backpressure::WhenFull;
+use super::error::Consequence;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;
@@ -22,11 +23,11 @@ pub struct MetadataStream {
     trace: TracePath,
     published: Arc<PublishedMetadata>,
     when_full: WhenFull,
-    state: Mutex<State>,
+    state: Mutex<MetadataState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct MetadataState {
     file: MetadataFile,
     /// Zeros that the piece under way ends in.
     padding: u32,
@@ -46,7 +47,7 @@ impl MetadataStream {
     #[must_use]
     pub fn new(id: StreamId, trace: TracePath, file: MetadataFile, when_full: WhenFull) -> Self {
         let published = Arc::new(PublishedMetadata::default());
-        let state = State {
+        let state = MetadataState {
             file,
             padding: 0,
             unwritten: None,
@@ -121,10 +122,10 @@ impl MetadataStream {
         self.or_wait(&mut state, ended, &[], true)
     }
 
-    fn finish(&self, state: &mut State) -> Result<(), StoreError> {
+    fn finish(&self, state: &mut MetadataState) -> Result<(), StoreError> {
         let received = state.file.finish(state.padding)?;
         if let Some(source) = state.file.source() {
-            self.published.received(source, received);
+            self.published.set_received(source, received);
         }
         Ok(())
     }
@@ -132,14 +133,14 @@ impl MetadataStream {
     /// Keeps what there was no space for, if the producer is to wait. Any other error is given back.
     fn or_wait(
         &self,
-        state: &mut State,
+        state: &mut MetadataState,
         written: Result<(), StoreError>,
         text: &[u8],
         ends: bool,
     ) -> Result<(), StoreError> {
         let Err(error) = written else { return Ok(()) };
         state.file.pool().faults().count(&error);
-        if !self.when_full.pauses_on(error.kind()) {
+        if self.when_full.consequence(error.kind()) == Consequence::Reject {
             return Err(error);
         }
         warn!(stream = %self.id, %error, "producer paused");
@@ -171,7 +172,9 @@ impl MetadataStream {
             }
         }
         match written {
-            Err(error) if self.when_full.pauses_on(error.kind()) => {
+            Err(error)
+                if self.when_full.consequence(error.kind()) == Consequence::PauseProducer =>
+            {
                 state.unwritten = Some(kept);
                 Ok(false)
             }

@@ -51,7 +51,7 @@ impl DataStream {
         has_indexes: bool,
         when_full: WhenFull,
     ) -> Arc<Self> {
-        let published = Arc::new(Published::default());
+        let published = Arc::<Published>::default();
         let slot = Arc::clone(files.slot());
         let tally = Arc::<Tally>::default();
         let told = (Arc::clone(&published), Arc::clone(&tally));

@@ -17,7 +17,7 @@ use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use wire::{Bytes, SessionId, ViewerId};
 
-use crate::publish::announced::Content;
+use crate::publish::announced::AnnouncedContent;
 use crate::publish::subscription::{ChangeQueue, Subscription};
 use crate::publish::viewer_lag::ViewerPositions;
 use crate::registry::Registry;
@@ -183,8 +183,10 @@ impl viewer_proto::relay::Session for Attachment {
             let about = Change::Stream(listed.record.stream);
             let position = match &listed.content {
                 // It has nothing to come.
-                Content::Packets(published) if was_there && published.is_over() => continue,
-                Content::Packets(published) => {
+                AnnouncedContent::Packets(published) if was_there && published.is_over() => {
+                    continue;
+                }
+                AnnouncedContent::Packets(published) => {
                     let (next, end) = if was_there {
                         published.next_packet()
                     } else {
@@ -196,7 +198,7 @@ impl viewer_proto::relay::Session for Attachment {
                     let calls = Arc::clone(&self.file_calls);
                     Position::Packets(PacketReader::new(published, watermark, next, place, calls))
                 }
-                Content::Metadata(published) => {
+                AnnouncedContent::Metadata(published) => {
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let calls = Arc::clone(&self.file_calls);
                     Position::Metadata(MetadataReader::new(published, calls))

@@ -14,7 +14,7 @@ use wire::{StreamId, Timestamp, TraceId, TracePath};
 
 use super::stream::Stream;
 use crate::limits::MAX_STREAMS;
-use crate::publish::announced::{Content, Listed};
+use crate::publish::announced::{AnnouncedContent, Listed};
 use crate::publish::tally::Totals;
 use entry::Entry;
 
@@ -415,6 +415,6 @@ impl StreamTable {
 }
 
 /// Whether viewers are held back for a stream of this content.
-pub(super) fn holds_back(content: &Content) -> bool {
-    matches!(content, Content::Packets(_))
+pub(super) fn holds_back(content: &AnnouncedContent) -> bool {
+    matches!(content, AnnouncedContent::Packets(_))
 }

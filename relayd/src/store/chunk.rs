@@ -64,11 +64,11 @@ pub struct Chunk {
     /// locked, read without: the lock is held across file calls, and those who ask for this are not to
     /// wait for a disk.
     holdings: AtomicUsize,
-    state: RwLock<State>,
+    state: RwLock<ChunkState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ChunkState {
     place: ChunkPlace,
     /// What the chunk has in its directory: `ust`, `kernel`.
     tops: BTreeSet<OsString>,
@@ -126,7 +126,7 @@ impl Chunk {
     }
 
     fn at(id: Option<ChunkId>, began: String, session: &Path, place: ChunkPlace) -> Self {
-        let state = State {
+        let state = ChunkState {
             place,
             tops: BTreeSet::new(),
             ended: None,
@@ -227,7 +227,7 @@ impl Chunk {
         self.path(&state, &state.place)
     }
 
-    fn path(&self, state: &State, place: &ChunkPlace) -> PathBuf {
+    fn path(&self, state: &ChunkState, place: &ChunkPlace) -> PathBuf {
         let id = self.id.unwrap_or_default().0;
         match place {
             ChunkPlace::Session => self.session.clone(),
@@ -239,7 +239,7 @@ impl Chunk {
         }
     }
 
-    fn archive(&self, state: &State) -> PathBuf {
+    fn archive(&self, state: &ChunkState) -> PathBuf {
         let id = self.id.unwrap_or_default().0;
         let ended = state.ended.as_deref().unwrap_or_default();
         Path::new(ARCHIVES).join(format!("{}-{ended}-{id}", self.began))
@@ -253,7 +253,7 @@ impl Chunk {
         self.move_state(&mut self.state.write(), place)
     }
 
-    fn move_state(&self, state: &mut State, place: ChunkPlace) -> Result<(), StoreError> {
+    fn move_state(&self, state: &mut ChunkState, place: ChunkPlace) -> Result<(), StoreError> {
         if state.place == place {
             return Ok(());
         }
@@ -344,7 +344,7 @@ impl Chunk {
     }
 
     /// Does what the end of the chunk asks for.
-    fn complete(self: &Arc<Self>, state: &mut State) -> Result<(), StoreError> {
+    fn complete(self: &Arc<Self>, state: &mut ChunkState) -> Result<(), StoreError> {
         match state.command {
             Some(CloseCommand::MoveToCompleted) => {
                 if state.place == ChunkPlace::Session {
@@ -363,7 +363,7 @@ impl Chunk {
 
     /// Takes everything in it out of the way at once, and has it deleted later. If the relay dies
     /// meanwhile, the next one completes it.
-    fn delete(self: &Arc<Self>, state: &State) -> Result<(), StoreError> {
+    fn delete(self: &Arc<Self>, state: &ChunkState) -> Result<(), StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{DELETED}{}-{number}", std::process::id());
