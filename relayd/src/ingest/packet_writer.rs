@@ -80,8 +80,8 @@ impl PacketWriter {
     }
 
     /// Writes the next bytes of the packet in flight.
-    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.files.append(bytes)
+    pub(super) fn append_payload(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.files.append_payload(bytes)
     }
 
     /// Writes the last bytes of the packet in flight, which is `seq`, and so many zeros.
@@ -91,7 +91,7 @@ impl PacketWriter {
         bytes: &[u8],
         padding: u32,
     ) -> Result<PacketPlace, StoreError> {
-        let place = self.files.finish(bytes, padding)?;
+        let place = self.files.finish_packet(bytes, padding)?;
         self.in_flight = None;
         self.reorder.advance_past(seq);
         Ok(place)
@@ -101,7 +101,7 @@ impl PacketWriter {
     pub(super) fn drop_in_flight(&mut self) -> Option<SeqNum> {
         let packet = self.in_flight.take()?;
         self.drop_unwritten();
-        self.files.abandon();
+        self.files.drop_packet();
         Some(packet.seq)
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let output = tempfile::tempdir().unwrap();
         let mut writer = writer(output.path());
         writer.start_packet(SeqNum(0), CONNECTION);
-        writer.append(b"fir").unwrap();
+        writer.append_payload(b"fir").unwrap();
         assert!(writer.take_ready_packet().is_none());
         writer.finish_packet(SeqNum(0), b"st ", 0).unwrap();
         assert_eq!(writer.turn(SeqNum(2)), Turn::Early);
@@ -237,7 +237,7 @@ mod tests {
         let output = tempfile::tempdir().unwrap();
         let mut writer = writer(output.path());
         writer.start_packet(SeqNum(7), CONNECTION);
-        writer.append(b"half of").unwrap();
+        writer.append_payload(b"half of").unwrap();
         writer.keep_unwritten(None, b" a packet", None);
         assert!(writer.is_from(CONNECTION) && !writer.is_from(ConnectionId(2)));
         assert_eq!(writer.drop_in_flight(), Some(SeqNum(7)));

@@ -158,7 +158,10 @@ impl StreamWriter {
             return Ok(());
         }
         let written = match padding {
-            None => self.packets.append(bytes).map_err(|e| self.store_error(e)),
+            None => self
+                .packets
+                .append_payload(bytes)
+                .map_err(|e| self.store_error(e)),
             Some(padding) => self.finish_packet(seq, bytes, padding),
         };
         if written.as_ref().is_err_and(|error| self.pauses_on(error)) {

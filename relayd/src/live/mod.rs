@@ -112,7 +112,7 @@ impl Relay for View {
             Seek::Last => session.announced_next(),
         };
         let about = Change::Session(session.id());
-        let positions = session.viewer_lag().enter();
+        let positions = session.viewer_lag().add_viewer();
         let of_session = session.viewer_lag().file_calls();
         let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
         self.capacity.add(&file_calls);
@@ -192,7 +192,7 @@ impl viewer_proto::relay::Session for Attachment {
                     } else {
                         (0, Bytes(0))
                     };
-                    let place = self.positions.reads(published, next, end);
+                    let place = self.positions.add_stream(published, next, end);
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let watermark = (Arc::clone(self.session.watermark()), number);
                     let calls = Arc::clone(&self.file_calls);

@@ -170,7 +170,7 @@ impl DataConnection {
 
     /// It has ended: what came of a packet that did not end is dropped.
     pub fn end(mut self) {
-        self.leave(Session::data_ended);
+        self.leave(Session::remove_data_connection);
     }
 
     /// It has failed: so has its session.
@@ -188,7 +188,7 @@ impl DataConnection {
         }
         self.leave(|session| {
             session.fail();
-            session.data_ended();
+            session.remove_data_connection();
             true
         });
     }
@@ -375,7 +375,7 @@ impl DataConnection {
             .ok_or(IngestError::UnknownStream(id))?;
         match &self.session {
             None => {
-                if !session.data_begun(self.address) {
+                if !session.add_data_connection(self.address) {
                     return Err(IngestError::Stranger(id));
                 }
                 debug!(%session, "data connection begins");

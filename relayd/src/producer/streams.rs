@@ -236,7 +236,7 @@ pub(super) fn begin_metadata(
     if !stream.has_room(length + u64::from(metadata.padding)) {
         return Err(StreamError::TooMuchMetadata(metadata.stream).into());
     }
-    if !stream.begin(metadata) {
+    if !stream.begin_piece(metadata) {
         return Err(StreamError::InNoChunk(metadata.stream).into());
     }
     open.metadata = Some(stream);
@@ -247,7 +247,7 @@ pub(super) fn metadata_text(open: &mut OpenSession, text: &[u8]) -> Result<(), R
     let Some(stream) = open.metadata.clone() else {
         return Ok(());
     };
-    stream.text(text).map_err(StreamError::Store)?;
+    stream.append_text(text).map_err(StreamError::Store)?;
     heed_pause(open, Stream::Metadata(stream));
     Ok(())
 }
@@ -257,7 +257,7 @@ pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
         return Ok(());
     };
     stream.end_piece().map_err(StreamError::Store)?;
-    open.session.described(stream.trace());
+    open.session.announce_trace(stream.trace());
     heed_pause(open, Stream::Metadata(stream));
     Ok(())
 }
@@ -269,7 +269,7 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
     }
     let _directory = open.session.lock_directory().ok_or_else(superseded)?;
     debug!(session = %open.session, stream = %reset.stream, "metadata starts anew");
-    Ok(stream.reset().map_err(StreamError::Store)?)
+    Ok(stream.restart().map_err(StreamError::Store)?)
 }
 
 pub(super) fn is_pending(

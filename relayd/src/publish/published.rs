@@ -152,7 +152,7 @@ impl Published {
     /// What there still is for a viewer that has been told of so many packets, of which the last ends
     /// there.
     #[must_use]
-    pub fn beyond(&self, packets: u64, end: Bytes) -> Lag {
+    pub fn lag_behind(&self, packets: u64, end: Bytes) -> Lag {
         let content = &mut self.state.lock().content;
         let Some(oldest) = content.next_run(packets) else {
             return Lag::default();
@@ -188,7 +188,7 @@ impl Published {
 
     /// What there is at this position.
     #[must_use]
-    pub fn find(&self, packet: u64) -> Found {
+    pub fn find_packet(&self, packet: u64) -> Found {
         let mut state = self.state.lock();
         match state.content.next_run(packet).cloned() {
             Some(run) => Found::Packet {
@@ -202,7 +202,7 @@ impl Published {
 
     /// Whether a tracefile has not been replaced or deleted.
     #[must_use]
-    pub fn holds(&self, segment: &Arc<Segment>) -> bool {
+    pub fn has_tracefile(&self, segment: &Arc<Segment>) -> bool {
         let state = self.state.lock();
         !segment.is_deleted()
             && state
@@ -297,7 +297,7 @@ impl PublishedMetadata {
 
     /// The file, if it has something from `sent` on, and where that ends.
     #[must_use]
-    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
+    pub fn text_after(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
         let Metadata { source, received } = &self.state.lock().content;
         let source = source.as_ref().filter(|_| *received > sent)?;
         Some((Arc::clone(source), *received))

@@ -260,14 +260,14 @@ impl Registry {
 
     /// The control connection of a session has ended. Packets may still be under way: they are
     /// waited for, unless the connection failed.
-    pub fn producer_gone(&self, session: &Arc<Session>, failed: bool, now: Instant) {
+    pub fn end_control(&self, session: &Arc<Session>, failed: bool, now: Instant) {
         if session.is_over() {
             // Another one has taken its place.
             return;
         }
         self.sessions.write().remove(&session.id());
         self.subscriptions.lock().notify();
-        session.control_ended(failed);
+        session.end_control(failed);
         self.forget_all_closed(session);
         if session.is_empty() {
             info!(%session, "session ended");
@@ -344,7 +344,7 @@ impl Registry {
 
     /// Ends a session, so that everything received is on disk.
     pub fn close(&self, session: &Arc<Session>) {
-        session.control_ended(true);
+        session.end_control(true);
         self.forget_all_closed(session);
     }
 }

@@ -103,7 +103,7 @@ impl MetadataFile {
             name,
             current: None,
         };
-        file.enter(chunk)?;
+        file.enter_chunk(chunk)?;
         Ok(file)
     }
 
@@ -112,8 +112,8 @@ impl MetadataFile {
     ///
     /// # Errors
     /// If it cannot be made. Nothing can be written then.
-    pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
-        self.leave();
+    pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
+        self.leave_chunk();
         let directory: &Path = self.directory.as_ref();
         let file = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &self.name)?;
         let mut writer = Tracefile::new(file.share());
@@ -127,7 +127,7 @@ impl MetadataFile {
     }
 
     /// Stops writing to the chunk.
-    pub fn leave(&mut self) {
+    pub fn leave_chunk(&mut self) {
         if let Some(left) = self.current.take()
             && let Some(file) = left.source.opened()
         {
@@ -159,7 +159,7 @@ impl MetadataFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn append(&mut self, text: &[u8]) -> Result<(), StoreError> {
+    pub fn append_text(&mut self, text: &[u8]) -> Result<(), StoreError> {
         self.write(|file| file.append(text))
     }
 
@@ -167,8 +167,8 @@ impl MetadataFile {
     ///
     /// # Errors
     /// As the system says. The piece is not whole then.
-    pub fn finish(&mut self, padding: u32) -> Result<Bytes, StoreError> {
-        self.write(|file| file.finish(&[], padding))
+    pub fn finish_piece(&mut self, padding: u32) -> Result<Bytes, StoreError> {
+        self.write(|file| file.finish_packet(&[], padding))
             .map(|extent| extent.end())
     }
 
@@ -182,12 +182,12 @@ impl MetadataFile {
     ///
     /// # Errors
     /// If the file cannot be opened again.
-    pub fn abandon(&mut self) -> Result<(), StoreError> {
+    pub fn drop_piece(&mut self) -> Result<(), StoreError> {
         if self.current.is_none() {
             return Ok(());
         }
         self.write(|file| {
-            file.abandon();
+            file.drop_packet();
             Ok(())
         })
     }
@@ -213,7 +213,7 @@ impl MetadataFile {
 
 impl Drop for MetadataFile {
     fn drop(&mut self) {
-        self.leave();
+        self.leave_chunk();
     }
 }
 
@@ -245,9 +245,9 @@ mod tests {
         let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(1));
         let mut file = metadata(&pool, output.path());
         let source = Arc::clone(file.source().unwrap());
-        file.append(b"first, ").unwrap();
-        file.finish(1).unwrap();
-        file.append(b"half of the next").unwrap();
+        file.append_text(b"first, ").unwrap();
+        file.finish_piece(1).unwrap();
+        file.append_text(b"half of the next").unwrap();
         let path = output.path().join("ust/uid/metadata");
         let reader = File::open(&path).unwrap();
         assert!(
@@ -263,12 +263,12 @@ mod tests {
             contents(&source.open().unwrap()),
             b"first, \0half of the next"
         );
-        file.abandon().unwrap();
-        file.append(b"second").unwrap();
-        assert_eq!(file.finish(0).unwrap(), Bytes(14));
+        file.drop_piece().unwrap();
+        file.append_text(b"second").unwrap();
+        assert_eq!(file.finish_piece(0).unwrap(), Bytes(14));
         assert!(reader.try_lock_shared().is_err(), "it is locked again");
         assert_eq!(contents(&reader), b"first, \0second");
-        file.leave();
+        file.leave_chunk();
         assert!(reader.try_lock_shared().is_ok());
         assert_eq!(contents(&source.open().unwrap()), b"first, \0second");
     }
@@ -292,7 +292,7 @@ mod tests {
         std::fs::rename(&path, path.with_extension("old")).unwrap();
         std::fs::write(&path, "other").unwrap();
         assert!(source.open().is_err());
-        assert!(file.append(b"text").is_err());
+        assert!(file.append_text(b"text").is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"other");
     }
 }

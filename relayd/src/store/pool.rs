@@ -173,14 +173,14 @@ impl Pool {
 
 impl Claim {
     /// Lets others have the name of the file.
-    pub fn give_up(&self) {
+    pub fn release(&self) {
         self.pool.written.lock().remove(&self.id);
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.give_up();
+        self.release();
     }
 }
 

@@ -130,7 +130,7 @@ impl StreamFiles {
             is_writing: false,
             number: 0,
         };
-        files.enter(chunk)?;
+        files.enter_chunk(chunk)?;
         files.close_files();
         Ok(files)
     }
@@ -160,14 +160,14 @@ impl StreamFiles {
     ///
     /// # Errors
     /// If the tracefile cannot be made. Nothing can be written then.
-    pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
+    pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.number = 0;
         self.is_writing = false;
         self.begin_file(chunk)
     }
 
     /// Stops writing to the chunk. Files that wait for indexes stay until they have them.
-    pub fn leave(&mut self) {
+    pub fn leave_chunk(&mut self) {
         self.is_writing = false;
         self.close_indexed();
     }
@@ -183,7 +183,7 @@ impl StreamFiles {
         chunk: Holding,
     ) -> Result<(), StoreError> {
         let mut packets: Vec<_> = packets.collect();
-        let moved = self.copy_all(packets.iter().map(|place| **place), chunk)?;
+        let moved = self.copy_packets(packets.iter().map(|place| **place), chunk)?;
         // Where the first packet that goes lies, in each file.
         let mut cuts: Vec<PacketPlace> = Vec::new();
         for (place, moved) in packets.iter_mut().zip(moved) {
@@ -201,7 +201,7 @@ impl StreamFiles {
             let at = self.file_of(&cut);
             if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
                 from.open_data(&self.pool, &self.slot)?;
-                from.data.cut(cut.extent.offset);
+                from.data.truncate(cut.extent.offset);
             }
         }
         self.close_indexed();
@@ -210,7 +210,7 @@ impl StreamFiles {
 
     /// Copies packets to the first tracefile of another chunk. Gives where they lie now, those that are
     /// still there.
-    fn copy_all(
+    fn copy_packets(
         &mut self,
         packets: impl Iterator<Item = PacketPlace>,
         chunk: Holding,
@@ -226,7 +226,7 @@ impl StreamFiles {
                         return Ok(None);
                     };
                     let bytes = Arc::clone(from.open_data(&self.pool, &self.slot)?);
-                    self.copy(&bytes, place.extent).map(Some)
+                    self.copy_packet(&bytes, place.extent).map(Some)
                 })
                 .collect()
         });
@@ -291,7 +291,7 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+    pub fn append_payload(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(|data| data.append(bytes))
     }
 
@@ -299,8 +299,8 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says. The packet is not whole then.
-    pub fn finish(&mut self, bytes: &[u8], padding: u32) -> Result<PacketPlace, StoreError> {
-        let extent = self.write(|data| data.finish(bytes, padding))?;
+    pub fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> Result<PacketPlace, StoreError> {
+        let extent = self.write(|data| data.finish_packet(bytes, padding))?;
         // A packet of no bytes has no index: that would be a beacon.
         if self.layout.index_format.is_some()
             && extent.len > Bytes(0)
@@ -315,9 +315,9 @@ impl StreamFiles {
     }
 
     /// Forgets the packet under way.
-    pub fn abandon(&mut self) {
+    pub fn drop_packet(&mut self) {
         if let Some(file) = self.open.back_mut() {
-            file.data.abandon();
+            file.data.drop_packet();
         }
     }
 
@@ -451,7 +451,7 @@ impl StreamFiles {
     }
 
     /// Appends a packet that lies in another file.
-    fn copy(&mut self, from: &File, packet: Extent) -> Result<PacketPlace, StoreError> {
+    fn copy_packet(&mut self, from: &File, packet: Extent) -> Result<PacketPlace, StoreError> {
         let mut buffer = vec![0; COPY_BYTES];
         let mut at = packet.offset.0;
         while at < packet.end().0 {
@@ -459,10 +459,10 @@ impl StreamFiles {
             let (piece, _) = buffer.split_at_mut(left.min(COPY_BYTES));
             from.read_exact_at(piece, at)
                 .map_err(StoreError::on("read", self.layout.directory.as_ref()))?;
-            self.append(piece)?;
+            self.append_payload(piece)?;
             at += piece.len() as u64;
         }
-        self.finish(&[], 0)
+        self.finish_packet(&[], 0)
     }
 
     /// Where among the open files that of a packet is.

@@ -82,7 +82,7 @@ impl Tracefile {
     /// Another file takes its name, and is to be made by the same writer.
     pub(super) fn give_up_name(&mut self) {
         self.unlock();
-        self.claim.give_up();
+        self.claim.release();
     }
 
     /// Closes it until it is [opened again](Self::reopen). Gives whether it is closed: not in the middle of
@@ -152,7 +152,7 @@ impl Tracefile {
         self.file
             .opened()?
             .write_all_at(bytes, at)
-            .inspect_err(|_| self.cut_back(self.under_way))?;
+            .inspect_err(|_| self.truncate_packet(self.under_way))?;
         self.under_way += bytes.len() as u64;
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Tracefile {
 
     /// Of the packet under way only so many bytes count, those before have failed to follow. What is
     /// left of them would do no harm, but takes room where there is none.
-    fn cut_back(&self, under_way: u64) {
+    fn truncate_packet(&self, under_way: u64) {
         if let Ok(file) = self.file.opened() {
             let _ = file.set_len(self.whole + under_way);
         }
@@ -174,11 +174,11 @@ impl Tracefile {
     ///
     /// # Errors
     /// As the system says. The packet is not whole then, and nothing of these bytes is in the file.
-    pub(super) fn finish(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
+    pub(super) fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
         let before = self.under_way;
         if let Err(error) = self.append_last(bytes, padding) {
             self.under_way = before;
-            self.cut_back(before);
+            self.truncate_packet(before);
             return Err(error);
         }
         let extent = Extent {
@@ -222,15 +222,15 @@ impl Tracefile {
     }
 
     /// Forgets the packet under way.
-    pub(super) fn abandon(&mut self) {
+    pub(super) fn drop_packet(&mut self) {
         if self.under_way > 0 {
             self.under_way = 0;
-            self.cut(Bytes(self.whole));
+            self.truncate(Bytes(self.whole));
         }
     }
 
     /// Cuts everything off from `end` on.
-    pub(super) fn cut(&mut self, end: Bytes) {
+    pub(super) fn truncate(&mut self, end: Bytes) {
         self.whole = end.0;
         if let Err(error) = self.file.opened().and_then(|file| file.set_len(end.0)) {
             // Readers go by the index, which has nothing on what is too much.
@@ -280,7 +280,7 @@ mod tests {
         let mut file = Tracefile::new(file);
         file.append(b"first").unwrap();
         assert!(!file.close_files());
-        file.finish(b"", 0).unwrap();
+        file.finish_packet(b"", 0).unwrap();
         assert!(file.close_files());
         assert!(named().try_lock().is_ok());
         assert!(file.append(b"second").is_err());
@@ -291,7 +291,7 @@ mod tests {
         std::fs::rename(&aside, &path).unwrap();
         assert!(file.reopen().unwrap());
         assert!(named().try_lock().is_err());
-        file.finish(b"second", 0).unwrap();
+        file.finish_packet(b"second", 0).unwrap();
         assert_eq!(contents(&file), b"firstsecond");
     }
 
@@ -305,7 +305,7 @@ mod tests {
         file.reopen().unwrap();
         file.append(b"some").unwrap();
         reader.unlock().unwrap();
-        file.finish(b"more", 4).unwrap();
+        file.finish_packet(b"more", 4).unwrap();
         assert!(reader.try_lock_shared().is_err());
     }
 
@@ -313,7 +313,7 @@ mod tests {
     fn packets_lie_one_after_the_other_with_their_padding() {
         let mut file = tracefile();
         file.append(b"first, ").unwrap();
-        let first = file.finish(b"in two", 3).unwrap();
+        let first = file.finish_packet(b"in two", 3).unwrap();
         assert_eq!(
             first,
             Extent {
@@ -321,7 +321,7 @@ mod tests {
                 len: Bytes(16)
             }
         );
-        let second = file.finish(b"second", 0).unwrap();
+        let second = file.finish_packet(b"second", 0).unwrap();
         assert_eq!(
             second,
             Extent {
@@ -329,7 +329,7 @@ mod tests {
                 len: Bytes(6)
             }
         );
-        let third = file.finish(b"", 2).unwrap();
+        let third = file.finish_packet(b"", 2).unwrap();
         assert_eq!(third.end(), Bytes(24));
         assert_eq!(contents(&file), b"first, in two\0\0\0second\0\0");
     }
@@ -338,7 +338,7 @@ mod tests {
     fn long_padding_takes_no_room() {
         use std::os::unix::fs::MetadataExt;
         let mut file = tracefile();
-        let extent = file.finish(b"x", 512 << 20).unwrap();
+        let extent = file.finish_packet(b"x", 512 << 20).unwrap();
         assert_eq!(extent.len, Bytes((512 << 20) + 1));
         let metadata = file.file.opened().unwrap().metadata().unwrap();
         assert_eq!(metadata.len(), extent.len.0);
@@ -348,11 +348,11 @@ mod tests {
     #[test]
     fn a_packet_that_never_ends_is_cut_off_again() {
         let mut file = tracefile();
-        file.finish(b"whole", 0).unwrap();
+        file.finish_packet(b"whole", 0).unwrap();
         file.append(b"half of the nex").unwrap();
-        file.abandon();
+        file.drop_packet();
         assert_eq!(contents(&file), b"whole");
-        file.finish(b"next", 0).unwrap();
+        file.finish_packet(b"next", 0).unwrap();
         assert_eq!(contents(&file), b"wholenext");
     }
 }

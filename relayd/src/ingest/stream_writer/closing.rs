@@ -82,7 +82,7 @@ impl StreamWriter {
         if unindexed > 0 {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");
         }
-        self.packets.files.leave();
+        self.packets.files.leave_chunk();
         self.published.end();
     }
 

@@ -70,7 +70,7 @@ impl StreamWriter {
     fn enter_chunk(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
         self.beacon_on_disk = None;
         let Some(chunk) = target else {
-            self.packets.files.leave();
+            self.packets.files.leave_chunk();
             return Ok(());
         };
         let lifecycle = &self.lifecycle;
