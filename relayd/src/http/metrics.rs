@@ -126,7 +126,7 @@ fn sessions(text: &mut Text, registry: &Registry) {
     );
     let mut lags = Lags::default();
     for session in sessions.iter().chain(&lingering) {
-        lags.and(&session.viewer_lag().lags());
+        lags.add_all(&session.viewer_lag().lags());
     }
     text.one(
         "relayd_viewers",

@@ -3,10 +3,11 @@
 use thiserror::Error;
 use wire::{Bytes, SeqNum, StreamId};
 
+use super::backpressure::WhenFull;
+use super::index_joiner::JoinError;
+
 use crate::limits::MAX_PACKET_BYTES;
 use crate::store::StoreError;
-use crate::store::fault::FaultKind;
-use crate::store::index_joiner::JoinError;
 
 /// A packet or index that cannot be taken.
 #[derive(Debug, Error)]
@@ -86,13 +87,31 @@ pub enum IngestError {
     },
 }
 
+/// What a failure costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consequence {
+    /// Nothing is lost: the stream keeps what it could not write, and its producer is paused until that succeeds.
+    PauseProducer,
+    /// What has come is refused: a data connection closes and its session fails, a command is answered with an error.
+    Reject,
+}
+
 impl IngestError {
-    /// Kind of the file system fault that caused this error. None if it has another cause.
+    /// What the failure costs. The only place that decides it, with [`WhenFull::consequence`] for files.
     #[must_use]
-    pub fn fault_kind(&self) -> Option<FaultKind> {
+    pub fn consequence(&self, when_full: WhenFull) -> Consequence {
         match self {
-            Self::Store { source, .. } => Some(source.kind()),
-            _ => None,
+            Self::Store { source, .. } => when_full.consequence(source.kind()),
+            Self::UnknownStream(_)
+            | Self::OtherSession(_)
+            | Self::Stranger(_)
+            | Self::TooLong { .. }
+            | Self::Unnumbered(_)
+            | Self::Twice { .. }
+            | Self::Size { .. }
+            | Self::Pending { .. }
+            | Self::NotOpen { .. }
+            | Self::Rotating(_) => Consequence::Reject,
         }
     }
 }

@@ -8,7 +8,8 @@ use relay_proto::metadata::SendMetadata;
 use tracing::warn;
 use wire::{StreamId, TracePath};
 
-use super::stream_writer::WhenFull;
+use super::backpressure::WhenFull;
+use super::error::Consequence;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;
@@ -22,11 +23,11 @@ pub struct MetadataStream {
     trace: TracePath,
     published: Arc<PublishedMetadata>,
     when_full: WhenFull,
-    state: Mutex<State>,
+    state: Mutex<MetadataState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct MetadataState {
     file: MetadataFile,
     /// Zeros that the piece under way ends in.
     padding: u32,
@@ -46,7 +47,7 @@ impl MetadataStream {
     #[must_use]
     pub fn new(id: StreamId, trace: TracePath, file: MetadataFile, when_full: WhenFull) -> Self {
         let published = Arc::new(PublishedMetadata::default());
-        let state = State {
+        let state = MetadataState {
             file,
             padding: 0,
             unwritten: None,
@@ -87,7 +88,7 @@ impl MetadataStream {
 
     /// A piece begins. Gives whether there is a file for it.
     #[must_use]
-    pub fn begin(&self, metadata: &SendMetadata) -> bool {
+    pub fn begin_piece(&self, metadata: &SendMetadata) -> bool {
         let mut state = self.state.lock();
         state.padding = metadata.padding;
         state.file.chunk().is_some() && !self.published.is_over()
@@ -97,14 +98,14 @@ impl MetadataStream {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn text(&self, text: &[u8]) -> Result<(), StoreError> {
+    pub fn append_text(&self, text: &[u8]) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if let Some(kept) = &mut state.unwritten {
             kept.text.extend_from_slice(text);
             return Ok(());
         }
-        let written = state.file.append(text);
-        self.or_wait(&mut state, written, text, false)
+        let written = state.file.append_text(text);
+        self.or_pause(&mut state, written, text, false)
     }
 
     /// The piece is complete: viewers may have it.
@@ -117,29 +118,29 @@ impl MetadataStream {
             kept.ends = true;
             return Ok(());
         }
-        let ended = self.finish(&mut state);
-        self.or_wait(&mut state, ended, &[], true)
+        let ended = self.finish_piece(&mut state);
+        self.or_pause(&mut state, ended, &[], true)
     }
 
-    fn finish(&self, state: &mut State) -> Result<(), StoreError> {
-        let received = state.file.finish(state.padding)?;
+    fn finish_piece(&self, state: &mut MetadataState) -> Result<(), StoreError> {
+        let received = state.file.finish_piece(state.padding)?;
         if let Some(source) = state.file.source() {
-            self.published.received(source, received);
+            self.published.set_received(source, received);
         }
         Ok(())
     }
 
     /// Keeps what there was no space for, if the producer is to wait. Any other error is given back.
-    fn or_wait(
+    fn or_pause(
         &self,
-        state: &mut State,
+        state: &mut MetadataState,
         written: Result<(), StoreError>,
         text: &[u8],
         ends: bool,
     ) -> Result<(), StoreError> {
         let Err(error) = written else { return Ok(()) };
         state.file.pool().faults().count(&error);
-        if !self.when_full.pauses_on(error.kind()) {
+        if self.when_full.consequence(error.kind()) == Consequence::Reject {
             return Err(error);
         }
         warn!(stream = %self.id, %error, "producer paused");
@@ -163,15 +164,17 @@ impl MetadataStream {
         let Some(mut kept) = state.unwritten.take() else {
             return Ok(true);
         };
-        let mut written = state.file.append(&kept.text);
+        let mut written = state.file.append_text(&kept.text);
         if written.is_ok() {
             kept.text.clear();
             if kept.ends {
-                written = self.finish(&mut state);
+                written = self.finish_piece(&mut state);
             }
         }
         match written {
-            Err(error) if self.when_full.pauses_on(error.kind()) => {
+            Err(error)
+                if self.when_full.consequence(error.kind()) == Consequence::PauseProducer =>
+            {
                 state.unwritten = Some(kept);
                 Ok(false)
             }
@@ -183,13 +186,13 @@ impl MetadataStream {
     ///
     /// # Errors
     /// If no new file can be made.
-    pub fn reset(&self) -> Result<(), StoreError> {
+    pub fn restart(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let Some(chunk) = state.file.chunk().cloned() else {
             return Ok(());
         };
         self.published.restart();
-        state.file.enter(chunk)
+        state.file.enter_chunk(chunk)
     }
 
     /// Goes over to another chunk, or to none, at once.
@@ -201,10 +204,10 @@ impl MetadataStream {
         match target {
             Some(chunk) => {
                 self.published.restart();
-                state.file.enter(chunk)
+                state.file.enter_chunk(chunk)
             }
             None => {
-                state.file.leave();
+                state.file.leave_chunk();
                 Ok(())
             }
         }
@@ -216,7 +219,7 @@ impl MetadataStream {
         if state.unwritten.take().is_some() {
             warn!(stream = %self.id, "metadata that waited for space on the disk is lost");
         }
-        if let Err(error) = state.file.abandon() {
+        if let Err(error) = state.file.drop_piece() {
             warn!(stream = %self.id, %error, "half a piece of metadata not cut off");
         }
         self.published.end();

@@ -1,19 +1,26 @@
-//! From packets as they arrive to packets in sequence, each with its index: the way from a data
-//! connection to the store. Sees neither file nor socket.
+//! From packets as they arrive to packets in sequence, each with its index: the way from a data connection to the
+//! store and to [`publish`](crate::publish). Sees neither file nor socket.
 //!
-//! Read in this order: [`connection`] (one data connection), [`reorder`] (whose turn it is),
-//! [`stream`] (one stream, as its connections know it) and `stream_writer` (what happens in it, also while the disk is full),
-//! [`rotation`] (when it goes over to another chunk), [`metadata_stream`] (metadata, which comes on the control connection).
+//! Read in this order: [`stream`] (one stream, as its connections know it), `stream_writer` (the owner of its state,
+//! which delegates to the parts that follow), `packet_writer` (packets in sequence to the tracefile), [`reorder`] and
+//! [`reorder_budget`] (early packets, and their memory), [`index_joiner`] (joins packets with their indexes),
+//! `lifecycle` and `rotation` (when the stream goes over to another chunk, and when it closes), `backpressure` (what
+//! happens while the disk is full), [`metadata_stream`] (metadata, which comes on the control connection).
 
+mod backpressure;
 pub mod error;
+pub mod index_joiner;
+mod lifecycle;
 pub mod metadata_stream;
+mod packet_writer;
 pub mod reorder;
 pub mod reorder_budget;
-pub mod rotation;
+mod rotation;
 pub mod stream;
 mod stream_writer;
 
+pub use backpressure::{Resumed, WhenFull};
 pub use error::IngestError;
 pub use metadata_stream::MetadataStream;
-pub use stream::DataStream;
-pub use stream_writer::{Resumed, WhenFull};
+pub use stream::{DataStream, StreamGuard};
+pub use stream_writer::StreamWriter;

@@ -38,7 +38,7 @@ pub enum Turn {
 
 /// A packet that waits for its turn.
 #[derive(Debug)]
-pub struct Early {
+pub struct EarlyPacket {
     /// Its place.
     pub seq: SeqNum,
     /// What was sent of it.
@@ -49,14 +49,14 @@ pub struct Early {
 
 /// Packets that were given up, from first to last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostPackets {
     /// The first.
     pub first: SeqNum,
     /// The last.
     pub last: SeqNum,
 }
 
-impl Lost {
+impl LostPackets {
     /// How many.
     #[must_use]
     pub fn count(self) -> u64 {
@@ -71,7 +71,7 @@ pub struct Reorder {
     /// Whose turn it is. `None` before the first packet, which sets it: a stream need not begin
     /// at 0.
     next: Option<SeqNum>,
-    waiting: BTreeMap<SeqNum, Early>,
+    waiting: BTreeMap<SeqNum, EarlyPacket>,
     waiting_bytes: u64,
 }
 
@@ -94,24 +94,24 @@ impl Reorder {
             None => Turn::Now,
             Some(next) if seq == next => Turn::Now,
             Some(next) if seq < next => Turn::Over,
-            Some(_) if self.waits(seq) => Turn::Over,
+            Some(_) if self.has_packet(seq) => Turn::Over,
             Some(_) => Turn::Early,
         }
     }
 
     /// A packet has had its turn.
-    pub fn passed(&mut self, seq: SeqNum) {
+    pub fn advance_past(&mut self, seq: SeqNum) {
         self.next = Some(SeqNum(seq.0.saturating_add(1)));
     }
 
     /// Keeps a packet that is early until its turn has come.
-    pub fn keep(&mut self, early: Early) {
+    pub fn keep_packet(&mut self, early: EarlyPacket) {
         self.waiting_bytes += early.payload.len() as u64;
         self.waiting.insert(early.seq, early);
     }
 
     /// The packet whose turn has come while it waited.
-    pub fn take(&mut self) -> Option<Early> {
+    pub fn take_ready_packet(&mut self) -> Option<EarlyPacket> {
         let first = self.waiting.first_entry()?;
         if Some(*first.key()) != self.next {
             return None;
@@ -130,7 +130,7 @@ impl Reorder {
 
     /// How many packets wait, and how many bytes they have.
     #[must_use]
-    pub fn waiting(&self) -> (usize, Bytes) {
+    pub fn waiting_packets(&self) -> (usize, Bytes) {
         (self.waiting.len(), Bytes(self.waiting_bytes))
     }
 
@@ -142,7 +142,7 @@ impl Reorder {
 
     /// Gives up what is missing before the first packet that waits, or before `arriving` if that
     /// comes first. `None` if nothing is missing there.
-    pub fn give_up(&mut self, arriving: Option<SeqNum>) -> Option<Lost> {
+    pub fn give_up_missing(&mut self, arriving: Option<SeqNum>) -> Option<LostPackets> {
         let first_waiting = self.waiting.first_key_value().map(|(seq, _)| *seq);
         let until = match (first_waiting, arriving) {
             (Some(waiting), Some(arriving)) => waiting.min(arriving),
@@ -153,7 +153,7 @@ impl Reorder {
             return None;
         }
         self.next = Some(until);
-        Some(Lost {
+        Some(LostPackets {
             first,
             last: SeqNum(until.0 - 1),
         })
@@ -161,7 +161,7 @@ impl Reorder {
 
     /// Whether this one waits.
     #[must_use]
-    pub fn waits(&self, seq: SeqNum) -> bool {
+    pub fn has_packet(&self, seq: SeqNum) -> bool {
         self.waiting.contains_key(&seq)
     }
 }
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    fn early(seq: u64) -> Early {
-        Early {
+    fn early(seq: u64) -> EarlyPacket {
+        EarlyPacket {
             seq: SeqNum(seq),
             payload: vec![0; 10].into(),
             padding: 0,
@@ -181,23 +181,23 @@ mod tests {
     }
 
     /// Lets a packet arrive as a stream does; gives the packets that pass and those given up.
-    fn arrive(order: &mut Reorder, seq: u64) -> (Vec<u64>, Vec<Lost>) {
+    fn arrive(order: &mut Reorder, seq: u64) -> (Vec<u64>, Vec<LostPackets>) {
         let (mut passed, mut lost) = (Vec::new(), Vec::new());
         match order.turn(SeqNum(seq)) {
             Turn::Over => {}
             Turn::Now => {
-                order.passed(SeqNum(seq));
+                order.advance_past(SeqNum(seq));
                 passed.push(seq);
             }
             Turn::Early => {
-                order.keep(early(seq));
+                order.keep_packet(early(seq));
                 if order.is_full(0) {
-                    lost.extend(order.give_up(None));
+                    lost.extend(order.give_up_missing(None));
                 }
             }
         }
-        while let Some(early) = order.take() {
-            order.passed(early.seq);
+        while let Some(early) = order.take_ready_packet() {
+            order.advance_past(early.seq);
             passed.push(early.seq.0);
         }
         (passed, lost)
@@ -230,7 +230,7 @@ mod tests {
         arrive(&mut order, 0);
         assert_eq!(arrive(&mut order, 3), (vec![], vec![]));
         assert_eq!(arrive(&mut order, 4), (vec![], vec![]));
-        let lost = Lost {
+        let lost = LostPackets {
             first: SeqNum(1),
             last: SeqNum(2),
         };
@@ -268,16 +268,16 @@ mod tests {
         let mut order = Reorder::new(Window::default());
         arrive(&mut order, 0);
         arrive(&mut order, 5);
-        let lost = order.give_up(Some(SeqNum(3)));
+        let lost = order.give_up_missing(Some(SeqNum(3)));
         assert_eq!(
             lost,
-            Some(Lost {
+            Some(LostPackets {
                 first: SeqNum(1),
                 last: SeqNum(2)
             })
         );
         assert_eq!(order.turn(SeqNum(3)), Turn::Now);
-        assert_eq!(order.give_up(Some(SeqNum(3))), None);
+        assert_eq!(order.give_up_missing(Some(SeqNum(3))), None);
     }
 
     proptest! {

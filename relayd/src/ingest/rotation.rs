@@ -3,36 +3,33 @@
 
 use wire::{PacketSeqNum, SeqNum};
 
-use crate::store::chunk::Holding;
-
-/// A stream on its way to another chunk, or out of all.
+/// A stream on its way to another chunk, or out of all. `T` stands for the chunk.
 #[derive(Debug)]
-pub struct Rotation {
+pub(super) struct Rotation<T> {
     /// The first packet, by the tracer's count, that belongs there.
-    pub at: PacketSeqNum,
-    /// Where it goes.
-    pub target: Option<Holding>,
+    pub(super) at: PacketSeqNum,
+    /// The chunk that the stream goes to. None: it leaves its chunk for none.
+    pub(super) target: Option<T>,
 }
 
 /// How far a stream has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
+pub(super) struct Progress {
     /// The last packet whose bytes are all there.
-    pub data: Option<SeqNum>,
+    pub(super) data: Option<SeqNum>,
     /// The last packet whose entry has been written.
-    pub indexed: Option<SeqNum>,
+    pub(super) indexed: Option<SeqNum>,
     /// The tracer's number of that packet.
-    pub tracer_seq: Option<PacketSeqNum>,
+    pub(super) tracer_seq: Option<PacketSeqNum>,
 }
 
-impl Rotation {
+impl<T> Rotation<T> {
     /// Whether the last packet that stays in the old chunk has its entry: then the stream goes over,
     /// and takes along the packets after it whose bytes have come already.
     ///
     /// A stream without any entry waits for one, whatever the boundary: its first packet stays in
     /// the old chunk, as it does with the reference, rather than leave an empty file there.
-    #[must_use]
-    pub fn is_due(&self, progress: &Progress) -> bool {
+    pub(super) fn is_due(&self, progress: &Progress) -> bool {
         progress
             .tracer_seq
             .is_some_and(|last| is_at_or_past(last.0.wrapping_add(1), self.at.0))
@@ -49,7 +46,7 @@ mod tests {
     use super::*;
 
     fn is_due(at: u64, tracer_seq: Option<u64>) -> bool {
-        let rotation = Rotation {
+        let rotation = Rotation::<()> {
             at: PacketSeqNum(at),
             target: None,
         };

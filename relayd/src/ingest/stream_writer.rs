@@ -1,8 +1,9 @@
-//! Writes one stream: takes its packets and indexes one at a time, hands them in sequence to the store and to
-//! viewers, and rotates or closes the stream when everything before the boundary has come.
+//! The owner of one stream while it is written. The writer takes packets, indexes and beacons one at a time, and leads
+//! each packet through its parts: [`PacketWriter`] (in sequence to the tracefile), [`IndexJoiner`] (its index),
+//! [`Lifecycle`] (rotation and the end), [`Backpressure`] (a full disk), and at last [`Published`] (viewers).
 
-mod early;
-mod pause;
+mod closing;
+mod early_packets;
 mod rotating;
 
 use std::sync::Arc;
@@ -12,50 +13,37 @@ use relay_proto::index::SendIndex;
 use tracing::{debug, trace, warn};
 use wire::{Bits, Bytes, SeqNum, StreamId, Timestamp};
 
+use super::backpressure::{Backpressure, Resumed, WhenFull};
 use super::error::IngestError;
-use super::reorder::{Early, Reorder, Turn, Window};
-use super::rotation::{Progress, Rotation, is_at_or_past};
+use super::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
+use super::lifecycle::Lifecycle;
+use super::packet_writer::{InFlight, PacketWriter};
+use super::reorder::{Turn, Window};
 use super::stream::{Arrival, ConnectionId};
 use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
-use crate::store::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
-use crate::store::stream_files::{Place, StreamFiles};
-use pause::Pause;
-pub use pause::{Resumed, WhenFull};
+use crate::store::chunk::Holding;
+use crate::store::stream_files::{PacketPlace, StreamFiles};
 
-/// Where the packets and indexes of one stream come in.
+/// The state of one stream, and the only way to its files.
 #[derive(Debug)]
-pub(super) struct StreamWriter {
+pub struct StreamWriter {
     id: StreamId,
     published: Arc<Published>,
     tally: Arc<Tally>,
-    reorder: Reorder,
-    /// The packet whose bytes go to the file as they come, and the connection that they come on.
-    under_way: Option<(SeqNum, ConnectionId)>,
+    packets: PacketWriter,
     /// None if the producer sends no indexes.
-    joiner: Option<IndexJoiner<Place>>,
-    files: StreamFiles,
-    progress: Progress,
-    rotation: Option<Rotation>,
-    state: State,
-    pause: Pause,
+    joiner: Option<IndexJoiner<PacketPlace>>,
+    lifecycle: Lifecycle<Holding>,
+    backpressure: Backpressure,
+    /// The beacon at the end of the current index file. None: there is none, or the file has changed since.
     beacon_on_disk: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Open,
-    /// No index will come any more, and no packet after this one.
-    Closing {
-        last: Option<SeqNum>,
-    },
-    Closed,
-}
-
 impl StreamWriter {
-    /// Of a stream that writes to `files`. Without indexes, bytes alone make a packet.
+    /// The writer of a stream that has these files. Without indexes, bytes alone make a packet.
     pub(super) fn new(
         id: StreamId,
         (published, tally): (Arc<Published>, Arc<Tally>),
@@ -68,101 +56,56 @@ impl StreamWriter {
             id,
             published,
             tally,
-            reorder: Reorder::new(window),
-            under_way: None,
+            packets: PacketWriter::new(files, window),
             joiner: has_indexes.then(IndexJoiner::default),
-            files,
-            progress: Progress::default(),
-            rotation: None,
-            state: State::Open,
-            pause: Pause::new(when_full),
+            lifecycle: Lifecycle::default(),
+            backpressure: Backpressure::new(when_full),
             beacon_on_disk: None,
         }
     }
 
-    // Packets.
+    // Packets in sequence.
 
-    /// Some bytes of the packet that is received directly. With `padding`, the last, and zeros that
-    /// follow them.
-    pub(super) fn receive(
-        &mut self,
-        seq: SeqNum,
-        from: ConnectionId,
-        bytes: &[u8],
-        padding: Option<u32>,
-    ) -> Result<(), IngestError> {
-        if self.under_way != Some((seq, from)) {
-            // It took too long and was given up.
-            return Ok(());
-        }
-        if self.has_unwritten() {
-            self.keep_unwritten(None, bytes, padding);
-            return Ok(());
-        }
-        let written = match padding {
-            None => self
-                .files
-                .append(bytes)
-                .map_err(|error| self.store_error(error)),
-            Some(padding) => self.complete(seq, bytes, padding),
-        };
-        if written.as_ref().is_err_and(|error| self.can_wait(error)) {
-            self.keep_unwritten(None, bytes, padding);
-        }
-        self.or_wait(written)
-    }
-
-    /// See [`DataStream::has_to_wait`](super::DataStream::has_to_wait).
-    pub(super) fn has_to_wait(
+    /// A packet begins to arrive on this connection.
+    ///
+    /// # Errors
+    /// If it cannot be one of this stream.
+    pub fn begin_packet(
         &mut self,
         packet: &DataHeader,
         from: ConnectionId,
-        bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        // While there is no space nothing is given up: what is missing may be what waits for it.
-        while !self.pause.is_paused()
-            && self.reorder.is_full(bytes)
-            && self.give_up(Some(packet.seq))?
-        {}
-        match self.reorder.turn(packet.seq) {
+        self.check_packet(packet)?;
+        let (stream, seq) = (self.id, packet.seq);
+        match self.packets.turn(seq) {
+            Turn::Now if !self.packets.has_in_flight() => {
+                // One whose turn came while the disk was full waits in the window still.
+                if self.backpressure.is_paused() && self.packets.has_early_packet(seq) {
+                    return Err(IngestError::Twice { stream, seq });
+                }
+                let begun = self.begin_file_for(packet.data_size);
+                if begun.as_ref().is_err_and(|error| self.pauses_on(error)) {
+                    self.packets
+                        .keep_unwritten(Some(packet.data_size), &[], None);
+                }
+                self.or_pause(begun)?;
+                self.packets.start_packet(seq, from);
+                Ok(Arrival::Direct)
+            }
             Turn::Early => Ok(Arrival::Early),
-            Turn::Now | Turn::Over => self.begin(packet, from),
+            Turn::Now => Err(IngestError::Twice { stream, seq }),
+            Turn::Over => self.check_given_up(seq).map(|()| Arrival::Late),
         }
     }
 
-    /// The connection has ended in the middle of a packet.
-    pub(super) fn connection_ended(&mut self, from: ConnectionId) {
-        if self
-            .under_way
-            .is_some_and(|(_, connection)| connection == from)
-        {
-            self.abandon();
-        }
-    }
-
-    /// No data connection is left: what is missing will not come.
-    pub(super) fn data_ended(&mut self) -> Result<(), IngestError> {
-        if self.state == State::Closed {
-            return Ok(());
-        }
-        while !self.pause.is_paused() && self.give_up(None)? {}
-        self.flush()?;
-        if self.state != State::Open && !self.pause.is_paused() {
-            self.close();
-        }
-        Ok(())
-    }
-
-    pub(super) fn begin(
-        &mut self,
-        packet: &DataHeader,
-        from: ConnectionId,
-    ) -> Result<Arrival, IngestError> {
+    fn check_packet(&self, packet: &DataHeader) -> Result<(), IngestError> {
         let (stream, seq, size) = (self.id, packet.seq, packet.packet_bytes());
-        let state = match self.state {
-            State::Closed => Some("was closed"),
-            _ if self.files.chunk().is_none() => Some("left its chunk"),
-            _ => None,
+        let state = if self.lifecycle.is_closed() {
+            Some("was closed")
+        } else if self.packets.files.chunk().is_none() {
+            Some("left its chunk")
+        } else {
+            None
         };
         if let Some(state) = state {
             return Err(IngestError::NotOpen {
@@ -177,188 +120,127 @@ impl StreamWriter {
         if seq == SeqNum(u64::MAX) {
             return Err(IngestError::Unnumbered(stream));
         }
-        let index = self
-            .joiner
-            .as_ref()
-            .and_then(|joiner| joiner.waiting_index(seq));
-        if let Some(index) = index {
-            same_size(stream, seq, Bytes(size), index.packet_size)?;
-        }
-        match self.reorder.turn(seq) {
-            Turn::Now if self.under_way.is_none() => {
-                if self.pause.is_paused() && self.reorder.waits(seq) {
-                    return Err(IngestError::Twice { stream, seq });
-                }
-                let begun = self.begin_file_for(packet.data_size);
-                if begun.as_ref().is_err_and(|error| self.can_wait(error)) {
-                    self.keep_unwritten(Some(packet.data_size), &[], None);
-                }
-                self.or_wait(begun)?;
-                self.under_way = Some((seq, from));
-                Ok(Arrival::Direct)
-            }
-            Turn::Early => Ok(Arrival::Early),
-            Turn::Now => Err(IngestError::Twice { stream, seq }),
-            Turn::Over => self.over(seq).map(|()| Arrival::Late),
+        let joiner = self.joiner.as_ref();
+        match joiner.and_then(|joiner| joiner.pending_index(seq)) {
+            Some(index) => check_size(stream, seq, Bytes(size), index.packet_size),
+            None => Ok(()),
         }
     }
 
     /// A packet has come whose turn is over: no error if it had been given up.
-    fn over(&self, seq: SeqNum) -> Result<(), IngestError> {
+    fn check_given_up(&self, seq: SeqNum) -> Result<(), IngestError> {
         let stream = self.id;
-        if self
-            .joiner
-            .as_ref()
-            .is_none_or(|joiner| joiner.is_lost(seq))
-        {
+        let joiner = self.joiner.as_ref();
+        if joiner.is_none_or(|joiner| joiner.is_lost(seq)) {
             warn!(%stream, %seq, "packet dropped: it comes after it was given up");
             return Ok(());
         }
         Err(IngestError::Twice { stream, seq })
     }
 
+    /// Writes some bytes of the packet in flight. With `padding` they are the last, and so many zeros follow them.
+    /// A packet that is in flight no more took too long: its bytes are dropped.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn write_payload(
+        &mut self,
+        seq: SeqNum,
+        from: ConnectionId,
+        bytes: &[u8],
+        padding: Option<u32>,
+    ) -> Result<(), IngestError> {
+        if !self.packets.is_in_flight(seq, from) {
+            return Ok(());
+        }
+        if self.packets.has_unwritten() {
+            self.packets.keep_unwritten(None, bytes, padding);
+            return Ok(());
+        }
+        let written = match padding {
+            None => self
+                .packets
+                .append_payload(bytes)
+                .map_err(|e| self.store_error(e)),
+            Some(padding) => self.finish_packet(seq, bytes, padding),
+        };
+        if written.as_ref().is_err_and(|error| self.pauses_on(error)) {
+            self.packets.keep_unwritten(None, bytes, padding);
+        }
+        self.or_pause(written)
+    }
+
+    fn finish_packet(
+        &mut self,
+        seq: SeqNum,
+        bytes: &[u8],
+        padding: u32,
+    ) -> Result<(), IngestError> {
+        let finished = self.packets.finish_packet(seq, bytes, padding);
+        let place = finished.map_err(|error| self.store_error(error))?;
+        self.record_packet(seq, place)?;
+        self.write_ready_packets()
+    }
+
     /// Goes to the next tracefile if a packet does not fit this one.
     fn begin_file_for(&mut self, data_size: u32) -> Result<(), IngestError> {
-        let Some(number) = self.files.next_number(data_size) else {
+        let Some(number) = self.packets.files.next_number(data_size) else {
             return Ok(());
         };
         // What viewers may see of a file, they may before it goes.
-        self.flush()?;
-        if let Some(chunk) = self.files.chunk().filter(|_| self.files.replaces(number)) {
+        self.flush_entries()?;
+        let files = &mut self.packets.files;
+        if let Some(chunk) = files.chunk().filter(|_| files.replaces(number)) {
             // Before the file goes, so that no viewer opens the new one in its place.
-            self.published.retire(chunk.chunk(), number);
+            self.published.retire_tracefile(chunk.chunk(), number);
         }
         self.beacon_on_disk = None;
-        self.files
-            .begin_next(number)
-            .map_err(|error| self.store_error(error))
+        let begun = files.begin_next(number);
+        begun.map_err(|error| self.store_error(error))
     }
 
-    /// The bytes of the packet under way are all there.
-    fn complete(&mut self, seq: SeqNum, bytes: &[u8], padding: u32) -> Result<(), IngestError> {
-        let place = self
-            .files
-            .finish(bytes, padding)
-            .map_err(|error| self.store_error(error))?;
-        self.under_way = None;
-        self.passed(seq, place)?;
-        self.take_waiting()
-    }
-
-    /// The packets whose turn has come while they waited.
-    fn take_waiting(&mut self) -> Result<(), IngestError> {
-        while self.under_way.is_none() {
-            let Some(early) = self.reorder.take() else {
-                break;
-            };
-            self.count_waiting();
-            let place = match self.write_early(&early) {
-                Err(error) if self.can_wait(&error) => {
-                    self.reorder.keep(early);
-                    self.count_waiting();
-                    self.wait(error);
-                    return Ok(());
-                }
-                written => written?,
-            };
-            self.passed(early.seq, place)?;
-        }
-        self.flush_soon()
-    }
-
-    fn write_early(&mut self, early: &Early) -> Result<Place, IngestError> {
-        self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
-        let written = self.files.finish(&early.payload, early.padding);
-        written.map_err(|error| self.store_error(error))
-    }
-
-    fn passed(&mut self, seq: SeqNum, place: Place) -> Result<(), IngestError> {
+    /// A packet is whole in its tracefile.
+    fn record_packet(&mut self, seq: SeqNum, place: PacketPlace) -> Result<(), IngestError> {
         trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
-        self.tally.written(place.packet_len().0);
-        self.reorder.passed(seq);
-        self.progress.data = Some(seq);
+        self.tally.count_packet(place.packet_len().0);
+        self.lifecycle.record_packet(seq);
         // A packet of no bytes has no index either: that would be a beacon.
-        if let Some(joiner) = self
-            .joiner
-            .as_mut()
-            .filter(|_| place.packet_len() > Bytes(0))
-        {
-            let taken = joiner.data(seq, place);
-            taken.map_err(|source| IngestError::Pending {
-                stream: self.id,
-                source,
-            })?;
+        let joiner = self.joiner.as_mut();
+        if let Some(joiner) = joiner.filter(|_| place.packet_len() > Bytes(0)) {
+            let stream = self.id;
+            let joined = joiner.add_packet(seq, place);
+            joined.map_err(|source| IngestError::Pending { stream, source })?;
         }
         Ok(())
     }
 
-    pub(super) fn keep(&mut self, early: Early) -> Result<(), IngestError> {
-        match self.reorder.turn(early.seq) {
-            Turn::Now if self.under_way.is_none() => {
-                // What comes before it has come meanwhile.
-                self.reorder.keep(early);
-                self.take_waiting()
-            }
-            Turn::Now => Err(IngestError::Twice {
-                stream: self.id,
-                seq: early.seq,
-            }),
-            Turn::Over => self.over(early.seq),
-            Turn::Early => {
-                debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
-                self.reorder.keep(early);
-                self.count_waiting();
-                while !self.pause.is_paused() && self.reorder.is_full(0) {
-                    if !self.give_up(None)? {
-                        break;
-                    }
-                }
-                Ok(())
-            }
+    /// The connection has ended: drops the packet in flight if it was on it.
+    pub fn drop_packet_from(&mut self, connection: ConnectionId) {
+        if self.packets.is_from(connection) {
+            self.drop_in_flight();
         }
     }
 
-    /// Gives up the packets missing before the first that waits, and writes those that then can be.
-    /// Gives whether there were any.
-    fn give_up(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
-        let Some(lost) = self.reorder.give_up(arriving) else {
-            return Ok(false);
-        };
-        self.abandon();
-        self.tally.lost(lost.count());
-        if let Some(joiner) = &mut self.joiner {
-            joiner.lost(lost.first, lost.last);
-        }
-        warn!(
-            stream = %self.id,
-            first = lost.first.0,
-            last = lost.last.0,
-            count = lost.count(),
-            "packets lost: they have not come, and what came after them is written now"
-        );
-        self.take_waiting()?;
-        Ok(true)
-    }
-
-    fn count_waiting(&self) {
-        let (packets, bytes) = self.reorder.waiting();
-        self.tally.waiting(packets as u64, bytes.0);
-    }
-
-    fn abandon(&mut self) {
-        if let Some((seq, _)) = self.under_way.take() {
+    fn drop_in_flight(&mut self) {
+        if let Some(seq) = self.packets.drop_in_flight() {
             debug!(stream = %self.id, %seq, "packet dropped: it did not come to its end");
-            self.drop_unwritten();
-            self.files.abandon();
         }
     }
 
-    // Indexes.
+    // Indexes and beacons.
 
-    pub(super) fn index(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+    /// Takes an index or a beacon. The entry is written by [`flush_entries`](Self::flush_entries) at the latest.
+    ///
+    /// # Errors
+    /// If it cannot be one of this stream.
+    pub fn add_index(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+        if index.packet.is_beacon() {
+            return self.add_beacon(index);
+        }
         let stream = self.id;
         let seq = index.seq.ok_or(IngestError::Unnumbered(stream))?;
-        let (State::Open, Some(joiner)) = (self.state, &mut self.joiner) else {
+        let is_open = self.lifecycle.is_open();
+        let Some(joiner) = self.joiner.as_mut().filter(|_| is_open) else {
             let state = "was closed or said to have none";
             return Err(IngestError::NotOpen {
                 stream,
@@ -366,13 +248,13 @@ impl StreamWriter {
                 state,
             });
         };
-        if let Some(place) = joiner.waiting_data(seq) {
-            same_size(stream, seq, place.packet_len(), index.packet.packet_size)?;
+        if let Some(place) = joiner.pending_packet(seq) {
+            check_size(stream, seq, place.packet_len(), index.packet.packet_size)?;
         }
         self.published.forget_beacon();
-        let fate = joiner.index(seq, index.packet);
+        let fate = joiner.add_index(seq, index.packet);
         match fate.map_err(|source| IngestError::Pending { stream, source })? {
-            IndexFate::Kept => self.flush_soon(),
+            IndexFate::Kept => self.flush_full_batches(),
             IndexFate::Late => {
                 debug!(%stream, %seq, "index dropped: its packet is lost");
                 Ok(())
@@ -380,85 +262,77 @@ impl StreamWriter {
         }
     }
 
-    pub(super) fn beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
-        self.flush()?;
-        // It may have overtaken a packet of which only half is there.
-        let is_settled = self.joiner.as_ref().is_none_or(IndexJoiner::is_empty)
-            && self.under_way.is_none()
-            && self.reorder.is_empty();
+    fn add_beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
+        self.flush_entries()?;
+        // The beacon may have overtaken a packet of which only half is there: then it says nothing.
+        let has_pending = self
+            .joiner
+            .as_ref()
+            .is_some_and(|joiner| !joiner.is_empty());
+        let is_settled = !has_pending && self.packets.is_idle();
         let until = is_settled.then_some(index.packet.end);
-        self.published.beacon(until, index.packet.class);
+        self.published.set_beacon(until, index.packet.class);
         Ok(())
     }
 
     /// Puts the last beacon on disk, unless it is there.
-    pub(super) fn write_beacon(&mut self) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_beacon(&mut self) -> Result<(), StoreError> {
         let beacon = self.published.last_beacon();
-        if beacon == self.beacon_on_disk || self.state == State::Closed {
+        if beacon == self.beacon_on_disk || self.lifecycle.is_closed() {
             return Ok(());
         }
         self.beacon_on_disk = beacon;
-        beacon.map_or(Ok(()), |until| self.files.beacon(until))
+        beacon.map_or(Ok(()), |until| self.packets.files.write_beacon(until))
     }
 
-    /// Closes the files that can be opened again. Gives whether all are closed.
-    pub(super) fn close_files(&mut self) -> bool {
-        self.files.close_files()
-    }
-
-    /// Entries may have become due: they are written together with those that become due while the
-    /// connection is at what it has received, which then calls [`flush`](Self::flush).
-    fn flush_soon(&mut self) -> Result<(), IngestError> {
-        let joiner = self.joiner.as_ref().map_or(0, IndexJoiner::len);
-        if self.state == State::Open && self.rotation.is_none() && joiner < MAX_READY_ENTRIES {
+    /// Writes entries if there are many, or if the rotation or the end ahead depends on them. Otherwise they are
+    /// written together with those that become due while the connection is at what it has received, which then calls
+    /// [`flush_entries`](Self::flush_entries).
+    fn flush_full_batches(&mut self) -> Result<(), IngestError> {
+        let pending = self.joiner.as_ref().map_or(0, IndexJoiner::len);
+        let can_wait = self.lifecycle.is_open() && !self.lifecycle.has_boundary();
+        if can_wait && pending < MAX_READY_ENTRIES {
             return Ok(());
         }
-        self.flush()
+        self.flush_entries()
     }
 
     /// Writes the entries that are due, and lets viewers see the packets.
-    pub(super) fn flush(&mut self) -> Result<(), IngestError> {
-        while let Some(first) = self.next_due(|_| true) {
-            let place = first.place;
-            let mut batch = vec![first];
+    ///
+    /// # Errors
+    /// If they cannot be written. They stay due.
+    pub fn flush_entries(&mut self) -> Result<(), IngestError> {
+        while let Some(joiner) = &mut self.joiner {
             // With a rotation ahead, each may be the last that stays.
-            while self.rotation.is_none()
-                && let Some(next) = self.next_due(|next| next.is_beside(&place))
-            {
-                batch.push(next);
+            let is_single = self.lifecycle.has_boundary();
+            let batch = joiner.take_ready_batch(is_single, PacketPlace::is_beside);
+            if batch.is_empty() {
+                break;
             }
-            match self.write_entries(&place, &batch) {
-                Ok(()) => {}
+            let written = self.write_batch(&batch);
+            if let (Err(_), Some(joiner)) = (&written, &mut self.joiner) {
                 // The entries have been answered: none of them may be dropped, whatever the error.
-                Err(error) => {
-                    if let Some(joiner) = &mut self.joiner {
-                        batch.into_iter().rev().for_each(|due| joiner.not_yet(due));
-                    }
-                    return self.or_wait(Err(error));
-                }
+                joiner.return_batch(batch);
+                return self.or_pause(written);
             }
-            self.rotate()?;
+            self.rotate_if_due()?;
         }
-        self.rotate()?;
+        self.rotate_if_due()?;
         self.close_if_done();
         Ok(())
     }
 
-    fn next_due(&mut self, is_wanted: impl Fn(&Place) -> bool) -> Option<ReadyEntry<Place>> {
-        self.joiner.as_mut()?.next_ready_if(is_wanted)
-    }
-
-    /// Writes the entries of packets that lie beside this place.
-    fn write_entries(
-        &mut self,
-        place: &Place,
-        batch: &[ReadyEntry<Place>],
-    ) -> Result<(), IngestError> {
-        let entries = batch.iter().map(|due| (due.place, due.index));
-        let segment = self
-            .files
-            .index(place, entries)
-            .map_err(|error| self.store_error(error))?;
+    /// Writes entries of packets that lie in one tracefile.
+    fn write_batch(&mut self, batch: &[ReadyEntry<PacketPlace>]) -> Result<(), IngestError> {
+        let Some(ReadyEntry { place, .. }) = batch.first() else {
+            return Ok(());
+        };
+        let entries = batch.iter().map(|ready| (ready.place, ready.index));
+        let written = self.packets.files.write_entries(place, entries);
+        let segment = written.map_err(|error| self.store_error(error))?;
         self.beacon_on_disk = None;
         if segment.is_none() {
             let packets = batch.len();
@@ -466,106 +340,93 @@ impl StreamWriter {
         }
         for ReadyEntry { seq, index, place } in batch {
             if let Some(segment) = &segment {
-                self.published.packet(segment, index.class, place.end());
+                self.published.add_packet(segment, index.class, place.end());
             }
-            self.progress.indexed = Some(*seq);
-            self.progress.tracer_seq = index.packet_seq.or(self.progress.tracer_seq);
+            self.lifecycle.record_entry(*seq, index.packet_seq);
         }
         Ok(())
     }
 
-    // Whether everything has come, and the end.
-
-    /// Whether something up to `last` is under way. Numbers wrap around, "none" is 2^64-1, and the
-    /// lower of the two numbers decides, as with the reference. An index that has been answered and is
-    /// not in its file is under way as well, also if no entry has been written before.
-    pub(super) fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
-        if let Err(error) = self.flush() {
-            warn!(stream = %self.id, %error, "index entries not written: reported as pending");
-        }
-        let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
-        let first_unwritten = self.joiner.as_ref().and_then(IndexJoiner::first_index);
-        if first_unwritten.is_some_and(|seq| is_at_or_past(number(last), seq.0)) {
-            return true;
-        }
-        let data = number(self.progress.data);
-        let reached = match self.joiner {
-            Some(_) => data.min(number(self.progress.indexed)),
-            None => data,
-        };
-        !is_at_or_past(reached, number(last))
+    /// Closes the files that can be opened again. Gives whether all are closed.
+    pub fn close_files(&mut self) -> bool {
+        self.packets.files.close_files()
     }
 
-    /// No packet after `last` will come, and no index at all.
+    // A full disk.
+
+    fn pauses_on(&self, error: &IngestError) -> bool {
+        self.backpressure.pauses_on(error)
+    }
+
+    fn pause(&mut self, why: IngestError) {
+        self.backpressure.pause(why);
+        self.tally.set_paused(true);
+    }
+
+    /// Pauses the stream for an error that allows it; any other is given back.
+    fn or_pause(&mut self, done: Result<(), IngestError>) -> Result<(), IngestError> {
+        match done {
+            Err(error) if self.pauses_on(&error) => {
+                self.pause(error);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn end_pause(&mut self) {
+        self.backpressure.end();
+        self.packets.drop_unwritten();
+        self.tally.set_paused(false);
+    }
+
+    /// Tries again to write what there was no space for.
     ///
     /// # Errors
-    /// If entries that are due cannot be written. The stream stays open then.
-    pub(super) fn close_after(&mut self, last: Option<SeqNum>) -> Result<(), IngestError> {
-        if self.state == State::Open {
-            self.flush()?;
-            self.state = State::Closing { last };
-            self.close_if_done();
+    /// If it cannot be written for another reason than before.
+    pub fn resume(&mut self) -> Result<Resumed, IngestError> {
+        if !self.backpressure.is_paused() {
+            return Ok(Resumed::Already);
+        }
+        self.backpressure.begin_retry();
+        let written = self.write_kept();
+        if self.backpressure.is_paused() {
+            written?;
+            return Ok(Resumed::No(self.backpressure.take_unreported()));
+        }
+        self.backpressure.end();
+        self.tally.set_paused(false);
+        written?;
+        self.close_if_done();
+        Ok(Resumed::Yes)
+    }
+
+    fn write_kept(&mut self) -> Result<(), IngestError> {
+        if let Some((kept, InFlight { seq, connection })) = self.packets.take_unwritten() {
+            if let Some(data_size) = kept.begins
+                && let Err(error) = self.begin_file_for(data_size)
+            {
+                if self.pauses_on(&error) {
+                    self.packets
+                        .keep_unwritten(kept.begins, &kept.bytes, kept.padding);
+                }
+                return self.or_pause(Err(error));
+            }
+            if !kept.bytes.is_empty() || kept.padding.is_some() {
+                self.write_payload(seq, connection, &kept.bytes, kept.padding)?;
+            }
+        }
+        if !self.backpressure.is_paused() {
+            self.write_ready_packets()?;
+            self.flush_entries()?;
         }
         Ok(())
-    }
-
-    fn close_if_done(&mut self) {
-        let State::Closing { last } = self.state else {
-            return;
-        };
-        if self.pause.is_paused() {
-            // What is kept comes first.
-            return;
-        }
-        let has_data = match (self.progress.data, last) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(data), Some(last)) => data >= last,
-        };
-        if has_data && !self.joiner.as_ref().is_some_and(IndexJoiner::awaits_data) {
-            self.close();
-        }
-    }
-
-    /// Nothing is waited for any more.
-    pub(super) fn close(&mut self) {
-        if self.state == State::Closed {
-            return;
-        }
-        self.state = State::Closed;
-        let is_cut = self.has_unwritten();
-        self.end_pause();
-        self.abandon();
-        self.rotation = None;
-        if let Err(error) = self.write_the_rest() {
-            warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
-        }
-        if is_cut || self.pause.is_paused() {
-            warn!(stream = %self.id, "the stream ends while there is no space on the disk: what waited is lost");
-        }
-        self.end_pause();
-        let unindexed = self.files.give_up_indexes();
-        if unindexed > 0 {
-            warn!(stream = %self.id, unindexed, "packets at the end have no index");
-        }
-        self.files.leave();
-        self.published.end();
-    }
-
-    /// Writes what waits for nothing but what will not come any more.
-    fn write_the_rest(&mut self) -> Result<(), IngestError> {
-        self.take_waiting()?;
-        while !self.pause.is_paused() && self.give_up(None)? {}
-        if let Some(joiner) = &mut self.joiner {
-            joiner.drop_data();
-        }
-        self.flush()
     }
 
     fn store_error(&self, source: StoreError) -> IngestError {
-        // While it waits it tries again and again.
+        // A paused stream tries again and again: that is one fault.
         if !(self.tally.is_paused() && source.kind().is_transient()) {
-            self.files.pool().faults().count(&source);
+            self.packets.files.pool().faults().count(&source);
         }
         IngestError::Store {
             stream: self.id,
@@ -575,7 +436,12 @@ impl StreamWriter {
 }
 
 /// The index of a packet says how long the packet is, in bits.
-fn same_size(stream: StreamId, seq: SeqNum, packet: Bytes, index: Bits) -> Result<(), IngestError> {
+fn check_size(
+    stream: StreamId,
+    seq: SeqNum,
+    packet: Bytes,
+    index: Bits,
+) -> Result<(), IngestError> {
     if packet.to_bits() == Some(index) {
         return Ok(());
     }

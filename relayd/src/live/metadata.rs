@@ -33,11 +33,11 @@ impl MetadataReader {
 
 impl Metadata for MetadataReader {
     fn has_unread(&self) -> bool {
-        self.published.beyond(self.sent).is_some()
+        self.published.text_after(self.sent).is_some()
     }
 
     fn read(&mut self, to: &mut BytesMut) -> io::Result<()> {
-        let Some((source, end)) = self.published.beyond(self.sent) else {
+        let Some((source, end)) = self.published.text_after(self.sent) else {
             return Ok(());
         };
         let file = match source.opened() {

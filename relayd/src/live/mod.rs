@@ -17,7 +17,7 @@ use viewer_proto::server::Change;
 use viewer_proto::session::{ListedSession, Seek, TraceFormat};
 use wire::{Bytes, SessionId, ViewerId};
 
-use crate::publish::announced::Content;
+use crate::publish::announced::AnnouncedContent;
 use crate::publish::subscription::{ChangeQueue, Subscription};
 use crate::publish::viewer_lag::ViewerPositions;
 use crate::registry::Registry;
@@ -112,7 +112,7 @@ impl Relay for View {
             Seek::Last => session.announced_next(),
         };
         let about = Change::Session(session.id());
-        let positions = session.viewer_lag().enter();
+        let positions = session.viewer_lag().add_viewer();
         let of_session = session.viewer_lag().file_calls();
         let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
         self.capacity.add(&file_calls);
@@ -183,20 +183,22 @@ impl viewer_proto::relay::Session for Attachment {
             let about = Change::Stream(listed.record.stream);
             let position = match &listed.content {
                 // It has nothing to come.
-                Content::Packets(published) if was_there && published.is_over() => continue,
-                Content::Packets(published) => {
+                AnnouncedContent::Packets(published) if was_there && published.is_over() => {
+                    continue;
+                }
+                AnnouncedContent::Packets(published) => {
                     let (next, end) = if was_there {
                         published.next_packet()
                     } else {
                         (0, Bytes(0))
                     };
-                    let place = self.positions.reads(published, next, end);
+                    let place = self.positions.add_stream(published, next, end);
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let watermark = (Arc::clone(self.session.watermark()), number);
                     let calls = Arc::clone(&self.file_calls);
                     Position::Packets(PacketReader::new(published, watermark, next, place, calls))
                 }
-                Content::Metadata(published) => {
+                AnnouncedContent::Metadata(published) => {
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let calls = Arc::clone(&self.file_calls);
                     Position::Metadata(MetadataReader::new(published, calls))

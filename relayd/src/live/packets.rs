@@ -156,13 +156,13 @@ impl PacketReader {
     /// Whether the packet with this number, which has been found, was withheld and still is to be.
     fn is_withheld(&self, packet: u64) -> bool {
         self.withheld.as_ref().is_some_and(|(number, entry)| {
-            *number == packet && !self.watermark.allow_packet(entry.packet.end)
+            *number == packet && !self.watermark.allows_packet(entry.packet.end)
         })
     }
 
     /// What may be promised of what a beacon says. One that is cut says no less than was said before.
     fn watermark(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
-        let within = self.watermark.within(beacon, self.rank);
+        let within = self.watermark.clamp_beacon(beacon, self.rank);
         if within == beacon {
             return beacon;
         }
@@ -195,14 +195,14 @@ impl PacketReader {
             open.was_taken.store(false, Ordering::Relaxed);
         }
         self.next = packet + 1;
-        self.position.at(self.next, end);
+        self.position.set(self.next, end);
         Next::Packet { offset, index }
     }
 
     /// Moves past packets that are no longer there.
     fn skip(&mut self, run: &Run) {
         self.next = self.next.max(run.end());
-        self.position.at(self.next, run.begin);
+        self.position.set(self.next, run.begin);
     }
 
     /// Opens the tracefile of a run, unless it is open.
@@ -212,7 +212,7 @@ impl PacketReader {
         if !self.open.back_mut().is_some_and(is_open) {
             let files = Files::open(&run.segment, &self.calls)?;
             // It may have been replaced just before it was opened by its name.
-            if !self.published.holds(&run.segment) {
+            if !self.published.has_tracefile(&run.segment) {
                 return Ok(None);
             }
             let again = self.open.pop_back_if(|open| is_it(open));
@@ -245,7 +245,7 @@ impl Stream for PacketReader {
     fn next(&mut self) -> Next {
         // Each time round, the position moves past a tracefile or an answer is found.
         for _ in 0..MAX_SKIPPED_TRACEFILES {
-            let (packet, run) = match self.published.find(self.next) {
+            let (packet, run) = match self.published.find_packet(self.next) {
                 Found::Packet { packet, run } => (packet, run),
                 Found::Quiet(until) => {
                     self.let_go();
@@ -262,7 +262,7 @@ impl Stream for PacketReader {
                 return Next::Quiet { until: None };
             }
             match self.entry(packet, &run) {
-                Ok(Some(entry)) if self.watermark.allow_packet(entry.packet.end) => {
+                Ok(Some(entry)) if self.watermark.allows_packet(entry.packet.end) => {
                     return self.give(packet, run.begin, &entry);
                 }
                 Ok(Some(entry)) => {
@@ -317,7 +317,7 @@ impl Stream for PacketReader {
             None => {
                 // Asked for once more. By now another file may have the name.
                 let again = Files::open(&open.segment, &self.calls).ok()?;
-                if !self.published.holds(&open.segment) {
+                if !self.published.has_tracefile(&open.segment) {
                     return None;
                 }
                 Arc::clone(&again.data)

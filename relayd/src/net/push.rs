@@ -194,7 +194,7 @@ impl Push {
         }
         // Looked for once: what changes meanwhile is said the next time, or this would go on for as long
         // as producers are faster than the viewer.
-        for change in view.changes().take() {
+        for change in view.changes().take_changes() {
             viewer.changed(change);
         }
         loop {

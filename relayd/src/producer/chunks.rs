@@ -18,7 +18,7 @@ use crate::ingest::IngestError;
 use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
-use crate::store::chunk::{Chunk, ChunkError, Holding, Place};
+use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
 use crate::store::layout::LayoutError;
 
 /// The chunks that one session knows.
@@ -156,13 +156,13 @@ fn create_chunk(
                 .as_ref()
                 .filter(|current| !current.is_named())
             {
-                current.move_to(Place::Old)?;
+                current.move_to(ChunkPlace::Old)?;
             }
             let place = match name {
-                Some(name) => Place::Named(name),
-                None if chunks.current.is_some() => Place::New,
-                None if !chunks.has_rotated => Place::Session,
-                None => Place::Dated,
+                Some(name) => ChunkPlace::Named(name),
+                None if chunks.current.is_some() => ChunkPlace::New,
+                None if !chunks.has_rotated => ChunkPlace::Session,
+                None => ChunkPlace::Dated,
             };
             let time_zone = &registry.settings().time_zone;
             Chunk::create(
@@ -215,7 +215,7 @@ fn rotate_streams(open: &mut OpenSession, request: &RotateStreams) -> Result<(),
         let stream = open.session.stream(position.stream);
         match stream.ok_or(ChunksError::UnknownStream(position.stream))? {
             Stream::Data(stream) => {
-                stream.rotate(position.at, target.clone())?;
+                stream.lock().begin_rotation(position.at, target.clone())?;
                 heed_pause(open, Stream::Data(stream));
             }
             Stream::Metadata(stream) => stream.rotate(target.clone())?,
@@ -275,17 +275,17 @@ fn close_chunk(
     if let Some(successor) = successor.filter(|successor| !successor.is_named()) {
         let goes_on = command == Some(CloseCommand::Delete) && !chunks.has_rotated;
         successor.move_to(if goes_on {
-            Place::Session
+            ChunkPlace::Session
         } else {
-            Place::Dated
+            ChunkPlace::Dated
         })?;
     }
     let stays = matches!(command, None | Some(CloseCommand::NoOperation));
     if stays && !chunk.is_named() {
         chunk.move_to(if chunks.has_rotated {
-            Place::Dated
+            ChunkPlace::Dated
         } else {
-            Place::Session
+            ChunkPlace::Session
         })?;
     }
     chunk.end(request.closed, command, &registry.settings().time_zone)?;
@@ -296,7 +296,7 @@ fn close_chunk(
     if command == Some(CloseCommand::Delete) {
         for stream in open.session.streams() {
             if let Stream::Data(stream) = stream {
-                stream.leave_deleted()?;
+                stream.lock().leave_deleted_chunk()?;
             }
         }
     }
@@ -310,7 +310,7 @@ fn close_chunk(
 /// lie; the reference says so.
 fn output_path(directory: &TracePath, chunks: &SessionChunks, chunk: &Chunk) -> Text {
     let below = match chunk.place() {
-        Place::Named(name) if chunks.is_snapshot => Some(name.to_string()),
+        ChunkPlace::Named(name) if chunks.is_snapshot => Some(name.to_string()),
         _ if chunks.is_snapshot || !chunks.has_rotated => None,
         _ => Some(chunk.archive_path().display().to_string()),
     };

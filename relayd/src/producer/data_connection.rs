@@ -12,7 +12,7 @@ use wire::{Bytes, SessionId, StreamId};
 
 use crate::ingest::Resumed;
 use crate::ingest::error::{At, IngestError};
-use crate::ingest::reorder::Early;
+use crate::ingest::reorder::EarlyPacket;
 use crate::ingest::reorder_budget::{EarlyBuffer, Exhausted};
 use crate::ingest::stream::{Arrival, ConnectionId, DataStream};
 use crate::limits::MIN_PRUNED_STREAMS;
@@ -108,7 +108,8 @@ impl DataConnection {
         let at = self.at;
         let unsettled = std::mem::take(&mut self.unsettled);
         for stream in &unsettled {
-            stream.settle().map_err(|source| At { at, source })?;
+            let flushed = stream.lock().flush_entries();
+            flushed.map_err(|source| At { at, source })?;
             if stream.is_closed() {
                 self.forget(stream);
             }
@@ -143,7 +144,8 @@ impl DataConnection {
 
     fn try_again(&mut self, stream: &DataStream) -> Result<bool, IngestError> {
         let session = self.session.as_ref().map(|session| session.to_string());
-        match stream.resume()? {
+        let resumed = stream.lock().resume();
+        match resumed? {
             Resumed::No(why) => {
                 if let Some(why) = why {
                     warn!(session, %why, "producer paused");
@@ -168,7 +170,7 @@ impl DataConnection {
 
     /// It has ended: what came of a packet that did not end is dropped.
     pub fn end(mut self) {
-        self.leave(Session::data_ended);
+        self.leave(Session::remove_data_connection);
     }
 
     /// It has failed: so has its session.
@@ -186,7 +188,7 @@ impl DataConnection {
         }
         self.leave(|session| {
             session.fail();
-            session.data_ended();
+            session.remove_data_connection();
             true
         });
     }
@@ -194,7 +196,7 @@ impl DataConnection {
     /// `then` gives whether it may have closed streams of the session.
     fn leave(&mut self, then: impl FnOnce(&Session) -> bool) {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
-            stream.abandon(self.id);
+            stream.lock().drop_packet_from(self.id);
         }
         if let Err(why) = self.settle() {
             error!(error = %why, "entries at the end of a data connection not written");
@@ -208,7 +210,7 @@ impl DataConnection {
 
     fn begin(&mut self, header: DataHeader) -> Result<(), IngestError> {
         let stream = self.stream(header.stream)?;
-        let arrival = stream.begin(&header, self.id)?;
+        let arrival = stream.lock().begin_packet(&header, self.id)?;
         self.heed_pause(&stream);
         self.packet = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
@@ -230,7 +232,9 @@ impl DataConnection {
             Packet::None | Packet::Dropped => {}
             Packet::Direct(stream, header) => {
                 let padding = last.then_some(header.padding_size);
-                stream.receive(header.seq, self.id, bytes, padding)?;
+                stream
+                    .lock()
+                    .write_payload(header.seq, self.id, bytes, padding)?;
             }
             Packet::Early(stream, header, kept) => {
                 let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));
@@ -265,9 +269,11 @@ impl DataConnection {
         }
         let is_kept = extended.is_ok();
         let arrival = if is_kept {
-            stream.has_to_wait(&header, self.id, kept.len())?
+            stream
+                .lock()
+                .recheck_early_packet(&header, self.id, kept.len())?
         } else {
-            stream.stop_waiting(&header, self.id)?
+            stream.lock().hasten_early_packet(&header, self.id)?
         };
         if arrival == Arrival::Early && !is_kept {
             // There is no space on the disk. No more is read until there is.
@@ -276,22 +282,24 @@ impl DataConnection {
         match arrival {
             Arrival::Early if last => {
                 kept.complete();
-                let early = Early {
+                let early = EarlyPacket {
                     seq: header.seq,
                     payload: std::mem::take(&mut kept),
                     padding: header.padding_size,
                 };
-                stream.receive_early(early)?;
+                stream.lock().add_early_packet(early)?;
             }
             Arrival::Early => {}
             Arrival::Direct => {
                 let padding = last.then_some(header.padding_size);
+                let mut writer = stream.lock();
                 if is_kept {
-                    stream.receive(header.seq, self.id, &kept, padding)?;
+                    writer.write_payload(header.seq, self.id, &kept, padding)?;
                 } else {
-                    stream.receive(header.seq, self.id, &kept, None)?;
-                    stream.receive(header.seq, self.id, bytes, padding)?;
+                    writer.write_payload(header.seq, self.id, &kept, None)?;
+                    writer.write_payload(header.seq, self.id, bytes, padding)?;
                 }
+                drop(writer);
                 return Ok(Packet::Direct(stream, header));
             }
             Arrival::Late => return Ok(Packet::Dropped),
@@ -320,7 +328,8 @@ impl DataConnection {
             if budget.has_ample_room() {
                 break;
             }
-            if let Err(error) = stream.give_up_missing() {
+            let given_up = stream.lock().give_up_missing();
+            if let Err(error) = given_up {
                 error!(session = %of_session, %error, "session aborted");
                 of_session.fail();
                 self.registry.forget_all_closed(&of_session);
@@ -366,7 +375,7 @@ impl DataConnection {
             .ok_or(IngestError::UnknownStream(id))?;
         match &self.session {
             None => {
-                if !session.data_begun(self.address) {
+                if !session.add_data_connection(self.address) {
                     return Err(IngestError::Stranger(id));
                 }
                 debug!(%session, "data connection begins");

@@ -92,7 +92,7 @@ impl Producer {
     /// The connection has ended; if it failed, its streams are waited for no more.
     pub fn end(mut self, failed: bool, now: Instant) {
         if let Some(open) = self.session.take() {
-            self.registry.producer_gone(&open.session, failed, now);
+            self.registry.end_control(&open.session, failed, now);
         }
     }
 
@@ -135,7 +135,7 @@ impl Relay for Producer {
         let open = self.open()?;
         // A snapshot is over before a viewer could attach.
         if !open.is_snapshot {
-            open.session.streams_sent();
+            open.session.publish_streams();
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::limits::{MAX_METADATA_BYTES, MAX_METADATA_STREAMS, MAX_STREAMS};
 use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
-use crate::store::chunk::{Holding, Place};
+use crate::store::chunk::{ChunkPlace, Holding};
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
@@ -142,7 +142,7 @@ pub(super) fn add(
 fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> Option<PathBuf> {
     let directory: &Path = open.directory.as_ref()?.as_ref();
     match chunk.place() {
-        Place::Named(name) => Some(directory.join(name)),
+        ChunkPlace::Named(name) => Some(directory.join(name)),
         _ => {
             let path: &Path = path.as_ref();
             Some(directory.join(path.components().next()?))
@@ -167,7 +167,8 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
 pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
     open.session.watermark().observe(index.packet.end);
-    stream.index(index).map_err(StreamError::Ingest)?;
+    let added = stream.lock().add_index(index);
+    added.map_err(StreamError::Ingest)?;
     Ok(stream)
 }
 
@@ -177,7 +178,8 @@ pub(super) fn settle(
     open: &mut OpenSession,
     stream: Arc<DataStream>,
 ) -> Result<(), Refusal> {
-    stream.settle().map_err(StreamError::Ingest)?;
+    let flushed = stream.lock().flush_entries();
+    flushed.map_err(StreamError::Ingest)?;
     forget_if_closed(registry, open, &stream);
     heed_pause(open, Stream::Data(stream));
     Ok(())
@@ -213,7 +215,8 @@ pub(super) fn close(
 ) -> Result<(), Refusal> {
     match open.session.stream(close.stream) {
         Some(Stream::Data(stream)) => {
-            stream.close(close.last).map_err(StreamError::Ingest)?;
+            let closed = stream.lock().close_after(close.last);
+            closed.map_err(StreamError::Ingest)?;
             heed_pause(open, Stream::Data(stream));
         }
         Some(Stream::Metadata(stream)) => stream.close(),
@@ -233,7 +236,7 @@ pub(super) fn begin_metadata(
     if !stream.has_room(length + u64::from(metadata.padding)) {
         return Err(StreamError::TooMuchMetadata(metadata.stream).into());
     }
-    if !stream.begin(metadata) {
+    if !stream.begin_piece(metadata) {
         return Err(StreamError::InNoChunk(metadata.stream).into());
     }
     open.metadata = Some(stream);
@@ -244,7 +247,7 @@ pub(super) fn metadata_text(open: &mut OpenSession, text: &[u8]) -> Result<(), R
     let Some(stream) = open.metadata.clone() else {
         return Ok(());
     };
-    stream.text(text).map_err(StreamError::Store)?;
+    stream.append_text(text).map_err(StreamError::Store)?;
     heed_pause(open, Stream::Metadata(stream));
     Ok(())
 }
@@ -254,7 +257,7 @@ pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
         return Ok(());
     };
     stream.end_piece().map_err(StreamError::Store)?;
-    open.session.described(stream.trace());
+    open.session.announce_trace(stream.trace());
     heed_pause(open, Stream::Metadata(stream));
     Ok(())
 }
@@ -266,7 +269,7 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
     }
     let _directory = open.session.lock_directory().ok_or_else(superseded)?;
     debug!(session = %open.session, stream = %reset.stream, "metadata starts anew");
-    Ok(stream.reset().map_err(StreamError::Store)?)
+    Ok(stream.restart().map_err(StreamError::Store)?)
 }
 
 pub(super) fn is_pending(
@@ -276,7 +279,7 @@ pub(super) fn is_pending(
 ) -> Option<bool> {
     let stream = data_stream(open, ask.stream).ok()?;
     open.session.mark_asked(ask.stream);
-    let is_pending = stream.is_pending(ask.last);
+    let is_pending = stream.lock().is_pending(ask.last);
     forget_if_closed(registry, open, &stream);
     Some(is_pending)
 }
@@ -285,7 +288,7 @@ pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamI
     open.session.mark_asked(stream);
     if let Some(Stream::Data(stream)) = open.session.stream(stream) {
         // Whatever the answer: it has been asked.
-        let _ = stream.is_pending(None);
+        let _ = stream.lock().is_pending(None);
         forget_if_closed(registry, open, &stream);
     }
 }

@@ -15,12 +15,12 @@ pub struct Listed {
     /// What they are told.
     pub record: StreamRecord,
     /// What they may then see.
-    pub content: Content,
+    pub content: AnnouncedContent,
 }
 
 /// What viewers may see of a stream.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum AnnouncedContent {
     /// Packets.
     Packets(Arc<Published>),
     /// Metadata.
@@ -32,15 +32,15 @@ impl Listed {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         match &self.content {
-            Content::Packets(published) => published.is_over(),
-            Content::Metadata(published) => published.is_over(),
+            AnnouncedContent::Packets(published) => published.is_over(),
+            AnnouncedContent::Metadata(published) => published.is_over(),
         }
     }
 
     /// Whether it is a stream of packets that has some or may get some.
     #[must_use]
     pub fn may_have_packets(&self) -> bool {
-        let Content::Packets(published) = &self.content else {
+        let AnnouncedContent::Packets(published) = &self.content else {
             return false;
         };
         // Asked for its packets after the end, behind which none comes.
@@ -121,7 +121,7 @@ mod tests {
             path: FixedText(Text::default()),
             channel: FixedText(Text::default()),
         };
-        let content = Content::Packets(Arc::clone(&published));
+        let content = AnnouncedContent::Packets(Arc::clone(&published));
         (Arc::new(Listed { record, content }), published)
     }
 

@@ -16,14 +16,50 @@ use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;
 use crate::store::segment::Segment;
 
-/// The packets of a stream, counted from 0 for as long as it lives.
+/// What viewers may see of a stream, by default of one of packets. Written by the stream, read by its viewers.
 #[derive(Debug, Default)]
-pub struct Published {
-    state: Mutex<State>,
+pub struct Published<T = Packets> {
+    state: Mutex<PublishedState<T>>,
 }
 
+/// What viewers may see of a metadata stream.
+pub type PublishedMetadata = Published<Metadata>;
+
 #[derive(Debug, Default)]
-struct State {
+struct PublishedState<T> {
+    content: T,
+    is_over: bool,
+    subscriptions: Subscriptions,
+}
+
+impl<T> Published<T> {
+    /// No more will come: notifies subscribers of the end.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.subscriptions.notify();
+    }
+
+    /// Whether no more will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// Subscribes to everything new and to the end of the stream.
+    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
+        self.state.lock().subscriptions.add(subscription);
+    }
+
+    /// Removes a subscription.
+    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        self.state.lock().subscriptions.remove(subscription);
+    }
+}
+
+/// The packets of a stream, counted from 0 for as long as it lives, and its last beacon.
+#[derive(Debug, Default)]
+pub struct Packets {
     /// The tracefiles that are still there, oldest first.
     runs: VecDeque<Run>,
     /// Packets so far, with those that are no longer there.
@@ -32,8 +68,6 @@ struct State {
     end: Bytes,
     beacon: Option<Timestamp>,
     class: Option<ClassId>,
-    is_over: bool,
-    subscriptions: Subscriptions,
 }
 
 /// Packets that lie in one tracefile.
@@ -75,19 +109,123 @@ pub enum Found {
 
 impl Published {
     /// A packet that ends here in its tracefile is on disk, and so is its entry.
-    pub fn packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
+    pub fn add_packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
         let mut state = self.state.lock();
-        let (first, last_end) = (state.packets, state.end);
-        let begin = match state.runs.back_mut() {
+        state.content.add(segment, class, end);
+        state.subscriptions.notify();
+    }
+
+    /// An index has come, of which the packet may not have: what a beacon said before is void.
+    pub fn forget_beacon(&self) {
+        self.state.lock().content.beacon = None;
+    }
+
+    /// No event from before `until` will come, if that can be said now.
+    pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
+        let mut state = self.state.lock();
+        state.content.class.get_or_insert(class);
+        if until.is_some() && until != state.content.beacon {
+            state.content.beacon = until;
+            state.subscriptions.notify_of_beacon();
+        }
+    }
+
+    /// The last beacon, unless a packet has come after it.
+    #[must_use]
+    pub fn last_beacon(&self) -> Option<Timestamp> {
+        self.state.lock().content.beacon
+    }
+
+    /// This tracefile is about to be replaced.
+    pub fn retire_tracefile(&self, chunk: &Arc<Chunk>, number: u64) {
+        let runs = &mut self.state.lock().content.runs;
+        runs.retain(|run| !run.segment.is(chunk, number));
+    }
+
+    /// Number of the next packet to come, and where in the stream the last one ends.
+    #[must_use]
+    pub fn next_packet(&self) -> (u64, Bytes) {
+        let packets = &self.state.lock().content;
+        (packets.packets, packets.end)
+    }
+
+    /// What there still is for a viewer that has been told of so many packets, of which the last ends
+    /// there.
+    #[must_use]
+    pub fn lag_behind(&self, packets: u64, end: Bytes) -> Lag {
+        let content = &mut self.state.lock().content;
+        let Some(oldest) = content.next_run(packets) else {
+            return Lag::default();
+        };
+        let (first, begin) = (oldest.first, oldest.begin);
+        Lag {
+            packets: content.packets - packets.max(first),
+            bytes: content.end.0.saturating_sub(end.max(begin).0),
+        }
+    }
+
+    /// The class of the stream, once any index has told it.
+    #[must_use]
+    pub fn class(&self) -> Option<ClassId> {
+        self.state.lock().content.class
+    }
+
+    /// What there is from this position on.
+    #[must_use]
+    pub fn ahead(&self, packet: u64) -> Ahead {
+        let mut state = self.state.lock();
+        match state.content.next_run(packet).map(|run| run.first) {
+            Some(first) => Ahead::Packets {
+                position: packet.max(first),
+                end: state.content.packets,
+            },
+            None if state.is_over => Ahead::Over,
+            None => Ahead::Quiet {
+                until: state.content.beacon,
+            },
+        }
+    }
+
+    /// What there is at this position.
+    #[must_use]
+    pub fn find_packet(&self, packet: u64) -> Found {
+        let mut state = self.state.lock();
+        match state.content.next_run(packet).cloned() {
+            Some(run) => Found::Packet {
+                packet: packet.max(run.first),
+                run,
+            },
+            None if state.is_over => Found::Over,
+            None => Found::Quiet(state.content.beacon),
+        }
+    }
+
+    /// Whether a tracefile has not been replaced or deleted.
+    #[must_use]
+    pub fn has_tracefile(&self, segment: &Arc<Segment>) -> bool {
+        let state = self.state.lock();
+        !segment.is_deleted()
+            && state
+                .content
+                .runs
+                .iter()
+                .any(|run| Arc::ptr_eq(&run.segment, segment))
+    }
+}
+
+impl Packets {
+    fn add(&mut self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
+        let (first, last_end) = (self.packets, self.end);
+        let begin = match self.runs.back_mut() {
             Some(run) if Arc::ptr_eq(&run.segment, segment) => {
                 run.len += 1;
                 run.begin
             }
             _ => {
-                if state.runs.len() >= MAX_TRACEFILES {
-                    state.runs.pop_front();
+                if self.runs.len() >= MAX_TRACEFILES {
+                    self.runs.pop_front();
                 }
-                state.runs.push_back(Run {
+                self.runs.push_back(Run {
                     first,
                     len: 1,
                     begin: last_end,
@@ -96,136 +234,12 @@ impl Published {
                 last_end
             }
         };
-        state.packets += 1;
-        state.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
-        state.beacon = None;
-        state.class.get_or_insert(class);
-        state.subscriptions.notify();
+        self.packets += 1;
+        self.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
+        self.beacon = None;
+        self.class.get_or_insert(class);
     }
 
-    /// An index has come, of which the packet may not have: what a beacon said before is void.
-    pub fn forget_beacon(&self) {
-        self.state.lock().beacon = None;
-    }
-
-    /// No event from before `until` will come, if that can be said now.
-    pub fn beacon(&self, until: Option<Timestamp>, class: ClassId) {
-        let mut state = self.state.lock();
-        state.class.get_or_insert(class);
-        if until.is_some() && until != state.beacon {
-            state.beacon = until;
-            state.subscriptions.notify_of_beacon();
-        }
-    }
-
-    /// The last beacon, unless a packet has come after it.
-    #[must_use]
-    pub fn last_beacon(&self) -> Option<Timestamp> {
-        self.state.lock().beacon
-    }
-
-    /// This tracefile is about to be replaced.
-    pub fn retire(&self, chunk: &Arc<Chunk>, number: u64) {
-        self.state
-            .lock()
-            .runs
-            .retain(|run| !run.segment.is(chunk, number));
-    }
-
-    /// No more will come.
-    pub fn end(&self) {
-        let mut state = self.state.lock();
-        state.is_over = true;
-        state.subscriptions.notify();
-    }
-
-    /// Subscribes to packets, beacons and the end of the stream.
-    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
-        self.state.lock().subscriptions.add(subscription);
-    }
-
-    /// Removes a subscription.
-    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
-        self.state.lock().subscriptions.remove(subscription);
-    }
-
-    /// Whether no more will come.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.state.lock().is_over
-    }
-
-    /// Number of the next packet to come, and where in the stream the last one ends.
-    #[must_use]
-    pub fn next_packet(&self) -> (u64, Bytes) {
-        let state = self.state.lock();
-        (state.packets, state.end)
-    }
-
-    /// What there still is for a viewer that has been told of so many packets, of which the last ends
-    /// there.
-    #[must_use]
-    pub fn beyond(&self, packets: u64, end: Bytes) -> Lag {
-        let mut state = self.state.lock();
-        let Some(oldest) = state.next_run(packets) else {
-            return Lag::default();
-        };
-        let (first, begin) = (oldest.first, oldest.begin);
-        Lag {
-            packets: state.packets - packets.max(first),
-            bytes: state.end.0.saturating_sub(end.max(begin).0),
-        }
-    }
-
-    /// The class of the stream, once any index has told it.
-    #[must_use]
-    pub fn class(&self) -> Option<ClassId> {
-        self.state.lock().class
-    }
-
-    /// What there is from this position on.
-    #[must_use]
-    pub fn ahead(&self, packet: u64) -> Ahead {
-        let mut state = self.state.lock();
-        match state.next_run(packet).map(|run| run.first) {
-            Some(first) => Ahead::Packets {
-                position: packet.max(first),
-                end: state.packets,
-            },
-            None if state.is_over => Ahead::Over,
-            None => Ahead::Quiet {
-                until: state.beacon,
-            },
-        }
-    }
-
-    /// What there is at this position.
-    #[must_use]
-    pub fn find(&self, packet: u64) -> Found {
-        let mut state = self.state.lock();
-        match state.next_run(packet).cloned() {
-            Some(run) => Found::Packet {
-                packet: packet.max(run.first),
-                run,
-            },
-            None if state.is_over => Found::Over,
-            None => Found::Quiet(state.beacon),
-        }
-    }
-
-    /// Whether a tracefile has not been replaced or deleted.
-    #[must_use]
-    pub fn holds(&self, segment: &Arc<Segment>) -> bool {
-        let state = self.state.lock();
-        !segment.is_deleted()
-            && state
-                .runs
-                .iter()
-                .any(|run| Arc::ptr_eq(&run.segment, segment))
-    }
-}
-
-impl State {
     /// The first tracefile that is still there and has packets from this one on. Forgets those that
     /// were deleted with their chunk, the oldest of all and those before the one that it gives: chunks
     /// are not always deleted oldest first.
@@ -240,24 +254,18 @@ impl State {
     }
 }
 
-/// What viewers may see of a metadata stream.
+/// The metadata of a trace, as far as it came in whole pieces.
 #[derive(Debug, Default)]
-pub struct PublishedMetadata {
-    state: Mutex<MetadataState>,
-}
-
-#[derive(Debug, Default)]
-struct MetadataState {
+pub struct Metadata {
+    /// None: the stream is in no chunk.
     source: Option<Arc<MetadataSource>>,
     /// So much of the file came in whole pieces.
     received: Bytes,
-    is_over: bool,
-    subscriptions: Subscriptions,
 }
 
-impl Drop for PublishedMetadata {
+impl Drop for Metadata {
     fn drop(&mut self) {
-        let file = self.state.get_mut().source.take();
+        let file = self.source.take();
         let is_of_viewer = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
         // A viewer may be the last to have it. To close the file may block.
         if file.is_some() && Handle::try_current().is_ok_and(is_of_viewer) {
@@ -268,10 +276,10 @@ impl Drop for PublishedMetadata {
 
 impl PublishedMetadata {
     /// The file is so long now, with a whole piece at its end.
-    pub fn received(&self, source: &Arc<MetadataSource>, received: Bytes) {
+    pub fn set_received(&self, source: &Arc<MetadataSource>, received: Bytes) {
         let mut state = self.state.lock();
-        let before = state.source.replace(Arc::clone(source));
-        state.received = received;
+        let before = state.content.source.replace(Arc::clone(source));
+        state.content.received = received;
         state.subscriptions.notify();
         drop(state);
         // Which may close it: not with the lock held.
@@ -281,40 +289,17 @@ impl PublishedMetadata {
     /// The stream has left its chunk: the same metadata will come again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
-        let before = state.source.take();
-        state.received = Bytes(0);
+        let before = state.content.source.take();
+        state.content.received = Bytes(0);
         drop(state);
         drop(before);
     }
 
-    /// No more will come.
-    pub fn end(&self) {
-        let mut state = self.state.lock();
-        state.is_over = true;
-        state.subscriptions.notify();
-    }
-
-    /// Subscribes to packets, beacons and the end of the stream.
-    pub fn subscribe(&self, subscription: &Arc<Subscription>) {
-        self.state.lock().subscriptions.add(subscription);
-    }
-
-    /// Removes a subscription.
-    pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
-        self.state.lock().subscriptions.remove(subscription);
-    }
-
-    /// Whether no more will come.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.state.lock().is_over
-    }
-
     /// The file, if it has something from `sent` on, and where that ends.
     #[must_use]
-    pub fn beyond(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
-        let state = self.state.lock();
-        let source = state.source.as_ref().filter(|_| state.received > sent)?;
-        Some((Arc::clone(source), state.received))
+    pub fn text_after(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
+        let Metadata { source, received } = &self.state.lock().content;
+        let source = source.as_ref().filter(|_| *received > sent)?;
+        Some((Arc::clone(source), *received))
     }
 }

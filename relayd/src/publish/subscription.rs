@@ -30,7 +30,7 @@ pub struct Subscription {
 pub struct Subscriptions(Vec<Arc<Subscription>>);
 
 impl ChangeQueue {
-    /// Waits until something has changed since [`take`](Self::take).
+    /// Waits until something has changed since [`take_changes`](Self::take_changes).
     pub async fn changed(&self) {
         self.wake.notified().await;
     }
@@ -43,7 +43,7 @@ impl ChangeQueue {
 
     /// Takes what has changed. What changes from now on is queued again, so read the things themselves after
     /// this call.
-    pub fn take(&self) -> Vec<Change> {
+    pub fn take_changes(&self) -> Vec<Change> {
         let pending = std::mem::take(&mut *self.pending.lock());
         pending
             .into_iter()
@@ -121,14 +121,14 @@ mod tests {
                 .iter()
                 .for_each(|(subscriptions, _)| subscriptions.notify());
         }
-        assert_eq!(changes.take(), about);
-        assert_eq!(changes.take(), []);
+        assert_eq!(changes.take_changes(), about);
+        assert_eq!(changes.take_changes(), []);
         let [_, (second, subscription)] = &mut subscriptions;
         second.notify();
-        assert_eq!(changes.take(), [about[1]]);
+        assert_eq!(changes.take_changes(), [about[1]]);
         second.remove(subscription);
         second.notify();
-        assert_eq!(changes.take(), []);
+        assert_eq!(changes.take_changes(), []);
     }
 
     #[test]
@@ -139,7 +139,11 @@ mod tests {
         for changes in &queues {
             subscriptions.add(&Subscription::new(changes, about));
         }
-        let pending = || queues.each_ref().map(|changes| changes.take().len());
+        let pending = || {
+            queues
+                .each_ref()
+                .map(|changes| changes.take_changes().len())
+        };
         queues[0].set_beacon_interest(false);
         subscriptions.notify_of_beacon();
         assert_eq!(pending(), [0, 1]);

@@ -34,18 +34,18 @@ pub struct Totals {
 
 impl Tally {
     /// A packet of so many bytes has been written.
-    pub fn written(&self, bytes: u64) {
+    pub fn count_packet(&self, bytes: u64) {
         add(&self.packets, 1);
         add(&self.bytes, bytes);
     }
 
     /// So many packets have been given up.
-    pub fn lost(&self, packets: u64) {
+    pub fn count_lost(&self, packets: u64) {
         add(&self.lost, packets);
     }
 
     /// So many packets, of so many bytes, wait for one before them.
-    pub fn waiting(&self, packets: u64, bytes: u64) {
+    pub fn set_waiting(&self, packets: u64, bytes: u64) {
         self.waiting_packets.store(packets, Ordering::Relaxed);
         self.waiting_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn what_has_ended_stays_counted_and_waits_no_more() {
         let tally = Tally::default();
-        tally.written(100);
-        tally.written(20);
-        tally.lost(u64::MAX);
-        tally.waiting(2, 7);
+        tally.count_packet(100);
+        tally.count_packet(20);
+        tally.count_lost(u64::MAX);
+        tally.set_waiting(2, 7);
         tally.set_paused(true);
         let mut sum = tally.totals().past();
         sum += tally.totals();

@@ -68,7 +68,7 @@ impl ViewerLag {
 
     /// A viewer watches, until it is dropped.
     #[must_use]
-    pub fn enter(&self) -> Arc<ViewerPositions> {
+    pub fn add_viewer(&self) -> Arc<ViewerPositions> {
         let positions = Arc::default();
         let mut watchers = self.watchers.lock();
         watchers.retain(|positions| positions.strong_count() > 0);
@@ -97,9 +97,14 @@ impl ViewerLag {
 impl ViewerPositions {
     /// The viewer reads a stream. Gives where it is to note its place.
     #[must_use]
-    pub fn reads(&self, published: &Arc<Published>, packets: u64, end: Bytes) -> Arc<ReadPosition> {
+    pub fn add_stream(
+        &self,
+        published: &Arc<Published>,
+        packets: u64,
+        end: Bytes,
+    ) -> Arc<ReadPosition> {
         let place = Arc::<ReadPosition>::default();
-        place.at(packets, end);
+        place.set(packets, end);
         let mut streams = self.0.lock();
         streams.retain(|(_, place)| place.strong_count() > 0);
         streams.push((Arc::clone(published), Arc::downgrade(&place)));
@@ -112,7 +117,7 @@ impl ViewerPositions {
             if let Some(place) = place.upgrade() {
                 let packets = place.packets.load(Ordering::Relaxed);
                 let end = place.end.load(Ordering::Relaxed);
-                let behind = published.beyond(packets, Bytes(end));
+                let behind = published.lag_behind(packets, Bytes(end));
                 lag.packets += behind.packets;
                 lag.bytes += behind.bytes;
             }
@@ -123,7 +128,7 @@ impl ViewerPositions {
 
 impl ReadPosition {
     /// The viewer has been told of so many packets, of which the last ends there in the stream.
-    pub fn at(&self, packets: u64, end: Bytes) {
+    pub fn set(&self, packets: u64, end: Bytes) {
         self.packets.store(packets, Ordering::Relaxed);
         self.end.store(end.0, Ordering::Relaxed);
     }
@@ -139,7 +144,7 @@ impl Lags {
     }
 
     /// Those of these viewers and of others.
-    pub fn and(&mut self, others: &Self) {
+    pub fn add_all(&mut self, others: &Self) {
         self.viewers += others.viewers;
         self.sum.packets += others.sum.packets;
         self.sum.bytes += others.sum.bytes;

@@ -45,7 +45,7 @@ impl Watermark {
     /// The oldest stream that viewers are to be told of was added at this time, if there is one. Gives
     /// whether viewers may be told more than before.
     #[must_use]
-    pub fn limit(&self, oldest: Option<Timestamp>) -> bool {
+    pub fn update_limit(&self, oldest: Option<Timestamp>) -> bool {
         let limit = oldest.map_or(u64::MAX, |time| time.0);
         self.limit.swap(limit, Ordering::AcqRel) < limit
     }
@@ -57,7 +57,7 @@ impl Watermark {
     /// its session, and not at the limit itself, which is another stream's own time: Babeltrace 2
     /// complains of two streams that are inactive until the very same time.
     #[must_use]
-    pub fn within(&self, beacon: Option<Timestamp>, rank: u64) -> Option<Timestamp> {
+    pub fn clamp_beacon(&self, beacon: Option<Timestamp>, rank: u64) -> Option<Timestamp> {
         let limit = self.limit.load(Ordering::Acquire);
         let cut = |until: Timestamp| match until.0 {
             time if time <= limit => until,
@@ -71,7 +71,7 @@ impl Watermark {
     /// different clocks: then a packet may be given too early, or too late by the time for which the
     /// metadata of a stream is waited for.
     #[must_use]
-    pub fn allow_packet(&self, end: Timestamp) -> bool {
+    pub fn allows_packet(&self, end: Timestamp) -> bool {
         end.0 <= self.limit.load(Ordering::Acquire)
     }
 }
@@ -85,31 +85,34 @@ mod tests {
         let watermark = Watermark::default();
         let beacon = Some(Timestamp(90));
         assert_eq!(
-            (watermark.within(None, 0), watermark.within(beacon, 0)),
+            (
+                watermark.clamp_beacon(None, 0),
+                watermark.clamp_beacon(beacon, 0)
+            ),
             (None, beacon)
         );
         watermark.observe(Timestamp(50));
         watermark.observe(Timestamp(40));
         watermark.hold_back(watermark.latest());
         watermark.hold_back(Timestamp(60));
-        assert_eq!(watermark.within(beacon, 0), Some(Timestamp(49)));
+        assert_eq!(watermark.clamp_beacon(beacon, 0), Some(Timestamp(49)));
         for own in [Timestamp(45), Timestamp(50)] {
-            assert_eq!(watermark.within(Some(own), 0), Some(own));
-            assert!(watermark.allow_packet(own));
+            assert_eq!(watermark.clamp_beacon(Some(own), 0), Some(own));
+            assert!(watermark.allows_packet(own));
         }
-        assert!(!watermark.allow_packet(Timestamp(51)));
-        assert!(!watermark.limit(Some(Timestamp(0))));
-        assert_eq!(watermark.within(beacon, 0), None);
-        assert!(watermark.limit(None));
-        assert_eq!(watermark.within(beacon, 0), beacon);
-        assert!(watermark.allow_packet(Timestamp(u64::MAX)));
+        assert!(!watermark.allows_packet(Timestamp(51)));
+        assert!(!watermark.update_limit(Some(Timestamp(0))));
+        assert_eq!(watermark.clamp_beacon(beacon, 0), None);
+        assert!(watermark.update_limit(None));
+        assert_eq!(watermark.clamp_beacon(beacon, 0), beacon);
+        assert!(watermark.allows_packet(Timestamp(u64::MAX)));
     }
 
     #[test]
     fn beacons_of_different_streams_are_cut_at_different_times() {
         let watermark = Watermark::default();
         watermark.hold_back(Timestamp(50));
-        let cut = |rank| watermark.within(Some(Timestamp(90)), rank);
+        let cut = |rank| watermark.clamp_beacon(Some(Timestamp(90)), rank);
         assert_eq!(
             [0, 1, 2].map(cut),
             [49, 48, 47].map(|time| Some(Timestamp(time)))

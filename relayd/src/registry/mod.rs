@@ -1,11 +1,8 @@
-//! Which sessions and streams there are: the only state that connections share. Sees neither file
-//! nor socket.
+//! The sessions and streams that exist: the only state that connections share. Sees neither file nor socket.
 //!
-//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted), [`stream`] (one of them), [`recording`] (what the sessions of
-//! one recording share), `occupancy` (which recording may write where), [`announced`] (which streams viewers may be told of), [`published`] (what
-//! they may see of each), [`watermark`] (what they may be told of those that are idle), [`subscription`]
-//! (who is to hear that any of this has changed), [`tally`] and [`viewer_lag`] (what is counted of
-//! streams and of those who watch them).
+//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted),
+//! [`stream`] (one of them), [`recording`] (what the sessions of one recording share), `occupancy` (which recording
+//! may write where). [`publish`](crate::publish) has what viewers may see of all this.
 
 mod occupancy;
 pub mod recording;
@@ -263,14 +260,14 @@ impl Registry {
 
     /// The control connection of a session has ended. Packets may still be under way: they are
     /// waited for, unless the connection failed.
-    pub fn producer_gone(&self, session: &Arc<Session>, failed: bool, now: Instant) {
+    pub fn end_control(&self, session: &Arc<Session>, failed: bool, now: Instant) {
         if session.is_over() {
             // Another one has taken its place.
             return;
         }
         self.sessions.write().remove(&session.id());
         self.subscriptions.lock().notify();
-        session.control_ended(failed);
+        session.end_control(failed);
         self.forget_all_closed(session);
         if session.is_empty() {
             info!(%session, "session ended");
@@ -315,7 +312,7 @@ impl Registry {
             session.write_beacons();
             session.advance_metadata_timeouts();
         }
-        self.settings.pool.close_idle(now);
+        self.settings.pool.close_idle_files(now);
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
             if session.has_data_connection() {
@@ -347,7 +344,7 @@ impl Registry {
 
     /// Ends a session, so that everything received is on disk.
     pub fn close(&self, session: &Arc<Session>) {
-        session.control_ended(true);
+        session.end_control(true);
         self.forget_all_closed(session);
     }
 }

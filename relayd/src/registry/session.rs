@@ -274,14 +274,14 @@ impl Session {
     // What viewers are told.
 
     /// The producer has published the streams that it added so far.
-    pub fn streams_sent(&self) {
+    pub fn publish_streams(&self) {
         let mut streams = self.streams.lock();
         let ready = streams.publish();
         self.announce(streams, ready);
     }
 
     /// Some metadata has come of the trace in this directory.
-    pub fn described(&self, trace: &TracePath) {
+    pub fn announce_trace(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
         if let Some(ready) = streams.describe(trace) {
             self.announce(streams, ready);
@@ -315,7 +315,7 @@ impl Session {
 
     /// To be called whenever a stream may no longer be awaited.
     fn limit_watermark(&self, streams: &mut StreamTable) {
-        if self.watermark.limit(streams.oldest_awaited()) {
+        if self.watermark.update_limit(streams.oldest_awaited()) {
             // Packets may have been withheld from subscribers.
             self.subscriptions.lock().notify();
         }
@@ -369,7 +369,7 @@ impl Session {
     /// numbers of streams are easily guessed. So it has to come from where the control connection
     /// does, or, since hosts may have several addresses, from where the first one did.
     #[must_use]
-    pub fn data_begun(&self, from: IpAddr) -> bool {
+    pub fn add_data_connection(&self, from: IpAddr) -> bool {
         let mut connections = self.data_connections.lock();
         let first = *connections.from.get_or_insert(from);
         let may = from == first || from == self.identity.producer;
@@ -385,7 +385,7 @@ impl Session {
 
     /// Such a connection has ended. If it was the last, nothing that is missing will come, and streams
     /// may be closed. Gives whether it was.
-    pub fn data_ended(&self) -> bool {
+    pub fn remove_data_connection(&self) -> bool {
         let is_last = {
             let mut connections = self.data_connections.lock();
             connections.open -= 1;
@@ -395,10 +395,11 @@ impl Session {
             return false;
         }
         for stream in self.streams() {
-            if let Stream::Data(stream) = stream
-                && let Err(error) = stream.data_ended()
-            {
-                warn!(session = %self, %error, "packets that waited are lost");
+            if let Stream::Data(stream) = stream {
+                let ended = stream.lock().end_data();
+                if let Err(error) = ended {
+                    warn!(session = %self, %error, "packets that waited are lost");
+                }
             }
         }
         true
@@ -406,7 +407,7 @@ impl Session {
 
     /// The control connection has ended: no stream will be added, and no index come. Packets whose
     /// index has come may still be under way, unless the connection has failed.
-    pub fn control_ended(&self, failed: bool) {
+    pub fn end_control(&self, failed: bool) {
         self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
         self.subscriptions.lock().notify();
@@ -416,9 +417,10 @@ impl Session {
         for stream in self.streams() {
             match stream {
                 Stream::Data(stream) => {
-                    if let Err(error) = stream.close(None) {
+                    let mut writer = stream.lock();
+                    if let Err(error) = writer.close_after(None) {
                         warn!(session = %self, %error, "stream closed with index entries missing");
-                        stream.abort();
+                        writer.close_now();
                     }
                 }
                 Stream::Metadata(stream) => stream.close(),
@@ -439,7 +441,7 @@ impl Session {
     pub fn supersede(&self) {
         self.identity.connections.cancel();
         let _guard = self.directory.lock();
-        self.control_ended(true);
+        self.end_control(true);
         for stream in self.streams() {
             if let Stream::Metadata(stream) = stream
                 && let Err(error) = stream.rotate(None)
@@ -465,7 +467,7 @@ impl Session {
     pub fn abort(&self) {
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => stream.abort(),
+                Stream::Data(stream) => stream.lock().close_now(),
                 Stream::Metadata(stream) => stream.close(),
             }
         }
@@ -488,7 +490,8 @@ impl Session {
         };
         for stream in turn {
             if let Stream::Data(stream) = stream
-                && let Err(error) = stream.write_beacon()
+                && let Some(mut writer) = stream.try_lock()
+                && let Err(error) = writer.write_beacon()
             {
                 // The packets that the same fault keeps from being written have been reported.
                 if error.kind().is_transient() {

@@ -7,7 +7,7 @@ use wire::StreamId;
 
 use super::session::Session;
 use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
-use crate::publish::announced::Content;
+use crate::publish::announced::AnnouncedContent;
 
 /// A stream of either sort.
 #[derive(Debug, Clone)]
@@ -28,10 +28,10 @@ impl Stream {
         }
     }
 
-    pub(super) fn content(&self) -> Content {
+    pub(super) fn content(&self) -> AnnouncedContent {
         match self {
-            Self::Data(stream) => Content::Packets(Arc::clone(stream.published())),
-            Self::Metadata(stream) => Content::Metadata(Arc::clone(stream.published())),
+            Self::Data(stream) => AnnouncedContent::Packets(Arc::clone(stream.published())),
+            Self::Metadata(stream) => AnnouncedContent::Metadata(Arc::clone(stream.published())),
         }
     }
 
@@ -59,7 +59,7 @@ impl Stream {
     pub fn resume(&self, session: &Session) -> bool {
         let id = self.id();
         let resumed = match self {
-            Self::Data(stream) => stream.resume(),
+            Self::Data(stream) => stream.lock().resume(),
             Self::Metadata(stream) => match stream.resume() {
                 Ok(true) => Ok(Resumed::Yes),
                 Ok(false) => Ok(Resumed::No(None)),

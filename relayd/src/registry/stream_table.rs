@@ -14,7 +14,7 @@ use wire::{StreamId, Timestamp, TraceId, TracePath};
 
 use super::stream::Stream;
 use crate::limits::MAX_STREAMS;
-use crate::publish::announced::{Content, Listed};
+use crate::publish::announced::{AnnouncedContent, Listed};
 use crate::publish::tally::Totals;
 use entry::Entry;
 
@@ -253,7 +253,7 @@ impl StreamTable {
         stream.listed
     }
 
-    /// Forgets unannounced streams that have ended, before there are too many. Pending as many more come
+    /// Forgets unannounced streams that have ended, before there are too many. Half as many more come
     /// before that is done again.
     fn prune_unannounced(&mut self) {
         if self.counts.unannounced < self.counts.prune_unannounced_at {
@@ -415,6 +415,6 @@ impl StreamTable {
 }
 
 /// Whether viewers are held back for a stream of this content.
-pub(super) fn holds_back(content: &Content) -> bool {
-    matches!(content, Content::Packets(_))
+pub(super) fn holds_back(content: &AnnouncedContent) -> bool {
+    matches!(content, AnnouncedContent::Packets(_))
 }

@@ -64,12 +64,12 @@ pub struct Chunk {
     /// locked, read without: the lock is held across file calls, and those who ask for this are not to
     /// wait for a disk.
     holdings: AtomicUsize,
-    state: RwLock<State>,
+    state: RwLock<ChunkState>,
 }
 
 #[derive(Debug)]
-struct State {
-    place: Place,
+struct ChunkState {
+    place: ChunkPlace,
     /// What the chunk has in its directory: `ust`, `kernel`.
     tops: BTreeSet<OsString>,
     /// When it ended, once it has.
@@ -81,7 +81,7 @@ struct State {
 
 /// Where a chunk is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ChunkPlace {
     /// In the session's directory itself.
     Session,
     /// In a directory that the producer named: a snapshot.
@@ -105,7 +105,7 @@ impl Chunk {
         id: ChunkId,
         began: EpochSeconds,
         session: &Path,
-        place: Place,
+        place: ChunkPlace,
         time_zone: &TimeZone,
     ) -> Result<Holding, ChunkError> {
         let began = chunk_date(began, time_zone)?;
@@ -121,12 +121,12 @@ impl Chunk {
             None,
             String::new(),
             output,
-            Place::Session,
+            ChunkPlace::Session,
         )))
     }
 
-    fn at(id: Option<ChunkId>, began: String, session: &Path, place: Place) -> Self {
-        let state = State {
+    fn at(id: Option<ChunkId>, began: String, session: &Path, place: ChunkPlace) -> Self {
+        let state = ChunkState {
             place,
             tops: BTreeSet::new(),
             ended: None,
@@ -152,14 +152,14 @@ impl Chunk {
 
     /// Where it is now.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ChunkPlace {
         self.state.read().place.clone()
     }
 
     /// Whether it was a snapshot's: those are never moved.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        matches!(self.state.read().place, Place::Named(_))
+        matches!(self.state.read().place, ChunkPlace::Named(_))
     }
 
     /// Whether all in it has been deleted.
@@ -227,19 +227,19 @@ impl Chunk {
         self.path(&state, &state.place)
     }
 
-    fn path(&self, state: &State, place: &Place) -> PathBuf {
+    fn path(&self, state: &ChunkState, place: &ChunkPlace) -> PathBuf {
         let id = self.id.unwrap_or_default().0;
         match place {
-            Place::Session => self.session.clone(),
-            Place::Named(name) => self.session.join(name),
-            Place::Old => self.session.join(OLD),
-            Place::New => self.session.join(NEW),
-            Place::Dated => self.session.join(format!("{}-{id}", self.began)),
-            Place::Archived => self.session.join(self.archive(state)),
+            ChunkPlace::Session => self.session.clone(),
+            ChunkPlace::Named(name) => self.session.join(name),
+            ChunkPlace::Old => self.session.join(OLD),
+            ChunkPlace::New => self.session.join(NEW),
+            ChunkPlace::Dated => self.session.join(format!("{}-{id}", self.began)),
+            ChunkPlace::Archived => self.session.join(self.archive(state)),
         }
     }
 
-    fn archive(&self, state: &State) -> PathBuf {
+    fn archive(&self, state: &ChunkState) -> PathBuf {
         let id = self.id.unwrap_or_default().0;
         let ended = state.ended.as_deref().unwrap_or_default();
         Path::new(ARCHIVES).join(format!("{}-{ended}-{id}", self.began))
@@ -249,11 +249,11 @@ impl Chunk {
     ///
     /// # Errors
     /// If the system does not allow it.
-    pub fn move_to(&self, place: Place) -> Result<(), StoreError> {
+    pub fn move_to(&self, place: ChunkPlace) -> Result<(), StoreError> {
         self.move_state(&mut self.state.write(), place)
     }
 
-    fn move_state(&self, state: &mut State, place: Place) -> Result<(), StoreError> {
+    fn move_state(&self, state: &mut ChunkState, place: ChunkPlace) -> Result<(), StoreError> {
         if state.place == place {
             return Ok(());
         }
@@ -265,13 +265,13 @@ impl Chunk {
         };
         match (&state.place, &place) {
             // The session's directory stays: what the chunk has in it moves, one by one.
-            (Place::Session, _) => {
+            (ChunkPlace::Session, _) => {
                 make_directory(&to)?;
                 for top in &state.tops {
                     rename(&from.join(top), &to.join(top))?;
                 }
             }
-            (_, Place::Session) => {
+            (_, ChunkPlace::Session) => {
                 for top in &state.tops {
                     rename(&from.join(top), &to.join(top))?;
                 }
@@ -329,12 +329,12 @@ impl Chunk {
         let mut state = self.state.write();
         let done = if state.ended.is_some() {
             self.complete(&mut state)
-        } else if matches!(state.place, Place::Named(_)) || state.tops.is_empty() {
+        } else if matches!(state.place, ChunkPlace::Named(_)) || state.tops.is_empty() {
             Ok(())
         } else {
             // A time without a date does not keep the files where they are in the way.
             state.ended = chunk_date(ended, time_zone).ok();
-            self.move_state(&mut state, Place::Archived)
+            self.move_state(&mut state, ChunkPlace::Archived)
         };
         if let Err(error) = done {
             error!(session = %self.session.display(), %error, "chunk left where it is");
@@ -344,14 +344,14 @@ impl Chunk {
     }
 
     /// Does what the end of the chunk asks for.
-    fn complete(self: &Arc<Self>, state: &mut State) -> Result<(), StoreError> {
+    fn complete(self: &Arc<Self>, state: &mut ChunkState) -> Result<(), StoreError> {
         match state.command {
             Some(CloseCommand::MoveToCompleted) => {
-                if state.place == Place::Session {
+                if state.place == ChunkPlace::Session {
                     // So that the archive appears whole, by one rename.
-                    self.move_state(state, Place::Old)?;
+                    self.move_state(state, ChunkPlace::Old)?;
                 }
-                self.move_state(state, Place::Archived)
+                self.move_state(state, ChunkPlace::Archived)
             }
             Some(CloseCommand::Delete) => {
                 self.is_deleted.store(true, Ordering::Release);
@@ -363,7 +363,7 @@ impl Chunk {
 
     /// Takes everything in it out of the way at once, and has it deleted later. If the relay dies
     /// meanwhile, the next one completes it.
-    fn delete(self: &Arc<Self>, state: &State) -> Result<(), StoreError> {
+    fn delete(self: &Arc<Self>, state: &ChunkState) -> Result<(), StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{DELETED}{}-{number}", std::process::id());
@@ -371,7 +371,7 @@ impl Chunk {
         let rename = |from: &Path, to: &Path| {
             std::fs::rename(from, to).map_err(StoreError::on("move to be deleted", from))
         };
-        if state.place == Place::Session {
+        if state.place == ChunkPlace::Session {
             if state.tops.is_empty() {
                 return Ok(());
             }
@@ -473,7 +473,7 @@ mod tests {
 
     use super::*;
 
-    fn ended(session: &Path, place: Place) -> Holding {
+    fn ended(session: &Path, place: ChunkPlace) -> Holding {
         let (id, began, utc) = (ChunkId(0), EpochSeconds(0), TimeZone::UTC);
         let chunk = Chunk::create(id, began, session, place, &utc).unwrap();
         let name = FileName::parse(&wire::Text::from("chan_0")).unwrap();
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_deleted_chunk_is_unlinked_by_another_thread_and_its_name_is_free_at_once() {
-        for place in [Place::Session, Place::Dated] {
+        for place in [ChunkPlace::Session, ChunkPlace::Dated] {
             let session = tempfile::tempdir().unwrap();
             let (go_on, wait) = channel::<()>();
             // Whoever deletes something large takes as long as this.
@@ -515,7 +515,7 @@ mod tests {
     fn a_chunk_is_not_held_again_once_the_last_writer_has_let_go() {
         for _ in 0..500 {
             let session = tempfile::tempdir().unwrap();
-            let holding = ended(session.path(), Place::Session);
+            let holding = ended(session.path(), ChunkPlace::Session);
             let chunk = Arc::clone(holding.chunk());
             let together = Barrier::new(2);
             std::thread::scope(|scope| {

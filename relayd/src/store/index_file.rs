@@ -8,13 +8,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 use bytes::BufMut;
 use ctf::index::{Beacon, Entry, IndexFormat, MAX_ENTRY_BYTES};
 use wire::{Field, Timestamp};
 
-use super::pool::{Claim, PooledFile};
+use super::pool::Claim;
+use super::reopenable_file::ReopenableFile;
 use super::unlock;
 use crate::limits::{ENTRIES_READ, LOCK_RETRY_INTERVAL, LOCK_TRIES};
 
@@ -23,10 +23,10 @@ const NO_PROMISE: Timestamp = Timestamp(0);
 
 /// An index file being written.
 #[derive(Debug)]
-pub struct IndexFile {
-    /// None: it is closed.
-    file: Option<Arc<PooledFile>>,
-    claim: Claim,
+pub(super) struct IndexFile {
+    file: ReopenableFile,
+    /// Until the file is dropped, no other stream may replace it.
+    _claim: Claim,
     format: IndexFormat,
     entries: u64,
     /// Whether a beacon stands behind the entries.
@@ -41,13 +41,14 @@ impl IndexFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn begin(file: Arc<PooledFile>, format: IndexFormat) -> io::Result<Self> {
+    pub(super) fn begin(file: ReopenableFile, format: IndexFormat) -> io::Result<Self> {
         let mut bytes = format.header_bytes().to_vec();
         bytes.extend(Beacon::new(NO_PROMISE).to_bytes());
-        file.write_all_at(&bytes, 0)?;
+        file.opened()?.write_all_at(&bytes, 0)?;
+        let location = file.location();
         Ok(Self {
-            claim: file.pool().claim(&file)?,
-            file: Some(file),
+            _claim: location.pool().claim(location.id()),
+            file,
             format,
             entries: 0,
             has_beacon: true,
@@ -55,37 +56,33 @@ impl IndexFile {
         })
     }
 
-    /// The file, for readers. None: it is closed.
-    #[must_use]
-    pub fn file(&self) -> Option<&Arc<PooledFile>> {
-        self.file.as_ref()
+    /// The file, for readers.
+    pub(super) fn file(&self) -> &ReopenableFile {
+        &self.file
     }
 
-    /// Closes it until it is [resumed](Self::resume).
+    /// Closes it until it is [opened again](Self::reopen).
     ///
     /// # Errors
     /// As the system says. It is not closed then.
-    pub fn close_files(&mut self) -> io::Result<()> {
-        if self.file.is_some() && !self.has_beacon {
-            self.beacon(NO_PROMISE)?;
+    pub(super) fn close_files(&mut self) -> io::Result<()> {
+        if self.file.handle().is_some() && !self.has_beacon {
+            self.write_beacon(NO_PROMISE)?;
         }
-        self.file = None;
+        self.file.close();
         Ok(())
     }
 
-    /// Goes on after it was closed.
+    /// Opens the file again if it is closed. Gives whether it was.
     ///
     /// # Errors
-    /// If it is not the same file any more.
-    pub fn resume(&mut self, file: Arc<PooledFile>) -> io::Result<()> {
-        self.claim.check(&file)?;
-        self.file = Some(file);
-        Ok(())
+    /// If it cannot be opened, or is not the same file any more.
+    pub(super) fn reopen(&mut self) -> io::Result<bool> {
+        self.file.reopen()
     }
 
     /// Whether a beacon stands behind the entries.
-    #[must_use]
-    pub fn has_beacon(&self) -> bool {
+    pub(super) fn has_beacon(&self) -> bool {
         self.has_beacon
     }
 
@@ -94,7 +91,7 @@ impl IndexFile {
     ///
     /// # Errors
     /// As the system says. No reader takes a part of an entry for one.
-    pub fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub(super) fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
         let len = entries.len() * self.format.entry_len() + Beacon::SIZE;
         // Most come one by one.
         let (mut one, mut many) = ([0; MAX_ENTRY_BYTES + Beacon::SIZE], Vec::new());
@@ -111,7 +108,7 @@ impl IndexFile {
             rest.put_slice(self.format.encode(entry, &mut bytes));
         }
         Beacon::new(NO_PROMISE).write(&mut rest);
-        self.locked(|file, end| file.write_all_at(all, end))?;
+        self.write_locked(|file, end| file.write_all_at(all, end))?;
         self.entries += entries.len() as u64;
         self.has_beacon = true;
         Ok(())
@@ -121,9 +118,9 @@ impl IndexFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn beacon(&mut self, until: Timestamp) -> io::Result<()> {
+    pub(super) fn write_beacon(&mut self, until: Timestamp) -> io::Result<()> {
         let bytes = Beacon::new(until).to_bytes();
-        self.locked(|file, end| file.write_all_at(&bytes, end))?;
+        self.write_locked(|file, end| file.write_all_at(&bytes, end))?;
         self.has_beacon = true;
         Ok(())
     }
@@ -132,30 +129,26 @@ impl IndexFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn end(&mut self) -> io::Result<()> {
+    pub(super) fn remove_beacon(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.has_beacon) {
-            self.locked(|file, end| file.set_len(end))?;
+            self.write_locked(|file, end| file.set_len(end))?;
         }
         Ok(())
     }
 
     /// Where the next entry goes.
-    #[must_use]
-    pub fn position(&self) -> u64 {
+    pub(super) fn position(&self) -> u64 {
         self.format.position(self.entries)
     }
 
     /// Whether there is no entry in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
     /// Calls `write` with the end of the entries while no reader holds the lock.
-    fn locked(&mut self, write: impl FnOnce(&File, u64) -> io::Result<()>) -> io::Result<()> {
-        let Some(file) = &self.file else {
-            return Err(io::Error::other("it is closed"));
-        };
+    fn write_locked(&mut self, write: impl FnOnce(&File, u64) -> io::Result<()>) -> io::Result<()> {
+        let file = self.file.opened()?;
         let end = self.format.position(self.entries);
         let locked = lock(file, self.is_held_up);
         self.is_held_up = !locked;
@@ -210,15 +203,11 @@ mod tests {
     use ctf::index::{FollowEvent, IndexFollower};
     use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 
-    use super::super::pool::Pool;
+    use super::super::reopenable_file::test_file;
     use super::*;
 
-    fn pooled(open: impl Fn() -> io::Result<File>) -> Arc<PooledFile> {
-        Pool::new(9).open(open).unwrap()
-    }
-
     fn begun(format: IndexFormat) -> IndexFile {
-        IndexFile::begin(pooled(tempfile::tempfile), format).unwrap()
+        IndexFile::begin(test_file().1, format).unwrap()
     }
 
     fn entry(number: u64) -> Entry {
@@ -238,7 +227,7 @@ mod tests {
     }
 
     fn contents(index: &IndexFile) -> Vec<u8> {
-        let file = index.file().unwrap();
+        let file = index.file.opened().unwrap();
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
@@ -255,11 +244,11 @@ mod tests {
     fn an_entry_is_what_lttng_relayd_writes() {
         let mut index = begun(IndexFormat::V1_1);
         index.append(&[entry(0)]).unwrap();
-        index.end().unwrap();
+        index.remove_beacon().unwrap();
         assert_eq!(contents(&index), wire::hex::parse(RECORDED).unwrap());
         index.append(&[entry(1)]).unwrap();
         let read = |first, count| {
-            let file = index.file().unwrap();
+            let file = index.file.opened().unwrap();
             let bytes = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
             read_entries(bytes, IndexFormat::V1_1, first, count)
         };
@@ -278,7 +267,7 @@ mod tests {
             let bytes = contents(&index);
             assert_eq!(bytes[end..], Beacon::new(NO_PROMISE).to_bytes());
         }
-        index.end().unwrap();
+        index.remove_beacon().unwrap();
         assert_eq!(contents(&index).len(), 16 + 3 * 72);
     }
 
@@ -294,13 +283,13 @@ mod tests {
     fn an_old_entry_knows_neither_instance_nor_packet() {
         let mut index = begun(IndexFormat::V1_0);
         index.append(&[entry(0)]).unwrap();
-        index.end().unwrap();
+        index.remove_beacon().unwrap();
         assert_eq!(contents(&index).len(), 16 + 56);
         assert_eq!(
             contents(&index)[..16],
             [0xc1, 0xf1, 0xdc, 0xc1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 56]
         );
-        let file = index.file().unwrap();
+        let file = index.file.opened().unwrap();
         let bytes = |bytes: &mut [u8], at| file.read_exact_at(bytes, at);
         let read = read_entries(bytes, IndexFormat::V1_0, 0, 1).unwrap();
         let packet = read[0].packet;
@@ -311,10 +300,10 @@ mod tests {
     fn a_beacon_stands_behind_the_entries_and_leaves_no_trace() {
         let mut index = begun(IndexFormat::V1_1);
         index.append(&[entry(0)]).unwrap();
-        index.end().unwrap();
+        index.remove_beacon().unwrap();
         let before = contents(&index);
         for until in [7, 8] {
-            index.beacon(Timestamp(until)).unwrap();
+            index.write_beacon(Timestamp(until)).unwrap();
             let bytes = contents(&index);
             assert_eq!(bytes[..before.len()], before);
             assert_eq!(
@@ -324,46 +313,51 @@ mod tests {
         }
         index.append(&[entry(1)]).unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72 + Beacon::SIZE);
-        index.beacon(Timestamp(9)).unwrap();
-        index.end().unwrap();
+        index.write_beacon(Timestamp(9)).unwrap();
+        index.remove_beacon().unwrap();
         assert_eq!(contents(&index).len(), 16 + 2 * 72);
     }
 
     #[test]
-    fn one_that_was_put_aside_ends_in_a_beacon_and_goes_on() {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        let open = || pooled(|| named.reopen());
-        let mut index = IndexFile::begin(open(), IndexFormat::V1_1).unwrap();
+    fn an_index_file_that_was_closed_ends_in_a_beacon_and_goes_on() {
+        let (directory, file) = test_file();
+        let path = directory.path().join("ust/file");
+        let mut index = IndexFile::begin(file, IndexFormat::V1_1).unwrap();
         index.append(&[entry(0)]).unwrap();
         index.close_files().unwrap();
         assert!(index.append(&[entry(1)]).is_err());
-        let mut follower = IndexFollower::open(named.path()).unwrap();
+        let mut follower = IndexFollower::open(&path).unwrap();
         assert_eq!(
             follower.poll().unwrap(),
             FollowEvent::Entries(vec![entry(0)])
         );
         assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(NO_PROMISE));
-        assert!(index.resume(pooled(tempfile::tempfile)).is_err());
-        index.resume(open()).unwrap();
+        let aside = path.with_extension("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        assert!(index.reopen().is_err());
+        std::fs::rename(&aside, &path).unwrap();
+        assert!(index.reopen().unwrap());
         index.append(&[entry(1)]).unwrap();
         assert_eq!(
             follower.poll().unwrap(),
             FollowEvent::Entries(vec![entry(1)])
         );
         // A true one is left as it is.
-        index.beacon(Timestamp(7)).unwrap();
+        index.write_beacon(Timestamp(7)).unwrap();
         index.close_files().unwrap();
         assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(7)));
     }
 
     #[test]
     fn a_follower_is_given_what_is_written_in_order() {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        let mut follower = IndexFollower::open(named.path()).unwrap();
+        let (directory, file) = test_file();
+        let path = directory.path().join("ust/file");
+        let mut follower = IndexFollower::open(&path).unwrap();
         assert_eq!(follower.poll().unwrap(), FollowEvent::None);
-        let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
+        let mut index = IndexFile::begin(file, IndexFormat::V1_1).unwrap();
         for number in 0..3 {
-            index.beacon(Timestamp(number)).unwrap();
+            index.write_beacon(Timestamp(number)).unwrap();
             assert_eq!(
                 follower.poll().unwrap(),
                 FollowEvent::Beacon(Timestamp(number))
@@ -374,17 +368,17 @@ mod tests {
                 FollowEvent::Entries(vec![entry(number)])
             );
         }
-        index.end().unwrap();
-        named.close().unwrap();
+        index.remove_beacon().unwrap();
+        directory.close().unwrap();
         assert_eq!(follower.poll().unwrap(), FollowEvent::Gone);
         assert!(!index.is_held_up);
     }
 
     #[test]
     fn a_reader_that_keeps_the_lock_does_not_stop_the_writer() {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        let mut index = IndexFile::begin(pooled(|| named.reopen()), IndexFormat::V1_1).unwrap();
-        let reader = named.reopen().unwrap();
+        let (directory, file) = test_file();
+        let mut index = IndexFile::begin(file, IndexFormat::V1_1).unwrap();
+        let reader = File::open(directory.path().join("ust/file")).unwrap();
         reader.lock_shared().unwrap();
         index.append(&[entry(0)]).unwrap();
         assert!(index.is_held_up);

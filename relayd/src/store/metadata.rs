@@ -4,14 +4,16 @@
 //! it has none the file is closed as those of other streams are, and opened again by its name.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
-use super::chunk::{Chunk, Holding};
-use super::pool::{ClockSlot, Evictable, FileId, Pool, PooledFile};
+use super::chunk::Holding;
+use super::eviction::{ClockSlot, Evictable};
+use super::pool::{Pool, PooledFile};
+use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::tracefile::Tracefile;
 use super::{StoreError, unlock};
 
@@ -35,42 +37,29 @@ struct Current {
 /// A metadata file, as its writer and readers have it open.
 #[derive(Debug)]
 pub struct MetadataSource {
-    chunk: Arc<Chunk>,
-    /// Below the chunk.
-    path: PathBuf,
-    pool: Arc<Pool>,
+    location: Arc<FileLocation>,
     slot: Arc<ClockSlot>,
-    id: FileId,
-    /// None: it has been closed to make room for others.
-    open: Mutex<Option<Arc<PooledFile>>>,
+    file: Mutex<ReopenableFile>,
 }
 
 impl MetadataSource {
-    fn new(
-        chunk: &Arc<Chunk>,
-        path: PathBuf,
-        file: Arc<PooledFile>,
-        pool: &Arc<Pool>,
-    ) -> io::Result<Arc<Self>> {
+    fn new(file: ReopenableFile) -> Arc<Self> {
         let source = Arc::new(Self {
-            chunk: Arc::clone(chunk),
-            path,
-            pool: Arc::clone(pool),
+            location: Arc::clone(file.location()),
             slot: Arc::default(),
-            id: FileId::of(&file)?,
-            open: Mutex::new(Some(file)),
+            file: Mutex::new(file),
         });
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&source);
         source.slot.set_owner(weak);
-        source.pool.slot(&source.slot);
-        Ok(source)
+        source.location.pool().add_slot(&source.slot);
+        source
     }
 
     /// The file, if it is open. Makes no file call.
     #[must_use]
     pub fn opened(&self) -> Option<Arc<PooledFile>> {
-        self.slot.used();
-        self.open.lock().clone()
+        self.slot.mark_used();
+        self.file.lock().handle().cloned()
     }
 
     /// The file, opened again if it was closed to make room, which may block.
@@ -82,12 +71,9 @@ impl MetadataSource {
             return Ok(file);
         }
         // Without the lock: to open one file may close another.
-        let file = self.pool.open(|| self.chunk.open_file(&self.path))?;
-        if FileId::of(&file)? != self.id {
-            return Err(io::Error::other("another file has its name"));
-        }
-        let file = Arc::clone(self.open.lock().get_or_insert(file));
-        self.pool.slot(&self.slot);
+        let file = self.location.reopen()?;
+        let file = Arc::clone(self.file.lock().adopt(file));
+        self.location.pool().add_slot(&self.slot);
         Ok(file)
     }
 }
@@ -95,8 +81,8 @@ impl MetadataSource {
 impl Evictable for MetadataSource {
     fn close_files(&self, is_needed: bool) -> bool {
         // Whoever is about to open it does so without the lock.
-        let file = self.open.try_lock().filter(|_| is_needed);
-        file.is_some_and(|mut file| file.take().is_some())
+        let file = self.file.try_lock().filter(|_| is_needed);
+        file.is_some_and(|mut file| file.close())
     }
 }
 
@@ -117,7 +103,7 @@ impl MetadataFile {
             name,
             current: None,
         };
-        file.enter(chunk)?;
+        file.enter_chunk(chunk)?;
         Ok(file)
     }
 
@@ -126,26 +112,22 @@ impl MetadataFile {
     ///
     /// # Errors
     /// If it cannot be made. Nothing can be written then.
-    pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
-        self.leave();
+    pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
+        self.leave_chunk();
         let directory: &Path = self.directory.as_ref();
-        let create = || chunk.create_file(&self.pool, directory, &self.name);
-        let file = self.pool.open(create)?;
-        let failed = || StoreError::on("write metadata of", directory);
-        let path = directory.join(&self.name);
-        let mut writer = Tracefile::new(Arc::clone(&file)).map_err(failed())?;
+        let file = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &self.name)?;
+        let mut writer = Tracefile::new(file.share());
         writer.release();
-        let source = MetadataSource::new(chunk.chunk(), path, file, &self.pool);
         self.current = Some(Current {
             chunk,
             writer,
-            source: source.map_err(failed())?,
+            source: MetadataSource::new(file),
         });
         Ok(())
     }
 
     /// Stops writing to the chunk.
-    pub fn leave(&mut self) {
+    pub fn leave_chunk(&mut self) {
         if let Some(left) = self.current.take()
             && let Some(file) = left.source.opened()
         {
@@ -177,7 +159,7 @@ impl MetadataFile {
     ///
     /// # Errors
     /// As the system says.
-    pub fn append(&mut self, text: &[u8]) -> Result<(), StoreError> {
+    pub fn append_text(&mut self, text: &[u8]) -> Result<(), StoreError> {
         self.write(|file| file.append(text))
     }
 
@@ -185,8 +167,8 @@ impl MetadataFile {
     ///
     /// # Errors
     /// As the system says. The piece is not whole then.
-    pub fn finish(&mut self, padding: u32) -> Result<Bytes, StoreError> {
-        self.write(|file| file.finish(&[], padding))
+    pub fn finish_piece(&mut self, padding: u32) -> Result<Bytes, StoreError> {
+        self.write(|file| file.finish_packet(&[], padding))
             .map(|extent| extent.end())
     }
 
@@ -200,12 +182,12 @@ impl MetadataFile {
     ///
     /// # Errors
     /// If the file cannot be opened again.
-    pub fn abandon(&mut self) -> Result<(), StoreError> {
+    pub fn drop_piece(&mut self) -> Result<(), StoreError> {
         if self.current.is_none() {
             return Ok(());
         }
         self.write(|file| {
-            file.abandon();
+            file.drop_packet();
             Ok(())
         })
     }
@@ -215,20 +197,15 @@ impl MetadataFile {
         write: impl FnOnce(&mut Tracefile) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let path: &Path = self.directory.as_ref();
-        let Some(Current {
-            chunk,
-            writer,
-            source,
-        }) = &mut self.current
-        else {
+        let Some(Current { writer, source, .. }) = &mut self.current else {
             let none = io::Error::other("the metadata stream is in no chunk");
             return Err(StoreError::on("write metadata of", path)(none));
         };
-        let resumed = source.open().and_then(|file| writer.resume(file));
-        let written = resumed.and_then(|()| write(writer));
+        let opened = source.open().map(|file| writer.adopt(file));
+        let written = opened.and_then(|()| write(writer));
         writer.release();
         written.map_err(|error| {
-            let path = chunk.with_path(&path.join(&self.name), Path::to_owned);
+            let path = source.location.current_path();
             StoreError::at("write", path, writer.position(), error)
         })
     }
@@ -236,7 +213,7 @@ impl MetadataFile {
 
 impl Drop for MetadataFile {
     fn drop(&mut self) {
-        self.leave();
+        self.leave_chunk();
     }
 }
 
@@ -247,6 +224,7 @@ mod tests {
 
     use wire::Text;
 
+    use super::super::chunk::Chunk;
     use super::*;
 
     fn contents(file: &File) -> Vec<u8> {
@@ -267,9 +245,9 @@ mod tests {
         let (output, pool) = (tempfile::tempdir().unwrap(), Pool::new(1));
         let mut file = metadata(&pool, output.path());
         let source = Arc::clone(file.source().unwrap());
-        file.append(b"first, ").unwrap();
-        file.finish(1).unwrap();
-        file.append(b"half of the next").unwrap();
+        file.append_text(b"first, ").unwrap();
+        file.finish_piece(1).unwrap();
+        file.append_text(b"half of the next").unwrap();
         let path = output.path().join("ust/uid/metadata");
         let reader = File::open(&path).unwrap();
         assert!(
@@ -285,12 +263,12 @@ mod tests {
             contents(&source.open().unwrap()),
             b"first, \0half of the next"
         );
-        file.abandon().unwrap();
-        file.append(b"second").unwrap();
-        assert_eq!(file.finish(0).unwrap(), Bytes(14));
+        file.drop_piece().unwrap();
+        file.append_text(b"second").unwrap();
+        assert_eq!(file.finish_piece(0).unwrap(), Bytes(14));
         assert!(reader.try_lock_shared().is_err(), "it is locked again");
         assert_eq!(contents(&reader), b"first, \0second");
-        file.leave();
+        file.leave_chunk();
         assert!(reader.try_lock_shared().is_ok());
         assert_eq!(contents(&source.open().unwrap()), b"first, \0second");
     }
@@ -314,7 +292,7 @@ mod tests {
         std::fs::rename(&path, path.with_extension("old")).unwrap();
         std::fs::write(&path, "other").unwrap();
         assert!(source.open().is_err());
-        assert!(file.append(b"text").is_err());
+        assert!(file.append_text(b"text").is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"other");
     }
 }

@@ -2,26 +2,28 @@
 //! entry that points at them. Sees no socket. `doc/store.md` describes the files.
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
-//! and where it moves), [`pool`] (which files are open), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), [`index_joiner`] (joins packets with their indexes), `regular_file` (opening by name), `open_file`
+//! and where it moves), [`pool`] (which files are open) and [`eviction`] (which of them are closed for others, or when idle), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
+//! and beacons), `regular_file` and `reopenable_file` (opening by name, closing and opening again), `segment_writer`
 //! and [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a
 //! tracefile as its readers hold it), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
 
 pub mod chunk;
 pub mod deletion;
+pub mod eviction;
 pub mod fault;
 pub mod index_file;
-pub mod index_joiner;
 pub mod layout;
 pub mod metadata;
 pub mod old_paths;
-mod open_file;
+
 pub mod pool;
 mod regular_file;
+mod reopenable_file;
 pub mod repair;
 pub mod segment;
+mod segment_writer;
 pub mod stream_files;
-pub mod tracefile;
+mod tracefile;
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -1,54 +1,31 @@
-//! The pool of open trace files. Files that have not been used for a while are closed and reopened when they are
-//! written to again; when the pool is full, the next file evicts another by the CLOCK algorithm. So idle streams
-//! cost no descriptor, and busy ones no more than the limit.
-//!
-//! A writer of an open file touches only its own [`ClockSlot`]. The pool is locked only when a file is opened:
-//! the clock hand advances over the slots then, and passes one that was used since its last turn.
+//! The pool of open trace files: how many are open, and which of them are being written. When the pool is full, the
+//! next file evicts another (`eviction`).
 
-use std::collections::{HashSet, VecDeque};
-use std::fmt::Debug;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::StoreError;
+use super::eviction::{Clock, ClockSlot};
 use super::fault::Faults;
-use crate::limits::IDLE_FILE_TIMEOUT;
 
 /// The trace files of a relay that are open.
 #[derive(Debug)]
 pub struct Pool {
-    most: usize,
+    max: usize,
     open: AtomicUsize,
-    /// The owners of open files, in the order in which the clock hand passes them.
-    slots: Mutex<VecDeque<Arc<ClockSlot>>>,
+    pub(super) clock: Clock,
     /// Files that are being written, open or not.
     written: Mutex<HashSet<FileId>>,
-    looked: Mutex<Option<Instant>>,
     faults: Faults,
-}
-
-/// An owner of files of the pool that can close and reopen them.
-pub trait Evictable: Debug + Send + Sync {
-    /// Closes files that can be opened again. Gives whether it did: it does not wait until it can. If it
-    /// `is_needed`, another file is to be opened that there is no room for; if not, the files have only
-    /// not been used for a while.
-    fn close_files(&self, is_needed: bool) -> bool;
-}
-
-/// The slot of an [`Evictable`] in the clock.
-#[derive(Debug, Default)]
-pub struct ClockSlot {
-    was_used: AtomicBool,
-    is_in_clock: AtomicBool,
-    owner: OnceLock<Weak<dyn Evictable>>,
 }
 
 /// An open file of the pool.
@@ -87,19 +64,6 @@ impl FromSystem for StoreError {
     }
 }
 
-impl ClockSlot {
-    /// Its owner uses his files: they stay for now.
-    pub fn used(&self) {
-        self.was_used.store(true, Ordering::Relaxed);
-    }
-
-    /// Says whose it is. Before, nothing is asked of it.
-    pub fn set_owner(&self, owner: Weak<dyn Evictable>) {
-        // Nobody gives it away twice.
-        let _ = self.owner.set(owner);
-    }
-}
-
 impl FileId {
     /// Of an open file.
     ///
@@ -109,18 +73,28 @@ impl FileId {
         let about = file.metadata()?;
         Ok(Self(about.dev(), about.ino()))
     }
+
+    /// Whether this is the file, opened again.
+    ///
+    /// # Errors
+    /// If another file has taken its name.
+    pub fn check(&self, file: &File) -> io::Result<()> {
+        if Self::of(file)? == *self {
+            return Ok(());
+        }
+        Err(io::Error::other("another file has its name"))
+    }
 }
 
 impl Pool {
     /// One in which so many files may be open.
     #[must_use]
-    pub fn new(most: usize) -> Arc<Self> {
+    pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
+            max,
             open: AtomicUsize::new(0),
-            slots: Mutex::default(),
+            clock: Clock::default(),
             written: Mutex::default(),
-            looked: Mutex::default(),
             faults: Faults::default(),
         })
     }
@@ -134,14 +108,14 @@ impl Pool {
         self: &Arc<Self>,
         open: impl Fn() -> Result<File, E>,
     ) -> Result<Arc<PooledFile>, E> {
-        while self.is_full() && self.evict_one() {}
+        while self.is_full() && self.clock.evict_one() {}
         let is_exhausted = |error: &E| {
             let of_system = Errno::from_io_error(error.system());
             matches!(of_system, Some(Errno::MFILE | Errno::NFILE))
         };
         let file = match open() {
             // Connections have taken what the pool was meant to have.
-            Err(error) if is_exhausted(&error) && self.evict_one() => open()?,
+            Err(error) if is_exhausted(&error) && self.clock.evict_one() => open()?,
             opened => opened?,
         };
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -160,83 +134,34 @@ impl Pool {
     /// How many files are open, and how many may be.
     #[must_use]
     pub fn open_files(&self) -> (usize, usize) {
-        (self.open.load(Ordering::Relaxed), self.most)
+        (self.open.load(Ordering::Relaxed), self.max)
     }
 
     /// Whether so many files are open that the next takes the place of another.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.open.load(Ordering::Relaxed) >= self.most
+        self.open.load(Ordering::Relaxed) >= self.max
     }
 
-    /// From now on the owner of this slot can be asked to put files aside.
-    pub fn slot(&self, slot: &Arc<ClockSlot>) {
-        if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
-            self.slots.lock().push_back(Arc::clone(slot));
-        }
+    /// From now on the owner of this slot can be asked to close files.
+    pub fn add_slot(&self, slot: &Arc<ClockSlot>) {
+        self.clock.add_slot(slot);
     }
 
-    /// To be called every now and then: files that nobody has used for a while are closed.
-    pub fn close_idle(&self, now: Instant) {
-        let mut looked = self.looked.lock();
-        if now.saturating_duration_since(*looked.get_or_insert(now)) < IDLE_FILE_TIMEOUT {
-            return;
-        }
-        *looked = Some(now);
-        // What follows makes file calls.
-        drop(looked);
-        let slots = self.slots.lock().len();
-        for _ in 0..slots {
-            self.advance_clock(false);
-        }
-    }
-
-    /// Gives whether some were.
-    fn evict_one(&self) -> bool {
-        // Those that were in use the first time round are not the second time.
-        let steps = 2 * self.slots.lock().len();
-        (0..steps).any(|_| self.advance_clock(true))
-    }
-
-    /// Comes by the next slot. Gives whether its owner has put files aside.
-    fn advance_clock(&self, is_needed: bool) -> bool {
-        let Some(slot) = self.slots.lock().pop_front() else {
-            return false;
-        };
-        if slot.was_used.swap(false, Ordering::Relaxed) {
-            self.slots.lock().push_back(slot);
-            return false;
-        }
-        // Before the files are closed: whoever opens them again takes the slot again.
-        slot.is_in_clock.store(false, Ordering::Relaxed);
-        match slot.owner.get() {
-            Some(owner) => match owner.upgrade() {
-                Some(owner) if owner.close_files(is_needed) => true,
-                Some(_) => {
-                    self.slot(&slot);
-                    false
-                }
-                // He is gone, and his files with him.
-                None => false,
-            },
-            None => {
-                self.slot(&slot);
-                false
-            }
-        }
+    /// Closes files that have not been used for [`IDLE_FILE_TIMEOUT`](crate::limits::IDLE_FILE_TIMEOUT), and at most
+    /// twice that. To be called every now and then.
+    pub fn close_idle_files(&self, now: Instant) {
+        self.clock.close_idle_files(now);
     }
 
     /// Claims a file that has just been made.
-    ///
-    /// # Errors
-    /// If the system does not tell which one it is.
-    pub fn claim(self: &Arc<Self>, file: &File) -> io::Result<Claim> {
-        let id = FileId::of(file)?;
+    #[must_use]
+    pub fn claim(self: &Arc<Self>, id: FileId) -> Claim {
         self.written.lock().insert(id);
-        Ok(Claim {
+        Claim {
             id,
             pool: Arc::clone(self),
-        })
+        }
     }
 
     /// Whether somebody of this relay writes the file.
@@ -247,28 +172,15 @@ impl Pool {
 }
 
 impl Claim {
-    /// Whether this is the file, opened again.
-    ///
-    /// # Errors
-    /// If somebody else's file has taken its name.
-    pub fn check(&self, file: &File) -> io::Result<()> {
-        if FileId::of(file)? == self.id {
-            return Ok(());
-        }
-        Err(io::Error::other(
-            "somebody has put another file in its place",
-        ))
-    }
-
     /// Lets others have the name of the file.
-    pub fn give_up(&self) {
+    pub fn release(&self) {
         self.pool.written.lock().remove(&self.id);
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.give_up();
+        self.release();
     }
 }
 
@@ -298,113 +210,14 @@ impl Drop for PooledFile {
 mod tests {
     use super::*;
 
-    #[derive(Debug)]
-    struct Files {
-        open: Mutex<Vec<Arc<PooledFile>>>,
-        slot: Arc<ClockSlot>,
-    }
-
-    impl Evictable for Files {
-        fn close_files(&self, _is_needed: bool) -> bool {
-            self.open.try_lock().is_some_and(|mut open| {
-                open.clear();
-                true
-            })
-        }
-    }
-
-    fn holders(pool: &Arc<Pool>, count: usize) -> Vec<Arc<Files>> {
-        let one = |_| {
-            let slot = Arc::<ClockSlot>::default();
-            let files = Arc::new(Files {
-                open: Mutex::default(),
-                slot: Arc::clone(&slot),
-            });
-            let weak: Weak<dyn Evictable> = Arc::<Files>::downgrade(&files);
-            slot.set_owner(weak);
-            open(pool, &files);
-            files
-        };
-        (0..count).map(one).collect()
-    }
-
-    fn open(pool: &Arc<Pool>, files: &Files) {
-        let file = pool.open(tempfile::tempfile).unwrap();
-        files.open.lock().push(file);
-        pool.slot(&files.slot);
-    }
-
-    fn are_open(files: &[Arc<Files>]) -> Vec<bool> {
-        let is_open = |files: &Arc<Files>| !files.open.lock().is_empty();
-        files.iter().map(is_open).collect()
-    }
-
-    #[test]
-    fn the_least_used_make_room_for_one_more() {
-        let pool = Pool::new(3);
-        let files = holders(&pool, 3);
-        files[0].slot.used();
-        open(&pool, &files[2]);
-        assert_eq!(are_open(&files), [true, false, true]);
-        assert_eq!(pool.open.load(Ordering::Relaxed), 3);
-        // Not asked twice in a row.
-        open(&pool, &files[1]);
-        assert_eq!(pool.open.load(Ordering::Relaxed), 2);
-    }
-
-    #[test]
-    fn who_is_busy_is_not_waited_for() {
-        let pool = Pool::new(1);
-        let files = holders(&pool, 1);
-        let busy = files[0].open.lock();
-        let one_more = pool.open(tempfile::tempfile).unwrap();
-        assert_eq!(pool.open.load(Ordering::Relaxed), 2);
-        drop((one_more, busy));
-        drop(files);
-        assert_eq!(pool.open.load(Ordering::Relaxed), 0);
-        assert!(!pool.evict_one());
-    }
-
-    #[test]
-    fn what_nobody_uses_for_a_while_is_put_aside() {
-        let pool = Pool::new(100);
-        let files = holders(&pool, 2);
-        let start = Instant::now();
-        pool.close_idle(start);
-        assert_eq!(are_open(&files), [true, true]);
-        files[1].slot.used();
-        pool.close_idle(start + IDLE_FILE_TIMEOUT);
-        assert_eq!(are_open(&files), [false, true]);
-        pool.close_idle(start + IDLE_FILE_TIMEOUT);
-        assert_eq!(are_open(&files), [false, true]);
-        pool.close_idle(start + 2 * IDLE_FILE_TIMEOUT);
-        assert_eq!(are_open(&files), [false, false]);
-    }
-
-    #[test]
-    fn files_are_opened_when_the_system_had_none_left() {
-        let pool = Pool::new(100);
-        let files = holders(&pool, 1);
-        let opened = pool.open(|| {
-            if are_open(&files)[0] {
-                return Err(io::Error::from(Errno::MFILE));
-            }
-            tempfile::tempfile()
-        });
-        assert!(opened.is_ok());
-        assert!(
-            pool.open(|| Err::<File, _>(io::Error::from(Errno::MFILE)))
-                .is_err()
-        );
-    }
-
     #[test]
     fn a_file_is_written_by_one_only() {
         let pool = Pool::new(1);
         let (ours, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-        let claim = pool.claim(&ours).unwrap();
+        let id = FileId::of(&ours).unwrap();
+        let claim = pool.claim(id);
         assert!(pool.is_claimed(&ours) && !pool.is_claimed(&other));
-        assert!(claim.check(&ours).is_ok() && claim.check(&other).is_err());
+        assert!(id.check(&ours).is_ok() && id.check(&other).is_err());
         drop(claim);
         assert!(!pool.is_claimed(&ours));
     }

@@ -398,7 +398,7 @@ mod tests {
     fn entries_beyond_the_tracefile_are_removed() {
         let output = Output::new();
         output.stream("short_0", 2 * PACKET + 1, 4, &beacon());
-        // Pending an entry before the beacon.
+        // Half an entry before the beacon.
         output.stream("torn_0", 2 * PACKET, 2, &[&[1; 30][..], &beacon()].concat());
         output.repair();
         assert_eq!(output.sizes("short_0"), (Some(2000), Some(16 + 2 * 72)));

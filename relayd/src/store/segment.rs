@@ -2,7 +2,6 @@
 //! as long as they are open, and open them again if not.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,19 +9,17 @@ use ctf::index::IndexFormat;
 use parking_lot::Mutex;
 
 use super::chunk::Chunk;
-use super::pool::{Pool, PooledFile};
+use super::pool::PooledFile;
+use super::reopenable_file::{FileLocation, ReopenableFile};
 
 /// A tracefile that has at least one packet, and its index file.
 #[derive(Debug)]
 pub struct Segment {
-    chunk: Arc<Chunk>,
     /// Which tracefile of its stream in the chunk it is.
     number: u64,
-    /// Below the chunk's directory.
-    data_path: PathBuf,
-    index_path: PathBuf,
+    data: Arc<FileLocation>,
+    index: Arc<FileLocation>,
     format: IndexFormat,
-    pool: Arc<Pool>,
     written: Mutex<Written>,
     has_failed: AtomicBool,
 }
@@ -38,26 +35,26 @@ impl Segment {
     /// What readers may have of the tracefile with this number.
     #[must_use]
     pub(super) fn new(
-        chunk: &Arc<Chunk>,
         number: u64,
-        (data_path, index_path): (PathBuf, PathBuf),
+        (data, index): (&ReopenableFile, &ReopenableFile),
         format: IndexFormat,
-        pool: &Arc<Pool>,
     ) -> Self {
         Self {
-            chunk: Arc::clone(chunk),
             number,
-            data_path,
-            index_path,
+            data: Arc::clone(data.location()),
+            index: Arc::clone(index.location()),
             format,
-            pool: Arc::clone(pool),
             written: Mutex::default(),
             has_failed: AtomicBool::new(false),
         }
     }
 
-    /// The writer has these files open.
-    pub(super) fn opened(&self, data: Option<&Arc<PooledFile>>, index: Option<&Arc<PooledFile>>) {
+    /// Sets which of the files the writer has open.
+    pub(super) fn set_handles(
+        &self,
+        data: Option<&Arc<PooledFile>>,
+        index: Option<&Arc<PooledFile>>,
+    ) {
         let weak = |file: Option<&Arc<PooledFile>>| file.map_or_else(Weak::new, Arc::downgrade);
         *self.written.lock() = Written {
             data: weak(data),
@@ -68,13 +65,13 @@ impl Segment {
     /// Whether it is that tracefile of its stream in that chunk.
     #[must_use]
     pub fn is(&self, chunk: &Arc<Chunk>, number: u64) -> bool {
-        self.number == number && Arc::ptr_eq(&self.chunk, chunk)
+        self.number == number && Arc::ptr_eq(self.data.chunk(), chunk)
     }
 
     /// Whether its chunk has been deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
-        self.chunk.is_deleted()
+        self.data.chunk().is_deleted()
     }
 
     /// A reader could not read it. Gives whether it is the first, so that the fault is logged once.
@@ -107,13 +104,13 @@ impl Segment {
     /// no regular file.
     pub fn open(&self) -> io::Result<OpenSegment> {
         let (data, index) = self.files_of_writer();
-        let open = |open: Option<Arc<PooledFile>>, path: &PathBuf| match open {
+        let open = |open: Option<Arc<PooledFile>>, location: &FileLocation| match open {
             Some(file) => Ok(file),
-            None => self.pool.open(|| self.chunk.open_for_reading(path)),
+            None => location.open_for_reading(),
         };
         Ok(OpenSegment {
-            data: open(data, &self.data_path)?,
-            index: open(index, &self.index_path)?,
+            data: open(data, &self.data)?,
+            index: open(index, &self.index)?,
             format: self.format,
         })
     }

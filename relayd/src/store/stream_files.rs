@@ -12,9 +12,11 @@ use ctf::index::{Entry, IndexFormat};
 use wire::{Bytes, FileName, NameError, PacketIndex, Timestamp, TracePath};
 
 use super::chunk::Holding;
-use super::open_file::OpenFile;
-use super::pool::{ClockSlot, Pool};
+use super::eviction::ClockSlot;
+use super::pool::Pool;
+use super::reopenable_file::ReopenableFile;
 use super::segment::Segment;
+use super::segment_writer::SegmentWriter;
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
 
@@ -71,7 +73,7 @@ pub struct StreamFiles {
     pool: Arc<Pool>,
     slot: Arc<ClockSlot>,
     /// The last is being written, if any is; those before it wait for indexes.
-    open: VecDeque<OpenFile>,
+    open: VecDeque<SegmentWriter>,
     /// Number of the first of them among all that the stream has had.
     first_open: u64,
     is_writing: bool,
@@ -81,14 +83,14 @@ pub struct StreamFiles {
 
 /// Where a packet was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PacketPlace {
     /// In which of the tracefiles that the stream has had.
     file: u64,
     /// Where in that.
     extent: Extent,
 }
 
-impl Place {
+impl PacketPlace {
     /// Whether both lie in the same tracefile.
     #[must_use]
     pub fn is_beside(&self, other: &Self) -> bool {
@@ -128,7 +130,7 @@ impl StreamFiles {
             is_writing: false,
             number: 0,
         };
-        files.enter(chunk)?;
+        files.enter_chunk(chunk)?;
         files.close_files();
         Ok(files)
     }
@@ -158,14 +160,14 @@ impl StreamFiles {
     ///
     /// # Errors
     /// If the tracefile cannot be made. Nothing can be written then.
-    pub fn enter(&mut self, chunk: Holding) -> Result<(), StoreError> {
+    pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.number = 0;
         self.is_writing = false;
         self.begin_file(chunk)
     }
 
     /// Stops writing to the chunk. Files that wait for indexes stay until they have them.
-    pub fn leave(&mut self) {
+    pub fn leave_chunk(&mut self) {
         self.is_writing = false;
         self.close_indexed();
     }
@@ -177,13 +179,13 @@ impl StreamFiles {
     /// If a file of the other chunk cannot be made or written. Then all is as it was.
     pub fn carry_over<'a>(
         &mut self,
-        packets: impl Iterator<Item = &'a mut Place>,
+        packets: impl Iterator<Item = &'a mut PacketPlace>,
         chunk: Holding,
     ) -> Result<(), StoreError> {
         let mut packets: Vec<_> = packets.collect();
-        let moved = self.copy_all(packets.iter().map(|place| **place), chunk)?;
+        let moved = self.copy_packets(packets.iter().map(|place| **place), chunk)?;
         // Where the first packet that goes lies, in each file.
-        let mut cuts: Vec<Place> = Vec::new();
+        let mut cuts: Vec<PacketPlace> = Vec::new();
         for (place, moved) in packets.iter_mut().zip(moved) {
             let at = self.file_of(place);
             let Some((from, moved)) = at.and_then(|at| self.open.get_mut(at)).zip(moved) else {
@@ -199,7 +201,7 @@ impl StreamFiles {
             let at = self.file_of(&cut);
             if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
                 from.open_data(&self.pool, &self.slot)?;
-                from.data.cut(cut.extent.offset);
+                from.data.truncate(cut.extent.offset);
             }
         }
         self.close_indexed();
@@ -208,11 +210,11 @@ impl StreamFiles {
 
     /// Copies packets to the first tracefile of another chunk. Gives where they lie now, those that are
     /// still there.
-    fn copy_all(
+    fn copy_packets(
         &mut self,
-        packets: impl Iterator<Item = Place>,
+        packets: impl Iterator<Item = PacketPlace>,
         chunk: Holding,
-    ) -> Result<Vec<Option<Place>>, StoreError> {
+    ) -> Result<Vec<Option<PacketPlace>>, StoreError> {
         let before = (self.number, self.is_writing);
         let had = self.first_open + self.open.len() as u64;
         self.number = 0;
@@ -224,7 +226,7 @@ impl StreamFiles {
                         return Ok(None);
                     };
                     let bytes = Arc::clone(from.open_data(&self.pool, &self.slot)?);
-                    self.copy(&bytes, place.extent).map(Some)
+                    self.copy_packet(&bytes, place.extent).map(Some)
                 })
                 .collect()
         });
@@ -233,8 +235,8 @@ impl StreamFiles {
             if self.first_open + self.open.len() as u64 > had
                 && let Some(begun) = self.open.pop_back()
             {
-                let _ = begun.chunk.with_path(&begun.data_path, remove_file);
-                begun.close(&self.pool);
+                let _ = begun.data.file().location().remove();
+                begun.close();
             }
         }
         copied
@@ -289,7 +291,7 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+    pub fn append_payload(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(|data| data.append(bytes))
     }
 
@@ -297,8 +299,8 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says. The packet is not whole then.
-    pub fn finish(&mut self, bytes: &[u8], padding: u32) -> Result<Place, StoreError> {
-        let extent = self.write(|data| data.finish(bytes, padding))?;
+    pub fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> Result<PacketPlace, StoreError> {
+        let extent = self.write(|data| data.finish_packet(bytes, padding))?;
         // A packet of no bytes has no index: that would be a beacon.
         if self.layout.index_format.is_some()
             && extent.len > Bytes(0)
@@ -306,16 +308,16 @@ impl StreamFiles {
         {
             file.unindexed += 1;
         }
-        Ok(Place {
+        Ok(PacketPlace {
             file: self.first_open + self.open.len() as u64 - 1,
             extent,
         })
     }
 
     /// Forgets the packet under way.
-    pub fn abandon(&mut self) {
+    pub fn drop_packet(&mut self) {
         if let Some(file) = self.open.back_mut() {
-            file.data.abandon();
+            file.data.drop_packet();
         }
     }
 
@@ -325,10 +327,10 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says, and for a stream that has no indexes.
-    pub fn index(
+    pub fn write_entries(
         &mut self,
-        place: &Place,
-        packets: impl Iterator<Item = (Place, PacketIndex)>,
+        place: &PacketPlace,
+        packets: impl Iterator<Item = (PacketPlace, PacketIndex)>,
     ) -> Result<Option<Arc<Segment>>, StoreError> {
         let format = self.layout.index_format;
         let at = self.file_of(place);
@@ -339,7 +341,7 @@ impl StreamFiles {
                 none,
             ));
         };
-        let entry = |(place, packet): (Place, PacketIndex)| Entry {
+        let entry = |(place, packet): (PacketPlace, PacketIndex)| Entry {
             offset: place.extent.offset,
             packet,
         };
@@ -368,9 +370,11 @@ impl StreamFiles {
     ///
     /// # Errors
     /// As the system says.
-    pub fn beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
+    pub fn write_beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
         match (self.layout.index_format, self.open.back_mut()) {
-            (Some(format), Some(file)) if self.is_writing => file.beacon(&self.pool, format, until),
+            (Some(format), Some(file)) if self.is_writing => {
+                file.write_beacon(&self.pool, format, until)
+            }
             _ => Ok(()),
         }
     }
@@ -389,7 +393,7 @@ impl StreamFiles {
             .with_suffix(".idx")
             .map_err(long_name)
             .map_err(failed())?;
-        let index_path = directory.join(INDEX_DIRECTORY).join(&index_name);
+        let index_directory = directory.join(INDEX_DIRECTORY);
         for older in &mut self.open {
             // It waits for indexes, and needs no protection from ourselves.
             if older.chunk.is(&chunk) && older.number == self.number {
@@ -397,22 +401,15 @@ impl StreamFiles {
                 older.data.give_up_name();
             }
         }
-        let data = self
-            .pool
-            .open(|| chunk.create_file(&self.pool, directory, &data_name))?;
-        self.pool.slot(&self.slot);
-        let data = Tracefile::new(data).map_err(failed())?;
+        let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name)?;
+        self.pool.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
             // That of the tracefile that this one replaces.
-            chunk.with_path(&index_path, remove_file)?;
+            chunk.with_path(&index_directory.join(&index_name), remove_file)?;
         }
-        self.open.push_back(OpenFile::new(
-            chunk,
-            self.number,
-            data,
-            directory.join(&data_name),
-            (index_path, index_name),
-        ));
+        let index = (index_directory, index_name);
+        let writer = SegmentWriter::new(chunk, self.number, data, index);
+        self.open.push_back(writer);
         self.is_writing = true;
         self.close_indexed();
         Ok(())
@@ -424,7 +421,7 @@ impl StreamFiles {
         while self.open.len() > kept && self.open.front().is_some_and(|file| file.unindexed == 0) {
             if let Some(file) = self.open.pop_front() {
                 self.first_open += 1;
-                file.close(&self.pool);
+                file.close();
             }
         }
     }
@@ -435,7 +432,7 @@ impl StreamFiles {
     ) -> Result<T, StoreError> {
         match self.open.back_mut() {
             Some(file) if self.is_writing => {
-                self.slot.used();
+                self.slot.mark_used();
                 if file.data.position() == 0
                     && let Some(format) = self.layout.index_format
                 {
@@ -454,7 +451,7 @@ impl StreamFiles {
     }
 
     /// Appends a packet that lies in another file.
-    fn copy(&mut self, from: &File, packet: Extent) -> Result<Place, StoreError> {
+    fn copy_packet(&mut self, from: &File, packet: Extent) -> Result<PacketPlace, StoreError> {
         let mut buffer = vec![0; COPY_BYTES];
         let mut at = packet.offset.0;
         while at < packet.end().0 {
@@ -462,14 +459,14 @@ impl StreamFiles {
             let (piece, _) = buffer.split_at_mut(left.min(COPY_BYTES));
             from.read_exact_at(piece, at)
                 .map_err(StoreError::on("read", self.layout.directory.as_ref()))?;
-            self.append(piece)?;
+            self.append_payload(piece)?;
             at += piece.len() as u64;
         }
-        self.finish(&[], 0)
+        self.finish_packet(&[], 0)
     }
 
     /// Where among the open files that of a packet is.
-    fn file_of(&self, place: &Place) -> Option<usize> {
+    fn file_of(&self, place: &PacketPlace) -> Option<usize> {
         usize::try_from(place.file.checked_sub(self.first_open)?).ok()
     }
 }

@@ -11,6 +11,7 @@ use tracing::warn;
 use wire::Bytes;
 
 use super::pool::{Claim, PooledFile};
+use super::reopenable_file::ReopenableFile;
 use super::unlock;
 
 /// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
@@ -20,9 +21,8 @@ static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
 
 /// A tracefile being written.
 #[derive(Debug)]
-pub struct Tracefile {
-    /// None: it is closed.
-    file: Option<Arc<PooledFile>>,
+pub(super) struct Tracefile {
+    file: ReopenableFile,
     claim: Claim,
     lock: LockState,
     /// Where the last whole packet ends.
@@ -44,7 +44,7 @@ enum LockState {
 
 /// Where in its tracefile a packet lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub(super) struct Extent {
     /// Where it begins.
     pub offset: Bytes,
     /// How long it is, padding included.
@@ -53,82 +53,82 @@ pub struct Extent {
 
 impl Extent {
     /// Where it ends.
-    #[must_use]
-    pub fn end(self) -> Bytes {
+    pub(super) fn end(self) -> Bytes {
         Bytes(self.offset.0 + self.len.0)
     }
 }
 
 impl Tracefile {
-    /// Takes over an empty file. The lock says that it is being written; nobody else respects it
+    /// Takes over an empty file that is open. The lock says that it is being written; nobody else respects it
     /// but relays, and those who follow what a relay writes.
-    ///
-    /// # Errors
-    /// If the system does not tell which file it is.
-    pub fn new(file: Arc<PooledFile>) -> io::Result<Self> {
-        Ok(Self {
-            claim: file.pool().claim(&file)?,
-            lock: try_lock(&file),
-            file: Some(file),
+    pub(super) fn new(file: ReopenableFile) -> Self {
+        let location = file.location();
+        Self {
+            claim: location.pool().claim(location.id()),
+            lock: file
+                .handle()
+                .map_or(LockState::Missing, |file| try_lock(file)),
+            file,
             whole: 0,
             under_way: 0,
-        })
+        }
     }
 
-    /// The file, for readers. None: it is closed.
-    #[must_use]
-    pub fn file(&self) -> Option<&Arc<PooledFile>> {
-        self.file.as_ref()
+    /// The file, for readers.
+    pub(super) fn file(&self) -> &ReopenableFile {
+        &self.file
     }
 
     /// Another file takes its name, and is to be made by the same writer.
-    pub fn give_up_name(&mut self) {
+    pub(super) fn give_up_name(&mut self) {
         self.unlock();
-        self.claim.give_up();
+        self.claim.release();
     }
 
-    /// Closes it until it is [resumed](Self::resume). Gives whether it is closed: not in the middle of
+    /// Closes it until it is [opened again](Self::reopen). Gives whether it is closed: not in the middle of
     /// a packet.
-    pub fn close_files(&mut self) -> bool {
+    pub(super) fn close_files(&mut self) -> bool {
         if self.under_way == 0 {
             self.unlock();
-            self.file = None;
+            self.file.close();
         }
-        self.file.is_none()
+        self.file.handle().is_none()
     }
 
-    /// Lets go of the file, also in the middle of a packet, until it is [resumed](Self::resume). Somebody
-    /// else keeps it open, and so its lock.
-    pub fn release(&mut self) {
-        self.file = None;
-    }
-
-    /// Goes on after it was closed.
+    /// Opens and locks the file again if it is closed. Gives whether it was.
     ///
     /// # Errors
-    /// If it is not the same file any more.
-    pub fn resume(&mut self, file: Arc<PooledFile>) -> io::Result<()> {
-        self.claim.check(&file)?;
-        self.lock = try_lock(&file);
-        self.file = Some(file);
-        Ok(())
+    /// If it cannot be opened, or is not the same file any more.
+    pub(super) fn reopen(&mut self) -> io::Result<bool> {
+        let was_closed = self.file.reopen()?;
+        if was_closed {
+            self.lock = try_lock(self.file.opened()?);
+        }
+        Ok(was_closed)
+    }
+
+    /// Lets go of the file, also in the middle of a packet, until it is given one [again](Self::adopt). Somebody
+    /// else keeps it open, and so its lock.
+    pub(super) fn release(&mut self) {
+        self.file.close();
+    }
+
+    /// Goes on with a file that was opened at its location.
+    pub(super) fn adopt(&mut self, file: Arc<PooledFile>) {
+        // Whoever kept it may have opened it again since, and then it is not locked.
+        self.lock = try_lock(self.file.adopt(file));
     }
 
     fn retry_lock(&mut self) {
         if self.lock == LockState::Missing
-            && let Some(file) = &self.file
+            && let Ok(file) = self.file.opened()
         {
             self.lock = try_lock(file);
         }
     }
 
-    fn open(&self) -> io::Result<&Arc<PooledFile>> {
-        let aside = || io::Error::other("it is closed");
-        self.file.as_ref().ok_or_else(aside)
-    }
-
     fn unlock(&mut self) {
-        if let Some(file) = &self.file {
+        if let Ok(file) = self.file.opened() {
             // Readers may hold the file longer; its place may be taken now.
             unlock(file);
         }
@@ -138,8 +138,7 @@ impl Tracefile {
     }
 
     /// Where the last whole packet ends.
-    #[must_use]
-    pub fn size(&self) -> Bytes {
+    pub(super) fn size(&self) -> Bytes {
         Bytes(self.whole)
     }
 
@@ -147,26 +146,26 @@ impl Tracefile {
     ///
     /// # Errors
     /// As the system says, for want of space for example.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.retry_lock();
         let at = self.whole + self.under_way;
-        self.open()?
+        self.file
+            .opened()?
             .write_all_at(bytes, at)
-            .inspect_err(|_| self.cut_back(self.under_way))?;
+            .inspect_err(|_| self.truncate_packet(self.under_way))?;
         self.under_way += bytes.len() as u64;
         Ok(())
     }
 
     /// Where the next bytes of the packet under way go.
-    #[must_use]
-    pub fn position(&self) -> u64 {
+    pub(super) fn position(&self) -> u64 {
         self.whole + self.under_way
     }
 
     /// Of the packet under way only so many bytes count, those before have failed to follow. What is
     /// left of them would do no harm, but takes room where there is none.
-    fn cut_back(&self, under_way: u64) {
-        if let Ok(file) = self.open() {
+    fn truncate_packet(&self, under_way: u64) {
+        if let Ok(file) = self.file.opened() {
             let _ = file.set_len(self.whole + under_way);
         }
     }
@@ -175,11 +174,11 @@ impl Tracefile {
     ///
     /// # Errors
     /// As the system says. The packet is not whole then, and nothing of these bytes is in the file.
-    pub fn finish(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
+    pub(super) fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
         let before = self.under_way;
         if let Err(error) = self.append_last(bytes, padding) {
             self.under_way = before;
-            self.cut_back(before);
+            self.truncate_packet(before);
             return Err(error);
         }
         let extent = Extent {
@@ -196,7 +195,7 @@ impl Tracefile {
         self.append_both(bytes, zeros.unwrap_or_default())?;
         if zeros.is_none() {
             self.under_way += u64::from(padding);
-            self.open()?.set_len(self.whole + self.under_way)?;
+            self.file.opened()?.set_len(self.whole + self.under_way)?;
         }
         Ok(())
     }
@@ -209,7 +208,7 @@ impl Tracefile {
         self.retry_lock();
         let at = self.whole + self.under_way;
         let both = [IoSlice::new(bytes), IoSlice::new(zeros)];
-        let file = self.open()?;
+        let file = self.file.opened()?;
         // Network file systems and FUSE may be interrupted.
         let written = retry_on_intr(|| pwritev(&***file, &both, at))?;
         self.under_way += written as u64;
@@ -223,17 +222,17 @@ impl Tracefile {
     }
 
     /// Forgets the packet under way.
-    pub fn abandon(&mut self) {
+    pub(super) fn drop_packet(&mut self) {
         if self.under_way > 0 {
             self.under_way = 0;
-            self.cut(Bytes(self.whole));
+            self.truncate(Bytes(self.whole));
         }
     }
 
     /// Cuts everything off from `end` on.
-    pub fn cut(&mut self, end: Bytes) {
+    pub(super) fn truncate(&mut self, end: Bytes) {
         self.whole = end.0;
-        if let Err(error) = self.open().and_then(|file| file.set_len(end.0)) {
+        if let Err(error) = self.file.opened().and_then(|file| file.set_len(end.0)) {
             // Readers go by the index, which has nothing on what is too much.
             warn!(%error, "cannot cut the end off a tracefile");
         }
@@ -259,52 +258,54 @@ impl Drop for Tracefile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pool::Pool;
+    use super::super::reopenable_file::test_file;
     use super::*;
 
     fn tracefile() -> Tracefile {
-        let file = Pool::new(9).open(tempfile::tempfile).unwrap();
-        Tracefile::new(file).unwrap()
+        Tracefile::new(test_file().1)
     }
 
     fn contents(file: &Tracefile) -> Vec<u8> {
-        let file = file.file().unwrap();
+        let file = file.file.opened().unwrap();
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
     }
 
     #[test]
-    fn one_that_was_put_aside_goes_on_where_it_was() {
-        let (named, pool) = (tempfile::NamedTempFile::new().unwrap(), Pool::new(9));
-        let open = || pool.open(|| named.reopen()).unwrap();
-        let mut file = Tracefile::new(open()).unwrap();
+    fn a_tracefile_that_was_closed_goes_on_where_it_was() {
+        let (directory, file) = test_file();
+        let path = directory.path().join("ust/file");
+        let named = || File::open(&path).unwrap();
+        let mut file = Tracefile::new(file);
         file.append(b"first").unwrap();
         assert!(!file.close_files());
-        file.finish(b"", 0).unwrap();
+        file.finish_packet(b"", 0).unwrap();
         assert!(file.close_files());
-        assert!(named.reopen().unwrap().try_lock().is_ok());
+        assert!(named().try_lock().is_ok());
         assert!(file.append(b"second").is_err());
-        let other = pool.open(tempfile::tempfile).unwrap();
-        assert!(file.resume(other).is_err());
-        file.resume(open()).unwrap();
-        assert!(named.reopen().unwrap().try_lock().is_err());
-        file.finish(b"second", 0).unwrap();
+        let aside = path.with_extension("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        assert!(file.reopen().is_err());
+        std::fs::rename(&aside, &path).unwrap();
+        assert!(file.reopen().unwrap());
+        assert!(named().try_lock().is_err());
+        file.finish_packet(b"second", 0).unwrap();
         assert_eq!(contents(&file), b"firstsecond");
     }
 
     #[test]
     fn a_tracefile_that_a_reader_had_locked_is_locked_by_the_next_append() {
-        let (named, pool) = (tempfile::NamedTempFile::new().unwrap(), Pool::new(9));
-        let open = || pool.open(|| named.reopen()).unwrap();
-        let mut file = Tracefile::new(open()).unwrap();
+        let (directory, file) = test_file();
+        let mut file = Tracefile::new(file);
         assert!(file.close_files());
-        let reader = named.reopen().unwrap();
+        let reader = File::open(directory.path().join("ust/file")).unwrap();
         reader.lock_shared().unwrap();
-        file.resume(open()).unwrap();
+        file.reopen().unwrap();
         file.append(b"some").unwrap();
         reader.unlock().unwrap();
-        file.finish(b"more", 4).unwrap();
+        file.finish_packet(b"more", 4).unwrap();
         assert!(reader.try_lock_shared().is_err());
     }
 
@@ -312,7 +313,7 @@ mod tests {
     fn packets_lie_one_after_the_other_with_their_padding() {
         let mut file = tracefile();
         file.append(b"first, ").unwrap();
-        let first = file.finish(b"in two", 3).unwrap();
+        let first = file.finish_packet(b"in two", 3).unwrap();
         assert_eq!(
             first,
             Extent {
@@ -320,7 +321,7 @@ mod tests {
                 len: Bytes(16)
             }
         );
-        let second = file.finish(b"second", 0).unwrap();
+        let second = file.finish_packet(b"second", 0).unwrap();
         assert_eq!(
             second,
             Extent {
@@ -328,7 +329,7 @@ mod tests {
                 len: Bytes(6)
             }
         );
-        let third = file.finish(b"", 2).unwrap();
+        let third = file.finish_packet(b"", 2).unwrap();
         assert_eq!(third.end(), Bytes(24));
         assert_eq!(contents(&file), b"first, in two\0\0\0second\0\0");
     }
@@ -337,9 +338,9 @@ mod tests {
     fn long_padding_takes_no_room() {
         use std::os::unix::fs::MetadataExt;
         let mut file = tracefile();
-        let extent = file.finish(b"x", 512 << 20).unwrap();
+        let extent = file.finish_packet(b"x", 512 << 20).unwrap();
         assert_eq!(extent.len, Bytes((512 << 20) + 1));
-        let metadata = file.file().unwrap().metadata().unwrap();
+        let metadata = file.file.opened().unwrap().metadata().unwrap();
         assert_eq!(metadata.len(), extent.len.0);
         assert!(metadata.blocks() < 100);
     }
@@ -347,11 +348,11 @@ mod tests {
     #[test]
     fn a_packet_that_never_ends_is_cut_off_again() {
         let mut file = tracefile();
-        file.finish(b"whole", 0).unwrap();
+        file.finish_packet(b"whole", 0).unwrap();
         file.append(b"half of the nex").unwrap();
-        file.abandon();
+        file.drop_packet();
         assert_eq!(contents(&file), b"whole");
-        file.finish(b"next", 0).unwrap();
+        file.finish_packet(b"next", 0).unwrap();
         assert_eq!(contents(&file), b"wholenext");
     }
 }

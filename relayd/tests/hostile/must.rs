@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use relay_proto::{DataDecoder, DataEvent, DataHeader};
-use relayd::ingest::reorder::{Early, Lost, Reorder, Turn, Window};
+use relayd::ingest::reorder::{EarlyPacket, LostPackets, Reorder, Turn, Window};
 use wire::{Bytes, Field, SeqNum, StreamId};
 
 /// Small, so that it is full soon.
@@ -93,7 +93,7 @@ impl Order {
             Turn::Early => {
                 self.waiting += payload.len() as u64;
                 let padding = 0;
-                self.reorder.keep(Early {
+                self.reorder.keep_packet(EarlyPacket {
                     seq,
                     payload: payload.into(),
                     padding,
@@ -102,7 +102,7 @@ impl Order {
         }
         self.take_waiting();
         while self.reorder.is_full(0) {
-            let Some(lost) = self.reorder.give_up(None) else {
+            let Some(lost) = self.reorder.give_up_missing(None) else {
                 break;
             };
             self.lose(lost);
@@ -113,7 +113,7 @@ impl Order {
 
     /// Nothing more comes.
     fn end(mut self) {
-        while let Some(lost) = self.reorder.give_up(None) {
+        while let Some(lost) = self.reorder.give_up_missing(None) {
             self.lose(lost);
         }
         assert!(self.reorder.is_empty());
@@ -124,10 +124,10 @@ impl Order {
         // Every number from the first on passes or is lost, in order.
         assert!(self.at.is_none_or(|at| at == seq.0));
         self.at = Some(seq.0 + 1);
-        self.reorder.passed(seq);
+        self.reorder.advance_past(seq);
     }
 
-    fn lose(&mut self, lost: Lost) {
+    fn lose(&mut self, lost: LostPackets) {
         assert_eq!(self.at, Some(lost.first.0));
         assert!(lost.first <= lost.last);
         self.at = Some(lost.last.0 + 1);
@@ -135,7 +135,7 @@ impl Order {
     }
 
     fn take_waiting(&mut self) {
-        while let Some(early) = self.reorder.take() {
+        while let Some(early) = self.reorder.take_ready_packet() {
             self.waiting -= early.payload.len() as u64;
             self.pass(early.seq);
         }

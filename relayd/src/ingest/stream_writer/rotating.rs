@@ -3,83 +3,81 @@
 use tracing::debug;
 use wire::PacketSeqNum;
 
-use super::super::error::IngestError;
-use super::super::rotation::{Progress, Rotation};
-use super::{State, StreamWriter};
+use super::StreamWriter;
+use crate::ingest::error::IngestError;
+use crate::ingest::index_joiner::IndexJoiner;
 use crate::store::chunk::Holding;
-use crate::store::index_joiner::IndexJoiner;
 
 impl StreamWriter {
-    /// See [`DataStream::rotate`](crate::ingest::DataStream::rotate).
-    pub(in super::super) fn begin_rotation(
+    /// From the packet `at` on, by the tracer's count, the stream goes over to another chunk, or to none.
+    ///
+    /// # Errors
+    /// If it is on its way already, or the files there cannot be made.
+    pub fn begin_rotation(
         &mut self,
         at: PacketSeqNum,
         target: Option<Holding>,
     ) -> Result<(), IngestError> {
-        if self.state == State::Closed {
-            let (stream, state) = (self.id, "was closed");
+        let stream = self.id;
+        if self.lifecycle.is_closed() {
             return Err(IngestError::NotOpen {
                 stream,
                 what: "a rotation",
-                state,
+                state: "was closed",
             });
         }
-        // A stream that stopped without a packet may still wait to leave its chunk.
-        if self
-            .rotation
-            .as_ref()
-            .is_some_and(|rotation| rotation.target.is_some())
-        {
-            return Err(IngestError::Rotating(self.id));
+        if self.lifecycle.is_rotating() {
+            return Err(IngestError::Rotating(stream));
         }
-        self.flush()?;
-        self.rotation = Some(Rotation { at, target });
-        self.rotate()
+        self.flush_entries()?;
+        self.lifecycle.begin_rotation(at, target);
+        self.rotate_if_due()
     }
 
-    /// See [`DataStream::leave_deleted`](crate::ingest::DataStream::leave_deleted).
-    pub(in super::super) fn leave_deleted(&mut self) -> Result<(), IngestError> {
-        let has_nothing = self.progress == Progress::default() && self.under_way.is_none();
-        match self.rotation.take_if(|_| has_nothing) {
-            Some(rotation) => self.switch(rotation.target),
+    /// The chunk that the stream leaves is to be deleted: goes over at once if it has nothing there.
+    ///
+    /// # Errors
+    /// If the files in the other chunk cannot be made.
+    pub fn leave_deleted_chunk(&mut self) -> Result<(), IngestError> {
+        if self.packets.has_in_flight() {
+            return Ok(());
+        }
+        match self.lifecycle.take_empty_rotation() {
+            Some(rotation) => self.enter_chunk(rotation.target),
             None => Ok(()),
         }
     }
 
     /// Goes over to the other chunk if everything that stays is there.
-    pub(super) fn rotate(&mut self) -> Result<(), IngestError> {
-        if self.under_way.is_some() {
+    pub(super) fn rotate_if_due(&mut self) -> Result<(), IngestError> {
+        if self.packets.has_in_flight() {
             // It is either the next to stay or the first to be taken along.
             return Ok(());
         }
-        let progress = &self.progress;
-        let Some(rotation) = self.rotation.take_if(|rotation| rotation.is_due(progress)) else {
+        let Some(rotation) = self.lifecycle.take_due_rotation() else {
             return Ok(());
         };
-        debug!(stream = %self.id, ?progress, "goes over to another chunk");
-        let target = rotation.target.clone();
-        let switched = self.switch(target);
-        if switched.is_err() {
+        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "goes over to another chunk");
+        let entered = self.enter_chunk(rotation.target.clone());
+        if entered.is_err() {
             // Nothing has moved: it is still to be done.
-            self.rotation = Some(rotation);
+            self.lifecycle.restore_rotation(rotation);
         }
-        self.or_wait(switched)
+        self.or_pause(entered)
     }
 
-    fn switch(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
+    /// What has an entry stays in the old chunk, the rest is taken along.
+    fn enter_chunk(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
         self.beacon_on_disk = None;
-        let pivot = self.progress.indexed;
-        let switched = match target {
-            None => {
-                self.files.leave();
-                Ok(())
-            }
-            Some(chunk) => {
-                let along = self.joiner.iter_mut().flat_map(IndexJoiner::places);
-                let along = along.filter(|(seq, _)| pivot.is_none_or(|pivot| *seq > pivot));
-                self.files.carry_over(along.map(|(_, place)| place), chunk)
-            }
+        let Some(chunk) = target else {
+            self.packets.files.leave_chunk();
+            return Ok(());
         };
-        switched.map_err(|error| self.store_error(error))
+        let lifecycle = &self.lifecycle;
+        let places = self.joiner.iter_mut().flat_map(IndexJoiner::places_mut);
+        let carried = places.filter(|(seq, _)| lifecycle.is_carried_over(*seq));
+        let carried = carried.map(|(_, place)| place);
+        let entered = self.packets.files.carry_over(carried, chunk);
+        entered.map_err(|error| self.store_error(error))
     }
 }

@@ -77,7 +77,7 @@ impl Fixture {
     /// Closes a stream and takes it out of the table. Gives how many entries were looked at.
     fn close(&mut self, stream: &Stream) -> usize {
         match stream {
-            Stream::Data(stream) => stream.close(None).unwrap(),
+            Stream::Data(stream) => stream.lock().close_after(None).unwrap(),
             Stream::Metadata(stream) => stream.close(),
         }
         VISITS.set(0);

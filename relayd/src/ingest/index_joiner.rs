@@ -92,7 +92,7 @@ impl<P> IndexJoiner<P> {
 
     /// Whether some index waits for its bytes.
     #[must_use]
-    pub fn awaits_data(&self) -> bool {
+    pub fn awaits_packets(&self) -> bool {
         self.waiting
             .iter()
             .any(|(_, half)| matches!(half, Pending::Index(_)))
@@ -111,7 +111,7 @@ impl<P> IndexJoiner<P> {
     ///
     /// # Errors
     /// If too many packets wait for their index.
-    pub fn data(&mut self, seq: SeqNum, place: P) -> Result<(), JoinError> {
+    pub fn add_packet(&mut self, seq: SeqNum, place: P) -> Result<(), JoinError> {
         self.next_data = Some(SeqNum(seq.0.wrapping_add(1)));
         match self.find(seq) {
             Ok(at) => {
@@ -130,7 +130,7 @@ impl<P> IndexJoiner<P> {
     ///
     /// # Errors
     /// If it came before, or too many wait for their bytes.
-    pub fn index(&mut self, seq: SeqNum, index: PacketIndex) -> Result<IndexFate, JoinError> {
+    pub fn add_index(&mut self, seq: SeqNum, index: PacketIndex) -> Result<IndexFate, JoinError> {
         let twice = JoinError::Twice {
             half: "the index",
             seq,
@@ -157,7 +157,7 @@ impl<P> IndexJoiner<P> {
 
     /// What the index of a packet says, if it waits for the bytes.
     #[must_use]
-    pub fn waiting_index(&self, seq: SeqNum) -> Option<&PacketIndex> {
+    pub fn pending_index(&self, seq: SeqNum) -> Option<&PacketIndex> {
         match self.waiting.get(self.find(seq).ok()?)? {
             (_, Pending::Index(index)) => Some(index),
             _ => None,
@@ -166,7 +166,7 @@ impl<P> IndexJoiner<P> {
 
     /// Where the bytes of a packet lie, if they wait for the index.
     #[must_use]
-    pub fn waiting_data(&self, seq: SeqNum) -> Option<&P> {
+    pub fn pending_packet(&self, seq: SeqNum) -> Option<&P> {
         match self.waiting.get(self.find(seq).ok()?)? {
             (_, Pending::Data(place)) => Some(place),
             _ => None,
@@ -174,7 +174,7 @@ impl<P> IndexJoiner<P> {
     }
 
     /// The bytes of these packets will never come. Gives how many of their indexes were there.
-    pub fn lost(&mut self, first: SeqNum, last: SeqNum) -> usize {
+    pub fn give_up_packets(&mut self, first: SeqNum, last: SeqNum) -> usize {
         let before = self.waiting.len();
         self.waiting.retain(|(seq, half)| {
             !(first..=last).contains(seq) || !matches!(half, Pending::Index(_))
@@ -190,8 +190,36 @@ impl<P> IndexJoiner<P> {
         before - self.waiting.len()
     }
 
+    /// The entries that are due, in order, as far as the bytes of each lie beside those of the first; with `is_single`
+    /// only the first. Empty if none is due.
+    pub fn take_ready_batch(
+        &mut self,
+        is_single: bool,
+        is_beside: impl Fn(&P, &P) -> bool,
+    ) -> Vec<ReadyEntry<P>> {
+        let Some(first) = self.next_ready_if(|_| true) else {
+            return Vec::new();
+        };
+        let mut batch = vec![first];
+        while !is_single
+            && let Some(first) = batch.first()
+            && let Some(next) = self.next_ready_if(|next| is_beside(next, &first.place))
+        {
+            batch.push(next);
+        }
+        batch
+    }
+
+    /// The batch that was taken last could not be written: its entries are due again.
+    pub fn return_batch(&mut self, batch: Vec<ReadyEntry<P>>) {
+        for ready in batch.into_iter().rev() {
+            let both = Pending::Both(ready.place, ready.index);
+            self.waiting.push_front((ready.seq, both));
+        }
+    }
+
     /// The next entry that is due, if its bytes lie where it is wanted.
-    pub fn next_ready_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<ReadyEntry<P>> {
+    fn next_ready_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<ReadyEntry<P>> {
         match self.waiting.front() {
             Some((_, Pending::Both(place, _))) if is_wanted(place) => {}
             _ => return None,
@@ -202,15 +230,9 @@ impl<P> IndexJoiner<P> {
         }
     }
 
-    /// The entry that was due last could not be written: it is due again.
-    pub fn not_yet(&mut self, due: ReadyEntry<P>) {
-        let both = Pending::Both(due.place, due.index);
-        self.waiting.push_front((due.seq, both));
-    }
-
     /// No more indexes will come: drops the packets that have none, so that what stands behind
     /// them is due. Gives how many.
-    pub fn drop_data(&mut self) -> usize {
+    pub fn drop_unindexed(&mut self) -> usize {
         let before = self.waiting.len();
         self.waiting
             .retain(|(_, half)| !matches!(half, Pending::Data(_)));
@@ -218,7 +240,7 @@ impl<P> IndexJoiner<P> {
     }
 
     /// The places of all packets that wait for their index, in order: they have moved.
-    pub fn places(&mut self) -> impl Iterator<Item = (SeqNum, &mut P)> {
+    pub fn places_mut(&mut self) -> impl Iterator<Item = (SeqNum, &mut P)> {
         self.waiting
             .iter_mut()
             .filter_map(|(seq, half)| match half {
@@ -279,9 +301,9 @@ mod tests {
     #[test]
     fn an_entry_is_due_once_both_halves_are_there_in_either_order() {
         let mut joiner = IndexJoiner::default();
-        joiner.data(SeqNum(5), 0).unwrap();
+        joiner.add_packet(SeqNum(5), 0).unwrap();
         assert!(due(&mut joiner).is_empty());
-        assert_eq!(joiner.index(SeqNum(5), index(1)), Ok(IndexFate::Kept));
+        assert_eq!(joiner.add_index(SeqNum(5), index(1)), Ok(IndexFate::Kept));
         assert_eq!(
             joiner.next_ready_if(|_| true),
             Some(ReadyEntry {
@@ -290,10 +312,10 @@ mod tests {
                 index: index(1)
             })
         );
-        joiner.index(SeqNum(6), index(2)).unwrap();
-        assert!(joiner.awaits_data());
+        joiner.add_index(SeqNum(6), index(2)).unwrap();
+        assert!(joiner.awaits_packets());
         assert!(due(&mut joiner).is_empty());
-        joiner.data(SeqNum(6), 10).unwrap();
+        joiner.add_packet(SeqNum(6), 10).unwrap();
         assert_eq!(
             joiner.next_ready_if(|_| true),
             Some(ReadyEntry {
@@ -309,66 +331,86 @@ mod tests {
     fn entries_leave_in_sequence_order() {
         let mut joiner = IndexJoiner::default();
         for seq in 0..3 {
-            joiner.data(SeqNum(seq), seq).unwrap();
+            joiner.add_packet(SeqNum(seq), seq).unwrap();
         }
-        joiner.index(SeqNum(2), index(2)).unwrap();
-        joiner.index(SeqNum(1), index(1)).unwrap();
+        joiner.add_index(SeqNum(2), index(2)).unwrap();
+        joiner.add_index(SeqNum(1), index(1)).unwrap();
         assert!(due(&mut joiner).is_empty());
-        joiner.index(SeqNum(0), index(0)).unwrap();
+        joiner.add_index(SeqNum(0), index(0)).unwrap();
         assert_eq!(due(&mut joiner), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_batch_ends_where_the_tracefile_does_and_is_due_again_if_it_cannot_be_written() {
+        let mut joiner = IndexJoiner::default();
+        // Where the bytes lie: three packets in one tracefile, one in the next.
+        for (seq, tracefile) in [(0, 7), (1, 7), (2, 7), (3, 8)] {
+            joiner.add_packet(SeqNum(seq), tracefile).unwrap();
+            joiner.add_index(SeqNum(seq), index(seq)).unwrap();
+        }
+        let seqs =
+            |batch: &[ReadyEntry<u64>]| batch.iter().map(|ready| ready.seq.0).collect::<Vec<_>>();
+        let batch = joiner.take_ready_batch(false, |a, b| a == b);
+        assert_eq!(seqs(&batch), [0, 1, 2]);
+        joiner.return_batch(batch);
+        let single = joiner.take_ready_batch(true, |a, b| a == b);
+        assert_eq!(seqs(&single), [0]);
+        assert_eq!(seqs(&joiner.take_ready_batch(false, |a, b| a == b)), [1, 2]);
+        assert_eq!(seqs(&joiner.take_ready_batch(false, |a, b| a == b)), [3]);
+        assert!(joiner.take_ready_batch(false, |a, b| a == b).is_empty());
     }
 
     #[test]
     fn no_index_is_accepted_twice() {
         let mut joiner = IndexJoiner::default();
-        joiner.index(SeqNum(0), index(0)).unwrap();
+        joiner.add_index(SeqNum(0), index(0)).unwrap();
         let twice = JoinError::Twice {
             half: "the index",
             seq: SeqNum(0),
         };
-        assert_eq!(joiner.index(SeqNum(0), index(0)), Err(twice));
-        joiner.data(SeqNum(0), 0).unwrap();
-        assert_eq!(joiner.index(SeqNum(0), index(0)), Err(twice));
+        assert_eq!(joiner.add_index(SeqNum(0), index(0)), Err(twice));
+        joiner.add_packet(SeqNum(0), 0).unwrap();
+        assert_eq!(joiner.add_index(SeqNum(0), index(0)), Err(twice));
         assert_eq!(due(&mut joiner), [0]);
-        assert_eq!(joiner.index(SeqNum(0), index(0)), Err(twice));
+        assert_eq!(joiner.add_index(SeqNum(0), index(0)), Err(twice));
     }
 
     #[test]
     fn the_index_of_a_lost_packet_is_dropped_when_it_comes() {
         let mut joiner = IndexJoiner::default();
-        joiner.data(SeqNum(0), 0).unwrap();
-        joiner.index(SeqNum(0), index(0)).unwrap();
-        joiner.index(SeqNum(2), index(2)).unwrap();
+        joiner.add_packet(SeqNum(0), 0).unwrap();
+        joiner.add_index(SeqNum(0), index(0)).unwrap();
+        joiner.add_index(SeqNum(2), index(2)).unwrap();
         assert_eq!(due(&mut joiner), [0]);
-        assert_eq!(joiner.lost(SeqNum(1), SeqNum(3)), 1);
-        joiner.data(SeqNum(4), 40).unwrap();
-        joiner.index(SeqNum(4), index(4)).unwrap();
+        assert_eq!(joiner.give_up_packets(SeqNum(1), SeqNum(3)), 1);
+        joiner.add_packet(SeqNum(4), 40).unwrap();
+        joiner.add_index(SeqNum(4), index(4)).unwrap();
         assert_eq!(due(&mut joiner), [4]);
-        assert_eq!(joiner.index(SeqNum(1), index(1)), Ok(IndexFate::Late));
-        assert_eq!(joiner.index(SeqNum(3), index(3)), Ok(IndexFate::Late));
-        assert!(joiner.index(SeqNum(4), index(4)).is_err());
+        assert_eq!(joiner.add_index(SeqNum(1), index(1)), Ok(IndexFate::Late));
+        assert_eq!(joiner.add_index(SeqNum(3), index(3)), Ok(IndexFate::Late));
+        assert!(joiner.add_index(SeqNum(4), index(4)).is_err());
         assert!(joiner.is_empty());
     }
 
     #[test]
     fn packets_without_index_go_when_no_more_can_come() {
         let mut joiner = IndexJoiner::default();
-        joiner.data(SeqNum(0), 0).unwrap();
-        joiner.data(SeqNum(1), 1).unwrap();
-        joiner.index(SeqNum(1), index(1)).unwrap();
-        joiner.index(SeqNum(2), index(2)).unwrap();
-        assert_eq!(joiner.drop_data(), 1);
+        joiner.add_packet(SeqNum(0), 0).unwrap();
+        joiner.add_packet(SeqNum(1), 1).unwrap();
+        joiner.add_index(SeqNum(1), index(1)).unwrap();
+        joiner.add_index(SeqNum(2), index(2)).unwrap();
+        assert_eq!(joiner.drop_unindexed(), 1);
         assert_eq!(due(&mut joiner), [1]);
-        assert!(joiner.awaits_data());
+        assert!(joiner.awaits_packets());
     }
 
     #[test]
     fn half_packets_do_not_pile_up_for_ever() {
         let mut joiner = IndexJoiner::<u64>::default();
         for seq in 0..MAX_PENDING_PACKETS as u64 {
-            joiner.index(SeqNum(seq), index(seq)).unwrap();
+            joiner.add_index(SeqNum(seq), index(seq)).unwrap();
         }
         let many = JoinError::TooMany(SeqNum(9999));
-        assert_eq!(joiner.index(SeqNum(9999), index(0)), Err(many));
+        assert_eq!(joiner.add_index(SeqNum(9999), index(0)), Err(many));
     }
 }

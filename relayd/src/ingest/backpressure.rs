@@ -1,0 +1,162 @@
+//! Backpressure while there is no space on the disk for a stream, or no file descriptor. The stream keeps what it could
+//! not write and takes nothing that would make that more. The connection that brought it reads no further, so that its
+//! producer is paused too. Nothing is lost, and no reader sees anything that is half written.
+
+use super::error::{Consequence, IngestError};
+use crate::store::fault::FaultKind;
+
+/// What happens when there is no space on the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum WhenFull {
+    /// The producer is paused until there is.
+    #[default]
+    Pause,
+    /// The session ends.
+    Close,
+}
+
+impl WhenFull {
+    /// What a fault of a file costs.
+    #[must_use]
+    pub fn consequence(self, fault: FaultKind) -> Consequence {
+        match fault {
+            FaultKind::Full | FaultKind::Quota if self == Self::Pause => Consequence::PauseProducer,
+            // It passes as soon as some connection or file is closed, without anybody making space: sessions are
+            // not ended for it.
+            FaultKind::Descriptors => Consequence::PauseProducer,
+            FaultKind::Full
+            | FaultKind::Quota
+            | FaultKind::Device
+            | FaultKind::TooLarge
+            | FaultKind::Forbidden
+            | FaultKind::Other => Consequence::Reject,
+        }
+    }
+}
+
+/// Whether a stream that was paused goes on.
+#[derive(Debug)]
+pub enum Resumed {
+    /// The stream goes on.
+    Yes,
+    /// The stream was not paused, or another connection has resumed it.
+    Already,
+    /// There still is no space. The error is there for the first that asks, so that a pause is logged once.
+    No(Option<IngestError>),
+}
+
+/// Whether a stream is paused, and why.
+#[derive(Debug)]
+pub(super) struct Backpressure {
+    when_full: WhenFull,
+    state: PauseState,
+    /// The error that paused the stream, until it has been reported.
+    unreported: Option<IngestError>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PauseState {
+    Flowing,
+    Paused,
+    /// What was kept is being written: the next lack of space pauses the stream again.
+    Retrying,
+}
+
+impl Backpressure {
+    pub(super) fn new(when_full: WhenFull) -> Self {
+        Self {
+            when_full,
+            state: PauseState::Flowing,
+            unreported: None,
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.state == PauseState::Paused
+    }
+
+    /// Whether the producer is paused for this error instead of being told of it.
+    pub(super) fn pauses_on(&self, error: &IngestError) -> bool {
+        error.consequence(self.when_full) == Consequence::PauseProducer
+    }
+
+    /// Pauses the stream. Only the first error of a pause is reported, however often it is retried.
+    pub(super) fn pause(&mut self, why: IngestError) {
+        if self.state == PauseState::Flowing {
+            self.unreported = Some(why);
+        }
+        self.state = PauseState::Paused;
+    }
+
+    /// Begins to write what was kept.
+    pub(super) fn begin_retry(&mut self) {
+        self.state = PauseState::Retrying;
+    }
+
+    /// The stream flows again, or has ended.
+    pub(super) fn end(&mut self) {
+        self.state = PauseState::Flowing;
+        self.unreported = None;
+    }
+
+    /// The error that paused the stream, unless it has been reported.
+    pub(super) fn take_unreported(&mut self) -> Option<IngestError> {
+        self.unreported.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rustix::io::Errno;
+    use wire::StreamId;
+
+    use super::*;
+    use crate::store::StoreError;
+
+    fn error(errno: Errno) -> IngestError {
+        IngestError::Store {
+            stream: StreamId(1),
+            source: StoreError {
+                what: "write",
+                path: "chan_0".into(),
+                offset: None,
+                source: io::Error::from(errno),
+            },
+        }
+    }
+
+    #[test]
+    fn a_full_disk_pauses_or_closes_and_a_lack_of_descriptors_always_pauses() {
+        for (when_full, errno, pauses) in [
+            (WhenFull::Pause, Errno::NOSPC, true),
+            (WhenFull::Pause, Errno::DQUOT, true),
+            (WhenFull::Pause, Errno::IO, false),
+            (WhenFull::Close, Errno::NOSPC, false),
+            (WhenFull::Close, Errno::MFILE, true),
+        ] {
+            let backpressure = Backpressure::new(when_full);
+            assert_eq!(backpressure.pauses_on(&error(errno)), pauses, "{errno}");
+        }
+        let unrelated = IngestError::UnknownStream(StreamId(1));
+        assert!(!Backpressure::new(WhenFull::Pause).pauses_on(&unrelated));
+    }
+
+    #[test]
+    fn a_pause_is_reported_once_however_often_it_is_retried() {
+        let mut backpressure = Backpressure::new(WhenFull::Pause);
+        backpressure.pause(error(Errno::NOSPC));
+        for is_first in [true, false, false] {
+            backpressure.begin_retry();
+            assert!(!backpressure.is_paused());
+            backpressure.pause(error(Errno::NOSPC));
+            assert!(backpressure.is_paused());
+            assert_eq!(backpressure.take_unreported().is_some(), is_first);
+        }
+        backpressure.begin_retry();
+        backpressure.end();
+        backpressure.pause(error(Errno::NOSPC));
+        assert!(backpressure.take_unreported().is_some());
+    }
+}

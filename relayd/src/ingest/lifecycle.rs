@@ -1,0 +1,217 @@
+//! Rotation and closing of one stream as a state machine: when the stream goes over to another chunk, and when it is
+//! closed. The writer says which packets and entries it has written; the machine knows neither files nor indexes, so
+//! `T` is whatever stands for a chunk.
+
+use wire::{PacketSeqNum, SeqNum};
+
+use super::rotation::{Progress, Rotation, is_at_or_past};
+
+/// Where a stream is between its beginning and its end.
+#[derive(Debug)]
+pub(super) struct Lifecycle<T> {
+    phase: Phase,
+    /// The boundary that the stream has not reached yet. None: no rotation is ahead.
+    rotation: Option<Rotation<T>>,
+    progress: Progress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// No index will come any more, and no packet after this one.
+    Closing {
+        last: Option<SeqNum>,
+    },
+    Closed,
+}
+
+impl<T> Default for Lifecycle<T> {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Open,
+            rotation: None,
+            progress: Progress::default(),
+        }
+    }
+}
+
+impl<T> Lifecycle<T> {
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// How far the stream has come, for the log.
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The bytes of this packet are all in its tracefile.
+    pub(super) fn record_packet(&mut self, seq: SeqNum) {
+        self.progress.data = Some(seq);
+    }
+
+    /// The entry of this packet has been written. Without a number by the tracer's count, the last that was known
+    /// stays.
+    pub(super) fn record_entry(&mut self, seq: SeqNum, tracer_seq: Option<PacketSeqNum>) {
+        self.progress.indexed = Some(seq);
+        self.progress.tracer_seq = tracer_seq.or(self.progress.tracer_seq);
+    }
+
+    // Rotation.
+
+    /// Whether a rotation is ahead: then each entry may be the last that stays in the old chunk.
+    pub(super) fn has_boundary(&self) -> bool {
+        self.rotation.is_some()
+    }
+
+    /// Whether the stream is on its way to another chunk. One that stopped without a packet may still wait to leave
+    /// its chunk for none.
+    pub(super) fn is_rotating(&self) -> bool {
+        let rotation = self.rotation.as_ref();
+        rotation.is_some_and(|rotation| rotation.target.is_some())
+    }
+
+    /// The stream is to go over to `target` before the packet `at`, by the tracer's count.
+    pub(super) fn begin_rotation(&mut self, at: PacketSeqNum, target: Option<T>) {
+        self.rotation = Some(Rotation { at, target });
+    }
+
+    /// The rotation whose last packet in the old chunk has its entry. If it fails it is to be
+    /// [put back](Self::restore_rotation).
+    pub(super) fn take_due_rotation(&mut self) -> Option<Rotation<T>> {
+        let progress = &self.progress;
+        self.rotation.take_if(|rotation| rotation.is_due(progress))
+    }
+
+    /// The rotation ahead, if nothing has been written that it would have to wait for.
+    pub(super) fn take_empty_rotation(&mut self) -> Option<Rotation<T>> {
+        let is_empty = self.progress == Progress::default();
+        self.rotation.take_if(|_| is_empty)
+    }
+
+    pub(super) fn restore_rotation(&mut self, rotation: Rotation<T>) {
+        self.rotation = Some(rotation);
+    }
+
+    /// Whether a packet goes over to the other chunk: it comes after the last one that has its entry.
+    pub(super) fn is_carried_over(&self, seq: SeqNum) -> bool {
+        self.progress.indexed.is_none_or(|pivot| seq > pivot)
+    }
+
+    // The end.
+
+    /// No packet after `last` will come, and no index at all.
+    pub(super) fn begin_closing(&mut self, last: Option<SeqNum>) {
+        if self.is_open() {
+            self.phase = Phase::Closing { last };
+        }
+    }
+
+    /// Whether the stream is closing and its last packet has been written.
+    pub(super) fn has_last_packet(&self) -> bool {
+        let Phase::Closing { last } = self.phase else {
+            return false;
+        };
+        match (self.progress.data, last) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(data), Some(last)) => data >= last,
+        }
+    }
+
+    /// Closes the stream, which forgets a rotation ahead. Gives whether it was not closed before.
+    pub(super) fn close(&mut self) -> bool {
+        self.rotation = None;
+        std::mem::replace(&mut self.phase, Phase::Closed) != Phase::Closed
+    }
+
+    /// Whether some packet up to `last` has not been written, or its entry where there are indexes. Numbers wrap
+    /// around, "none" is 2^64-1, and the lower of the two numbers decides, as with lttng-relayd.
+    pub(super) fn is_pending(&self, last: Option<SeqNum>, has_indexes: bool) -> bool {
+        let number = |seq: Option<SeqNum>| seq.map_or(u64::MAX, |seq| seq.0);
+        let data = number(self.progress.data);
+        let reached = if has_indexes {
+            data.min(number(self.progress.indexed))
+        } else {
+            data
+        };
+        !is_at_or_past(reached, number(last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(lifecycle: &mut Lifecycle<&str>, seq: u64) {
+        lifecycle.record_packet(SeqNum(seq));
+        lifecycle.record_entry(SeqNum(seq), Some(PacketSeqNum(seq)));
+    }
+
+    #[test]
+    fn a_rotation_is_due_once_the_last_packet_before_the_boundary_has_its_entry() {
+        let mut lifecycle = Lifecycle::default();
+        written(&mut lifecycle, 0);
+        lifecycle.begin_rotation(PacketSeqNum(2), Some("next"));
+        lifecycle.record_packet(SeqNum(1));
+        assert!(lifecycle.take_due_rotation().is_none());
+        assert!(lifecycle.is_rotating() && lifecycle.has_boundary());
+        written(&mut lifecycle, 1);
+        let due = lifecycle.take_due_rotation().unwrap();
+        assert_eq!(due.target, Some("next"));
+        // The files of the other chunk could not be made.
+        lifecycle.restore_rotation(due);
+        assert!(lifecycle.take_due_rotation().is_some());
+        assert!(!lifecycle.has_boundary());
+        assert!(!lifecycle.is_carried_over(SeqNum(1)) && lifecycle.is_carried_over(SeqNum(2)));
+    }
+
+    #[test]
+    fn only_a_stream_that_has_written_nothing_leaves_its_chunk_before_the_boundary() {
+        let mut lifecycle = Lifecycle::<&str>::default();
+        lifecycle.begin_rotation(PacketSeqNum(0), None);
+        assert!(!lifecycle.is_rotating() && lifecycle.has_boundary());
+        assert!(lifecycle.take_due_rotation().is_none());
+        assert!(lifecycle.take_empty_rotation().is_some());
+        lifecycle.begin_rotation(PacketSeqNum(9), None);
+        lifecycle.record_packet(SeqNum(0));
+        assert!(lifecycle.take_empty_rotation().is_none());
+    }
+
+    #[test]
+    fn a_closing_stream_is_complete_when_its_last_packet_is_written() {
+        let mut lifecycle = Lifecycle::<&str>::default();
+        assert!(lifecycle.is_open() && !lifecycle.has_last_packet());
+        lifecycle.begin_closing(Some(SeqNum(1)));
+        written(&mut lifecycle, 0);
+        assert!(!lifecycle.is_open() && !lifecycle.has_last_packet());
+        // The first word on where the stream ends counts.
+        lifecycle.begin_closing(None);
+        assert!(!lifecycle.has_last_packet());
+        written(&mut lifecycle, 1);
+        assert!(lifecycle.has_last_packet());
+        lifecycle.begin_rotation(PacketSeqNum(0), Some("next"));
+        assert!(lifecycle.close() && !lifecycle.close());
+        assert!(lifecycle.is_closed() && !lifecycle.has_boundary());
+    }
+
+    #[test]
+    fn data_is_pending_until_packet_and_entry_are_written() {
+        let mut lifecycle = Lifecycle::<&str>::default();
+        let last = Some(SeqNum(3));
+        // "None" has come as far as any number does.
+        assert!(!lifecycle.is_pending(None, true));
+        for seq in 0..4 {
+            lifecycle.record_packet(SeqNum(seq));
+        }
+        assert!(!lifecycle.is_pending(last, false));
+        lifecycle.record_entry(SeqNum(2), None);
+        assert!(lifecycle.is_pending(last, true));
+        lifecycle.record_entry(SeqNum(3), None);
+        assert!(!lifecycle.is_pending(last, true));
+    }
+}

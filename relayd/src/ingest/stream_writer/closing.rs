@@ -1,0 +1,98 @@
+//! Whether everything has come, and the end of the stream.
+
+use tracing::warn;
+use wire::SeqNum;
+
+use super::StreamWriter;
+use crate::ingest::error::IngestError;
+use crate::ingest::index_joiner::IndexJoiner;
+use crate::ingest::rotation::is_at_or_past;
+
+impl StreamWriter {
+    /// Whether something up to `last` is under way. An index that has been answered and is not in its file is under
+    /// way as well, also if no entry has been written before.
+    #[must_use]
+    pub fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
+        if let Err(error) = self.flush_entries() {
+            warn!(stream = %self.id, %error, "index entries not written: reported as pending");
+        }
+        let number = last.map_or(u64::MAX, |seq| seq.0);
+        let first_unwritten = self.joiner.as_ref().and_then(IndexJoiner::first_index);
+        first_unwritten.is_some_and(|seq| is_at_or_past(number, seq.0))
+            || self.lifecycle.is_pending(last, self.joiner.is_some())
+    }
+
+    /// No data connection is left: what is missing will not come.
+    ///
+    /// # Errors
+    /// If packets that waited cannot be written.
+    pub fn end_data(&mut self) -> Result<(), IngestError> {
+        if self.lifecycle.is_closed() {
+            return Ok(());
+        }
+        self.give_up_missing()?;
+        if !self.lifecycle.is_open() && !self.backpressure.is_paused() {
+            self.close_now();
+        }
+        Ok(())
+    }
+
+    /// No packet after `last` will come, and no index at all.
+    ///
+    /// # Errors
+    /// If entries that are due cannot be written. The stream stays open then.
+    pub fn close_after(&mut self, last: Option<SeqNum>) -> Result<(), IngestError> {
+        if self.lifecycle.is_open() {
+            self.flush_entries()?;
+            self.lifecycle.begin_closing(last);
+            self.close_if_done();
+        }
+        Ok(())
+    }
+
+    pub(super) fn close_if_done(&mut self) {
+        // What is kept for want of space comes first.
+        if self.lifecycle.has_last_packet()
+            && !self.backpressure.is_paused()
+            && !self
+                .joiner
+                .as_ref()
+                .is_some_and(IndexJoiner::awaits_packets)
+        {
+            self.close_now();
+        }
+    }
+
+    /// Closes the stream: nothing is waited for any more.
+    pub fn close_now(&mut self) {
+        if !self.lifecycle.close() {
+            return;
+        }
+        let is_cut = self.packets.has_unwritten();
+        self.end_pause();
+        self.drop_in_flight();
+        if let Err(error) = self.write_the_rest() {
+            warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
+        }
+        if is_cut || self.backpressure.is_paused() {
+            warn!(stream = %self.id, "the stream ends while there is no space on the disk: what waited is lost");
+        }
+        self.end_pause();
+        let unindexed = self.packets.files.give_up_indexes();
+        if unindexed > 0 {
+            warn!(stream = %self.id, unindexed, "packets at the end have no index");
+        }
+        self.packets.files.leave_chunk();
+        self.published.end();
+    }
+
+    /// Writes what waits for nothing but what will not come any more.
+    fn write_the_rest(&mut self) -> Result<(), IngestError> {
+        self.write_ready_packets()?;
+        self.give_up_missing_while(None, |_| true)?;
+        if let Some(joiner) = &mut self.joiner {
+            joiner.drop_unindexed();
+        }
+        self.flush_entries()
+    }
+}

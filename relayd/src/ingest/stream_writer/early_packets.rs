@@ -1,0 +1,155 @@
+//! Packets that come before their turn: how long they wait, and what is given up for them. Nothing that has arrived is
+//! lost by that.
+
+use relay_proto::DataHeader;
+use tracing::{debug, warn};
+use wire::SeqNum;
+
+use super::StreamWriter;
+use crate::ingest::error::IngestError;
+use crate::ingest::packet_writer::PacketWriter;
+use crate::ingest::reorder::{EarlyPacket, Turn};
+use crate::ingest::stream::{Arrival, ConnectionId};
+use crate::store::stream_files::PacketPlace;
+
+impl StreamWriter {
+    /// Whether an early packet, of which so many bytes are there, still has to wait. What is missing before it is
+    /// given up if the window is full.
+    ///
+    /// # Errors
+    /// If packets that waited cannot be written.
+    pub fn recheck_early_packet(
+        &mut self,
+        packet: &DataHeader,
+        from: ConnectionId,
+        bytes: usize,
+    ) -> Result<Arrival, IngestError> {
+        self.give_up_missing_while(Some(packet.seq), |packets| packets.is_window_full(bytes))?;
+        self.place_early_packet(packet, from)
+    }
+
+    /// An early packet can wait no longer, because memory is needed: gives up what is missing before it. The packet
+    /// still waits while there is no space on the disk.
+    ///
+    /// # Errors
+    /// If packets that waited cannot be written.
+    pub fn hasten_early_packet(
+        &mut self,
+        packet: &DataHeader,
+        from: ConnectionId,
+    ) -> Result<Arrival, IngestError> {
+        self.give_up_missing_while(Some(packet.seq), |_| true)?;
+        self.place_early_packet(packet, from)
+    }
+
+    fn place_early_packet(
+        &mut self,
+        packet: &DataHeader,
+        from: ConnectionId,
+    ) -> Result<Arrival, IngestError> {
+        match self.packets.turn(packet.seq) {
+            Turn::Early => Ok(Arrival::Early),
+            Turn::Now | Turn::Over => self.begin_packet(packet, from),
+        }
+    }
+
+    /// Takes a packet that came early and is all there.
+    ///
+    /// # Errors
+    /// If it or packets that waited cannot be written.
+    pub fn add_early_packet(&mut self, early: EarlyPacket) -> Result<(), IngestError> {
+        match self.packets.turn(early.seq) {
+            Turn::Now if !self.packets.has_in_flight() => {
+                // What comes before it has come meanwhile.
+                self.packets.keep_early_packet(early);
+                self.write_ready_packets()
+            }
+            Turn::Now => Err(IngestError::Twice {
+                stream: self.id,
+                seq: early.seq,
+            }),
+            Turn::Over => self.check_given_up(early.seq),
+            Turn::Early => {
+                debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
+                self.packets.keep_early_packet(early);
+                self.count_early_packets();
+                self.give_up_missing_while(None, |packets| packets.is_window_full(0))
+            }
+        }
+    }
+
+    /// Gives up what is missing, so that the early packets are written, unless there is no space on the disk.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn give_up_missing(&mut self) -> Result<(), IngestError> {
+        if self.lifecycle.is_closed() {
+            return Ok(());
+        }
+        self.give_up_missing_while(None, |_| true)?;
+        self.flush_entries()
+    }
+
+    pub(super) fn give_up_missing_while(
+        &mut self,
+        arriving: Option<SeqNum>,
+        is_needed: impl Fn(&PacketWriter) -> bool,
+    ) -> Result<(), IngestError> {
+        // While there is no space nothing is given up: what is missing may be what waits for it.
+        while !self.backpressure.is_paused()
+            && is_needed(&self.packets)
+            && self.give_up_gap(arriving)?
+        {}
+        Ok(())
+    }
+
+    /// Gives up the packets missing before the first that waits, and writes those that then can be. Gives whether
+    /// there were any.
+    fn give_up_gap(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
+        let Some(lost) = self.packets.give_up_missing(arriving) else {
+            return Ok(false);
+        };
+        self.drop_in_flight();
+        self.tally.count_lost(lost.count());
+        if let Some(joiner) = &mut self.joiner {
+            joiner.give_up_packets(lost.first, lost.last);
+        }
+        warn!(
+            stream = %self.id,
+            first = lost.first.0,
+            last = lost.last.0,
+            count = lost.count(),
+            "packets lost: they have not come, and what came after them is written now"
+        );
+        self.write_ready_packets()?;
+        Ok(true)
+    }
+
+    /// Writes the early packets whose turn has come.
+    pub(super) fn write_ready_packets(&mut self) -> Result<(), IngestError> {
+        while let Some(early) = self.packets.take_ready_packet() {
+            self.count_early_packets();
+            match self.write_early_packet(&early) {
+                Err(error) if self.pauses_on(&error) => {
+                    self.packets.keep_early_packet(early);
+                    self.count_early_packets();
+                    self.pause(error);
+                    return Ok(());
+                }
+                written => self.record_packet(early.seq, written?)?,
+            }
+        }
+        self.flush_full_batches()
+    }
+
+    fn write_early_packet(&mut self, early: &EarlyPacket) -> Result<PacketPlace, IngestError> {
+        self.begin_file_for(u32::try_from(early.payload.len()).unwrap_or(u32::MAX))?;
+        let written = self.packets.write_early_packet(early);
+        written.map_err(|error| self.store_error(error))
+    }
+
+    fn count_early_packets(&self) {
+        let (packets, bytes) = self.packets.early_packets();
+        self.tally.set_waiting(packets, bytes);
+    }
+}

@@ -1,0 +1,225 @@
+//! Eviction of open trace files by the CLOCK algorithm. Files that have not been used for a while are closed, and
+//! opened again when they are written to; when the pool is full, the next file evicts another. So idle streams cost no
+//! file descriptor, and busy ones no more than the limit.
+//!
+//! Each owner of files has a [`ClockSlot`] in a queue, over which a hand advances. A slot that was used since the
+//! hand's last turn is passed over once; the owner of the first other one closes its files. A writer of an open file
+//! touches only its own slot: the queue is locked only when a file is opened, and for each round of idle files.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::limits::IDLE_FILE_TIMEOUT;
+
+/// An owner of files of the pool that can close and reopen them.
+pub trait Evictable: Debug + Send + Sync {
+    /// Closes files that can be opened again, without waiting until that is possible. Gives whether some were
+    /// closed. If `is_needed`, another file is to be opened that there is no room for; if not, the files have only
+    /// not been used for a while.
+    fn close_files(&self, is_needed: bool) -> bool;
+}
+
+/// The slot of an [`Evictable`] in the clock.
+#[derive(Debug, Default)]
+pub struct ClockSlot {
+    was_used: AtomicBool,
+    is_in_clock: AtomicBool,
+    owner: OnceLock<Weak<dyn Evictable>>,
+}
+
+/// The slots, in the order in which the hand passes them.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    slots: Mutex<VecDeque<Arc<ClockSlot>>>,
+    /// When idle files were closed last. None: never.
+    last_idle_round: Mutex<Option<Instant>>,
+}
+
+impl ClockSlot {
+    /// The owner uses its files: they stay for now.
+    pub fn mark_used(&self) {
+        self.was_used.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets the owner. Before, nothing is asked of it.
+    pub fn set_owner(&self, owner: Weak<dyn Evictable>) {
+        // Nobody gives it away twice.
+        let _ = self.owner.set(owner);
+    }
+}
+
+impl Clock {
+    /// Puts a slot into the clock, unless it is there.
+    pub(super) fn add_slot(&self, slot: &Arc<ClockSlot>) {
+        if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
+            self.slots.lock().push_back(Arc::clone(slot));
+        }
+    }
+
+    /// Closes files that have not been used since this did so last. Does nothing before [`IDLE_FILE_TIMEOUT`] has
+    /// passed since then.
+    pub(super) fn close_idle_files(&self, now: Instant) {
+        let mut last_round = self.last_idle_round.lock();
+        if now.saturating_duration_since(*last_round.get_or_insert(now)) < IDLE_FILE_TIMEOUT {
+            return;
+        }
+        *last_round = Some(now);
+        // What follows makes file calls.
+        drop(last_round);
+        let slots = self.slots.lock().len();
+        for _ in 0..slots {
+            self.advance(false);
+        }
+    }
+
+    /// Closes files of one owner to make room. Gives whether some were closed.
+    pub(super) fn evict_one(&self) -> bool {
+        // Those that were in use the first time round are not the second time.
+        let steps = 2 * self.slots.lock().len();
+        (0..steps).any(|_| self.advance(true))
+    }
+
+    /// Moves the hand over the next slot. Gives whether its owner has closed files.
+    fn advance(&self, is_needed: bool) -> bool {
+        let Some(slot) = self.slots.lock().pop_front() else {
+            return false;
+        };
+        if slot.was_used.swap(false, Ordering::Relaxed) {
+            self.slots.lock().push_back(slot);
+            return false;
+        }
+        // Before the files are closed: whoever opens them again takes the slot again.
+        slot.is_in_clock.store(false, Ordering::Relaxed);
+        match slot.owner.get() {
+            Some(owner) => match owner.upgrade() {
+                Some(owner) if owner.close_files(is_needed) => true,
+                Some(_) => {
+                    self.add_slot(&slot);
+                    false
+                }
+                // The owner is gone, and its files with it.
+                None => false,
+            },
+            None => {
+                self.add_slot(&slot);
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io;
+
+    use rustix::io::Errno;
+
+    use super::super::pool::{Pool, PooledFile};
+    use super::*;
+
+    #[derive(Debug)]
+    struct Files {
+        open: Mutex<Vec<Arc<PooledFile>>>,
+        slot: Arc<ClockSlot>,
+    }
+
+    impl Evictable for Files {
+        fn close_files(&self, _is_needed: bool) -> bool {
+            self.open.try_lock().is_some_and(|mut open| {
+                open.clear();
+                true
+            })
+        }
+    }
+
+    fn owners(pool: &Arc<Pool>, count: usize) -> Vec<Arc<Files>> {
+        let one = |_| {
+            let slot = Arc::<ClockSlot>::default();
+            let files = Arc::new(Files {
+                open: Mutex::default(),
+                slot: Arc::clone(&slot),
+            });
+            let weak: Weak<dyn Evictable> = Arc::<Files>::downgrade(&files);
+            slot.set_owner(weak);
+            open(pool, &files);
+            files
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn open(pool: &Arc<Pool>, files: &Files) {
+        let file = pool.open(tempfile::tempfile).unwrap();
+        files.open.lock().push(file);
+        pool.add_slot(&files.slot);
+    }
+
+    fn are_open(files: &[Arc<Files>]) -> Vec<bool> {
+        let is_open = |files: &Arc<Files>| !files.open.lock().is_empty();
+        files.iter().map(is_open).collect()
+    }
+
+    #[test]
+    fn the_file_that_was_not_used_since_the_last_turn_is_evicted() {
+        let pool = Pool::new(3);
+        let files = owners(&pool, 3);
+        files[0].slot.mark_used();
+        open(&pool, &files[2]);
+        assert_eq!(are_open(&files), [true, false, true]);
+        assert_eq!(pool.open_files().0, 3);
+        // Not asked twice in a row.
+        open(&pool, &files[1]);
+        assert_eq!(pool.open_files().0, 2);
+    }
+
+    #[test]
+    fn an_owner_that_is_busy_is_not_waited_for() {
+        let pool = Pool::new(1);
+        let files = owners(&pool, 1);
+        let busy = files[0].open.lock();
+        let one_more = pool.open(tempfile::tempfile).unwrap();
+        assert_eq!(pool.open_files().0, 2);
+        drop((one_more, busy));
+        drop(files);
+        assert_eq!(pool.open_files().0, 0);
+        assert!(!pool.clock.evict_one());
+    }
+
+    #[test]
+    fn files_that_are_idle_for_the_timeout_are_closed() {
+        let pool = Pool::new(100);
+        let files = owners(&pool, 2);
+        let start = Instant::now();
+        pool.close_idle_files(start);
+        assert_eq!(are_open(&files), [true, true]);
+        files[1].slot.mark_used();
+        pool.close_idle_files(start + IDLE_FILE_TIMEOUT);
+        assert_eq!(are_open(&files), [false, true]);
+        pool.close_idle_files(start + IDLE_FILE_TIMEOUT);
+        assert_eq!(are_open(&files), [false, true]);
+        pool.close_idle_files(start + 2 * IDLE_FILE_TIMEOUT);
+        assert_eq!(are_open(&files), [false, false]);
+    }
+
+    #[test]
+    fn files_are_opened_when_the_system_had_none_left() {
+        let pool = Pool::new(100);
+        let files = owners(&pool, 1);
+        let opened = pool.open(|| {
+            if are_open(&files)[0] {
+                return Err(io::Error::from(Errno::MFILE));
+            }
+            tempfile::tempfile()
+        });
+        assert!(opened.is_ok());
+        assert!(
+            pool.open(|| Err::<File, _>(io::Error::from(Errno::MFILE)))
+                .is_err()
+        );
+    }
+}
