@@ -1,4 +1,5 @@
-//! What the relay is told when it starts.
+//! The relay's configuration: endpoints, directories, limits and timeouts, as values that no longer depend on
+//! where they were set. `cli` makes it of options, files and environment variables.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,117 +16,120 @@ use crate::store::layout::Grouping;
 
 mod network;
 
-/// What lines of the log look like.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+/// Format of the log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// One line of text per event.
     #[default]
     Text,
-    /// A JSON object each, for programs.
+    /// One JSON object per event, on a line of its own.
     Json,
 }
 
-/// What the relay is told when it starts.
+/// Configuration of one relay. It does not change while the relay runs.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Below this lies everything that is written.
+    /// Absolute path of the directory that all traces are written below.
     pub output: PathBuf,
-    /// What directories of sessions are put together by.
+    /// Whether session directories are grouped by host or by session name.
     pub grouping: Grouping,
-    /// Whether producers may have deleted what they recorded.
+    /// Whether producers may delete what they recorded (`lttng clear`).
     pub allows_clear: bool,
-    /// Where producers connect for commands.
+    /// Endpoint of producers' control connections.
     pub control: Endpoint,
-    /// Where producers connect for packets.
+    /// Endpoint of producers' data connections.
     pub data: Endpoint,
-    /// Where viewers connect.
+    /// Endpoint of viewers' connections.
     pub live: Endpoint,
-    /// Where those connect who keep watch. None: nowhere.
+    /// Endpoint of the HTTP status endpoint. None if it is not served.
     pub http: Option<Endpoint>,
-    /// What is asked of every connection.
+    /// Keep-alive and timeouts of connections.
     pub network: Network,
-    /// How many trace files may be open.
+    /// Maximum number of open trace files.
     pub pool: usize,
-    /// How long a missing packet is waited for.
+    /// Packets and bytes of a stream after which a missing packet is given up.
     pub window: Window,
-    /// Memory for early packets of all streams together, in bytes.
+    /// Maximum memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
-    /// What is to be done when there is no space on the disk.
+    /// Whether producers are paused or sessions closed when the disk is full.
     pub when_full: WhenFull,
-    /// For times in names.
+    /// Time zone of the times in directory names.
     pub time_zone: TimeZone,
-    /// What the relay has around it.
+    /// Settings of the process itself.
     pub process: ProcessConfig,
 }
 
-/// What the relay has around it, besides ports and traces.
+/// Settings of the process: directories, files and signals besides ports and traces.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessConfig {
-    /// Where it works, if not where it was started.
+    /// Absolute working directory. None: the one it was started in, or `/` in the background.
     pub working_directory: Option<PathBuf>,
-    /// Whose members may ask how it is. None: the usual one, if there is one.
+    /// Group that may query the health socket. None: `tracing`, if that group exists.
     pub group: Option<String>,
-    /// Where it can be asked, if not in the run folder.
+    /// Absolute path of the health socket. None: `relayd/health-PID` in the run folder.
     pub health: Option<PathBuf>,
-    /// Where its number is to be written.
+    /// Absolute path of the file that the process ID is written to. None: no file.
     pub pid_file: Option<PathBuf>,
-    /// Whether its parent is sent a signal when it is ready.
+    /// Whether the parent process is sent SIGUSR1 when all ports accept connections.
     pub signals_parent: bool,
-    /// Where LTTng's programs find each other. None: there is no home for one.
+    /// Absolute run folder, in which LTTng's programs find each other. None if there is no home directory for
+    /// one.
     pub run_folder: Option<PathBuf>,
 }
 
-/// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`.
+/// An address to listen on: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`. The host may be a name, which is
+/// resolved when the relay starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Of IPv6, rather than IPv4.
-    v6: bool,
+    /// IPv6 rather than IPv4.
+    is_ipv6: bool,
     host: String,
+    /// None until [`or_port`](Self::or_port) sets the default.
     port: Option<u16>,
 }
 
-/// Why a text is no [`Endpoint`], or nothing can listen there.
+/// An [`Endpoint`] that cannot be parsed or resolved.
 #[derive(Debug, Error)]
 pub enum EndpointError {
-    /// It is not of the form.
-    #[error("{0:?} is not of the form tcp://HOST[:PORT] or tcp6://HOST[:PORT]")]
+    /// The text is no URL of a supported scheme.
+    #[error("invalid URL {0:?}: expected tcp://HOST[:PORT] or tcp6://HOST[:PORT]")]
     Form(String),
-    /// The same, where it may be shorter.
-    #[error("{0:?} is not of the form [HOST:]PORT")]
+    /// The text is no endpoint of `--http`.
+    #[error("invalid endpoint {0:?}: expected [HOST:]PORT")]
     HttpForm(String),
-    /// The host has no address of the family asked for.
+    /// The host has no address of the endpoint's family.
     #[error("{host:?} has no {family} address")]
     NoAddress {
-        /// The host.
+        /// Host of the endpoint.
         host: String,
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// The host is not known.
-    #[error("cannot find {host:?}")]
+    /// The host name cannot be resolved.
+    #[error("cannot resolve {host:?}")]
     Unknown {
-        /// The host.
+        /// Host of the endpoint.
         host: String,
-        /// What the system says.
+        /// Error of the resolver.
         source: std::io::Error,
     },
 }
 
 impl Endpoint {
-    /// An address of IPv4.
+    /// An IPv4 endpoint.
     #[must_use]
     pub fn v4(host: &str, port: u16) -> Self {
         Self {
-            v6: false,
+            is_ipv6: false,
             host: host.to_owned(),
             port: Some(port),
         }
     }
 
-    /// As it is written for HTTP: `[HOST:]PORT`, or as a URL. Without a host, this one only.
+    /// Parses an endpoint of `--http`: `[HOST:]PORT` or a URL. The default host is 127.0.0.1.
     ///
     /// # Errors
-    /// If it is of neither form.
+    /// If the text has neither form.
     pub fn parse_http(text: &str) -> Result<Self, EndpointError> {
         if text.contains("://") {
             return text.parse();
@@ -135,21 +139,21 @@ impl Endpoint {
         }
         let scheme = if text.starts_with('[') { "tcp6" } else { "tcp" };
         let parsed = format!("{scheme}://{text}").parse();
-        // It is not to name a scheme that was not written.
+        // The error must not name a scheme that the user did not write.
         parsed.map_err(|_| EndpointError::HttpForm(text.to_owned()))
     }
 
-    /// The same, on this port if it names none itself.
+    /// The same endpoint, with `port` if it has none.
     #[must_use]
     pub fn or_port(mut self, port: u16) -> Self {
         self.port.get_or_insert(port);
         self
     }
 
-    /// Looks the host up.
+    /// Resolves the host to its first address of the endpoint's family.
     ///
     /// # Errors
-    /// If it is not known, or has no address of the family.
+    /// If the host is unknown, or has no address of that family.
     pub fn resolve(&self) -> Result<SocketAddr, EndpointError> {
         let host = || self.host.clone();
         let mut found = (self.host.as_str(), self.port.unwrap_or(0))
@@ -158,9 +162,9 @@ impl Endpoint {
                 host: host(),
                 source,
             })?;
-        let family = if self.v6 { "IPv6" } else { "IPv4" };
+        let family = if self.is_ipv6 { "IPv6" } else { "IPv4" };
         found
-            .find(|address| address.is_ipv6() == self.v6)
+            .find(|address| address.is_ipv6() == self.is_ipv6)
             .ok_or_else(|| EndpointError::NoAddress {
                 host: host(),
                 family,
@@ -174,7 +178,7 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let form = || EndpointError::Form(text.to_owned());
         let (scheme, rest) = text.split_once("://").ok_or_else(form)?;
-        let v6 = match scheme {
+        let is_ipv6 = match scheme {
             "tcp" | "tcp4" => false,
             "tcp6" => true,
             _ => return Err(form()),
@@ -192,8 +196,8 @@ impl FromStr for Endpoint {
                 )
             }
             None => match rest.rsplit_once(':') {
-                // The port of an IPv6 address can only be told by brackets.
-                Some((host, _)) if v6 && host.contains(':') => (rest, ""),
+                // Without brackets, all colons belong to the IPv6 address.
+                Some((host, _)) if is_ipv6 && host.contains(':') => (rest, ""),
                 Some((host, port)) => (host, port),
                 None => (rest, ""),
             },
@@ -206,7 +210,7 @@ impl FromStr for Endpoint {
             return Err(form());
         }
         Ok(Self {
-            v6,
+            is_ipv6,
             host: host.to_owned(),
             port,
         })
@@ -215,7 +219,7 @@ impl FromStr for Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.v6 { "tcp6" } else { "tcp" };
+        let scheme = if self.is_ipv6 { "tcp6" } else { "tcp" };
         match (self.host.contains(':'), self.port) {
             (true, Some(port)) => write!(f, "{scheme}://[{}]:{port}", self.host),
             (true, None) => write!(f, "{scheme}://[{}]", self.host),
@@ -225,12 +229,21 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Parses a boolean of a configuration file or environment variable. None if the text is none.
+pub(crate) fn parse_boolean(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_written_as_urls() {
+    fn endpoint_urls_are_parsed_and_displayed_and_malformed_ones_rejected() {
         for (text, shown) in [
             ("tcp://0.0.0.0:5342", "tcp://0.0.0.0:5342"),
             ("tcp4://localhost", "tcp://localhost"),
@@ -260,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn for_http_a_port_is_enough_and_means_this_host_only() {
+    fn http_endpoint_defaults_to_the_loopback_address() {
         for (text, shown) in [
             ("9342", "tcp://127.0.0.1:9342"),
             ("0.0.0.0:9342", "tcp://0.0.0.0:9342"),
@@ -277,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_looked_up_in_its_family() {
+    fn endpoint_host_is_resolved_in_its_address_family() {
         let four: Endpoint = "tcp://127.0.0.1:7".parse().unwrap();
         assert_eq!(four.resolve().unwrap(), "127.0.0.1:7".parse().unwrap());
         let six: Endpoint = "tcp6://::1".parse().unwrap();

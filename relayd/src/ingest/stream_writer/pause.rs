@@ -8,7 +8,7 @@ use super::{State, StreamWriter};
 use crate::store::fault::FaultKind;
 
 /// What is to be done when there is no space on the disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The producer waits until there is.
     #[default]
