@@ -1,5 +1,4 @@
-//! The port for those who keep watch: moves requests between sockets and [`StatusApi`]. What HTTP is, hyper
-//! knows.
+//! The port of the status endpoint: passes HTTP requests to [`StatusApi`]. hyper implements HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -44,7 +43,7 @@ pub(super) async fn serve(
     }
 }
 
-/// What a request has in its body is not waited for: none of them has a meaning here.
+/// Answers a request from its method and path. Its body is not read: no request has a meaningful one.
 fn answer(status: &StatusApi, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = Response::new(Full::default());
