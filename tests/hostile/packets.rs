@@ -140,7 +140,7 @@ fn early_packets_of_many_streams_take_no_more_memory_than_a_session_may() {
     let sent = (8 * BYTES + 10) as u64 * 60;
     wait_until("all has been taken", || {
         let of = |name| watch.number(name);
-        of("relayd_bytes_total") + of("relayd_bytes_waiting") == sent
+        of("relayd_bytes_total") + of("relayd_reorder_buffered_bytes") == sent
     });
     assert!(watch.number("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
     let memory = relay.memory();

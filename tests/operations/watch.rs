@@ -46,12 +46,14 @@ fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
     }
     // The one before it does not come.
     producer.data.write_all(&packet(stream, 11, 500)).unwrap();
-    wait_until("it waits", || watch.number("relayd_packets_waiting") == 1);
+    wait_until("it waits", || {
+        watch.number("relayd_reorder_buffered_packets") == 1
+    });
     for (name, value) in [
         ("relayd_packets_total", 10),
         ("relayd_bytes_total", 10_000),
         ("relayd_packets_lost_total", 0),
-        ("relayd_bytes_waiting", 500),
+        ("relayd_reorder_buffered_bytes", 500),
         ("relayd_streams", 1),
         ("relayd_streams_paused", 0),
         ("relayd_sessions{state=\"connected\"}", 1),
@@ -78,7 +80,7 @@ fn numbers_are_those_of_what_was_sent_and_stay_when_the_session_has_ended() {
     });
     assert_eq!(watch.number("relayd_packets_lost_total"), 1);
     assert!(watch.number("relayd_packets_total") >= 10);
-    assert_eq!(watch.number("relayd_packets_waiting"), 0);
+    assert_eq!(watch.number("relayd_reorder_buffered_packets"), 0);
 }
 
 #[test]
@@ -94,10 +96,10 @@ fn a_viewers_lag_is_what_it_has_not_asked_for() {
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
     let lag_is = |packets: u64| {
-        for of in ["all", "slowest"] {
-            let series = format!("relayd_viewer_lag_packets{{of=\"{of}\"}}");
+        for max in ["", "max_"] {
+            let series = format!("relayd_viewer_lag_{max}packets");
             assert_eq!(watch.number(&series), packets);
-            let series = format!("relayd_viewer_lag_bytes{{of=\"{of}\"}}");
+            let series = format!("relayd_viewer_lag_{max}bytes");
             assert_eq!(watch.number(&series), packets * 100);
         }
         let session = &watch.json("/sessions")[0];

@@ -215,7 +215,7 @@ impl Server {
     /// [`DRAIN_TIMEOUT`]), and closes every session. Everything received is written when this returns.
     pub fn stop(self) {
         info!("stopping");
-        self.status.stopping();
+        self.status.set_stopping();
         self.stop.cancel();
         self.connections.close();
         let drained = self
