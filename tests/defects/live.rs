@@ -53,7 +53,7 @@ fn watched(relay: &Relay, name: &str) -> Watched {
 
 /// The next index that is not "ask again".
 pub(super) fn settled(viewer: &mut Viewer, stream: StreamId) -> NextIndex {
-    let mut index = NextIndex::bare(IndexStatus::Retry, 0);
+    let mut index = NextIndex::without_packet(IndexStatus::Retry, 0);
     wait_until("the stream has something to say", || {
         index = viewer.next_index(stream);
         index.status != IndexStatus::Retry
@@ -143,7 +143,7 @@ fn a_viewer_without_session_or_index_gets_an_error_and_no_more() {
     for stream in [watched.stream, metadata, StreamId(0), StreamId(u64::MAX)] {
         assert_eq!(
             stranger.next_index(stream),
-            NextIndex::bare(IndexStatus::Failed, 0)
+            NextIndex::without_packet(IndexStatus::Failed, 0)
         );
         assert_eq!(stranger.metadata(stream).0, MetadataStatus::Failed);
         assert_eq!(
@@ -690,7 +690,7 @@ fn a_connection_that_does_not_keep_to_the_protocol_is_ended() {
     let hello = || {
         let client = viewer_proto::client::Client::new(Minor(4));
         let mut bytes = Vec::new();
-        client.hello().encode(&mut bytes);
+        client.connect_command().encode(&mut bytes);
         bytes
     };
     let command = |code: u32, size: u64, payload: &[u8]| {

@@ -179,7 +179,7 @@ fn nothing_is_read_of_a_session_before_attaching_to_it_nor_with_another_viewers_
         }
         assert_eq!(
             stranger.next_index(stream),
-            NextIndex::bare(IndexStatus::Failed, 0)
+            NextIndex::without_packet(IndexStatus::Failed, 0)
         );
         assert_eq!(
             stranger.packet(stream, 0, 100).0.status,

@@ -20,7 +20,7 @@ use tests::wait_until;
 use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
-use viewer_proto::push::{MetadataWaits, Notification, PacketsWait, Quiet};
+use viewer_proto::push::{MetadataAvailable, Notification, PacketsAvailable, Quiet};
 use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
@@ -31,7 +31,7 @@ const A_WHILE: Duration = Duration::from_millis(100);
 const PATH: &str = "ust/uid/0/64-bit";
 
 fn packets(stream: StreamId, unread: u64) -> Notification {
-    Notification::Packets(PacketsWait { stream, unread })
+    Notification::Packets(PacketsAvailable { stream, unread })
 }
 
 fn send_beacon(producer: &mut Producer, stream: StreamId, until: u64) {
@@ -59,7 +59,7 @@ fn a_viewer_learns_of_everything_without_asking() {
     let metadata = by_channel(&records)["metadata"];
     let trace = records[0].trace;
     // Metadata.
-    let waits = Notification::Metadata(MetadataWaits {
+    let waits = Notification::Metadata(MetadataAvailable {
         stream: metadata,
         trace,
     });
@@ -121,7 +121,7 @@ fn a_real_session_is_read_whole_by_what_is_pushed_alone() {
                     .filter(|record| record.is_metadata == 0)
                     .count();
             }
-            Notification::Packets(PacketsWait { stream, unread }) => {
+            Notification::Packets(PacketsAvailable { stream, unread }) => {
                 for _ in 0..unread {
                     let index = viewer.next_index(stream);
                     assert_eq!(index.status, IndexStatus::Ready);
@@ -257,7 +257,7 @@ fn what_a_slow_viewer_missed_it_is_told_once() {
         producer.send_packet(stream, number, 100);
     }
     // As many as there were when it was said.
-    let Some(Notification::Packets(PacketsWait { unread, .. })) = push.hear() else {
+    let Some(Notification::Packets(PacketsAvailable { unread, .. })) = push.hear() else {
         panic!("no packets")
     };
     assert_eq!(push.hear_within(A_WHILE), None);
@@ -526,5 +526,5 @@ fn the_reference_accepts_a_push_connection_and_pushes_nothing() {
     let mut push = Push::ask(relay.live, viewer.number.unwrap());
     assert_eq!(push.hear_within(Duration::from_secs(1)), None);
     assert!(push.listener().is_connected());
-    assert!(!push.listener().is_offered());
+    assert!(!push.listener().is_supported());
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use viewer_proto::beacon_interest::BeaconInterest;
-use viewer_proto::push::{Hello, Listener, Notification, VERSION};
+use viewer_proto::push::{Hello, Notification, PushClient, VERSION};
 use wire::ViewerId;
 
 use crate::TEST_TIMEOUT;
@@ -15,7 +15,7 @@ use crate::TEST_TIMEOUT;
 #[derive(Debug)]
 pub struct Push {
     socket: TcpStream,
-    listener: Listener,
+    listener: PushClient,
     heard: VecDeque<Notification>,
 }
 
@@ -28,11 +28,11 @@ impl Push {
     pub fn ask(live: SocketAddr, viewer: ViewerId) -> Self {
         let mut socket = TcpStream::connect(live).unwrap();
         let mut hello = Vec::new();
-        Listener::hello(viewer).encode(&mut hello);
+        PushClient::connect_command(viewer).encode(&mut hello);
         socket.write_all(&hello).unwrap();
         Self {
             socket,
-            listener: Listener::default(),
+            listener: PushClient::default(),
             heard: VecDeque::new(),
         }
     }
@@ -117,7 +117,7 @@ impl Push {
 
     /// Whether the relay has answered, and whether it does push.
     #[must_use]
-    pub fn listener(&self) -> &Listener {
+    pub fn listener(&self) -> &PushClient {
         &self.listener
     }
 

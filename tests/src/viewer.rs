@@ -74,7 +74,7 @@ impl Viewer {
             received: Vec::new(),
             number: None,
         };
-        let hello = viewer.client.hello();
+        let hello = viewer.client.connect_command();
         if let Some(Head::Connected { viewer: number, .. }) = viewer.ask(&hello).head {
             viewer.number = number;
         }

@@ -75,7 +75,7 @@ impl Viewer {
         let mut bytes = Vec::new();
         viewer
             .client
-            .send(&viewer.client.hello(), &mut bytes)
+            .send(&viewer.client.connect_command(), &mut bytes)
             .unwrap();
         let replies = viewer.deliver(&bytes).unwrap();
         let mut input = &replies[..];
@@ -375,7 +375,7 @@ fn a_viewer_that_lists_first_is_never_given_an_empty_index() {
     world.stream();
     assert_eq!(
         viewer.next(&idle),
-        NextIndex::bare(IndexStatus::Retry, NEW_STREAMS)
+        NextIndex::without_packet(IndexStatus::Retry, NEW_STREAMS)
     );
 }
 
@@ -530,7 +530,7 @@ fn a_viewer_reaches_nothing_that_it_is_not_attached_to() {
     let mut stranger = Viewer::of(4, &world);
     assert_eq!(
         stranger.next(&stream),
-        NextIndex::bare(IndexStatus::Failed, 0)
+        NextIndex::without_packet(IndexStatus::Failed, 0)
     );
     assert_eq!(stranger.metadata(&metadata).1, MetadataStatus::Failed);
     assert_eq!(

@@ -82,7 +82,9 @@ fn commands_read_and_write_back_and_shorter_ones_are_refused() {
 
 fn connected(minor: u32) -> Client {
     let mut client = Client::new(Minor(minor));
-    client.send(&client.hello(), &mut Vec::new()).unwrap();
+    client
+        .send(&client.connect_command(), &mut Vec::new())
+        .unwrap();
     let mut hello = &section(LIVE, "connected")[..19];
     assert_eq!(client.receive(&mut hello), Ok(None));
     let mut bytes = section(LIVE, "connected");
@@ -217,7 +219,7 @@ fn streams_read_the_same_however_they_are_cut() {
 #[test]
 fn indexes_read_the_same_however_they_are_cut() {
     let ask = Command::GetNextIndex(StreamId(4));
-    let retry = NextIndex::bare(IndexStatus::Retry, 0);
+    let retry = NextIndex::without_packet(IndexStatus::Retry, 0);
     let inactive = NextIndex::inactive(Timestamp(0x013a_bf60_4348), ClassId(0), 0);
     let ready = NextIndex {
         offset: Bytes(0),

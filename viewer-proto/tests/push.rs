@@ -19,8 +19,8 @@ use viewer_proto::Command;
 use viewer_proto::beacon_interest::{BeaconInterest, BeaconInterestReader};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::push::{
-    Hello, Listener, MetadataWaits, Notification, NotificationCode, PacketsWait, PushError, Quiet,
-    welcome,
+    Hello, MetadataAvailable, Notification, NotificationCode, PacketsAvailable, PushClient,
+    PushError, Quiet, write_greeting,
 };
 use viewer_proto::server::{Change, Connection, Progress};
 use viewer_proto::session::{AttachSession, Seek};
@@ -31,7 +31,7 @@ use wire::{
 
 const PUSH: &str = include_str!("data/push.hex");
 
-const PACKETS: Notification = Notification::Packets(PacketsWait {
+const PACKETS: Notification = Notification::Packets(PacketsAvailable {
     stream: StreamId(4),
     unread: 2,
 });
@@ -45,7 +45,7 @@ fn every_notification() -> [(&'static str, Notification); 7] {
         stream: StreamId(4),
         until: Timestamp(0x013a_bf60_4348),
     };
-    let metadata = MetadataWaits {
+    let metadata = MetadataAvailable {
         stream: StreamId(6),
         trace: TraceId(2),
     };
@@ -67,8 +67,8 @@ fn written(notification: &Notification) -> Vec<u8> {
 }
 
 /// A client to which the relay has introduced itself.
-fn welcomed() -> Listener {
-    let mut listener = Listener::default();
+fn welcomed() -> PushClient {
+    let mut listener = PushClient::default();
     let hello: Vec<_> = listener.extend(&section("welcome")).collect();
     assert_eq!(hello, [Ok(Notification::Hello(Hello { version: 1 }))]);
     listener
@@ -77,10 +77,10 @@ fn welcomed() -> Listener {
 #[test]
 fn the_beginning_is_as_written_down() {
     let mut bytes = Vec::new();
-    Listener::hello(ViewerId(3)).encode(&mut bytes);
+    PushClient::connect_command(ViewerId(3)).encode(&mut bytes);
     assert_eq!(bytes, section("connect"));
     let mut bytes = Vec::new();
-    welcome(&mut bytes);
+    write_greeting(&mut bytes);
     assert_eq!(bytes, section("welcome"));
 }
 
@@ -107,14 +107,14 @@ fn every_notification_reads_and_writes_back_and_shorter_ones_wait() {
 
 #[test]
 fn a_relay_that_accepts_and_says_nothing_does_not_push() {
-    let mut listener = Listener::default();
+    let mut listener = PushClient::default();
     let welcome = section("welcome");
     assert_eq!(listener.extend(&welcome[..19]).next(), None);
     assert!(!listener.is_connected());
     assert_eq!(listener.extend(&welcome[19..20]).next(), None);
-    assert!(listener.is_connected() && !listener.is_offered());
+    assert!(listener.is_connected() && !listener.is_supported());
     assert!(listener.extend(&welcome[20..]).next().is_some());
-    assert!(listener.is_connected() && listener.is_offered());
+    assert!(listener.is_connected() && listener.is_supported());
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_relay_that_does_not_keep_to_it_is_given_up() {
         ("too long", long, 1),
         ("too short", short, 1),
     ] {
-        let mut listener = Listener::default();
+        let mut listener = PushClient::default();
         let got: Vec<Result<_, PushError>> = listener.extend(&bytes).collect();
         assert_eq!(got.len(), good + 1, "{case}: {got:?}");
         assert!(got[good].is_err(), "{case}: {got:?}");
@@ -169,7 +169,7 @@ proptest! {
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let mut listener = Listener::default();
+        let mut listener = PushClient::default();
         let mut received = Vec::new();
         for piece in cuts.windows(2) {
             // Not all are taken at once.
@@ -192,7 +192,7 @@ proptest! {
 struct PushedViewer {
     world: Rc<World>,
     connection: Connection<Fake>,
-    listener: Listener,
+    listener: PushClient,
 }
 
 impl PushedViewer {
@@ -253,10 +253,10 @@ impl PushedViewer {
                 self.world.heard.borrow().contains(change),
                 "{change:?} would not be reported"
             );
-            self.connection.changed(*change);
+            self.connection.record_change(*change);
         }
         let mut said = BytesMut::new();
-        self.connection.notify(1 << 20, &mut said);
+        self.connection.write_notifications(1 << 20, &mut said);
         self.listener.extend(&said).map(Result::unwrap).collect()
     }
 }
@@ -283,7 +283,7 @@ fn packet(begin: u64, end: u64) -> PacketIndex {
 
 fn packets(stream: &Data, unread: u64) -> Notification {
     let stream = StreamId(stream.id);
-    Notification::Packets(PacketsWait { stream, unread })
+    Notification::Packets(PacketsAvailable { stream, unread })
 }
 
 fn quiet(stream: &Data, until: u64) -> Notification {
@@ -301,7 +301,7 @@ fn everything_there_is_is_said_at_first_and_nothing_twice() {
     let stream = world.stream();
     stream.packets.borrow_mut().push(packet(10, 20));
     let metadata = world.metadata(b"text");
-    let waits = MetadataWaits {
+    let waits = MetadataAvailable {
         stream: StreamId(metadata.id),
         trace: TraceId(1),
     };
@@ -510,13 +510,13 @@ fn what_does_not_fit_is_said_later() {
     viewer.notified(&[]);
     for stream in &streams {
         stream.beacon.set(Some(10));
-        viewer.connection.changed(change(stream)[0]);
+        viewer.connection.record_change(change(stream)[0]);
     }
     let mut received = 0;
     for _ in 0..5 {
         let mut said = BytesMut::new();
         // Room for two.
-        viewer.connection.notify(30, &mut said);
+        viewer.connection.write_notifications(30, &mut said);
         assert_eq!(said.len(), 48);
         received += viewer.listener.extend(&said).count();
     }

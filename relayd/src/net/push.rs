@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
 use viewer_proto::beacon_interest::BeaconInterestReader;
-use viewer_proto::push::welcome;
+use viewer_proto::push::write_greeting;
 use viewer_proto::server::Connection;
 use wire::ViewerId;
 
@@ -164,7 +164,7 @@ impl PushConnection {
         self.beacon_interest = BeaconInterestReader::default();
         self.input = InputRate::new(Instant::now());
         self.unsent.clear();
-        welcome(&mut self.unsent);
+        write_greeting(&mut self.unsent);
         viewer.subscribe(view);
     }
 
@@ -193,11 +193,11 @@ impl PushConnection {
         // Taken once: changes that happen meanwhile wait for the next call. Otherwise this loop would not end while
         // producers are faster than the viewer.
         for change in view.changes().take() {
-            viewer.changed(change);
+            viewer.record_change(change);
         }
         loop {
             if self.unsent.is_empty() {
-                viewer.notify(PUSHED_BYTES, &mut self.unsent);
+                viewer.write_notifications(PUSHED_BYTES, &mut self.unsent);
             }
             if self.unsent.is_empty() {
                 // Frees the buffer: most of the time there are no notifications.

@@ -13,7 +13,7 @@ use viewer_proto::command::CommandHeader;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::{GetPacket, PacketStatus};
-use viewer_proto::push::{Listener, Notification, welcome};
+use viewer_proto::push::{Notification, PushClient, write_greeting};
 use viewer_proto::server::{Change, Connection, Progress};
 use viewer_proto::session::{AttachSession, AttachStatus, Seek};
 use viewer_proto::version::{Connect, ConnectionKind};
@@ -49,9 +49,9 @@ pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut end = End::new();
     end.hear(&attaching(15));
     end.connection.subscribe(&Fake(Rc::clone(&end.life.world)));
-    let mut listener = Listener::default();
+    let mut listener = PushClient::default();
     let mut said = BytesMut::new();
-    welcome(&mut said);
+    write_greeting(&mut said);
     let mut heard = 0;
     let mut reader = BeaconInterestReader::default();
     let mut last = BTreeMap::new();
@@ -67,10 +67,10 @@ pub fn listen(cut: u8, bytes: &[u8]) -> usize {
         end.life.goes_on();
         let changes: Vec<Change> = end.life.world.heard.borrow().iter().copied().collect();
         for change in changes {
-            end.connection.changed(change);
+            end.connection.record_change(change);
         }
         // Little room, so that it has to be said in several turns.
-        end.connection.notify(60, &mut said);
+        end.connection.write_notifications(60, &mut said);
         for notification in listener.extend(&said) {
             heard += 1;
             if let Notification::Quiet(quiet) = notification.expect("a viewer understands it") {
