@@ -169,7 +169,8 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// Where a viewer starts to read streams that exist when it attaches. Later streams are read from their beginning. (`enum lttng_viewer_seek`)
+    /// Where a viewer starts to read streams that exist when it attaches. Later streams are read from their
+    /// beginning. (`enum lttng_viewer_seek`)
     pub Seek {
         /// At the oldest packet that is stored.
         Beginning = 1,
