@@ -1,4 +1,4 @@
-//! The program from outside: options, output, exit codes, signals, the background.
+//! The relayd program: options, output, exit codes, signals and background start.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
@@ -20,7 +20,7 @@ const PORTS: [&str; 3] = [
 
 fn relayd() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_relayd"));
-    // So that no configuration file and no run folder of this host comes in.
+    // Configuration files and the run folder of this host must not affect the tests.
     static OWN: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().unwrap());
     command
         .env_remove("RUST_LOG")
@@ -38,7 +38,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A relay in the foreground that tells where it listens.
+/// Starts a relay in the foreground, and gives the fields of its "listening" log line.
 fn start(arguments: &[&str]) -> (Child, Vec<String>) {
     let mut command = relayd();
     command
@@ -51,7 +51,7 @@ fn start(arguments: &[&str]) -> (Child, Vec<String>) {
     let listening = lines
         .find_map(|line| line.ok().filter(|line| line.contains(" listening ")))
         .unwrap();
-    // Its standard error must not be closed under it.
+    // The relay would get an error if its standard error were closed.
     std::thread::spawn(move || lines.for_each(drop));
     let field = |word: &str| word.split_once('=').map(|(_, value)| value.to_owned());
     (
@@ -60,10 +60,10 @@ fn start(arguments: &[&str]) -> (Child, Vec<String>) {
     )
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+    while !is_true() {
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -89,7 +89,7 @@ fn help_shows_examples_on_standard_output() {
 }
 
 #[test]
-fn the_version_is_all_that_version_prints() {
+fn version_option_prints_only_the_lttng_release() {
     for option in ["-V", "--version"] {
         let output = run(&[option]);
         assert!(output.status.success());
@@ -100,7 +100,7 @@ fn the_version_is_all_that_version_prints() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_on_standard_error_and_exits_1() {
+fn invalid_options_are_reported_on_standard_error_and_exit_with_1() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("--control-port=tcp://{}", taken.local_addr().unwrap());
     for (arguments, part) in [
@@ -137,11 +137,11 @@ fn what_makes_no_sense_is_said_on_standard_error_and_exits_1() {
 }
 
 #[test]
-fn it_ends_in_good_order_at_terminate_and_interrupt() {
+fn relayd_exits_with_0_on_sigterm_and_sigint() {
     for signal in [Signal::TERM, Signal::INT] {
         let directory = TempDir::new().unwrap();
         let (mut child, _) = start(&["-o", directory.path().to_str().unwrap()]);
-        // Does no harm.
+        // SIGUSR1 must be ignored: the relay itself sends it to its parent.
         kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
         kill_process(Pid::from_child(&child), signal).unwrap();
         let begun = Instant::now();
@@ -151,7 +151,7 @@ fn it_ends_in_good_order_at_terminate_and_interrupt() {
 }
 
 #[test]
-fn it_is_silent_while_all_is_well_and_ignores_operands() {
+fn relayd_prints_nothing_without_verbose_and_ignores_operands() {
     let directory = TempDir::new().unwrap();
     let mut command = relayd();
     let output = directory.path().join("made");
@@ -167,7 +167,7 @@ fn it_is_silent_while_all_is_well_and_ignores_operands() {
         .spawn()
         .unwrap();
     let fds = format!("/proc/{}/fd/0", child.id());
-    // When it no longer reads standard input, it has started.
+    // Standard input becomes /dev/null once the relay has started.
     wait_until("it has started", || {
         std::fs::read_link(&fds).is_ok_and(|at| at == Path::new("/dev/null"))
     });
@@ -182,7 +182,7 @@ fn it_is_silent_while_all_is_well_and_ignores_operands() {
 }
 
 #[test]
-fn the_output_is_below_the_home_directory_unless_given() {
+fn output_directory_defaults_to_lttng_traces_below_the_home_directory() {
     for (lttng_home, home, want) in [(true, true, "lttng"), (false, true, "home")] {
         let directory = TempDir::new().unwrap();
         let mut command = relayd();
@@ -204,7 +204,7 @@ fn the_output_is_below_the_home_directory_unless_given() {
 }
 
 #[test]
-fn in_the_background_it_returns_when_its_ports_accept() {
+fn background_start_returns_once_all_ports_accept() {
     for option in ["--background", "--daemonize"] {
         let directory = TempDir::new().unwrap();
         let ports: Vec<u16> = (0..3)
@@ -222,7 +222,7 @@ fn in_the_background_it_returns_when_its_ports_accept() {
         for (port, option) in ports.iter().zip(["-C", "-D", "-L"]) {
             command.arg(option).arg(format!("tcp://127.0.0.1:{port}"));
         }
-        // A file, since one in the background keeps it.
+        // A file, because the relay keeps standard output and error open with --background.
         let said = std::fs::File::create(directory.path().join("said")).unwrap();
         command.stdout(said.try_clone().unwrap()).stderr(said);
         let status = command
@@ -236,7 +236,7 @@ fn in_the_background_it_returns_when_its_ports_accept() {
         for port in &ports {
             assert!(TcpStream::connect(("127.0.0.1", *port)).is_ok(), "{option}");
         }
-        // By the name that it was called by.
+        // The daemon keeps the name that it was started by.
         let is_it = |entry: &std::fs::DirEntry| {
             std::fs::read(entry.path().join("cmdline"))
                 .is_ok_and(|line| line.starts_with(name.as_bytes()))
@@ -258,7 +258,7 @@ fn in_the_background_it_returns_when_its_ports_accept() {
         let id = daemons[0].file_name().to_str().unwrap().parse().unwrap();
         let id = Pid::from_raw(id).unwrap();
         kill_process(id, Signal::TERM).unwrap();
-        // Its entry may stay until somebody asks how it ended.
+        // The /proc entry of a zombie stays until its parent reaps it.
         wait_until("the daemon has ended", || {
             std::fs::read(process.join("cmdline")).is_ok_and(|line| line.is_empty())
                 || !process.exists()
@@ -267,7 +267,7 @@ fn in_the_background_it_returns_when_its_ports_accept() {
 }
 
 #[test]
-fn in_the_background_a_failure_to_start_exits_1_and_says_why() {
+fn failed_background_start_exits_with_1_and_prints_the_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("--live-port=tcp://{}", taken.local_addr().unwrap());
     let directory = TempDir::new().unwrap();
@@ -285,7 +285,7 @@ fn in_the_background_a_failure_to_start_exits_1_and_says_why() {
 }
 
 #[test]
-fn where_it_listens_is_logged() {
+fn listening_addresses_are_logged() {
     let directory = TempDir::new().unwrap();
     let (mut child, fields) = start(&["-o", directory.path().to_str().unwrap()]);
     for address in &fields[..3] {

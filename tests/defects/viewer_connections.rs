@@ -86,7 +86,7 @@ fn requests_without_an_attached_session_or_index_fail() {
     for stream in [viewed.stream, metadata, StreamId(0), StreamId(u64::MAX)] {
         assert_eq!(
             unattached.next_index(stream),
-            NextIndex::bare(IndexStatus::Failed, 0)
+            NextIndex::without_packet(IndexStatus::Failed, 0)
         );
         assert_eq!(unattached.metadata(stream).0, MetadataStatus::Failed);
         assert_eq!(
@@ -311,7 +311,7 @@ fn a_protocol_error_closes_the_viewer_connection() {
     let connect_bytes = || {
         let client = viewer_proto::client::Client::new(Minor(4));
         let mut bytes = Vec::new();
-        client.hello().encode(&mut bytes);
+        client.connect_command().encode(&mut bytes);
         bytes
     };
     let command = |code: u32, size: u64, payload: &[u8]| {

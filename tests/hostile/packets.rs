@@ -134,7 +134,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
     let sent = (8 * BYTES + 10) as u64 * 60;
     wait_until("all packets are received", || {
         let of = |name| status.metric(name);
-        of("relayd_bytes_total") + of("relayd_bytes_waiting") == sent
+        of("relayd_bytes_total") + of("relayd_reorder_buffered_bytes") == sent
     });
     assert!(status.metric("relayd_reorder_memory_bytes") <= SESSION_MEMORY);
     let memory = relay.memory();

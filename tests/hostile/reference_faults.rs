@@ -186,7 +186,7 @@ fn a_viewer_cannot_read_a_session_that_it_is_not_attached_to() {
         }
         assert_eq!(
             unattached.next_index(stream),
-            NextIndex::bare(IndexStatus::Failed, 0)
+            NextIndex::without_packet(IndexStatus::Failed, 0)
         );
         assert_eq!(
             unattached.packet(stream, 0, 100).0.status,

@@ -38,13 +38,13 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     // Packet 10 never comes.
     producer.send_data(stream, 11, 500);
     wait_until("the early packet is held", || {
-        status.metric("relayd_packets_waiting") == 1
+        status.metric("relayd_reorder_buffered_packets") == 1
     });
     for (name, value) in [
         ("relayd_packets_total", 10),
         ("relayd_bytes_total", 10_000),
         ("relayd_packets_lost_total", 0),
-        ("relayd_bytes_waiting", 500),
+        ("relayd_reorder_buffered_bytes", 500),
         ("relayd_streams", 1),
         ("relayd_streams_paused", 0),
         ("relayd_sessions{state=\"connected\"}", 1),
@@ -71,7 +71,7 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     });
     assert_eq!(status.metric("relayd_packets_lost_total"), 1);
     assert!(status.metric("relayd_packets_total") >= 10);
-    assert_eq!(status.metric("relayd_packets_waiting"), 0);
+    assert_eq!(status.metric("relayd_reorder_buffered_packets"), 0);
 }
 
 #[test]
@@ -86,10 +86,10 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "watched", Seek::Beginning);
     let seen = by_channel(&streams)["chan_0"];
     let lag_is = |packets: u64| {
-        for of in ["all", "slowest"] {
-            let series = format!("relayd_viewer_lag_packets{{of=\"{of}\"}}");
+        for max in ["", "max_"] {
+            let series = format!("relayd_viewer_lag_{max}packets");
             assert_eq!(status.metric(&series), packets);
-            let series = format!("relayd_viewer_lag_bytes{{of=\"{of}\"}}");
+            let series = format!("relayd_viewer_lag_{max}bytes");
             assert_eq!(status.metric(&series), packets * 100);
         }
         let session = &status.json("/sessions")[0];

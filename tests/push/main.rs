@@ -18,7 +18,7 @@ use tests::wait_until;
 use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
-use viewer_proto::push::{MetadataWaits, Notification, PacketsWait, Quiet};
+use viewer_proto::push::{MetadataAvailable, Notification, PacketsAvailable, Quiet};
 use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
@@ -28,7 +28,7 @@ const QUIET_TIME: Duration = Duration::from_millis(100);
 
 /// The notification that a stream has `unread` more packets.
 fn packets_notification(stream: StreamId, unread: u64) -> Notification {
-    Notification::Packets(PacketsWait { stream, unread })
+    Notification::Packets(PacketsAvailable { stream, unread })
 }
 
 fn send_beacon(producer: &mut Producer, stream: StreamId, until: u64) {
@@ -55,7 +55,7 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
     let metadata = by_channel(&records)["metadata"];
     let trace = records[0].trace;
     // Metadata.
-    let waits = Notification::Metadata(MetadataWaits {
+    let waits = Notification::Metadata(MetadataAvailable {
         stream: metadata,
         trace,
     });
@@ -116,7 +116,7 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
                     .filter(|record| record.is_metadata == 0)
                     .count();
             }
-            Notification::Packets(PacketsWait { stream, unread }) => {
+            Notification::Packets(PacketsAvailable { stream, unread }) => {
                 for _ in 0..unread {
                     let index = viewer.next_index(stream);
                     assert_eq!(index.status, IndexStatus::Ready);
@@ -247,7 +247,7 @@ fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
         producer.send_packet(stream, number, 100);
     }
     // The packets that were there when the notification was sent.
-    let Some(Notification::Packets(PacketsWait { unread, .. })) = push.receive() else {
+    let Some(Notification::Packets(PacketsAvailable { unread, .. })) = push.receive() else {
         panic!("no packets")
     };
     assert_eq!(push.receive_within(QUIET_TIME), None);
@@ -511,5 +511,5 @@ fn the_reference_accepts_a_push_connection_and_pushes_nothing() {
     let mut push = PushConnection::connect(relay.live, viewer.id.unwrap());
     assert_eq!(push.receive_within(Duration::from_secs(1)), None);
     assert!(push.listener().is_connected());
-    assert!(!push.listener().is_offered());
+    assert!(!push.listener().is_supported());
 }

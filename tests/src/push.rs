@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use viewer_proto::beacon_interest::BeaconInterest;
-use viewer_proto::push::{Hello, Listener, Notification, VERSION};
+use viewer_proto::push::{Hello, Notification, PushClient, VERSION};
 use wire::ViewerId;
 
 use crate::TEST_TIMEOUT;
@@ -15,7 +15,7 @@ use crate::TEST_TIMEOUT;
 #[derive(Debug)]
 pub struct PushConnection {
     socket: TcpStream,
-    listener: Listener,
+    listener: PushClient,
     received: VecDeque<Notification>,
 }
 
@@ -28,11 +28,11 @@ impl PushConnection {
     pub fn connect(live: SocketAddr, viewer: ViewerId) -> Self {
         let mut socket = TcpStream::connect(live).unwrap();
         let mut hello = Vec::new();
-        Listener::hello(viewer).encode(&mut hello);
+        PushClient::connect_command(viewer).encode(&mut hello);
         socket.write_all(&hello).unwrap();
         Self {
             socket,
-            listener: Listener::default(),
+            listener: PushClient::default(),
             received: VecDeque::new(),
         }
     }
@@ -118,7 +118,7 @@ impl PushConnection {
 
     /// The protocol state, which tells whether the relay has accepted the connection and offers to push.
     #[must_use]
-    pub fn listener(&self) -> &Listener {
+    pub fn listener(&self) -> &PushClient {
         &self.listener
     }
 

@@ -74,7 +74,7 @@ impl Viewer {
             received: Vec::new(),
             id: None,
         };
-        let hello = viewer.client.hello();
+        let hello = viewer.client.connect_command();
         if let Some(Head::Connected { viewer: id, .. }) = viewer.request(&hello).head {
             viewer.id = id;
         }

@@ -1,5 +1,5 @@
-//! What a viewer says on its push connection: whether it wants beacons. Most notifications of an idle session
-//! are beacons, and a viewer that holds no event back does not need them.
+//! The only message of a viewer on its push connection: whether it wants beacons. Most notifications of an idle
+//! session are beacons, and a viewer that holds no event back does not need them.
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -10,26 +10,25 @@ use crate::push::NotificationHeader;
 wire_enum! {
     /// Whether a viewer wants beacons: the `until` of a [`Quiet`](crate::push::Quiet).
     pub BeaconInterest {
-        /// It does: it holds something back until it is certain that nothing earlier comes. So it is
-        /// at first.
+        /// The viewer wants beacons: it holds events back until no earlier ones can come. The initial state.
         Subscribed = 1,
-        /// It does not, until it says otherwise.
+        /// The viewer wants no beacons.
         Unsubscribed = 2,
     }
 }
 
-/// A viewer has said what it may not.
+/// An invalid message of a viewer. The push connection is to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the viewer has said {code}, with {size} bytes")]
+#[error("invalid message on a push connection: code {code}, {size} bytes")]
 pub struct BeaconInterestError {
-    /// What it said.
+    /// Code of the message.
     code: u32,
-    /// What it announced.
+    /// Announced size in bytes.
     size: u32,
 }
 
 impl BeaconInterest {
-    /// Appends it as it is sent: a header with nothing behind it.
+    /// Appends the message: a header without a body.
     pub fn encode(self, to: &mut impl BufMut) {
         NotificationHeader {
             code: self.code(),
@@ -39,19 +38,18 @@ impl BeaconInterest {
     }
 }
 
-/// The relay's end of what a viewer says.
+/// Decodes a viewer's messages at the relay's end.
 #[derive(Debug, Default)]
 pub struct BeaconInterestReader {
-    /// The beginning of something.
+    /// The bytes of an incomplete message.
     received: Vec<u8>,
 }
 
 impl BeaconInterestReader {
-    /// Takes bytes as they come, however they are cut, and gives what the viewer has said last: what
-    /// it said before that is no longer so.
+    /// Adds received bytes, however they are split, and gives the last complete message, which replaces all before.
     ///
     /// # Errors
-    /// If it has said anything else. The push connection is to be closed.
+    /// If a message is invalid. The push connection is to be closed.
     pub fn extend(&mut self, bytes: &[u8]) -> Result<Option<BeaconInterest>, BeaconInterestError> {
         self.received.extend_from_slice(bytes);
         let mut from = &self.received[..];
@@ -62,8 +60,8 @@ impl BeaconInterestReader {
                 _ => return Err(BeaconInterestError { code, size }),
             }
         }
-        let taken = self.received.len() - from.len();
-        self.received.drain(..taken);
+        let consumed = self.received.len() - from.len();
+        self.received.drain(..consumed);
         Ok(last)
     }
 }

@@ -1,8 +1,8 @@
-//! The viewer's end of a connection: turns commands into bytes and bytes into the parts of their
-//! replies. Any number of commands may be under way: a relay answers them in their order.
+//! The viewer's end of a connection: a state machine that encodes commands and decodes their replies in parts. Any
+//! number of commands may be in flight: a relay replies in the order of the commands.
 //!
-//! What is asked behind a command whose answer is not known yet must make sense whatever that is. And
-//! whoever sends commands without taking replies may wait for a relay that waits for him.
+//! A pipelined command must be valid whatever the replies before it are. A viewer that sends commands without reading
+//! replies can deadlock: the relay waits for it to read.
 
 use std::collections::VecDeque;
 
@@ -20,37 +20,38 @@ use crate::stream::{NewStreams, NewStreamsStatus, StreamRecord};
 use crate::version::{Connect, ConnectionKind, MAJOR};
 use crate::{Command, CommandCode, Minor};
 
-/// Most sessions or streams in a reply.
+/// Maximum number of sessions or streams in a reply.
 const MAX_RECORDS: u32 = 65_536;
-/// Most bytes of metadata in a reply.
-const MAX_METADATA: u64 = 256 << 20;
+/// Maximum metadata in a reply, in bytes.
+const MAX_METADATA_BYTES: u64 = 256 << 20;
 
 /// One viewer's connection to a relay.
 #[derive(Debug)]
 pub struct Client {
-    /// The highest that this end speaks.
+    /// The highest minor version that this end speaks.
     ours: Minor,
+    /// The agreed minor version. None before the relay's CONNECT.
     minor: Option<Minor>,
     /// Commands whose replies have not begun, oldest first.
-    under_way: VecDeque<Asked>,
+    in_flight: VecDeque<SentCommand>,
     state: State,
 }
 
-/// A command that was sent.
+/// A command whose reply has not begun.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct SentCommand {
     command: CommandCode,
-    /// Most bytes of a packet.
-    bytes: u32,
+    /// Requested length of `GET_PACKET`; 0 for other commands.
+    max_packet_bytes: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// A reply begins with the next byte, if any is under way.
+    /// The next byte begins a reply, if a command is in flight.
     Head,
-    /// So many records are still to come.
+    /// `left` records of the reply are still to come.
     Records { command: CommandCode, left: u32 },
-    /// So many bytes are still to come.
+    /// `left` bytes of the reply are still to come.
     Body { left: u64 },
 }
 
@@ -58,11 +59,11 @@ enum State {
 /// [`Done`](Self::Done).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// What every such reply has.
+    /// The fixed part of the reply.
     Head(Head),
-    /// A session of a list.
+    /// A session of the list.
     Session(ListedSession),
-    /// A stream that is announced.
+    /// A stream that the reply announces.
     Stream(Box<StreamRecord>),
     /// Some bytes of a packet or of metadata.
     Bytes(&'a [u8]),
@@ -70,90 +71,90 @@ pub enum Part<'a> {
     Done,
 }
 
-/// What a reply begins with.
+/// The fixed part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
-    /// The relay's introduction.
+    /// Reply to `CONNECT`.
     Connected {
-        /// Its number for this connection.
+        /// The viewer's id, by which a push connection names this connection.
         viewer: Option<ViewerId>,
-        /// What both ends speak from now on.
+        /// The agreed minor version.
         minor: Minor,
     },
-    /// To `CREATE_VIEWER_SESSION`.
+    /// Reply to `CREATE_VIEWER_SESSION`.
     Created(CreateStatus),
-    /// To `LIST_SESSIONS`; as many [`Part::Session`]s follow.
+    /// Reply to `LIST_SESSIONS`; as many [`Part::Session`]s follow.
     Sessions(SessionList),
-    /// To `ATTACH_SESSION`; as many [`Part::Stream`]s follow.
+    /// Reply to `ATTACH_SESSION`; as many [`Part::Stream`]s follow.
     Attached(Attached),
-    /// To `GET_NEW_STREAMS`; as many [`Part::Stream`]s follow.
+    /// Reply to `GET_NEW_STREAMS`; as many [`Part::Stream`]s follow.
     NewStreams(NewStreams),
-    /// To `GET_NEXT_INDEX`.
+    /// Reply to `GET_NEXT_INDEX`.
     Index(NextIndex),
-    /// To `GET_PACKET`; as many bytes follow.
+    /// Reply to `GET_PACKET`; as many bytes follow.
     Packet(PacketHead),
-    /// To `GET_METADATA`; as many bytes follow.
+    /// Reply to `GET_METADATA`; as many bytes follow.
     Metadata(MetadataHead),
-    /// To `DETACH_SESSION`.
+    /// Reply to `DETACH_SESSION`.
     Detached(DetachStatus),
 }
 
-/// Why a viewer cannot ask, or cannot go on.
+/// A command that cannot be sent, or an error that ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClientError {
-    /// The relay has not introduced itself.
-    #[error("{command:?} cannot be sent: the relay has not introduced itself")]
+    /// The command was to be sent before the handshake was complete.
+    #[error("cannot send {command:?}: the relay has not answered CONNECT")]
     NotNow {
-        /// The command.
+        /// The command to be sent.
         command: CommandCode,
     },
-    /// The relay speaks another major version.
+    /// The relay has another major version.
     #[error("the relay speaks protocol {major}, not {MAJOR}")]
     Incompatible {
-        /// What it speaks.
+        /// Major version of the relay.
         major: u32,
     },
-    /// The relay said something while nothing was asked.
-    #[error("the relay sent {bytes} bytes that nothing asked for")]
+    /// The relay sent bytes while no command was in flight.
+    #[error("the relay sent {bytes} bytes without a command")]
     Unasked {
-        /// How much.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// A reply that cannot be read.
+    /// A reply cannot be decoded.
     #[error("malformed reply to {command:?}: {source}")]
     Malformed {
-        /// The command it should answer.
+        /// The command that the reply answers.
         command: CommandCode,
-        /// What is wrong with it.
+        /// Error of the decoder.
         source: DecodeError,
     },
-    /// A reply that announces more than it may.
-    #[error("the reply to {command:?} announces {announced}, at most {most} are allowed")]
+    /// A reply announces more records or bytes than allowed.
+    #[error("reply to {command:?} announces {announced} records or bytes, {max} are allowed")]
     TooMuch {
-        /// The command it answers.
+        /// The command that the reply answers.
         command: CommandCode,
-        /// Records or bytes it announces.
+        /// Announced records or bytes.
         announced: u64,
-        /// The limit.
-        most: u64,
+        /// Maximum number of them.
+        max: u64,
     },
 }
 
 impl Client {
-    /// A viewer that speaks versions up to `ours`.
+    /// A client that speaks minor versions up to `ours`.
     #[must_use]
     pub fn new(ours: Minor) -> Self {
         Self {
             ours,
             minor: None,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             state: State::Head,
         }
     }
 
-    /// The command that a connection begins with.
+    /// The first command of a connection.
     #[must_use]
-    pub fn hello(&self) -> Command {
+    pub fn connect_command(&self) -> Command {
         Command::Connect(Connect {
             viewer: None,
             major: MAJOR,
@@ -162,52 +163,52 @@ impl Client {
         })
     }
 
-    /// Appends a command. Its reply comes after those to all commands before.
+    /// Encodes a command. Its reply follows those to all commands before.
     ///
     /// # Errors
-    /// If it is not `CONNECT`, and the relay has not answered that.
+    /// If the command is not `CONNECT`, and the relay has not answered that.
     pub fn send(&mut self, command: &Command, to: &mut impl BufMut) -> Result<(), ClientError> {
         let code = command.code();
         if self.minor.is_none() && code != CommandCode::Connect {
             return Err(ClientError::NotNow { command: code });
         }
         command.encode(to);
-        let bytes = if let Command::GetPacket(ask) = command {
-            ask.len
-        } else {
-            0
+        let max_packet_bytes = match command {
+            Command::GetPacket(request) => request.len,
+            _ => 0,
         };
-        self.under_way.push_back(Asked {
+        self.in_flight.push_back(SentCommand {
             command: code,
-            bytes,
+            max_packet_bytes,
         });
         Ok(())
     }
 
-    /// Whether any reply is still to come, or the rest of one.
+    /// Whether a reply, or the rest of one, is still to come.
     #[must_use]
     pub fn awaits_reply(&self) -> bool {
-        !self.under_way.is_empty() || !matches!(self.state, State::Head)
+        !self.in_flight.is_empty() || !matches!(self.state, State::Head)
     }
 
-    /// Takes the next part of the oldest reply off the front of `input`; `None` if more bytes must
-    /// come first, or none are awaited.
+    /// Takes the next part of the oldest reply off the front of `input`. None if more bytes are needed, or no reply is
+    /// awaited.
     ///
     /// # Errors
-    /// If the connection cannot go on.
+    /// If the reply is invalid. The connection is to be closed.
     pub fn receive<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Part<'a>>, ClientError> {
         match self.state {
             State::Head if input.is_empty() => Ok(None),
             State::Head => {
-                let Some(&asked) = self.under_way.front() else {
+                let Some(&sent) = self.in_flight.front() else {
                     return Err(ClientError::Unasked { bytes: input.len() });
                 };
                 let mut at = *input;
-                let Some(head) = whole(asked.command, self.head(asked, &mut at))? else {
+                let Some(head) = none_if_truncated(sent.command, self.read_head(sent, &mut at))?
+                else {
                     return Ok(None);
                 };
                 *input = at;
-                self.under_way.pop_front();
+                self.in_flight.pop_front();
                 Ok(Some(Part::Head(head)))
             }
             State::Records { left: 0, .. } | State::Body { left: 0 } => {
@@ -222,7 +223,7 @@ impl Client {
                     StreamRecord::read(&mut at).map(|stream| Part::Stream(Box::new(stream)))
                 };
                 let malformed = |source| ClientError::Malformed { command, source };
-                let Some(part) = whole(command, record.map_err(malformed))? else {
+                let Some(part) = none_if_truncated(command, record.map_err(malformed))? else {
                     return Ok(None);
                 };
                 *input = at;
@@ -245,16 +246,16 @@ impl Client {
         }
     }
 
-    /// Reads the fixed part of a reply and decides what is to follow it.
-    fn head(&mut self, asked: Asked, from: &mut &[u8]) -> Result<Head, ClientError> {
-        let command = asked.command;
+    /// Decodes the fixed part of a reply, and sets the state for what follows it.
+    fn read_head(&mut self, sent: SentCommand, from: &mut &[u8]) -> Result<Head, ClientError> {
+        let command = sent.command;
         let malformed = |source| ClientError::Malformed { command, source };
-        let within = |announced: u64, most: u64| {
-            if announced > most {
+        let within = |announced: u64, max: u64| {
+            if announced > max {
                 return Err(ClientError::TooMuch {
                     command,
                     announced,
-                    most,
+                    max,
                 });
             }
             Ok(announced)
@@ -311,12 +312,12 @@ impl Client {
             ),
             CommandCode::GetPacket => {
                 let head = PacketHead::read(from).map_err(malformed)?;
-                let left = within(u64::from(head.len), u64::from(asked.bytes))?;
+                let left = within(u64::from(head.len), u64::from(sent.max_packet_bytes))?;
                 (Head::Packet(head), State::Body { left })
             }
             CommandCode::GetMetadata => {
                 let head = MetadataHead::read(from).map_err(malformed)?;
-                let left = within(head.len, MAX_METADATA)?;
+                let left = within(head.len, MAX_METADATA_BYTES)?;
                 (Head::Metadata(head), State::Body { left })
             }
             CommandCode::CreateViewerSession => (
@@ -333,8 +334,11 @@ impl Client {
     }
 }
 
-/// Too few bytes are no error: more may come.
-fn whole<T>(command: CommandCode, part: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+/// Turns the error for too few bytes into None: the rest may still come.
+fn none_if_truncated<T>(
+    command: CommandCode,
+    part: Result<T, ClientError>,
+) -> Result<Option<T>, ClientError> {
     match part {
         Ok(part) => Ok(Some(part)),
         Err(ClientError::Malformed {

@@ -1,4 +1,4 @@
-//! The table of commands.
+//! The table of commands: codes, sizes and requests.
 
 use bytes::BufMut;
 use wire::{DecodeError, Field, SessionId, StreamId, wire_enum, wire_struct};
@@ -8,44 +8,44 @@ use crate::session::AttachSession;
 use crate::version::Connect;
 
 wire_struct! {
-    /// Stands before every command. (`struct lttng_viewer_cmd`)
+    /// The header of every command. (`struct lttng_viewer_cmd`)
     #[derive(Copy)]
     pub CommandHeader [16 bytes] {
         /// Bytes of the command that follow this header.
         data_size: u64,
-        /// The command's [`CommandCode`], or one that is not known here.
+        /// The command's [`CommandCode`], or an unknown code.
         code: u32,
-        /// 0; not looked at.
+        /// 0; ignored.
         code_version: u32,
     }
 }
 
 wire_enum! {
-    /// What a viewer can ask. (`enum lttng_viewer_command`)
+    /// The codes of all commands. (`enum lttng_viewer_command`)
     pub CommandCode {
-        /// Opens the connection.
+        /// Opens the connection (handshake).
         Connect = 1,
-        /// Which sessions are there?
+        /// Lists all sessions.
         ListSessions = 2,
-        /// Follow a session.
+        /// Attaches to a session.
         AttachSession = 3,
-        /// Where does a stream's next packet lie?
+        /// Requests the index of a stream's next packet.
         GetNextIndex = 4,
-        /// Bytes of a packet.
+        /// Requests bytes of a packet.
         GetPacket = 5,
-        /// Metadata that this viewer has not seen.
+        /// Requests metadata that the viewer has not been sent.
         GetMetadata = 6,
-        /// Streams that this viewer has not been told of.
+        /// Requests streams that have not been announced to the viewer.
         GetNewStreams = 7,
-        /// Prepare for attaching.
+        /// Must precede `ATTACH_SESSION`.
         CreateViewerSession = 8,
-        /// Follow a session no more. Since 2.8, but viewers that speak 2.4 use it.
+        /// Detaches from a session. Since 2.8, but viewers with protocol 2.4 use it.
         DetachSession = 9,
     }
 }
 
 impl CommandCode {
-    /// Bytes behind the header.
+    /// Size of the request without the header, in bytes.
     #[must_use]
     pub fn size(self) -> usize {
         match self {
@@ -59,7 +59,7 @@ impl CommandCode {
     }
 }
 
-/// One command.
+/// A command with its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is described in the table")]
 pub enum Command {
@@ -75,7 +75,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Its number in the table.
+    /// Code of the command.
     #[must_use]
     pub fn code(&self) -> CommandCode {
         match self {
@@ -91,7 +91,7 @@ impl Command {
         }
     }
 
-    /// Reads what follows the header.
+    /// Decodes the request behind the header.
     ///
     /// # Errors
     /// If there are too few bytes.
@@ -110,7 +110,7 @@ impl Command {
         })
     }
 
-    /// Appends the command with its header.
+    /// Encodes the command with its header.
     pub fn encode(&self, to: &mut impl BufMut) {
         let code = self.code();
         CommandHeader {

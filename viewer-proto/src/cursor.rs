@@ -1,4 +1,4 @@
-//! What one viewer has been told of one stream, and what it may be told next.
+//! One viewer's position in one stream, and the watermark that the viewer has been told of it.
 
 use bytes::BytesMut;
 use wire::{ClassId, Field, Timestamp};
@@ -8,36 +8,36 @@ use crate::metadata::{MetadataHead, MetadataStatus};
 use crate::packet::{GetPacket, PacketHead, PacketStatus};
 use crate::relay::{Ahead, Metadata, Next, Stream};
 
-/// A stream of packets.
+/// A viewer's position in a stream of packets.
 pub(crate) struct PacketCursor<S> {
     stream: S,
-    /// No event from before this will come: the viewer has been told.
-    promised: Timestamp,
-    /// The promise was made by a beacon, so that it can be repeated.
+    /// The viewer has been told that no event before this time will come, in cycles. Never decreases.
+    watermark: Timestamp,
+    /// Whether the watermark comes from a beacon, so that an inactive index may repeat it.
     is_inactive: bool,
 }
 
-/// Whether a viewer's time may move on.
+/// Whether a viewer may be told of later beacons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Time {
-    /// It may.
-    Flows,
-    /// There are streams that the viewer has not been told of, which may begin before the beacons of
-    /// those it knows.
-    Stands {
-        /// It may be given an index of nothing, as a hint to them.
+pub(crate) enum WatermarkState {
+    /// The watermark follows the stream's beacons.
+    Advancing,
+    /// The watermark may not advance: there are streams that the viewer has not been told of, which may begin before
+    /// the beacons of the streams that it knows.
+    Held {
+        /// Whether the viewer may be given an empty index as a hint to those streams.
         hint: bool,
     },
 }
 
-/// An answer to `GET_NEXT_INDEX`, but for its flags.
+/// A reply to `GET_NEXT_INDEX`, without its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// A packet, or that there is none now.
+pub(crate) enum IndexReply {
+    /// The index of a packet, or that there is none now.
     Index(NextIndex),
-    /// Nothing but that streams are waiting.
+    /// An empty index, as a hint to new streams.
     Hint(NextIndex),
-    /// That there will be none.
+    /// The stream is over.
     Over,
 }
 
@@ -45,73 +45,76 @@ impl<S: Stream> PacketCursor<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self {
             stream,
-            promised: Timestamp(0),
+            watermark: Timestamp(0),
             is_inactive: false,
         }
     }
 
-    /// The next index. `time` is asked after the stream: a stream is published before the beacons
-    /// that come after it.
-    pub(crate) fn next(&mut self, time: impl FnOnce() -> Time) -> Told {
+    /// The reply to `GET_NEXT_INDEX`. `watermark_state` is called after the stream has been asked: a stream is
+    /// published before the beacons that follow it.
+    pub(crate) fn next_index(
+        &mut self,
+        watermark_state: impl FnOnce() -> WatermarkState,
+    ) -> IndexReply {
         let until = match self.stream.next() {
             Next::Packet { offset, index } => {
-                self.promised = index.end.max(self.promised);
+                self.watermark = index.end.max(self.watermark);
                 self.is_inactive = false;
-                let mut ready = NextIndex::bare(IndexStatus::Ready, 0);
+                let mut ready = NextIndex::without_packet(IndexStatus::Ready, 0);
                 ready.offset = offset;
                 ready.packet = index.into();
-                return Told::Index(ready);
+                return IndexReply::Index(ready);
             }
-            Next::Over => return Told::Over,
+            Next::Over => return IndexReply::Over,
             Next::Quiet { until } => until,
         };
-        let retry = Told::Index(NextIndex::bare(IndexStatus::Retry, 0));
-        // Viewers do not survive a class that changes later.
+        let retry = IndexReply::Index(NextIndex::without_packet(IndexStatus::Retry, 0));
+        // An index needs the stream's class: viewers fail at one that changes later.
         let Some(class) = self.stream.class() else {
             return retry;
         };
-        match time() {
-            Time::Stands { hint: true } => Told::Hint(hint_at_new_streams(class)),
-            Time::Stands { hint: false } if self.is_inactive => {
-                Told::Index(NextIndex::inactive(self.promised, class, 0))
+        match watermark_state() {
+            WatermarkState::Held { hint: true } => IndexReply::Hint(hint_at_new_streams(class)),
+            WatermarkState::Held { hint: false } if self.is_inactive => {
+                IndexReply::Index(NextIndex::inactive(self.watermark, class, 0))
             }
-            Time::Stands { hint: false } => retry,
-            Time::Flows => match until {
-                // What has been promised stays: a beacon from before it says nothing.
-                Some(until) if until >= self.promised => {
-                    self.promised = until;
+            WatermarkState::Held { hint: false } => retry,
+            WatermarkState::Advancing => match until {
+                // The watermark never decreases: an older beacon is ignored.
+                Some(until) if until >= self.watermark => {
+                    self.watermark = until;
                     self.is_inactive = true;
-                    Told::Index(NextIndex::inactive(until, class, 0))
+                    IndexReply::Index(NextIndex::inactive(until, class, 0))
                 }
                 _ => retry,
             },
         }
     }
 
-    /// What there is, without moving.
+    /// What the next index would be, without moving.
     pub(crate) fn ahead(&self) -> Ahead {
         self.stream.ahead()
     }
 
-    /// Whether a beacon says more than the viewer has been told.
-    pub(crate) fn is_beyond_promise(&self, until: Timestamp) -> bool {
-        until > self.promised
+    /// Whether a beacon is later than the viewer's watermark.
+    pub(crate) fn is_past_watermark(&self, until: Timestamp) -> bool {
+        until > self.watermark
     }
 
-    /// The viewer is told unasked that no event from before `until` will come.
-    pub(crate) fn promise(&mut self, until: Timestamp) {
-        self.promised = until;
+    /// Advances the watermark to a beacon that is pushed to the viewer.
+    pub(crate) fn advance_watermark(&mut self, until: Timestamp) {
+        self.watermark = until;
         self.is_inactive = true;
     }
 
-    /// Whether changes of the stream are to be reported.
+    /// Sets whether changes of the stream are reported.
     pub(crate) fn set_subscribed(&mut self, on: bool) {
         self.stream.set_subscribed(on);
     }
 
-    /// Bytes of a packet.
+    /// The reply to `GET_PACKET`, and the bytes to send behind its head.
     pub(crate) fn packet(&self, ask: &GetPacket) -> (PacketHead, Option<S::Packet>) {
-        // No bytes at all would be an answer that viewers do not survive.
+        // Viewers fail at a successful reply without bytes.
         let packet = (ask.len > 0)
             .then(|| self.stream.packet(ask.offset, ask.len))
             .flatten();
@@ -130,49 +133,48 @@ impl<S: Stream> PacketCursor<S> {
     }
 }
 
-/// Says that streams are waiting to viewers that only look at the flags of an index that is ready
-/// (babeltrace2 2.0): an index of nothing at all, which they then do not fetch. Other viewers
-/// (babeltrace 1) are lost at it.
+/// An empty index that is ready: a hint to new streams for viewers that read the flags of ready indexes only
+/// (babeltrace2 2.0). They do not fetch an empty packet. Other viewers (babeltrace 1) fail at such an index.
 fn hint_at_new_streams(class: ClassId) -> NextIndex {
-    let mut hint = NextIndex::bare(IndexStatus::Ready, 0);
+    let mut hint = NextIndex::without_packet(IndexStatus::Ready, 0);
     hint.packet.class = class;
     hint
 }
 
-/// A metadata stream.
+/// A viewer's position in a metadata stream.
 pub(crate) struct MetadataCursor<M> {
     metadata: M,
-    /// The viewer knows that it has everything of a stream that has ended.
-    told_end: bool,
+    /// Whether the viewer has been answered once since it has all metadata of a stream that is over.
+    is_end_reported: bool,
 }
 
 impl<M: Metadata> MetadataCursor<M> {
     pub(crate) fn new(metadata: M) -> Self {
         Self {
             metadata,
-            told_end: false,
+            is_end_reported: false,
         }
     }
 
-    /// Whether the viewer has not had everything.
+    /// Whether there is metadata that the viewer has not been sent.
     pub(crate) fn has_unread(&self) -> bool {
         self.metadata.has_unread()
     }
 
-    /// Whether changes of the stream are to be reported.
+    /// Sets whether changes of the stream are reported.
     pub(crate) fn set_subscribed(&mut self, on: bool) {
         self.metadata.set_subscribed(on);
     }
 
-    /// Appends the answer to `GET_METADATA`, and gives its status.
-    pub(crate) fn next(&mut self, replies: &mut BytesMut) -> MetadataStatus {
-        // Asked before looking for metadata: none comes after the end.
+    /// Appends the reply to `GET_METADATA`, and gives its status.
+    pub(crate) fn write_next(&mut self, replies: &mut BytesMut) -> MetadataStatus {
+        // Asked before looking for metadata: none is added after the end.
         let is_over = self.metadata.is_over();
         if !self.metadata.has_unread() {
-            // At the end "none now" comes before "none ever": viewers take the latter for an
-            // error while they still wait for some.
-            let knows = std::mem::replace(&mut self.told_end, is_over);
-            let status = if is_over && knows {
+            // At the end, `NoNew` is replied once before `Failed`: viewers take the latter for an error while they
+            // still wait for metadata.
+            let was_reported = std::mem::replace(&mut self.is_end_reported, is_over);
+            let status = if is_over && was_reported {
                 MetadataStatus::Failed
             } else {
                 MetadataStatus::NoNew
@@ -180,10 +182,10 @@ impl<M: Metadata> MetadataCursor<M> {
             MetadataHead { len: 0, status }.write(replies);
             return status;
         }
-        // The length is announced after the bytes have been read: a promise that cannot be kept
-        // would cost the connection its rhythm.
+        // The head is written after the bytes have been read: with a wrong length the viewer could not find the next
+        // reply.
         let start = replies.len();
-        no_metadata().write(replies);
+        failed_metadata().write(replies);
         let body = replies.len();
         let read = self.metadata.read(replies);
         let len = replies.len() - body;
@@ -194,17 +196,17 @@ impl<M: Metadata> MetadataCursor<M> {
             }
         } else {
             replies.truncate(body);
-            no_metadata()
+            failed_metadata()
         };
-        if let Some(mut place) = replies.get_mut(start..body) {
-            head.write(&mut place);
+        if let Some(mut space) = replies.get_mut(start..body) {
+            head.write(&mut space);
         }
         head.status
     }
 }
 
-/// There is no such metadata, or no more.
-pub(crate) fn no_metadata() -> MetadataHead {
+/// The reply for an unknown stream, or one that will have no more metadata.
+pub(crate) fn failed_metadata() -> MetadataHead {
     MetadataHead {
         len: 0,
         status: MetadataStatus::Failed,

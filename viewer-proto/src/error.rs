@@ -1,4 +1,4 @@
-//! What ends a viewer's connection.
+//! Protocol errors of a viewer, for which the relay closes its connection.
 
 use thiserror::Error;
 use wire::DecodeError;
@@ -6,43 +6,43 @@ use wire::DecodeError;
 use crate::CommandCode;
 use crate::version::MAJOR;
 
-/// Why a viewer's connection cannot go on.
+/// A protocol error of a viewer. The connection is closed after the replies to earlier commands.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ViewerError {
-    /// The viewer speaks another major version.
+    /// The viewer has another major version.
     #[error("the viewer speaks protocol {major}, not {MAJOR}")]
     Incompatible {
-        /// What it speaks.
+        /// Major version of the viewer.
         major: u32,
     },
-    /// A command that is not in the table.
+    /// A command has an unknown code.
     #[error("unknown command {code}")]
     UnknownCommand {
-        /// Its number.
+        /// The code.
         code: u32,
     },
-    /// A command that makes no sense yet.
+    /// A command is not allowed in the state of the connection.
     #[error("{command:?} out of place: {why}")]
     OutOfPlace {
         /// The command.
         command: CommandCode,
-        /// What should have been.
+        /// The rule that is broken.
         why: &'static str,
     },
-    /// A command of the wrong size.
+    /// A command announces a wrong size.
     #[error("{command:?} announces {announced} bytes instead of {}", command.size())]
     Size {
         /// The command.
         command: CommandCode,
-        /// What it announces.
+        /// Announced size in bytes.
         announced: u64,
     },
-    /// A command that cannot be read.
+    /// A command cannot be decoded.
     #[error("malformed {command:?}: {source}")]
     Malformed {
         /// The command.
         command: CommandCode,
-        /// What is wrong with it.
+        /// Error of the decoder.
         source: DecodeError,
     },
 }

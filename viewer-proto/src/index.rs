@@ -1,4 +1,4 @@
-//! Where a stream's next packet lies, or that there is none.
+//! `GET_NEXT_INDEX`: where a stream's next packet is, or that there is none.
 
 use wire::{Bits, Bytes, ClassId, PacketIndexV1_0, Timestamp, wire_enum, wire_struct};
 
@@ -6,14 +6,14 @@ wire_struct! {
     /// Answers `GET_NEXT_INDEX`. (`struct lttng_viewer_index`)
     #[derive(Copy)]
     pub NextIndex [64 bytes] {
-        /// Where the packet begins. In its tracefile, says LTTng; ours counts from the first byte of
-        /// the stream, so that it grows from packet to packet. Viewers hand it back as it is.
+        /// Offset of the packet in bytes. LTTng counts from the beginning of the tracefile, `relayd` from the beginning
+        /// of the stream, so that it increases from packet to packet. Viewers send it back unchanged.
         offset: Bytes,
-        /// What the index says of it. In [`IndexStatus::Inactive`], only end and class count.
+        /// The index of the packet. With [`IndexStatus::Inactive`], only `end` and `class` are set.
         packet: PacketIndexV1_0,
-        /// Whether there is one.
+        /// Whether there is a packet.
         status: IndexStatus,
-        /// [`NEW_METADATA`] and [`NEW_STREAMS`].
+        /// Bits [`NEW_METADATA`] and [`NEW_STREAMS`].
         flags: u32,
     }
 }
@@ -21,31 +21,31 @@ wire_struct! {
 wire_enum! {
     /// (`enum lttng_viewer_next_index_return_code`)
     pub IndexStatus {
-        /// Here it is.
+        /// The index of the next packet.
         Ready = 1,
-        /// None now. Ask again.
+        /// There is no packet now. Ask again later.
         Retry = 2,
-        /// The viewer has had them all. Never ask again.
+        /// The stream is over, and the viewer has all its packets.
         HungUp = 3,
         /// There is no such stream.
         Failed = 4,
-        /// None now, and no event before the given end will come.
+        /// There is no packet now, and no event before `end` will come.
         Inactive = 5,
         /// Reserved.
         EndOfFile = 6,
     }
 }
 
-/// Flag: metadata is waiting that must be fetched before the trace is decoded any further.
+/// Flag: the trace has new metadata, which must be fetched before further packets are decoded.
 pub const NEW_METADATA: u32 = 1;
 
-/// Flag: streams are waiting that this viewer has not been told of.
+/// Flag: the sessions that the viewer is attached to have new streams.
 pub const NEW_STREAMS: u32 = 2;
 
 impl NextIndex {
-    /// A reply that says no more than its status.
+    /// A reply without a packet.
     #[must_use]
-    pub fn bare(status: IndexStatus, flags: u32) -> Self {
+    pub fn without_packet(status: IndexStatus, flags: u32) -> Self {
         Self {
             offset: Bytes(0),
             packet: PacketIndexV1_0 {
@@ -61,10 +61,10 @@ impl NextIndex {
         }
     }
 
-    /// Nothing of this stream will come from before `until`.
+    /// A reply that no event of the stream before `until` will come, in cycles.
     #[must_use]
     pub fn inactive(until: Timestamp, class: ClassId, flags: u32) -> Self {
-        let mut index = Self::bare(IndexStatus::Inactive, flags);
+        let mut index = Self::without_packet(IndexStatus::Inactive, flags);
         index.packet.end = until;
         index.packet.class = class;
         index

@@ -1,18 +1,18 @@
-//! How a viewer follows recordings that a relay is still receiving: LTTng's live protocol as
-//! `lttng-relayd`, `babeltrace` and `babeltrace2` speak it, versions 2.4 to 2.15, both ends.
+//! LTTng's live protocol between viewers and relays, versions 2.4 to 2.15, as `lttng-relayd`, `babeltrace` and
+//! `babeltrace2` speak it: both ends as state machines.
 //!
-//! A viewer asks, the relay answers, in the order of the commands; a reply has no header and its form
-//! follows from the command. A viewer attaches to sessions, learns their streams, fetches metadata,
-//! and then asks each stream for its next index and the packet that this points at.
+//! A relay replies to a viewer's commands in their order. A reply has no header; its form follows from the command. A
+//! viewer attaches to sessions, receives their streams, fetches metadata, and then requests the next index of each
+//! stream and the packet that it points at.
 //!
-//! This crate turns bytes into values and back and keeps each end's order of events. It knows no
-//! socket, file or clock. `doc/live-protocol.md` describes the protocol byte by byte.
+//! This crate encodes and decodes messages, and enforces the order of events at each end. It uses no socket, file or
+//! clock. `doc/live-protocol.md` describes the protocol byte by byte.
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`packet`], [`metadata`]); then the two ends: [`client`],
-//! and [`server`] with what it asks of a [`relay`] and what ends it
-//! ([`error`]). [`push`] is about the second connection, on which the relay says that there is more,
-//! and [`beacon_interest`] about the little that a viewer says there.
+//! and [`server`] with the [`relay`] traits that it calls and the errors that close a connection
+//! ([`error`]). [`push`] is the second connection, on which the relay sends notifications, and [`beacon_interest`] what
+//! a viewer sends there.
 
 pub mod beacon_interest;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Metadata, in pieces of any size: only what they make together counts.
+//! `GET_METADATA`: metadata in pieces of any size. The boundaries between pieces have no meaning.
 
 use wire::{wire_enum, wire_struct};
 
@@ -6,9 +6,9 @@ wire_struct! {
     /// Answers `GET_METADATA`; `len` bytes follow. (`struct lttng_viewer_metadata_packet`)
     #[derive(Copy)]
     pub MetadataHead [12 bytes] {
-        /// Bytes that follow. 0 unless there are new ones.
+        /// Bytes that follow. 0 unless `status` is `Ok`.
         len: u64,
-        /// How it ended.
+        /// Result of the command.
         status: MetadataStatus,
     }
 }
@@ -16,11 +16,11 @@ wire_struct! {
 wire_enum! {
     /// (`enum lttng_viewer_get_metadata_return_code`)
     pub MetadataStatus {
-        /// Here is some. Ask again until there is none.
+        /// New metadata follows. There may be more: ask again.
         Ok = 1,
-        /// This viewer has all that there is now.
+        /// The viewer has all metadata that there is now.
         NoNew = 2,
-        /// There is no such stream, or there will be no more of its metadata.
+        /// The stream is unknown, or will have no more metadata.
         Failed = 3,
     }
 }

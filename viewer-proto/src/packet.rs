@@ -1,25 +1,25 @@
-//! Bytes of packets.
+//! `GET_PACKET`: bytes of packets.
 
 use wire::{Bytes, StreamId, wire_enum, wire_struct};
 
 wire_struct! {
-    /// Asks for bytes of a packet. (`struct lttng_viewer_get_packet`)
+    /// Requests bytes of a packet. (`struct lttng_viewer_get_packet`)
     #[derive(Copy)]
     pub GetPacket [20 bytes] {
-        /// The stream.
+        /// Id of the stream.
         stream: StreamId,
-        /// From where: the offset of an index, or more.
+        /// Offset of the first byte: the offset of an index, or more.
         offset: Bytes,
-        /// How many.
+        /// Number of bytes.
         len: u32,
     }
 
     /// Answers `GET_PACKET`; `len` bytes follow. (`struct lttng_viewer_trace_packet`)
     #[derive(Copy)]
     pub PacketHead [12 bytes] {
-        /// How it ended.
+        /// Result of the command.
         status: PacketStatus,
-        /// Bytes that follow. 0 unless it was done.
+        /// Bytes that follow. 0 unless `status` is `Ok`.
         len: u32,
         /// As in [`NextIndex`](crate::index::NextIndex).
         flags: u32,
@@ -29,13 +29,13 @@ wire_struct! {
 wire_enum! {
     /// (`enum lttng_viewer_get_packet_return_code`)
     pub PacketStatus {
-        /// Here they are.
+        /// The bytes follow.
         Ok = 1,
-        /// Not now. Never sent.
+        /// Ask again later. No relay sends it.
         Retry = 2,
-        /// They cannot be had; with a flag, not before what the flag says is fetched.
+        /// The bytes are not available; if a flag is set, not before what it names has been fetched.
         Failed = 3,
-        /// The packet has been overwritten (LTTng 2.4 to 2.6.0): skip it.
+        /// The packet has been overwritten, and is to be skipped (LTTng 2.4 to 2.6.0).
         EndOfFile = 4,
     }
 }

@@ -1,14 +1,13 @@
-//! The push connection: a second connection of a viewer's, on which the relay says that there is
-//! more, so that the viewer need not ask again and again.
+//! The push connection: a second connection of a viewer, on which the relay sends notifications, so that the viewer
+//! need not poll.
 //!
-//! It belongs to the viewer's command connection, which it names in `CONNECT`, and it is about what
-//! that one is attached to. After the two `CONNECT`s the relay says [`Hello`] at once, then
-//! [`Notification`]s; the viewer, no more than whether it wants beacons
-//! ([`BeaconInterest`](crate::beacon_interest::BeaconInterest)). Nothing is fetched here: a notification says what to ask for on the other
-//! connection. Of each thing it is said once that there is more, and not again before the viewer
-//! has fetched that: a viewer that does not fetch, or does not read, is sent nothing.
+//! A push connection names the viewer's command connection in its `CONNECT`, and reports changes of what that one is
+//! attached to. After both `CONNECT`s the relay sends [`Hello`] and then [`Notification`]s; the viewer sends only
+//! whether it wants beacons ([`BeaconInterest`](crate::beacon_interest::BeaconInterest)). Data is fetched on the
+//! command connection: a notification names the command to send there. Each kind of change is pushed once, and again
+//! only after the viewer has fetched it: a viewer that does not fetch or read is sent nothing more.
 //!
-//! An LTTng relay accepts such a connection and never speaks: see [`Hello`].
+//! An LTTng relay accepts such a connection, but sends nothing after its `CONNECT`: see [`Hello`].
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -18,97 +17,97 @@ use wire::{wire_enum, wire_struct};
 use crate::Command;
 use crate::version::{Connect, ConnectionKind, MAJOR, Minor};
 
-/// The version of what is pushed that this crate speaks.
+/// Version of the push protocol that this crate implements.
 pub const VERSION: u32 = 1;
 
-/// Most bytes behind the header of a notification that a viewer takes.
-const MAX_BYTES: u32 = 4096;
+/// Largest notification that a viewer accepts, without its header, in bytes.
+const MAX_NOTIFICATION_BYTES: u32 = 4096;
 
 wire_struct! {
-    /// Stands before every notification.
+    /// The header of every notification.
     #[derive(Copy)]
     pub NotificationHeader [8 bytes] {
-        /// The notification's [`NotificationCode`], or one that is not known here: to be skipped.
+        /// The notification's [`NotificationCode`], or an unknown code: the notification is to be skipped.
         code: u32,
-        /// Bytes that follow. What is not known of them is at the end, and ignored.
+        /// Bytes that follow. Unknown fields are at the end, and ignored.
         size: u32,
     }
 
-    /// The relay does push. It comes right behind the relay's `CONNECT`: if it does not come within
-    /// a second of that, this relay does not push.
+    /// The relay supports push connections. Follows the relay's `CONNECT` immediately: if it does not arrive within a
+    /// second of that, the relay does not support them.
     #[derive(Copy)]
     pub Hello [4 bytes] {
-        /// What it speaks: [`VERSION`].
+        /// Version of the push protocol: [`VERSION`].
         version: u32,
     }
 
-    /// Packets are there.
+    /// A stream has packets whose index the viewer has not requested.
     #[derive(Copy)]
-    pub PacketsWait [16 bytes] {
-        /// The stream.
+    pub PacketsAvailable [16 bytes] {
+        /// Id of the stream.
         stream: StreamId,
-        /// Packets whose index the viewer has not asked for. The next notification of this stream
-        /// comes after it has asked for so many.
+        /// Number of those packets. The next such notification of this stream follows after the viewer has requested
+        /// as many indexes.
         unread: u64,
     }
 
-    /// There is no packet that the viewer has not had the index of, and none with anything from
-    /// before `until` will come. As [`Inactive`](crate::index::IndexStatus::Inactive), unasked. Not
-    /// said to a viewer [`AtEase`](crate::beacon_interest::BeaconInterest::Unsubscribed).
+    /// A beacon: the viewer has requested the indexes of all packets of a stream, and no event before `until` will
+    /// come. Same meaning as [`Inactive`](crate::index::IndexStatus::Inactive). Not pushed to a viewer that is
+    /// [`Unsubscribed`](crate::beacon_interest::BeaconInterest::Unsubscribed).
     #[derive(Copy)]
     pub Quiet [16 bytes] {
-        /// The stream.
+        /// Id of the stream.
         stream: StreamId,
-        /// Time of the beacon. Grows from one to the next.
+        /// Time of the beacon, in cycles. Later than that of the one before.
         until: Timestamp,
     }
 
-    /// Metadata is there. The next such notification comes after the viewer has been told that it
-    /// has everything.
+    /// A trace has metadata that the viewer has not fetched. The next such notification follows after the viewer has
+    /// been answered that there is no more.
     #[derive(Copy)]
-    pub MetadataWaits [16 bytes] {
-        /// The metadata stream.
+    pub MetadataAvailable [16 bytes] {
+        /// Id of the metadata stream.
         stream: StreamId,
-        /// The trace that it describes.
+        /// Id of the trace that the metadata describes.
         trace: TraceId,
     }
 }
 
 wire_enum! {
-    /// What can be pushed.
+    /// The codes of all notifications.
     pub NotificationCode {
-        /// The relay does push.
+        /// The relay supports push connections.
         Hello = 1,
         /// A stream has packets.
         Packets = 2,
-        /// A stream has none, up to a time.
+        /// A stream has no packets up to a time (beacon).
         Quiet = 3,
-        /// A stream has no packet left, and none will come.
+        /// A stream is over: no packets are left, and none will come.
         StreamOver = 4,
-        /// A trace has metadata.
+        /// A trace has metadata that the viewer has not fetched.
         Metadata = 5,
         /// A session has streams that the viewer has not been told of.
         NewStreams = 6,
-        /// A session's producer is gone.
+        /// A session is over: its producer has disconnected.
         SessionOver = 7,
         /// The list of sessions has changed.
         Sessions = 8,
     }
 }
 
-/// What the relay pushes.
+/// A message that the relay pushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notification {
-    /// It does push; comes first, and once.
+    /// The first notification, sent once.
     Hello(Hello),
-    /// `GET_NEXT_INDEX` would be answered with a packet.
-    Packets(PacketsWait),
-    /// `GET_NEXT_INDEX` would be answered that there is nothing up to a time: there is no need to.
+    /// `GET_NEXT_INDEX` would be answered with the index of a packet.
+    Packets(PacketsAvailable),
+    /// `GET_NEXT_INDEX` would be answered that the stream is inactive, and need not be sent.
     Quiet(Quiet),
-    /// `GET_NEXT_INDEX` would be answered that the stream is over: there is no need to.
+    /// `GET_NEXT_INDEX` would be answered that the stream is over, and need not be sent.
     StreamOver(StreamId),
     /// `GET_METADATA` would be answered with some.
-    Metadata(MetadataWaits),
+    Metadata(MetadataAvailable),
     /// `GET_NEW_STREAMS` would be answered with some.
     NewStreams(SessionId),
     /// No stream will be added to a session. What has not been read of it can still be read.
@@ -118,15 +117,15 @@ pub enum Notification {
 }
 
 impl NotificationCode {
-    /// Bytes behind the header.
+    /// Size of the notification without its header, in bytes.
     #[must_use]
     pub fn size(self) -> usize {
         match self {
             Self::Hello => Hello::SIZE,
-            Self::Packets => PacketsWait::SIZE,
+            Self::Packets => PacketsAvailable::SIZE,
             Self::Quiet => Quiet::SIZE,
             Self::StreamOver => StreamId::SIZE,
-            Self::Metadata => MetadataWaits::SIZE,
+            Self::Metadata => MetadataAvailable::SIZE,
             Self::NewStreams | Self::SessionOver => SessionId::SIZE,
             Self::Sessions => 0,
         }
@@ -134,7 +133,7 @@ impl NotificationCode {
 }
 
 impl Notification {
-    /// Its number in the table.
+    /// Code of the notification.
     #[must_use]
     pub fn code(&self) -> NotificationCode {
         match self {
@@ -149,7 +148,7 @@ impl Notification {
         }
     }
 
-    /// Reads what follows the header.
+    /// Decodes the bytes behind the header. Further bytes are ignored.
     ///
     /// # Errors
     /// If there are too few bytes.
@@ -187,10 +186,10 @@ impl Notification {
     }
 }
 
-/// Appends what the relay says first: its `CONNECT`, and that it does push.
-pub fn welcome(to: &mut impl BufMut) {
+/// Appends the relay's first bytes on a push connection: its `CONNECT`, and [`Hello`].
+pub fn write_greeting(to: &mut impl BufMut) {
     Connect {
-        // Notifications have no number, with LTTng's relay neither.
+        // A push connection has no id of its own, as with LTTng's relay.
         viewer: Some(ViewerId(0)),
         major: MAJOR,
         minor: Minor::OURS.0,
@@ -200,79 +199,80 @@ pub fn welcome(to: &mut impl BufMut) {
     Notification::Hello(Hello { version: VERSION }).encode(to);
 }
 
-/// The viewer's end of a push connection.
+/// The viewer's end of a push connection: decodes notifications.
 ///
 /// ```
-/// use viewer_proto::push::{Listener, Notification, welcome};
+/// use viewer_proto::push::{Notification, PushClient, write_greeting};
 ///
 /// let mut to_relay = Vec::new();
-/// Listener::hello(wire::ViewerId(7)).encode(&mut to_relay);
+/// PushClient::connect_command(wire::ViewerId(7)).encode(&mut to_relay);
 /// # let mut from_relay = Vec::new();
-/// # welcome(&mut from_relay);
-/// let mut listener = Listener::default();
-/// for notification in listener.extend(&from_relay) {
+/// # write_greeting(&mut from_relay);
+/// let mut client = PushClient::default();
+/// for notification in client.extend(&from_relay) {
 ///     println!("{:?}", notification?);
 /// }
-/// assert!(listener.is_offered());
+/// assert!(client.is_supported());
 /// # Ok::<_, viewer_proto::push::PushError>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Listener {
+pub struct PushClient {
     state: State,
-    /// What has been received of a notification that is not complete.
+    /// Received bytes that have not been decoded.
     received: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
-    /// The relay has not introduced itself.
+    /// The relay has not answered `CONNECT`.
     #[default]
     Connecting,
-    /// It has, and may not push.
+    /// The relay has answered `CONNECT`, and may not support push connections.
     Connected,
-    /// It does push.
-    Offered,
-    /// What it says cannot be read.
-    Broken,
+    /// The relay has sent [`Hello`].
+    Supported,
+    /// Decoding has failed.
+    Failed,
 }
 
-/// Why a push connection is of no use. The command connection is none the worse for it.
+/// An error of a push connection, which is to be closed. The command connection is not affected: the viewer polls
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PushError {
-    /// The relay speaks another major version.
+    /// The relay has another major version.
     #[error("the relay speaks protocol {major}, not {MAJOR}")]
     Incompatible {
-        /// What it speaks.
+        /// Major version of the relay.
         major: u32,
     },
-    /// The relay pushes something else.
-    #[error("the relay pushes version {version}, not {VERSION}")]
+    /// The relay has another version of the push protocol.
+    #[error("the relay speaks push protocol {version}, not {VERSION}")]
     Version {
-        /// What it speaks.
+        /// Version of the relay.
         version: u32,
     },
-    /// Something came before [`Hello`].
-    #[error("the relay pushed {code} before it said that it does")]
-    Early {
-        /// What came.
+    /// A notification came before [`Hello`].
+    #[error("notification {code} before HELLO")]
+    BeforeHello {
+        /// Code of the notification.
         code: u32,
     },
-    /// A notification that is too long.
-    #[error("the relay pushed {size} bytes, at most {MAX_BYTES} are allowed")]
+    /// A notification is too long.
+    #[error("notification of {size} bytes: at most {MAX_NOTIFICATION_BYTES} are allowed")]
     TooLong {
-        /// What was announced.
+        /// Announced size in bytes.
         size: u32,
     },
-    /// Something that cannot be read.
+    /// A notification cannot be decoded.
     #[error("malformed notification: {0}")]
     Malformed(DecodeError),
 }
 
-impl Listener {
-    /// The command that a push connection begins with, and the only one: it names the command
-    /// connection by the number that the relay has given that.
+impl PushClient {
+    /// The first and only command of a push connection: it names the command connection by the id that the relay has
+    /// assigned to `viewer`.
     #[must_use]
-    pub fn hello(viewer: ViewerId) -> Command {
+    pub fn connect_command(viewer: ViewerId) -> Command {
         Command::Connect(Connect {
             viewer: Some(viewer),
             major: MAJOR,
@@ -284,27 +284,27 @@ impl Listener {
     /// Whether the relay has answered `CONNECT`.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        matches!(self.state, State::Connected | State::Offered)
+        matches!(self.state, State::Connected | State::Supported)
     }
 
-    /// Whether the relay has said that it does push.
+    /// Whether the relay supports push connections: it has sent [`Hello`].
     #[must_use]
-    pub fn is_offered(&self) -> bool {
-        self.state == State::Offered
+    pub fn is_supported(&self) -> bool {
+        self.state == State::Supported
     }
 
-    /// Takes bytes as they come, however they are cut, and gives the notifications that are
-    /// complete. Those that are not known here are left out. After an error there are no more.
+    /// Adds received bytes, however they are split, and gives the notifications that are complete. Unknown ones are
+    /// skipped. After an error there are no more.
     pub fn extend(&mut self, bytes: &[u8]) -> Notifications<'_> {
         self.received.extend_from_slice(bytes);
         Notifications {
-            listener: self,
-            taken: 0,
+            client: self,
+            consumed: 0,
         }
     }
 
-    /// The first notification in `from`, if it is complete.
-    fn take(&mut self, from: &mut &[u8]) -> Result<Option<Notification>, PushError> {
+    /// Decodes the first notification of `from`. None if it is not complete.
+    fn decode_next(&mut self, from: &mut &[u8]) -> Result<Option<Notification>, PushError> {
         if self.state == State::Connecting {
             let Ok(theirs) = Connect::read(from) else {
                 return Ok(None);
@@ -320,12 +320,12 @@ impl Listener {
             let Ok(NotificationHeader { code, size }) = NotificationHeader::read(&mut at) else {
                 return Ok(None);
             };
-            if size > MAX_BYTES {
+            if size > MAX_NOTIFICATION_BYTES {
                 return Err(PushError::TooLong { size });
             }
             let known = NotificationCode::from_code(code);
-            if self.state != State::Offered && known != Ok(NotificationCode::Hello) {
-                return Err(PushError::Early { code });
+            if self.state != State::Supported && known != Ok(NotificationCode::Hello) {
+                return Err(PushError::BeforeHello { code });
             }
             let Some((body, rest)) = at.split_at_checked(size as usize) else {
                 return Ok(None);
@@ -337,34 +337,36 @@ impl Listener {
                 if version != VERSION {
                     return Err(PushError::Version { version });
                 }
-                self.state = State::Offered;
+                self.state = State::Supported;
             }
             return Ok(Some(notification));
         }
     }
 }
 
-/// The notifications that are complete. Those that are not taken come with the next.
+/// The notifications that are complete. Those that are not consumed are given again by the next call of
+/// [`PushClient::extend`].
 #[derive(Debug)]
 pub struct Notifications<'a> {
-    listener: &'a mut Listener,
-    taken: usize,
+    client: &'a mut PushClient,
+    /// Bytes of the received ones that have been decoded.
+    consumed: usize,
 }
 
 impl Iterator for Notifications<'_> {
     type Item = Result<Notification, PushError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.listener.state == State::Broken {
+        if self.client.state == State::Failed {
             return None;
         }
-        let received = std::mem::take(&mut self.listener.received);
-        let mut from = received.get(self.taken..).unwrap_or_default();
-        let next = self.listener.take(&mut from);
-        self.taken = received.len() - from.len();
-        self.listener.received = received;
+        let received = std::mem::take(&mut self.client.received);
+        let mut from = received.get(self.consumed..).unwrap_or_default();
+        let next = self.client.decode_next(&mut from);
+        self.consumed = received.len() - from.len();
+        self.client.received = received;
         if next.is_err() {
-            self.listener.state = State::Broken;
+            self.client.state = State::Failed;
         }
         next.transpose()
     }
@@ -372,6 +374,6 @@ impl Iterator for Notifications<'_> {
 
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
-        self.listener.received.drain(..self.taken);
+        self.client.received.drain(..self.consumed);
     }
 }

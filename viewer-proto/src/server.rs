@@ -1,8 +1,9 @@
-//! The relay's end of a viewer's connection: takes bytes, asks a [`Relay`], gives replies.
+//! The relay's end of a viewer connection: a state machine that decodes commands, asks a [`Relay`], and encodes
+//! replies.
 //!
-//! Here stands what viewers rely on whatever the relay does: they see only streams they are
-//! attached to, time in a stream never goes back, a new stream is announced before time moves past
-//! its beginning, an end comes once and after everything else.
+//! It guarantees what viewers rely on, whatever the relay does: a viewer sees only streams that it is attached to; the
+//! watermark of a stream never decreases; a new stream is announced before the watermark passes its beginning; the end
+//! of a stream or session is reported once and after everything else.
 
 mod push;
 
@@ -12,7 +13,7 @@ use bytes::{BufMut, BytesMut};
 use wire::{Field, SessionId, StreamId, TraceId, ViewerId};
 
 use crate::command::CommandHeader;
-use crate::cursor::{MetadataCursor, PacketCursor, Time, Told, no_metadata};
+use crate::cursor::{IndexReply, MetadataCursor, PacketCursor, WatermarkState, failed_metadata};
 use crate::error::ViewerError;
 use crate::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
 use crate::packet::{GetPacket, PacketHead, PacketStatus};
@@ -24,19 +25,19 @@ use crate::session::{
 use crate::stream::{NewStreams, NewStreamsStatus, StreamRecord};
 use crate::version::{Connect, ConnectionKind, MAJOR};
 use crate::{Command, CommandCode, Minor};
-use push::{Push, Pushed, PushedSession};
+use push::{PushState, SessionPushState, StreamPushState};
 
-/// Most bytes that a command may announce beyond what is known of it. They are ignored.
-const MAX_IGNORED: u64 = 4096;
+/// Most bytes that a command may announce beyond its known fields. They are ignored.
+const MAX_IGNORED_BYTES: u64 = 4096;
 
 /// Most sessions that one connection may be attached to.
 const MAX_ATTACHED: usize = 64;
 
-/// Most streams of which packets may be asked for after their end was told: a viewer may have asked
-/// for many indexes at once, and comes to their packets then.
+/// Most streams whose packets may be requested after their end was reported: a viewer may have pipelined many index
+/// requests, and requests the packets afterwards.
 const MAX_ENDED: usize = 16;
 
-/// What a command that is not known is answered before the connection ends.
+/// The reply to an unknown command, before the connection is closed.
 const UNKNOWN_COMMAND: u32 = 11;
 
 pub use push::Change;
@@ -45,55 +46,55 @@ type StreamOf<R> = <<R as Relay>::Session as Session>::Stream;
 type MetadataOf<R> = <<R as Relay>::Session as Session>::Metadata;
 type PacketOf<R> = <StreamOf<R> as Stream>::Packet;
 
-/// What a call to [`Connection::advance`] has come to.
+/// Outcome of a call to [`Connection::advance`].
 #[derive(Debug)]
 pub enum Progress<P> {
-    /// Something was done; there may be more to do, even without further input.
+    /// A command, or part of one, has been handled. Call again, even without further input.
     Advanced,
-    /// The replies so far end in the head of a packet: send these bytes of it before anything else.
+    /// The replies end with the head of a packet: its bytes must be sent before any other reply.
     Packet(P),
-    /// This is a push connection, and has had its only command. If there is a command connection of
-    /// this number, which is nothing to be guessed, it [`subscribe`](Connection::subscribe)s from now on;
-    /// if not, the viewer is hung up on.
+    /// This is a push connection, and has received its only command. It is to be handed over to the command connection
+    /// with this id, which [`subscribe`](Connection::subscribe)s; if there is none, it is to be closed.
     Push(ViewerId),
-    /// More bytes must come first.
+    /// More bytes are needed.
     NeedsMore,
 }
 
 /// One viewer's connection, from `CONNECT` on.
 pub struct Connection<R: Relay> {
+    /// The agreed minor version. None before CONNECT.
     minor: Option<Minor>,
-    /// The number that it was given last.
+    /// The viewer's id, from the last CONNECT.
     viewer: Option<ViewerId>,
     /// Whether `CREATE_VIEWER_SESSION` came before the first `LIST_SESSIONS`, if either came.
     creates_first: Option<bool>,
-    created: bool,
+    has_viewer_session: bool,
     attached: BTreeMap<SessionId, Attachment<R::Session>>,
     cursors: HashMap<StreamId, Cursor<R>>,
-    /// Where the viewer was in streams whose end it has been told, oldest first.
+    /// The viewer's positions in streams whose end has been reported, oldest first.
     ended: VecDeque<(StreamId, Cursor<R>)>,
     /// The metadata stream of each trace.
     metadata_of: HashMap<TraceId, StreamId>,
-    /// Records of a reply that are still to be written.
+    /// Records of the current reply that have not been written.
     records: VecDeque<Record>,
-    /// Bytes at the end of a command that are not known here.
+    /// Bytes of the current command that are still to be ignored.
     ignored: u64,
-    /// What is new, if there is a push connection.
-    push: Option<Push>,
+    /// None without a push connection.
+    push: Option<PushState>,
 }
 
 struct Attachment<S> {
     session: S,
-    /// Whether the viewer has been given a hint to the streams that are new now.
-    hinted: bool,
-    pushed: PushedSession,
+    /// Whether the viewer has been given a hint to the current new streams.
+    has_hint: bool,
+    pushed: SessionPushState,
 }
 
 struct Cursor<R: Relay> {
     session: SessionId,
     trace: TraceId,
     at: At<R>,
-    pushed: Pushed,
+    pushed: StreamPushState,
 }
 
 enum At<R: Relay> {
@@ -106,11 +107,11 @@ enum Record {
     Stream(StreamRecord),
 }
 
-/// What becomes of a connection.
-enum Welcome {
-    /// It is answered, and commands follow.
+/// The kind of a new connection.
+enum NewConnection {
+    /// A command connection, with the reply to its CONNECT.
     Commands(Connect),
-    /// It is another connection's.
+    /// The push connection of another connection.
     Push(ViewerId),
 }
 
@@ -120,7 +121,7 @@ impl<R: Relay> Default for Connection<R> {
             minor: None,
             viewer: None,
             creates_first: None,
-            created: false,
+            has_viewer_session: false,
             attached: BTreeMap::new(),
             cursors: HashMap::new(),
             ended: VecDeque::new(),
@@ -133,19 +134,19 @@ impl<R: Relay> Default for Connection<R> {
 }
 
 impl<R: Relay> Connection<R> {
-    /// Whether the viewer has introduced itself.
+    /// Whether the handshake is complete.
     #[must_use]
     pub fn is_greeted(&self) -> bool {
         self.minor.is_some()
     }
 
-    /// The number that the viewer has been given, by which a push connection may name it.
+    /// Id of the viewer, by which a push connection names it. None before CONNECT.
     #[must_use]
     pub fn viewer(&self) -> Option<ViewerId> {
         self.viewer
     }
 
-    /// Whether a command has begun and not ended, given what is left of the input.
+    /// Whether a command is incomplete, given the rest of the input.
     #[must_use]
     pub fn in_command(&self, input: &[u8]) -> bool {
         !input.is_empty() || self.ignored > 0
@@ -156,11 +157,11 @@ impl<R: Relay> Connection<R> {
         self.attached.keys().copied()
     }
 
-    /// Takes one command off the front of `input` and appends the reply, or some of it, to
-    /// `replies`. What is left of `input` must be shown again with what follows.
+    /// Takes one command off the front of `input` and appends the reply, or a part of it, to `replies`. The rest of
+    /// `input` must be passed again, with the bytes that follow.
     ///
     /// # Errors
-    /// If the connection cannot go on: it is to be closed after what is in `replies` is sent.
+    /// If the connection cannot continue: it is to be closed after `replies` are sent.
     pub fn advance(
         &mut self,
         input: &mut &[u8],
@@ -185,17 +186,17 @@ impl<R: Relay> Connection<R> {
             self.ignored -= here as u64;
             return Ok(Progress::Advanced);
         }
-        let Some(command) = self.read(input, replies)? else {
+        let Some(command) = self.read_command(input, replies)? else {
             return Ok(Progress::NeedsMore);
         };
-        self.answer(command, relay, replies)
+        self.handle_command(command, relay, replies)
     }
 
     fn minor(&self) -> Minor {
         self.minor.unwrap_or(Minor(0))
     }
 
-    fn read(
+    fn read_command(
         &mut self,
         input: &mut &[u8],
         replies: &mut BytesMut,
@@ -218,7 +219,7 @@ impl<R: Relay> Connection<R> {
         let ignored = match header.data_size {
             // The first viewers sent the size in the byte order of their host.
             size if size == expected || size == expected.swap_bytes() => 0,
-            size if size > expected && size <= MAX_IGNORED => size - expected,
+            size if size > expected && size <= MAX_IGNORED_BYTES => size - expected,
             // The reference has never looked at the size of a command without payload.
             _ if expected == 0 => 0,
             announced => return Err(ViewerError::Size { command, announced }),
@@ -233,7 +234,7 @@ impl<R: Relay> Connection<R> {
         Ok(Some(command))
     }
 
-    fn answer(
+    fn handle_command(
         &mut self,
         command: Command,
         relay: &R,
@@ -241,27 +242,27 @@ impl<R: Relay> Connection<R> {
     ) -> Result<Progress<PacketOf<R>>, ViewerError> {
         match command {
             Command::Connect(hello) => match self.connect(&hello, relay)? {
-                Welcome::Commands(ours) => ours.write(replies),
-                Welcome::Push(viewer) => return Ok(Progress::Push(viewer)),
+                NewConnection::Commands(ours) => ours.write(replies),
+                NewConnection::Push(viewer) => return Ok(Progress::Push(viewer)),
             },
             Command::ListSessions => {
                 self.creates_first.get_or_insert(false);
-                self.list(relay).write(replies);
+                self.list_sessions(relay).write(replies);
             }
             Command::CreateViewerSession => {
                 self.creates_first.get_or_insert(true);
-                self.created = true;
+                self.has_viewer_session = true;
                 CreateStatus::Ok.write(replies);
             }
             Command::AttachSession(attach) => self.attach(&attach, relay).write(replies),
             Command::GetNewStreams(session) => self.new_streams(session).write(replies),
             Command::GetMetadata(stream) => {
-                self.metadata(stream, replies);
-                self.look_at(stream);
+                self.write_metadata(stream, replies);
+                self.queue_stream(stream);
             }
             Command::GetNextIndex(stream) => {
                 self.next_index(stream).write(replies);
-                self.look_at(stream);
+                self.queue_stream(stream);
             }
             Command::GetPacket(ask) => {
                 let (head, packet) = self.packet(&ask);
@@ -275,7 +276,7 @@ impl<R: Relay> Connection<R> {
         Ok(Progress::Advanced)
     }
 
-    fn connect(&mut self, hello: &Connect, relay: &R) -> Result<Welcome, ViewerError> {
+    fn connect(&mut self, hello: &Connect, relay: &R) -> Result<NewConnection, ViewerError> {
         let command = CommandCode::Connect;
         if hello.major != MAJOR {
             return Err(ViewerError::Incompatible { major: hello.major });
@@ -283,15 +284,15 @@ impl<R: Relay> Connection<R> {
         let kind = ConnectionKind::from_code(hello.kind)
             .map_err(|source| ViewerError::Malformed { command, source })?;
         if kind == ConnectionKind::Notification {
-            let why = "a push connection names a command connection, and is none";
+            let why = "a push connection must name a command connection, and have no other command";
             return match hello.viewer {
-                Some(viewer) if self.minor.is_none() => Ok(Welcome::Push(viewer)),
+                Some(viewer) if self.minor.is_none() => Ok(NewConnection::Push(viewer)),
                 _ => Err(ViewerError::OutOfPlace { command, why }),
             };
         }
         self.minor = Some(Minor(hello.minor).common(Minor::OURS));
         self.viewer = Some(relay.next_viewer());
-        Ok(Welcome::Commands(Connect {
+        Ok(NewConnection::Commands(Connect {
             viewer: self.viewer,
             major: MAJOR,
             minor: Minor::OURS.0,
@@ -299,43 +300,43 @@ impl<R: Relay> Connection<R> {
         }))
     }
 
-    fn list(&mut self, relay: &R) -> SessionList {
+    fn list_sessions(&mut self, relay: &R) -> SessionList {
         let mut sessions = relay.sessions();
         if !self.minor().names_trace_format() {
             sessions.retain(|session| session.trace_format == TraceFormat::Ctf1);
         }
-        let count = count(sessions.len());
+        let count = record_count(sessions.len());
         self.records
             .extend(sessions.into_iter().map(Record::Session));
         SessionList { count }
     }
 
-    /// Checks everything before it changes anything.
+    /// Attaches to a session. Checks everything before it changes any state.
     fn attach(&mut self, attach: &AttachSession, relay: &R) -> Attached {
-        let refused = |status| Attached { status, count: 0 };
-        if !self.created {
-            return refused(AttachStatus::NoViewerSession);
+        let rejected = |status| Attached { status, count: 0 };
+        if !self.has_viewer_session {
+            return rejected(AttachStatus::NoViewerSession);
         }
         let Some(facts) = relay.find(attach.session) else {
-            return refused(AttachStatus::Unknown);
+            return rejected(AttachStatus::Unknown);
         };
         if !facts.is_live {
-            return refused(AttachStatus::NotLive);
+            return rejected(AttachStatus::NotLive);
         }
         if facts.trace_format == TraceFormat::Ctf2 && !self.minor().names_trace_format() {
-            return refused(AttachStatus::Unknown);
+            return rejected(AttachStatus::Unknown);
         }
         let Ok(seek) = Seek::from_code(attach.seek) else {
-            return refused(AttachStatus::SeekError);
+            return rejected(AttachStatus::SeekError);
         };
         if self.attached.contains_key(&attach.session) {
-            return refused(AttachStatus::Already);
+            return rejected(AttachStatus::Already);
         }
         if self.attached.len() >= MAX_ATTACHED {
-            return refused(AttachStatus::Unknown);
+            return rejected(AttachStatus::Unknown);
         }
         let Some(mut session) = relay.attach(attach.session, seek) else {
-            return refused(AttachStatus::Unknown);
+            return rejected(AttachStatus::Unknown);
         };
         if self.push.is_some() {
             session.set_subscribed(true);
@@ -344,13 +345,13 @@ impl<R: Relay> Connection<R> {
             attach.session,
             Attachment {
                 session,
-                hinted: false,
-                pushed: PushedSession::default(),
+                has_hint: false,
+                pushed: SessionPushState::default(),
             },
         );
         Attached {
             status: AttachStatus::Ok,
-            count: self.announce(attach.session),
+            count: self.announce_streams(attach.session),
         }
     }
 
@@ -364,8 +365,8 @@ impl<R: Relay> Connection<R> {
         }
         // Asked before looking for streams: none is published after the end.
         let is_over = attachment.session.is_over();
-        let count = self.announce(session);
-        // Some viewers abandon what they have not read when they hear of the end.
+        let count = self.announce_streams(session);
+        // Some viewers abandon unread packets when the end of the session is reported.
         let drained = || {
             !self
                 .cursors
@@ -378,18 +379,18 @@ impl<R: Relay> Connection<R> {
         reply(NewStreamsStatus::Ok, count)
     }
 
-    /// Puts the records of a session's new streams behind the reply and gives their number.
-    fn announce(&mut self, id: SessionId) -> u32 {
+    /// Queues the records of a session's new streams behind the reply, and gives their number.
+    fn announce_streams(&mut self, id: SessionId) -> u32 {
         let Some(attachment) = self.attached.get_mut(&id) else {
             return 0;
         };
         if attachment.session.is_rotating() {
             return 0;
         }
-        attachment.hinted = false;
-        attachment.pushed.streams = false;
+        attachment.has_hint = false;
+        attachment.pushed.has_new_streams = false;
         let new = attachment.session.new_streams();
-        let count = count(new.len());
+        let count = record_count(new.len());
         for NewStream { record, position } in new {
             let (stream, trace) = (record.stream, record.trace);
             let mut at = match position {
@@ -408,24 +409,24 @@ impl<R: Relay> Connection<R> {
                     session: id,
                     trace,
                     at,
-                    pushed: Pushed::default(),
+                    pushed: StreamPushState::default(),
                 },
             );
             self.records.push_back(Record::Stream(record));
-            self.look_at(stream);
+            self.queue_stream(stream);
         }
         count
     }
 
-    fn metadata(&mut self, stream: StreamId, replies: &mut BytesMut) {
+    fn write_metadata(&mut self, stream: StreamId, replies: &mut BytesMut) {
         match self.cursors.get_mut(&stream) {
             Some(
                 cursor @ Cursor {
                     at: At::Metadata(_),
                     ..
                 },
-            ) => cursor.next_metadata(replies),
-            _ => no_metadata().write(replies),
+            ) => cursor.write_metadata(replies),
+            _ => failed_metadata().write(replies),
         }
     }
 
@@ -437,7 +438,7 @@ impl<R: Relay> Connection<R> {
             creates_first,
             ..
         } = self;
-        let failed = NextIndex::bare(IndexStatus::Failed, 0);
+        let failed = NextIndex::without_packet(IndexStatus::Failed, 0);
         let Some(cursor) = cursors.get_mut(&id) else {
             return failed;
         };
@@ -450,33 +451,33 @@ impl<R: Relay> Connection<R> {
                 .values()
                 .any(|other| other.session.has_new_streams())
         };
-        let told = match &mut cursor.at {
-            At::Metadata(_) => Told::Index(NextIndex::bare(IndexStatus::HungUp, 0)),
+        let reply = match &mut cursor.at {
+            At::Metadata(_) => IndexReply::Index(NextIndex::without_packet(IndexStatus::HungUp, 0)),
             At::Packets(_) if own.session.is_rotating() => {
-                Told::Index(NextIndex::bare(IndexStatus::Retry, 0))
+                IndexReply::Index(NextIndex::without_packet(IndexStatus::Retry, 0))
             }
-            At::Packets(packets) => packets.next(|| {
-                let hint = !own.hinted && *creates_first == Some(true);
+            At::Packets(packets) => packets.next_index(|| {
+                let hint = !own.has_hint && *creates_first == Some(true);
                 if has_new_streams() {
-                    Time::Stands { hint }
+                    WatermarkState::Held { hint }
                 } else {
-                    Time::Flows
+                    WatermarkState::Advancing
                 }
             }),
         };
-        if matches!(told, Told::Index(index) if index.status != IndexStatus::Ready) {
-            cursor.pushed.announce_packets_again();
+        if matches!(reply, IndexReply::Index(index) if index.status != IndexStatus::Ready) {
+            cursor.pushed.push_packets_again();
         }
         let streams_flag = if has_new_streams() { NEW_STREAMS } else { 0 };
-        let mut index = match told {
-            Told::Index(index) => index,
-            Told::Hint(index) => {
+        let mut index = match reply {
+            IndexReply::Index(index) => index,
+            IndexReply::Hint(index) => {
                 if let Some(own) = attached.get_mut(&session) {
-                    own.hinted = true;
+                    own.has_hint = true;
                 }
                 index
             }
-            Told::Over => {
+            IndexReply::Over => {
                 if ended.len() >= MAX_ENDED {
                     ended.pop_front();
                 }
@@ -484,11 +485,11 @@ impl<R: Relay> Connection<R> {
                     cursor.at.set_subscribed(false);
                     ended.push_back((id, cursor));
                 }
-                NextIndex::bare(IndexStatus::HungUp, 0)
+                NextIndex::without_packet(IndexStatus::HungUp, 0)
             }
         };
         index.flags = streams_flag;
-        // After the index has been chosen: metadata is received before the index that needs it.
+        // Asked after the index has been chosen: metadata is received before the index that needs it.
         if self.has_new_metadata(trace) {
             index.flags |= NEW_METADATA;
         }
@@ -540,6 +541,7 @@ impl<R: Relay> Connection<R> {
     }
 }
 
-fn count(records: usize) -> u32 {
+/// The count of a reply.
+fn record_count(records: usize) -> u32 {
     u32::try_from(records).expect("a relay has less than 2^32 streams")
 }

@@ -1,31 +1,31 @@
-//! Listing sessions, and attaching to them.
+//! Listing sessions, attaching to them, and detaching.
 
 use bytes::BufMut;
 use wire::{DecodeError, Field, FixedText, Micros, SessionId, Text, wire_enum, wire_struct};
 
 use crate::Minor;
 
-/// A session in the list.
+/// A session of the reply to `LIST_SESSIONS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSession {
-    /// Its number at the relay.
+    /// Id of the session, assigned by the relay.
     pub session: SessionId,
-    /// How often it sends what it has. None: it cannot be followed.
+    /// Live timer period. A session without one cannot be attached to.
     pub live_timer: Micros,
-    /// Viewers attached to it.
+    /// Number of viewers attached to it.
     pub viewers: u32,
-    /// Its streams, metadata streams included.
+    /// Number of its streams, including metadata streams.
     pub streams: u32,
-    /// The traced host.
+    /// Name of the traced host.
     pub host: Text,
-    /// The session's name.
+    /// Name of the session.
     pub name: Text,
-    /// What its trace is written in. CTF 1.8 if the relay is too old to say.
+    /// Trace format. CTF 1.8 below protocol 2.15, which has no such field.
     pub trace_format: TraceFormat,
 }
 
 wire_enum! {
-    /// What a trace is written in. The numbers differ from those of the producers' protocol.
+    /// Trace format. The values differ from those of `relay-proto`.
     pub TraceFormat {
         /// CTF 1.8, metadata in TSDL.
         Ctf1 = 0,
@@ -35,7 +35,7 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// What both forms of a listed session begin with. (`struct lttng_viewer_session`)
+    /// The common first part of all forms of a listed session. (`struct lttng_viewer_session`)
     ListedHead [20 bytes] {
         session: SessionId,
         live_timer: Micros,
@@ -49,36 +49,36 @@ wire_struct! {
         name: FixedText<255>,
     }
 
-    /// Lengths of the names without NUL, since 2.15. The names follow.
+    /// Lengths of the names in bytes, without NUL, since 2.15. The names follow.
     NamesV2_15 [12 bytes] {
         host_len: u32,
         name_len: u32,
         trace_format: TraceFormat,
     }
 
-    /// How many sessions follow. (`struct lttng_viewer_list_sessions`)
+    /// Answers `LIST_SESSIONS`; as many [`ListedSession`]s follow. (`struct lttng_viewer_list_sessions`)
     #[derive(Copy)]
     pub SessionList [4 bytes] {
-        /// How many.
+        /// Number of sessions that follow.
         count: u32,
     }
 }
 
-/// Longest name that a viewer takes from a relay.
-const NAME_LIMIT: u32 = 4096;
+/// Longest name that a viewer accepts, in bytes.
+const MAX_NAME_BYTES: u32 = 4096;
 
 impl ListedSession {
-    /// Reads the form that `minor` calls for.
+    /// Decodes the form of version `minor`.
     ///
     /// # Errors
-    /// If the bytes are not that form.
+    /// If the bytes do not have that form.
     pub fn read(minor: Minor, from: &mut &[u8]) -> Result<Self, DecodeError> {
         let mut at = *from;
         let head = ListedHead::read(&mut at)?;
         let (host, name, trace_format) = if minor.names_trace_format() {
             let names = NamesV2_15::read(&mut at)?;
-            let host = counted(&mut at, names.host_len, "host name")?;
-            let name = counted(&mut at, names.name_len, "session name")?;
+            let host = read_text(&mut at, names.host_len, "host name")?;
+            let name = read_text(&mut at, names.name_len, "session name")?;
             (host, name, names.trace_format)
         } else {
             let names = NamesV2_4::read(&mut at)?;
@@ -96,7 +96,7 @@ impl ListedSession {
         })
     }
 
-    /// Appends the form that `minor` calls for. Names too long for it are cut.
+    /// Encodes the form of version `minor`. Names that are too long for it are truncated.
     pub fn write(&self, minor: Minor, to: &mut impl BufMut) {
         ListedHead {
             session: self.session,
@@ -123,9 +123,9 @@ impl ListedSession {
     }
 }
 
-fn counted(from: &mut &[u8], length: u32, what: &'static str) -> Result<Text, DecodeError> {
-    if length > NAME_LIMIT {
-        let (got, most) = (u64::from(length), u64::from(NAME_LIMIT));
+fn read_text(from: &mut &[u8], length: u32, what: &'static str) -> Result<Text, DecodeError> {
+    if length > MAX_NAME_BYTES {
+        let (got, most) = (u64::from(length), u64::from(MAX_NAME_BYTES));
         return Err(DecodeError::Length {
             what,
             got,
@@ -146,14 +146,14 @@ fn counted(from: &mut &[u8], length: u32, what: &'static str) -> Result<Text, De
 }
 
 wire_struct! {
-    /// Follow a session. (`struct lttng_viewer_attach_session_request`)
+    /// Attaches to a session. (`struct lttng_viewer_attach_session_request`)
     #[derive(Copy)]
     pub AttachSession [20 bytes] {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
-        /// 0; not looked at.
+        /// 0; ignored.
         offset: u64,
-        /// A [`Seek`], or one that is not known here.
+        /// A [`Seek`], or an unknown value.
         seek: u32,
     }
 
@@ -161,20 +161,20 @@ wire_struct! {
     /// (`struct lttng_viewer_attach_session_response`)
     #[derive(Copy)]
     pub Attached [8 bytes] {
-        /// How it ended.
+        /// Result of the command.
         status: AttachStatus,
-        /// Streams that follow. 0 unless it was done.
+        /// Number of streams that follow. 0 unless `status` is `Ok`.
         count: u32,
     }
 }
 
 wire_enum! {
-    /// Where reading starts in the streams that there are when a viewer attaches. Streams that
-    /// come later are read from their beginning. (`enum lttng_viewer_seek`)
+    /// Where a viewer starts to read streams that exist when it attaches. Later streams are read from their
+    /// beginning. (`enum lttng_viewer_seek`)
     pub Seek {
-        /// At the oldest packet still held.
+        /// At the oldest packet that is stored.
         Beginning = 1,
-        /// At the next packet to come.
+        /// At the next packet that arrives.
         Last = 2,
     }
 
@@ -182,13 +182,13 @@ wire_enum! {
     pub AttachStatus {
         /// Attached.
         Ok = 1,
-        /// This viewer is attached already.
+        /// The viewer is already attached to the session.
         Already = 2,
-        /// There is no such session, or it has ended.
+        /// The session is unknown, or over.
         Unknown = 3,
         /// The session has no live timer.
         NotLive = 4,
-        /// Neither of the [`Seek`]s.
+        /// `seek` is unknown.
         SeekError = 5,
         /// `CREATE_VIEWER_SESSION` has not been sent.
         NoViewerSession = 6,
@@ -198,7 +198,7 @@ wire_enum! {
     pub CreateStatus {
         /// Created.
         Ok = 1,
-        /// It could not be.
+        /// Not created.
         Failed = 2,
     }
 
@@ -206,9 +206,9 @@ wire_enum! {
     pub DetachStatus {
         /// Detached.
         Ok = 1,
-        /// There is no such session.
+        /// The session is unknown.
         Unknown = 2,
-        /// This viewer was not attached to it.
+        /// The viewer was not attached to the session.
         NotAttached = 3,
     }
 }

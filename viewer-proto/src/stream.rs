@@ -1,17 +1,17 @@
-//! Streams, as a viewer is told of them.
+//! Streams, as they are announced to a viewer, and `GET_NEW_STREAMS`.
 
 use wire::{FixedText, StreamId, TraceId, wire_enum, wire_struct};
 
 wire_struct! {
     /// A stream. (`struct lttng_viewer_stream`)
     pub StreamRecord [4371 bytes] {
-        /// Its number at the relay.
+        /// Id of the stream, assigned by the relay.
         stream: StreamId,
-        /// The trace that it belongs to, with the metadata stream that describes it.
+        /// Id of the trace, which all its streams and its metadata stream share.
         trace: TraceId,
-        /// Not 0: this is that metadata stream.
+        /// Not 0 for a metadata stream.
         is_metadata: u32,
-        /// Directory of the stream below its session. For people only.
+        /// Directory of the stream, relative to its session. Informative.
         path: FixedText<4096>,
         /// Channel and instance, or `metadata`.
         channel: FixedText<255>,
@@ -21,9 +21,9 @@ wire_struct! {
     /// (`struct lttng_viewer_new_streams_response`)
     #[derive(Copy)]
     pub NewStreams [8 bytes] {
-        /// How it ended.
+        /// Result of the command.
         status: NewStreamsStatus,
-        /// Streams that follow.
+        /// Number of streams that follow.
         count: u32,
     }
 }
@@ -31,13 +31,13 @@ wire_struct! {
 wire_enum! {
     /// (`enum lttng_viewer_new_streams_return_code`)
     pub NewStreamsStatus {
-        /// These are new, if any.
+        /// The new streams follow, if there are any.
         Ok = 1,
-        /// None now.
+        /// There are no new streams now.
         NoNew = 2,
-        /// There is no such session, or this viewer is not attached to it.
+        /// The session is unknown, or the viewer is not attached to it.
         Failed = 3,
-        /// The session has ended; no more will come.
+        /// The session is over, and will have no more streams.
         HungUp = 4,
     }
 }

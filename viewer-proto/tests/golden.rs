@@ -1,4 +1,4 @@
-//! Bytes that real programs sent: each reads to the values it should and writes back the same.
+//! Bytes captured from real programs: each decodes to the expected values and encodes to the same bytes.
 
 #![expect(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn section(file: &str, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn commands_read_and_write_back_and_shorter_ones_are_refused() {
+fn captured_commands_decode_and_encode_and_truncated_ones_are_rejected() {
     let connect = Connect {
         viewer: None,
         major: 2,
@@ -82,7 +82,9 @@ fn commands_read_and_write_back_and_shorter_ones_are_refused() {
 
 fn connected(minor: u32) -> Client {
     let mut client = Client::new(Minor(minor));
-    client.send(&client.hello(), &mut Vec::new()).unwrap();
+    client
+        .send(&client.connect_command(), &mut Vec::new())
+        .unwrap();
     let mut hello = &section(LIVE, "connected")[..19];
     assert_eq!(client.receive(&mut hello), Ok(None));
     let mut bytes = section(LIVE, "connected");
@@ -147,7 +149,7 @@ fn stream(stream: u64, channel: &str) -> StreamRecord {
 }
 
 #[test]
-fn lists_read_the_same_however_they_are_cut() {
+fn captured_session_lists_decode_however_they_are_split() {
     let one = || Part::Head(Head::Sessions(SessionList { count: 1 }));
     let old = listed(TraceFormat::Ctf1, "cap2");
     check(
@@ -177,7 +179,7 @@ fn lists_read_the_same_however_they_are_cut() {
 }
 
 #[test]
-fn streams_read_the_same_however_they_are_cut() {
+fn captured_streams_decode_however_they_are_split() {
     let ask = Command::GetNewStreams(SessionId(2));
     let head = NewStreams {
         status: NewStreamsStatus::Ok,
@@ -215,9 +217,9 @@ fn streams_read_the_same_however_they_are_cut() {
 }
 
 #[test]
-fn indexes_read_the_same_however_they_are_cut() {
+fn captured_indexes_decode_however_they_are_split() {
     let ask = Command::GetNextIndex(StreamId(4));
-    let retry = NextIndex::bare(IndexStatus::Retry, 0);
+    let retry = NextIndex::without_packet(IndexStatus::Retry, 0);
     let inactive = NextIndex::inactive(Timestamp(0x013a_bf60_4348), ClassId(0), 0);
     let ready = NextIndex {
         offset: Bytes(0),
@@ -245,7 +247,7 @@ fn indexes_read_the_same_however_they_are_cut() {
 }
 
 #[test]
-fn bodies_and_small_replies_read_the_same_however_they_are_cut() {
+fn captured_packets_metadata_and_small_replies_decode_however_they_are_split() {
     let get = GetPacket {
         stream: StreamId(4),
         offset: Bytes(0),
@@ -314,7 +316,7 @@ fn parts(client: &mut Client, pieces: [&[u8]; 2]) -> Vec<(Vec<u8>, String)> {
 }
 
 #[test]
-fn replies_to_what_was_asked_at_once_read_as_one_by_one_however_they_are_cut() {
+fn pipelined_replies_decode_like_single_ones_however_they_are_split() {
     let get = GetPacket {
         stream: StreamId(4),
         offset: Bytes(0),
@@ -352,7 +354,7 @@ fn replies_to_what_was_asked_at_once_read_as_one_by_one_however_they_are_cut() {
 }
 
 #[test]
-fn a_lying_relay_is_refused_before_its_bytes_are_taken() {
+fn replies_that_announce_too_much_are_rejected_before_memory_is_allocated() {
     let get = Command::GetPacket(GetPacket {
         stream: StreamId(4),
         offset: Bytes(0),
@@ -390,7 +392,7 @@ fn a_lying_relay_is_refused_before_its_bytes_are_taken() {
 }
 
 #[test]
-fn a_viewer_is_told_nothing_unasked_and_asks_nothing_before_the_relay_is_known() {
+fn client_rejects_unrequested_bytes_and_commands_before_the_handshake() {
     let mut client = connected(4);
     assert!(matches!(
         client.receive(&mut &[0][..]),

@@ -1,5 +1,5 @@
-//! Configuration files: options by their long names, in the section `[relayd]`. What a file says is
-//! put as a command line would, and read as one.
+//! Configuration files: long options in the section `[relayd]`, one `NAME=VALUE` per line. The options of all
+//! files together are parsed as a command line, so that both accept the same names and values.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,47 +9,48 @@ use clap::{ArgAction, CommandFactory, Parser};
 use thiserror::Error;
 
 use super::Arguments;
+use crate::config::parse_boolean;
 
-/// The file of the whole system.
-const SYSTEM: &str = "/etc/lttng/lttng.conf";
+/// Configuration file of the system.
+const SYSTEM_FILE: &str = "/etc/lttng/lttng.conf";
 
-/// The user's, below the home directory.
-const USER: &str = ".lttng/lttng.conf";
+/// Configuration file of the user, relative to the home directory.
+const USER_FILE: &str = ".lttng/lttng.conf";
 
-/// Section for this program; others are for the other programs of LTTng.
+/// Section of this program. Other sections belong to the other programs of LTTng.
 const SECTION: &str = "relayd";
 
-/// Options that make no sense in a file.
-const NOT_HERE: [&str; 3] = ["config", "help", "version"];
+/// Options that are rejected in a file.
+const COMMAND_LINE_ONLY: [&str; 3] = ["config", "help", "version"];
 
-/// Why a configuration file is no use.
+/// A configuration file that the relay cannot start with.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It was asked for and is not there, or is not text.
-    #[error("cannot read configuration {}: {source}", .path.display())]
+    /// The file of `--config` does not exist, cannot be read or is not UTF-8.
+    #[error("cannot read configuration file {}: {source}", .path.display())]
     Unreadable {
-        /// The file.
+        /// Path as given on the command line.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the read.
         source: io::Error,
     },
-    /// An option has a value that it cannot have.
-    #[error("in the configuration files {}: {why}", .paths.join(", "))]
+    /// An option has an invalid value.
+    #[error("invalid configuration in {}: {reason}", .paths.join(", "))]
     Value {
-        /// Those that were read.
+        /// All files that were read, in order: values are checked after the files are merged.
         paths: Vec<String>,
-        /// What is wrong.
-        why: String,
+        /// Message of the option parser.
+        reason: String,
     },
 }
 
-/// What the configuration files say together.
+/// The merged options of all configuration files.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// By name; a later file takes the place of an earlier one.
+    /// Values by option name. A later file overrides an earlier one.
     options: BTreeMap<String, Value>,
-    read: Vec<String>,
-    /// What was not understood, to be told once there is a log.
+    paths: Vec<String>,
+    /// Lines that were ignored, with file and line number. They are logged once the log is set up.
     pub(super) warnings: Vec<String>,
 }
 
@@ -61,17 +62,17 @@ enum Value {
 }
 
 impl Files {
-    /// Reads those of the system and of the user, if they are there, and then `named`, which must be.
+    /// Reads the files of the system and of the user if they exist, then `named`, which must exist.
     pub(super) fn read(home: Option<&Path>, named: Option<&Path>) -> Result<Self, FileError> {
         let mut files = Self::default();
-        let user = home.map(|home| home.join(USER));
-        for path in [Some(Path::new(SYSTEM)), user.as_deref()]
+        let user = home.map(|home| home.join(USER_FILE));
+        for path in [Some(Path::new(SYSTEM_FILE)), user.as_deref()]
             .into_iter()
             .flatten()
         {
-            // One that may not be read is none of this user's.
+            // Both are optional, and one without read permission is not meant for this user.
             if let Ok(text) = std::fs::read_to_string(path) {
-                files.add(path, &text);
+                files.add_file(path, &text);
             }
         }
         if let Some(path) = named {
@@ -79,13 +80,13 @@ impl Files {
                 path: path.to_owned(),
                 source,
             })?;
-            files.add(path, &text);
+            files.add_file(path, &text);
         }
         Ok(files)
     }
 
-    fn add(&mut self, path: &Path, text: &str) {
-        self.read.push(path.display().to_string());
+    fn add_file(&mut self, path: &Path, text: &str) {
+        self.paths.push(path.display().to_string());
         let mut is_ours = false;
         for (number, line) in text.lines().enumerate() {
             let line = without_comment(line).trim();
@@ -99,14 +100,14 @@ impl Files {
             if !is_ours {
                 continue;
             }
-            if let Err(doubt) = self.take(line) {
+            if let Err(reason) = self.add_line(line) {
                 let at = format!("{}:{}", path.display(), number + 1);
-                self.warnings.push(format!("{at}: {doubt}"));
+                self.warnings.push(format!("{at}: {reason}; line ignored"));
             }
         }
     }
 
-    fn take(&mut self, line: &str) -> Result<(), String> {
+    fn add_line(&mut self, line: &str) -> Result<(), String> {
         let (name, value) = line
             .split_once(['=', ':'])
             .ok_or_else(|| format!("{line:?} is not of the form NAME=VALUE"))?;
@@ -114,15 +115,17 @@ impl Files {
         let command = Arguments::command();
         let option = command
             .get_arguments()
-            .find(|option| option.get_long() == Some(name) && !NOT_HERE.contains(&name))
-            .ok_or_else(|| format!("no option {name:?} is known"))?;
-        let switched = switch(value);
-        let wrong = || format!("{name}: {value:?} is neither true, yes, on nor false, no, off");
+            .find(|option| option.get_long() == Some(name) && !COMMAND_LINE_ONLY.contains(&name))
+            .ok_or_else(|| format!("unknown option {name:?}"))?;
+        let switched = parse_boolean(value);
+        let invalid = || {
+            format!("invalid value {value:?} of {name}: expected true, yes, on, false, no or off")
+        };
         let value = match option.get_action() {
-            ArgAction::SetTrue => Value::Switch(switched.ok_or_else(wrong)?),
+            ArgAction::SetTrue => Value::Switch(switched.ok_or_else(invalid)?),
             ArgAction::Count => {
                 let times = switched.map(u8::from).or_else(|| value.parse().ok());
-                Value::Times(times.ok_or_else(wrong)?)
+                Value::Times(times.ok_or_else(invalid)?)
             }
             _ => Value::Text(value.to_owned()),
         };
@@ -130,7 +133,7 @@ impl Files {
         Ok(())
     }
 
-    /// The arguments that would say the same.
+    /// The options as the command line would give them.
     pub(super) fn arguments(&self) -> Result<Arguments, FileError> {
         let words = self.options.iter().flat_map(|(name, value)| {
             let (word, times) = match value {
@@ -142,13 +145,13 @@ impl Files {
         });
         let line = std::iter::once("relayd".to_owned()).chain(words);
         Arguments::try_parse_from(line).map_err(|error| FileError::Value {
-            paths: self.read.clone(),
-            why: error.to_string().trim_end().to_owned(),
+            paths: self.paths.clone(),
+            reason: error.to_string().trim_end().to_owned(),
         })
     }
 }
 
-/// A line up to a `#` or `;` that begins it or follows a blank.
+/// The line without its comment, which begins with a `#` or `;` at the start of the line or after a blank.
 fn without_comment(line: &str) -> &str {
     let mut after_blank = true;
     for (at, letter) in line.char_indices() {
@@ -160,15 +163,6 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// The value of a switch, in a file or a variable.
-pub(crate) fn switch(value: &str) -> Option<bool> {
-    match value.to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Some(true),
-        "0" | "false" | "no" | "off" => Some(false),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,13 +170,13 @@ mod tests {
     fn files(texts: &[&str]) -> Files {
         let mut files = Files::default();
         for text in texts {
-            files.add(Path::new("lttng.conf"), text);
+            files.add_file(Path::new("lttng.conf"), text);
         }
         files
     }
 
     #[test]
-    fn options_stand_by_their_long_names_in_the_section_of_the_relay() {
+    fn long_options_in_the_relayd_section_are_read_and_other_sections_are_ignored() {
         let files = files(&["\
 # A comment.
 [sessiond]
@@ -201,7 +195,7 @@ verbose=2
     }
 
     #[test]
-    fn the_later_file_counts() {
+    fn later_configuration_file_overrides_earlier_one() {
         let files = files(&[
             "[relayd]\ndisallow-clear=true\noutput=/a\ngroup=b",
             "[relayd]\ndisallow-clear=off\noutput=/c#d",
@@ -213,7 +207,7 @@ verbose=2
     }
 
     #[test]
-    fn what_is_not_understood_is_told_and_passed_over() {
+    fn unknown_options_and_malformed_lines_are_warned_of_and_ignored() {
         let files = files(&[
             "[relayd]\nnonsense=1\nversion=yes\nconfig=/x\ndaemonize=perhaps\nalone\nverbose=much\n",
         ]);
@@ -227,7 +221,7 @@ verbose=2
     }
 
     #[test]
-    fn a_value_that_an_option_cannot_have_is_an_error() {
+    fn invalid_option_value_and_missing_configuration_file_are_errors() {
         let wrong = files(&["[relayd]\nfd-pool-size=7\n"]);
         let said = wrong.arguments().unwrap_err().to_string();
         assert!(

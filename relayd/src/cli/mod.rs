@@ -1,9 +1,10 @@
-//! The command line: that of `lttng-relayd`, and what is ours by long names only. What it leaves open
-//! the configuration files say (`file`), then the environment; the three become a `Config` in
-//! `settle`.
+//! The command line: the options of `lttng-relayd`, and further ones that have long names only. `file` reads
+//! the configuration files, `value` the values of options; `resolve` makes a `Config` of options, files,
+//! environment and defaults, in this order of precedence.
 
 mod file;
-mod settle;
+mod resolve;
+mod value;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,41 +18,44 @@ use crate::config::LogFormat;
 use crate::ingest::WhenFull;
 use crate::limits::MIN_POOL;
 use file::FileError;
-pub(crate) use file::switch;
+use value::parse_size;
 
-/// The release of LTTng whose relay daemon this one stands in for. Packages compare it.
-const STANDS_IN_FOR: &str = "2.15.0";
+/// The LTTng release whose `lttng-relayd` this daemon replaces. Packages compare it.
+const LTTNG_RELEASE: &str = "2.15.0";
 
 const EXAMPLES: &str = "\
 Examples:
-  relayd                                  Write to ~/lttng-traces; viewers on this host only
+  relayd                                  Write to ~/lttng-traces; accept viewers from this host
   relayd -o /srv/traces                   Write to /srv/traces
-  relayd -L tcp://0.0.0.0:5344            Let viewers in from everywhere
-  relayd -d -v -o /srv/traces             In the background, telling what happens
+  relayd -L tcp://0.0.0.0:5344            Accept viewers from all hosts
+  relayd -d -v -o /srv/traces             Run in the background and log sessions and connections
 
 On the traced host:
   lttng create NAME --live --set-url=net://COLLECTOR
 
-To watch:
+To view a live session:
   babeltrace2 -i lttng-live net://COLLECTOR/host/TRACED/NAME
 
-A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. Long options may be shortened, and
-may stand in the section [relayd] of /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf and the
---config FILE, each line NAME=VALUE; the later counts, the command line most.
+A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. Long options may be abbreviated.
+
+Configuration files set long options in the section [relayd], one NAME=VALUE per line. They are
+read in this order: /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf, --config FILE. Later
+files override earlier ones, and the command line overrides all of them.
 
 Variables:
   LTTNG_HOME                        Home for traces and run folder [default: $HOME]
   LTTNG_RUNDIR                      Run folder [default: /var/run/lttng, $LTTNG_HOME/.lttng]
   LTTNG_RELAYD_HEALTH               Health socket [default: relayd/health-PID in the run folder]
-  LTTNG_RELAYD_WORKING_DIRECTORY    As --working-directory
-  LTTNG_RELAYD_DISALLOW_CLEAR       1: as --disallow-clear
-  LTTNG_NETWORK_SOCKET_TIMEOUT      Milliseconds that a peer in the middle of something has
-  LTTNG_RELAYD_TCP_KEEP_ALIVE       0: do not ask silent peers whether they are there
-  ..._IDLE_TIME, _PROBE_INTERVAL, _MAX_PROBE_COUNT, _ABORT_THRESHOLD
-                                    When, how often, and until when they are asked
-  RUST_LOG                          What is logged; overrides -v";
+  LTTNG_RELAYD_WORKING_DIRECTORY    Same as --working-directory
+  LTTNG_RELAYD_DISALLOW_CLEAR       1: same as --disallow-clear
+  LTTNG_NETWORK_SOCKET_TIMEOUT      Read and write timeout of connections, in milliseconds
+  LTTNG_RELAYD_TCP_KEEP_ALIVE       0: disable TCP keep-alive probes
+  ..._IDLE_TIME, _PROBE_INTERVAL    Seconds of silence before the first probe, and between probes
+  ..._MAX_PROBE_COUNT               Unanswered probes after which the connection is closed
+  ..._ABORT_THRESHOLD               Seconds without an answer after which it is closed
+  RUST_LOG                          Log filter; overrides -v";
 
-/// Take trace data from LTTng session daemons, write CTF traces, and serve live viewers.
+/// Receive trace data from LTTng session daemons, write CTF traces, and serve live viewers.
 #[derive(Debug, Clone, Default, Parser)]
 #[command(
     name = "relayd",
@@ -61,11 +65,11 @@ Variables:
     after_help = EXAMPLES
 )]
 pub struct Arguments {
-    /// Listen for producers' commands on URL [default: tcp://0.0.0.0:5342]
+    /// Listen for producers' control connections on URL [default: tcp://0.0.0.0:5342]
     #[arg(short = 'C', long, value_name = "URL")]
     control_port: Option<Endpoint>,
 
-    /// Listen for producers' packets on URL [default: tcp://0.0.0.0:5343]
+    /// Listen for producers' data connections on URL [default: tcp://0.0.0.0:5343]
     #[arg(short = 'D', long, value_name = "URL")]
     data_port: Option<Endpoint>,
 
@@ -86,62 +90,62 @@ pub struct Arguments {
     #[arg(short = 's', long)]
     group_output_by_session: bool,
 
-    /// Refuse `lttng clear`: what has been recorded stays
+    /// Reject `lttng clear`, and keep what has been recorded
     #[arg(short = 'x', long)]
     disallow_clear: bool,
 
-    /// Run in the background, keeping standard output and error
+    /// Run in the background, and keep standard output and error open
     #[arg(short, long)]
     background: bool,
 
-    /// Run in the background
+    /// Run in the background, and redirect standard input, output and error to /dev/null
     #[arg(short, long)]
     daemonize: bool,
 
-    /// Work in DIR
+    /// Change the working directory to DIR
     #[arg(short, long, value_name = "DIR")]
     working_directory: Option<PathBuf>,
 
-    /// Let the members of group NAME ask how the relay is [default: tracing]
+    /// Let members of group NAME query the health socket [default: tracing]
     #[arg(short, long, value_name = "NAME")]
     group: Option<String>,
 
-    /// Read options from FILE, after those of the system and the user
+    /// Read options from FILE, after the configuration files of the system and the user
     #[arg(short = 'f', long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Write the process number to FILE while the relay runs
+    /// Write the process ID to FILE, and remove FILE on exit
     #[arg(short = 'P', long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 
-    /// Send SIGUSR1 to the parent when all ports accept
+    /// Send SIGUSR1 to the parent process when all ports accept connections
     #[arg(short = 'S', long)]
     sig_parent: bool,
 
-    /// Let port 0 take any free port, as it always does here
+    /// Accepted for compatibility: port 0 always selects a free port
     #[arg(long)]
     dynamic_port_allocation: bool,
 
-    /// Keep no more than N trace files open, at least 100 [default: three quarters of what the
-    /// system allows]
+    /// Keep at most N trace files open, at least 100 [default: three quarters of the limit of open
+    /// files]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(MIN_POOL..))]
     fd_pool_size: Option<u32>,
 
-    /// Give a missing packet up when N packets of its stream have come after it [default: 64]
+    /// Give up a missing packet once N later packets of its stream have arrived [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     reorder_packets: Option<u32>,
 
-    /// Give a missing packet up when SIZE bytes of its stream have come after it (suffixes k, M, G)
-    /// [default: 32M]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Give up a missing packet once SIZE bytes of later packets of its stream have arrived (suffixes
+    /// k, M, G) [default: 32M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     reorder_bytes: Option<u64>,
 
-    /// Keep no more than SIZE bytes of early packets in memory, a quarter of that of one session:
-    /// beyond, missing packets are given up sooner [default: 512M]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Buffer at most SIZE bytes of early packets of all sessions, and a quarter of SIZE per session;
+    /// above that, missing packets are given up sooner [default: 512M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     reorder_memory: Option<u64>,
 
-    /// When the disk is full, let producers wait until there is space, or close their sessions
+    /// When the disk is full, pause producers until space is available, or close their sessions
     /// [default: pause]
     #[arg(
         long,
@@ -151,12 +155,12 @@ pub struct Arguments {
     )]
     on_disk_full: Option<WhenFull>,
 
-    /// Tell those who keep watch how the relay is, over HTTP on [HOST:]PORT: /metrics, /healthz,
-    /// /readyz, /sessions. Without HOST, on this host only
+    /// Serve the status endpoint over HTTP on [HOST:]PORT: /metrics, /healthz, /readyz, /sessions.
+    /// Without HOST, accept connections from this host only
     #[arg(long, value_name = "[HOST:]PORT", value_parser = Endpoint::parse_http)]
     http: Option<Endpoint>,
 
-    /// Log lines of text, or a JSON object each [default: text]
+    /// Log as lines of text, or as one JSON object per line [default: text]
     #[arg(
         long,
         value_name = "text|json",
@@ -165,63 +169,63 @@ pub struct Arguments {
     )]
     log_format: Option<LogFormat>,
 
-    /// Tell more: -v what happens, -vv details, -vvv every packet
+    /// Log more: -v sessions and connections, -vv details, -vvv every packet
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 
-    /// Show the version; with -v, also the protocol versions
+    /// Print the version; with -v, also the protocol versions
     #[arg(short = 'V', long)]
     version: bool,
 
-    /// As with the reference, operands are ignored.
+    /// Operands are ignored, as `lttng-relayd` does.
     #[arg(hide = true)]
     operands: Vec<OsString>,
 }
 
-/// Why the relay cannot be told what it is told.
+/// An option, file or variable that the relay cannot start with.
 #[derive(Debug, Error)]
 pub enum ArgumentError {
-    /// A relative output would move with the working directory.
+    /// The output is a relative path, which would change with the working directory.
     #[error("--output {0}: the path must be absolute")]
     RelativeOutput(PathBuf),
     /// There is no default for the output.
-    #[error("neither --output, LTTNG_HOME nor HOME says where to write traces")]
+    #[error("no output directory: set --output, LTTNG_HOME or HOME")]
     NoHome,
-    /// A relative path, and no directory that it begins in.
-    #[error("{0}: there is no working directory")]
-    Adrift(PathBuf),
-    /// The system does not allow so many open files.
+    /// The path is relative, and the process has no working directory.
+    #[error("cannot resolve {0}: the working directory does not exist")]
+    NoWorkingDirectory(PathBuf),
+    /// The pool is larger than the process's limit of open files.
     #[error("--fd-pool-size {asked}: the system allows {allowed} open files")]
     PoolBeyondLimit {
-        /// How many were asked for.
+        /// Value of the option, in files.
         asked: u32,
-        /// How many there may be.
+        /// Limit of open files of the process.
         allowed: u64,
     },
-    /// A variable that must not be misunderstood.
-    #[error("{0}: neither of 1, yes, true, on, 0, no, false, off")]
+    /// A variable that takes a boolean has another value.
+    #[error("invalid value of {0}: expected 1, yes, true, on, 0, no, false or off")]
     Variable(&'static str),
-    /// A configuration file.
+    /// A configuration file cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// How the relay is to run.
+/// Whether the relay detaches from the process that started it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// As a child of whoever started it.
+    /// The relay stays a child of the process that started it.
     Foreground,
-    /// On its own, with standard output and error where they were.
+    /// The relay detaches, and keeps standard output and error.
     Background,
-    /// On its own, silent.
+    /// The relay detaches, and redirects standard output and error to `/dev/null`.
     Daemon,
 }
 
 impl Arguments {
-    /// What to print if only the version was asked for.
+    /// The text that `--version` prints. None without that option.
     #[must_use]
     pub fn version(&self) -> Option<String> {
-        let brief = format!("{STANDS_IN_FOR}\n");
+        let brief = format!("{LTTNG_RELEASE}\n");
         let ours = relay_proto::Version::OURS;
         let details = format!(
             "{brief}{} {}\nproducers: protocol 2.4 to {}.{}\nviewers: protocol 2.4 to 2.{}\n",
@@ -235,7 +239,7 @@ impl Arguments {
             .then_some(if self.verbose > 0 { details } else { brief })
     }
 
-    /// How the relay is to run.
+    /// Whether the relay detaches; `--daemonize` takes precedence over `--background`.
     #[must_use]
     pub fn mode(&self) -> Mode {
         match (self.daemonize, self.background) {
@@ -245,31 +249,17 @@ impl Arguments {
         }
     }
 
-    /// What lines of the log look like.
+    /// Format of the log lines; text by default.
     #[must_use]
     pub fn log_format(&self) -> LogFormat {
         self.log_format.unwrap_or_default()
     }
 
-    /// From which level on is logged, unless `RUST_LOG` says otherwise: nothing while all is well.
+    /// Lowest level that is logged unless `RUST_LOG` is set: warnings without `-v`.
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
         daemon::logging::level(self.verbose)
     }
-}
-
-/// A number of bytes: `4096`, `16k`, `32M`, `1G`.
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (text.get(..at), 1 << 10),
-        Some((at, 'M')) => (text.get(..at), 1 << 20),
-        Some((at, 'G')) => (text.get(..at), 1 << 30),
-        _ => (Some(text), 1u64),
-    };
-    digits
-        .and_then(|digits| digits.parse::<u64>().ok())
-        .and_then(|number| number.checked_mul(unit))
-        .ok_or_else(|| "not a number of bytes, such as 4096, 16k, 32M or 1G".to_owned())
 }
 
 #[cfg(test)]
@@ -281,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_those_of_the_reference() {
+    fn options_of_lttng_relayd_are_accepted_and_invalid_ones_are_rejected() {
         assert_eq!(parse(&["-dvv"]).mode(), Mode::Daemon);
         assert_eq!(parse(&["--backgr", "operand"]).mode(), Mode::Background);
         assert_eq!(parse(&["-b", "-d"]).mode(), Mode::Daemon);
@@ -315,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_comes_first_and_alone() {
+    fn version_option_prints_the_lttng_release_first_and_protocol_versions_with_verbose() {
         assert_eq!(parse(&["-V"]).version().unwrap(), "2.15.0\n");
         assert!(
             parse(&["-V", "-v"])
@@ -324,20 +314,5 @@ mod tests {
                 .contains("protocol 2.4 to 2.15")
         );
         assert_eq!(parse(&[]).version(), None);
-    }
-
-    #[test]
-    fn sizes_have_suffixes() {
-        for (text, bytes) in [
-            ("4096", 4096),
-            ("16k", 16 << 10),
-            ("32M", 32 << 20),
-            ("1G", 1 << 30),
-        ] {
-            assert_eq!(size(text), Ok(bytes));
-        }
-        for text in ["", "k", "1T", "99999999999G", "-1"] {
-            assert!(size(text).is_err(), "{text}");
-        }
     }
 }

@@ -1,4 +1,5 @@
-//! What the relay is told when it starts.
+//! The relay's configuration: endpoints, directories, limits and timeouts, as values that no longer depend on
+//! where they were set. `cli` makes it of options, files and environment variables.
 
 use std::path::PathBuf;
 
@@ -13,45 +14,54 @@ use crate::store::layout::Grouping;
 
 mod network;
 
-/// What lines of the log look like.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+/// Format of the log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// One line of text per event.
     #[default]
     Text,
-    /// A JSON object each, for programs.
+    /// One JSON object per event, on a line of its own.
     Json,
 }
 
-/// What the relay is told when it starts.
+/// Configuration of one relay. It does not change while the relay runs.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Below this lies everything that is written.
+    /// Absolute path of the directory that all traces are written below.
     pub output: PathBuf,
-    /// What directories of sessions are put together by.
+    /// Whether session directories are grouped by host or by session name.
     pub grouping: Grouping,
-    /// Whether producers may have deleted what they recorded.
+    /// Whether producers may delete what they recorded (`lttng clear`).
     pub allows_clear: bool,
-    /// Where producers connect for commands.
+    /// Endpoint of producers' control connections.
     pub control: Endpoint,
-    /// Where producers connect for packets.
+    /// Endpoint of producers' data connections.
     pub data: Endpoint,
-    /// Where viewers connect.
+    /// Endpoint of viewers' connections.
     pub live: Endpoint,
-    /// Where those connect who keep watch. None: nowhere.
+    /// Endpoint of the HTTP status endpoint. None if it is not served.
     pub http: Option<Endpoint>,
-    /// What is asked of every connection.
+    /// Keep-alive and timeouts of connections.
     pub network: Network,
-    /// How many trace files may be open.
+    /// Maximum number of open trace files.
     pub pool: usize,
-    /// How long a missing packet is waited for.
+    /// Packets and bytes of a stream after which a missing packet is given up.
     pub window: Window,
-    /// Memory for early packets of all streams together, in bytes.
+    /// Maximum memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
-    /// What is to be done when there is no space on the disk.
+    /// Whether producers are paused or sessions closed when the disk is full.
     pub when_full: WhenFull,
-    /// For times in names.
+    /// Time zone of the times in directory names.
     pub time_zone: TimeZone,
-    /// What the relay has around it.
+    /// Settings of what the relay sets up around itself.
     pub process: ServiceConfig,
+}
+
+/// Parses a boolean of a configuration file or environment variable. None if the text is none.
+pub(crate) fn parse_boolean(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
 }

@@ -1,9 +1,9 @@
-//! What is asked of every connection, as the environment says it.
+//! Keep-alive and timeouts of connections, from environment variables that LTTng's programs share.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::cli::switch;
+use super::parse_boolean;
 use crate::limits::{
     KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, PRODUCER_USER_TIMEOUT, READ_TIMEOUT, VIEWER_READ_TIMEOUT,
     WRITE_TIMEOUT,
@@ -16,40 +16,40 @@ const PROBE_INTERVAL: &str = "LTTNG_RELAYD_TCP_KEEP_ALIVE_PROBE_INTERVAL";
 const MAX_PROBE_COUNT: &str = "LTTNG_RELAYD_TCP_KEEP_ALIVE_MAX_PROBE_COUNT";
 const ABORT_THRESHOLD: &str = "LTTNG_RELAYD_TCP_KEEP_ALIVE_ABORT_THRESHOLD";
 
-/// What is asked of every connection.
+/// Keep-alive and timeouts of all connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// How it is asked whether the peer still is there. None: not at all.
+    /// TCP keep-alive of viewers' and HTTP connections. None: disabled.
     pub keep_alive: Option<KeepAlive>,
-    /// The same for producers.
+    /// TCP keep-alive of producers' connections. None: disabled.
     pub producer_keep_alive: Option<KeepAlive>,
-    /// How long a peer is waited for.
+    /// Read and write timeouts.
     pub timeouts: Timeouts,
-    /// Variables that make no sense, to be told once there is a log.
+    /// Variables with invalid values, which were ignored. They are logged once the log is set up.
     pub warnings: Vec<String>,
 }
 
-/// How the system asks whether a silent peer still is there. None: as it does by itself.
+/// TCP keep-alive of a socket. None: the default of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// After so much silence.
+    /// Silence before the first probe (`TCP_KEEPIDLE`).
     pub idle: Option<Duration>,
-    /// Every so often.
+    /// Time between probes (`TCP_KEEPINTVL`).
     pub interval: Option<Duration>,
-    /// So many times without an answer.
+    /// Unanswered probes after which the connection is lost (`TCP_KEEPCNT`).
     pub probes: Option<u32>,
-    /// When nothing was answered for so long, the connection is lost.
+    /// Time without an answer after which the connection is lost (`TCP_USER_TIMEOUT`).
     pub abort: Option<Duration>,
 }
 
-/// How long the relay waits for a peer that has begun to send something, or is to read a reply.
+/// Timeouts of a peer that has sent part of a message, or does not read a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the next bytes of a packet or command of a producer.
+    /// Timeout for the rest of a producer's command, and for the next bytes of a packet.
     pub producer_read: Duration,
-    /// For the rest of a viewer's command.
+    /// Timeout for the rest of a viewer's command.
     pub viewer_read: Duration,
-    /// For the peer to read the next bytes of a reply.
+    /// Timeout for the peer to read the next bytes of a reply.
     pub write: Duration,
 }
 
@@ -65,22 +65,22 @@ impl Default for Timeouts {
 
 impl Default for Network {
     fn default() -> Self {
-        Self::told_by(&|_| None)
+        Self::from_environment(&|_| None)
     }
 }
 
 impl Network {
-    /// As the variables say that `env` looks up. One that makes no sense counts for nothing, as with
-    /// the reference.
+    /// Reads the variables through `env`. One with an invalid value is ignored, as `lttng-relayd` does.
     #[must_use]
-    pub fn told_by(env: &dyn Fn(&str) -> Option<OsString>) -> Self {
+    pub fn from_environment(env: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let mut variables = Variables {
             env,
             warnings: Vec::new(),
         };
         let abort = variables.number(ABORT_THRESHOLD);
-        let keep_alive = variables.switch(KEEP_ALIVE).unwrap_or(true).then(|| {
-            let seconds = |number: Asked| number.map(|number| number.map(Duration::from_secs));
+        let keep_alive = variables.boolean(KEEP_ALIVE).unwrap_or(true).then(|| {
+            let seconds =
+                |number: NumericVariable| number.map(|number| number.map(Duration::from_secs));
             KeepAlive {
                 idle: seconds(variables.number(IDLE_TIME)).unwrap_or(Some(KEEP_ALIVE_IDLE)),
                 interval: seconds(variables.number(PROBE_INTERVAL))
@@ -119,8 +119,8 @@ impl Network {
     }
 }
 
-/// A number that was asked for: `Some(None)` is 0 or -1, "as the system does".
-type Asked = Option<Option<u64>>;
+/// Value of a numeric variable. None: not set. `Some(None)`: 0 or -1, which select the default of the system.
+type NumericVariable = Option<Option<u64>>;
 
 struct Variables<'a> {
     env: &'a dyn Fn(&str) -> Option<OsString>,
@@ -128,28 +128,28 @@ struct Variables<'a> {
 }
 
 impl Variables<'_> {
-    fn switch(&mut self, name: &str) -> Option<bool> {
+    fn boolean(&mut self, name: &str) -> Option<bool> {
         let value = (self.env)(name)?;
-        let switched = value.to_str().and_then(switch);
-        self.doubt(name, switched.is_none());
-        switched
+        let boolean = value.to_str().and_then(parse_boolean);
+        self.warn_if(name, boolean.is_none());
+        boolean
     }
 
-    fn number(&mut self, name: &str) -> Asked {
+    fn number(&mut self, name: &str) -> NumericVariable {
         let value = (self.env)(name)?;
-        // What the system's calls can take.
+        // The socket options take an `int`.
         let number = value
             .to_str()
             .and_then(|value| value.trim().parse::<i32>().ok());
         let number = number.filter(|number| *number >= -1);
-        self.doubt(name, number.is_none());
+        self.warn_if(name, number.is_none());
         number.map(|number| u64::try_from(number).ok().filter(|number| *number > 0))
     }
 
-    fn doubt(&mut self, name: &str, is_wrong: bool) {
-        if is_wrong {
+    fn warn_if(&mut self, name: &str, is_invalid: bool) {
+        if is_invalid {
             self.warnings
-                .push(format!("{name} makes no sense and is not heeded"));
+                .push(format!("invalid value of {name}; variable ignored"));
         }
     }
 }
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
 
     fn network(variables: &[(&str, &str)]) -> Network {
-        Network::told_by(&|name| {
+        Network::from_environment(&|name| {
             let set = variables.iter().find(|(set, _)| *set == name);
             set.map(|(_, value)| OsString::from(value))
         })
     }
 
     #[test]
-    fn peers_are_asked_whether_they_are_there_unless_that_is_switched_off() {
+    fn keep_alive_is_enabled_by_default_and_set_by_variables() {
         let usual = network(&[]).keep_alive.unwrap();
         assert_eq!(usual.idle, Some(KEEP_ALIVE_IDLE));
         assert_eq!((usual.probes, usual.abort), (None, None));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timeout_is_in_milliseconds_and_0_is_none() {
+    fn socket_timeout_is_in_milliseconds_and_0_selects_the_defaults() {
         let timeouts = network(&[(TIMEOUT, "1500")]).timeouts;
         assert_eq!(timeouts.producer_read, Duration::from_millis(1500));
         assert_eq!(timeouts.write, timeouts.viewer_read);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_and_not_heeded() {
+    fn network_variables_with_invalid_values_are_warned_of_and_ignored() {
         let network = network(&[(KEEP_ALIVE, "perhaps"), (IDLE_TIME, "x"), (TIMEOUT, "-7")]);
         assert_eq!(network.warnings.len(), 3);
         assert_eq!(network.keep_alive, Network::default().keep_alive);

@@ -1,5 +1,5 @@
-//! The relay's numbers in Prometheus' text format 0.0.4. Labels only have values that are written here:
-//! sessions and streams come and go, and would be a series each for ever.
+//! The relay's metrics in the Prometheus text format 0.0.4. All label values are fixed: a label for each session or
+//! stream would leave a series behind for each one that has ended.
 
 use std::fmt::{Display, Write};
 
@@ -8,117 +8,113 @@ use crate::publish::viewer_lag::Lags;
 use crate::registry::Registry;
 use crate::store::fault::FaultKind;
 
-/// Text that grows by one metric after the other.
+/// Writes one metric after the other.
 #[derive(Default)]
-struct Text(String);
+struct MetricsWriter(String);
 
-impl Text {
-    fn metric(&mut self, name: &str, sort: &str, help: &str) {
+impl MetricsWriter {
+    fn write_header(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {sort}");
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     /// A metric without labels.
-    fn one(&mut self, name: &str, sort: &str, help: &str, value: impl Display) {
-        self.metric(name, sort, help);
+    fn write_metric(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.write_header(name, kind, help);
         let _ = writeln!(self.0, "{name} {value}");
     }
 
     /// A metric with one label.
-    fn each<'a>(
+    fn write_labelled<'a>(
         &mut self,
         (name, label): (&str, &str),
-        sort: &str,
+        kind: &str,
         help: &str,
         values: impl IntoIterator<Item = (&'a str, u64)>,
     ) {
-        self.metric(name, sort, help);
-        for (of, value) in values {
-            let _ = writeln!(self.0, "{name}{{{label}=\"{of}\"}} {value}");
+        self.write_header(name, kind, help);
+        for (label_value, value) in values {
+            let _ = writeln!(self.0, "{name}{{{label}=\"{label_value}\"}} {value}");
         }
     }
 }
 
-pub(super) fn text(registry: &Registry, ports: &[Port]) -> String {
-    let mut text = Text::default();
-    streams(&mut text, registry);
-    sessions(&mut text, registry);
-    files(&mut text, registry);
+/// All metrics of a relay.
+pub(super) fn render(registry: &Registry, ports: &[Port]) -> String {
+    let mut metrics = MetricsWriter::default();
+    write_stream_metrics(&mut metrics, registry);
+    write_session_metrics(&mut metrics, registry);
+    write_file_metrics(&mut metrics, registry);
     let connections = ports.iter();
-    text.each(
+    metrics.write_labelled(
         ("relayd_connections", "port"),
         "gauge",
-        "Connections that are open.",
+        "Open connections.",
         connections.map(|port| (port.name, (port.connections)() as u64)),
     );
-    text.0
+    metrics.0
 }
 
-fn streams(text: &mut Text, registry: &Registry) {
+fn write_stream_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let (open, totals) = registry.totals();
-    text.one(
+    metrics.write_metric(
         "relayd_packets_total",
         "counter",
         "Packets written to tracefiles.",
         totals.packets,
     );
-    text.one(
+    metrics.write_metric(
         "relayd_bytes_total",
         "counter",
-        "Bytes of those packets, padding included.",
+        "Bytes of packets written to tracefiles, padding included.",
         totals.bytes,
     );
-    text.one(
+    metrics.write_metric(
         "relayd_packets_lost_total",
         "counter",
-        "Packets that never came, and were given up.",
+        "Packets that never arrived and were given up.",
         totals.lost,
     );
-    text.one(
-        "relayd_packets_waiting",
+    metrics.write_metric(
+        "relayd_reorder_buffered_packets",
         "gauge",
-        "Packets that came early, and wait for one before them.",
+        "Early packets that are buffered until a missing packet arrives.",
         totals.waiting_packets,
     );
-    text.one(
-        "relayd_bytes_waiting",
+    metrics.write_metric(
+        "relayd_reorder_buffered_bytes",
         "gauge",
-        "Bytes of those packets.",
+        "Bytes of early packets that are buffered.",
         totals.waiting_bytes,
     );
     let budget = registry.reorder_budget();
-    text.one(
+    metrics.write_metric(
         "relayd_reorder_memory_bytes",
         "gauge",
-        "Memory reserved for early packets, those that are still arriving included.",
+        "Memory reserved for early packets, including those that are still arriving.",
         budget.used(),
     );
-    text.one(
+    metrics.write_metric(
         "relayd_reorder_memory_limit_bytes",
         "gauge",
-        "Memory that may be reserved for early packets.",
+        "Maximum memory for early packets.",
         budget.limit(),
     );
-    text.one(
-        "relayd_streams",
-        "gauge",
-        "Streams of packets that are open.",
-        open,
-    );
-    text.one(
+    metrics.write_metric("relayd_streams", "gauge", "Open data streams.", open);
+    metrics.write_metric(
         "relayd_streams_paused",
         "gauge",
-        "Streams that wait for space on the disk.",
+        "Data streams that are paused until disk space is available.",
         totals.paused,
     );
 }
 
-fn sessions(text: &mut Text, registry: &Registry) {
+fn write_session_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let (sessions, lingering) = (registry.sessions(), registry.lingering());
-    text.each(
+    metrics.write_labelled(
         ("relayd_sessions", "state"),
         "gauge",
-        "Sessions whose producer is connected, and those that only wait for packets.",
+        "Sessions whose producer is connected, and sessions that wait for their last packets.",
         [
             ("connected", sessions.len() as u64),
             ("ending", lingering.len() as u64),
@@ -128,54 +124,66 @@ fn sessions(text: &mut Text, registry: &Registry) {
     for session in sessions.iter().chain(&lingering) {
         lags.add_all(&session.viewer_lag().lags());
     }
-    text.one(
+    metrics.write_metric(
         "relayd_viewers",
         "gauge",
         "Viewers attached to sessions.",
         lags.viewers,
     );
-    text.each(
-        ("relayd_viewer_lag_packets", "of"),
+    metrics.write_metric(
+        "relayd_viewer_lag_packets",
         "gauge",
-        "Packets that viewers have not asked for yet.",
-        [("all", lags.sum.packets), ("slowest", lags.most.packets)],
+        "Packets that viewers have not requested yet, sum of all viewers.",
+        lags.sum.packets,
     );
-    text.each(
-        ("relayd_viewer_lag_bytes", "of"),
+    metrics.write_metric(
+        "relayd_viewer_lag_max_packets",
         "gauge",
-        "Bytes of those packets.",
-        [("all", lags.sum.bytes), ("slowest", lags.most.bytes)],
+        "Packets that a viewer has not requested yet, maximum of all viewers.",
+        lags.most.packets,
+    );
+    metrics.write_metric(
+        "relayd_viewer_lag_bytes",
+        "gauge",
+        "Bytes of packets that viewers have not requested yet, sum of all viewers.",
+        lags.sum.bytes,
+    );
+    metrics.write_metric(
+        "relayd_viewer_lag_max_bytes",
+        "gauge",
+        "Bytes of packets that a viewer has not requested yet, maximum of all viewers.",
+        lags.most.bytes,
     );
 }
 
-fn files(text: &mut Text, registry: &Registry) {
+fn write_file_metrics(metrics: &mut MetricsWriter, registry: &Registry) {
     let pool = &registry.settings().pool;
-    let (open, most) = pool.open_files();
-    text.one(
+    let (open, max) = pool.open_files();
+    metrics.write_metric(
         "relayd_trace_files_open",
         "gauge",
-        "Trace files that are open.",
+        "Open trace files.",
         open,
     );
-    text.one(
+    metrics.write_metric(
         "relayd_trace_files_limit",
         "gauge",
-        "Trace files that may be open.",
-        most,
+        "Maximum number of open trace files.",
+        max,
     );
-    // Of the directory's entries one is the directory itself.
+    // One of the entries is the descriptor of this directory.
     if let Ok(all) = std::fs::read_dir("/proc/self/fd") {
-        text.one(
+        metrics.write_metric(
             "process_open_fds",
             "gauge",
-            "File descriptors of the process.",
+            "Open file descriptors of the process.",
             all.count().saturating_sub(1),
         );
     }
-    text.each(
+    metrics.write_labelled(
         ("relayd_write_errors_total", "kind"),
         "counter",
-        "Errors of files that traces are written to.",
+        "Errors of writes to trace files.",
         FaultKind::ALL.map(|kind| (kind.name(), pool.faults().of(kind))),
     );
 }

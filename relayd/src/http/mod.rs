@@ -1,8 +1,7 @@
-//! What a relay tells over HTTP to those who keep watch over it: numbers, sessions, whether it is well.
-//! It only ever tells: nothing can be changed this way. Everything is read from where it is kept when
-//! somebody asks, so that it costs nobody anything else. Sees no socket: `net::http` has that.
+//! The status endpoint: metrics, sessions, health and readiness of a relay, read-only. All values are read from the
+//! registry when they are scraped, and cost nothing between scrapes. `net::http` has the sockets.
 //!
-//! Read in this order: [`StatusApi`] here, `metrics` (Prometheus' text format), `sessions` (JSON).
+//! Read in this order: [`StatusApi`] here, `metrics` (Prometheus text format), `sessions` (JSON).
 
 mod metrics;
 mod sessions;
@@ -14,31 +13,32 @@ use std::time::Instant;
 use crate::health::Health;
 use crate::registry::Registry;
 
-/// Answers questions about a relay.
+/// Answers requests to the status endpoint of one relay.
 #[derive(Debug)]
 pub struct StatusApi {
     registry: Arc<Registry>,
     health: Arc<Health>,
     ports: Vec<Port>,
+    /// Set when shutdown begins.
     is_stopping: AtomicBool,
 }
 
-/// A port of the relay.
+/// A port of the relay, for the metric of its connections.
 pub struct Port {
-    /// What it is called.
+    /// Value of the label `port`.
     pub name: &'static str,
-    /// Tells how many connections it has.
+    /// Gives the number of open connections.
     pub connections: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-/// What is answered.
+/// The reply to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// HTTP's number for how it went.
+pub struct StatusReply {
+    /// HTTP status code.
     pub status: u16,
-    /// What the body is.
+    /// Media type of the body.
     pub content_type: &'static str,
-    /// The body.
+    /// The body, which ends with a newline.
     pub body: String,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Port {
 }
 
 impl StatusApi {
-    /// For a relay with these ports.
+    /// Creates the status endpoint of a relay with these ports.
     #[must_use]
     pub fn new(registry: Arc<Registry>, health: Arc<Health>, ports: Vec<Port>) -> Self {
         Self {
@@ -64,36 +64,36 @@ impl StatusApi {
         }
     }
 
-    /// The relay is about to stop: it is not ready any more.
-    pub fn stopping(&self) {
+    /// Records that shutdown has begun: the relay is not ready any more.
+    pub fn set_stopping(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Answers a request to read what is at this path.
+    /// Answers a GET request of a path.
     #[must_use]
-    pub fn answer(&self, path: &str, now: Instant) -> Answer {
+    pub fn reply(&self, path: &str, now: Instant) -> StatusReply {
         match path {
-            "/metrics" => Answer {
+            "/metrics" => StatusReply {
                 status: 200,
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: metrics::text(&self.registry, &self.ports),
+                body: metrics::render(&self.registry, &self.ports),
             },
-            "/sessions" => Answer {
+            "/sessions" => StatusReply {
                 status: 200,
                 content_type: "application/json",
-                body: sessions::json(&self.registry),
+                body: sessions::render(&self.registry),
             },
-            "/healthz" => self.verdict(self.liveness_failure(now)),
-            "/readyz" => self.verdict(
+            "/healthz" => self.health_reply(self.liveness_failure(now)),
+            "/readyz" => self.health_reply(
                 self.liveness_failure(now)
                     .or_else(|| self.readiness_failure()),
             ),
-            "/" => Answer {
+            "/" => StatusReply {
                 status: 200,
                 content_type: TEXT,
                 body: "/metrics\n/healthz\n/readyz\n/sessions\n".to_owned(),
             },
-            _ => Answer {
+            _ => StatusReply {
                 status: 404,
                 content_type: TEXT,
                 body: "not found\n".to_owned(),
@@ -101,27 +101,27 @@ impl StatusApi {
         }
     }
 
-    fn verdict(&self, trouble: Option<&str>) -> Answer {
-        Answer {
-            status: if trouble.is_none() { 200 } else { 503 },
+    fn health_reply(&self, failure: Option<&str>) -> StatusReply {
+        StatusReply {
+            status: if failure.is_none() { 200 } else { 503 },
             content_type: TEXT,
-            body: format!("{}\n", trouble.unwrap_or("ok")),
+            body: format!("{}\n", failure.unwrap_or("ok")),
         }
     }
 
-    /// What is not well, so that only another start could help.
+    /// Why the relay is unhealthy, so that only a restart could help. None if it is healthy.
     fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
         (self.health.mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
-            .then_some("threads do not come round, or a port is not listened on")
+            .then_some("unhealthy: workers do not respond, or a port is not listened on")
     }
 
-    /// Why producers had better go elsewhere, though it is well.
+    /// Why the relay is not ready for further producers, although it is healthy. None if it is ready.
     fn readiness_failure(&self) -> Option<&'static str> {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Some("stopping");
         }
         let (_, totals) = self.registry.totals();
-        (totals.paused > 0).then_some("streams wait for space on the disk")
+        (totals.paused > 0).then_some("not ready: streams are paused until disk space is available")
     }
 }
 
@@ -154,24 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stops_is_well_but_not_ready() {
+    fn stopping_relay_is_healthy_but_not_ready() {
         let start = Instant::now();
         let api = status(start);
-        let status = |path, now| api.answer(path, now).status;
+        let status = |path, now| api.reply(path, now).status;
         assert_eq!(status("/healthz", start), 200);
         assert_eq!(status("/readyz", start), 200);
         assert_eq!(status("/healthz", start + HEALTH_HEARTBEAT_TIMEOUT), 503);
         assert_eq!(status("/readyz", start + HEALTH_HEARTBEAT_TIMEOUT), 503);
-        api.stopping();
+        api.set_stopping();
         assert_eq!(status("/healthz", start), 200);
-        assert_eq!(api.answer("/readyz", start).body, "stopping\n");
+        assert_eq!(api.reply("/readyz", start).body, "stopping\n");
         assert_eq!(status("/no/such/thing", start), 404);
     }
 
     #[test]
-    fn each_number_has_its_type_and_one_line_for_each_of_its_labels() {
+    fn metrics_have_help_and_type_and_one_line_per_label_value() {
         let now = Instant::now();
-        let text = status(now).answer("/metrics", now).body;
+        let text = status(now).reply("/metrics", now).body;
         assert!(text.ends_with('\n'));
         for line in [
             "# TYPE relayd_packets_total counter",
@@ -189,6 +189,6 @@ mod tests {
             assert!(text.contains(&format!("# HELP {name} ")), "{name}");
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
-        assert_eq!(status(now).answer("/sessions", now).body, "[]\n");
+        assert_eq!(status(now).reply("/sessions", now).body, "[]\n");
     }
 }

@@ -1,19 +1,24 @@
-//! The sessions of a relay as JSON.
+//! The sessions of a relay as a JSON array.
 
 use serde_json::{Value, json};
 
 use crate::registry::Registry;
 use crate::registry::session::Session;
 
-pub(super) fn json(registry: &Registry) -> String {
+/// All sessions: those whose producer is connected, then those that wait for their last packets.
+pub(super) fn render(registry: &Registry) -> String {
     let connected = registry.sessions();
     let lingering = registry.lingering();
-    let connected = connected.iter().map(|session| one(session, "recording"));
-    let ending = lingering.iter().map(|session| one(session, "ending"));
+    let connected = connected
+        .iter()
+        .map(|session| render_session(session, "recording"));
+    let ending = lingering
+        .iter()
+        .map(|session| render_session(session, "ending"));
     format!("{}\n", Value::Array(connected.chain(ending).collect()))
 }
 
-fn one(session: &Session, state: &str) -> Value {
+fn render_session(session: &Session, state: &str) -> Value {
     let identity = session.identity();
     let (streams, totals) = session.totals();
     let lags = session.viewer_lag().lags();

@@ -6,7 +6,7 @@ use super::error::{Consequence, IngestError};
 use crate::store::fault::FaultKind;
 
 /// What happens when there is no space on the disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The producer is paused until there is.
     #[default]

@@ -1,8 +1,9 @@
-//! File calls of viewers. What is in the page cache is read at once. What is not, and every open call,
-//! takes as long as the disk likes: it is made off the event loop, which goes on with other viewers.
+//! File calls of viewers. Bytes in the page cache are read at once (`preadv2` with `RWF_NOWAIT`). Other reads and all
+//! open calls may block for as long as the disk does: they are made off the event loop, which meanwhile serves other
+//! viewers.
 //!
-//! Each such call takes a thread while it is in flight, so that their number is bounded, for each session
-//! and in all. A viewer that has yet to begin waits in [`Capacity::wait`], which takes no thread.
+//! A blocking call occupies a thread while it is in flight. Semaphores limit the calls of each session and of all
+//! sessions. A viewer waits for both in [`FileCallLimits::acquire`], which occupies no thread.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -16,65 +17,67 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::store::pool::PooledFile;
 
-/// The type of tmpfs, as the system has it in `linux/magic.h`.
+/// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The file calls that the viewers of one session may have in flight, and those of all sessions.
+/// Permits for blocking file calls: those of one session's viewers, and those of all sessions.
 #[derive(Debug)]
 pub(super) struct FileCalls {
-    of_session: Arc<Semaphore>,
-    of_all: Arc<Semaphore>,
+    session_permits: Arc<Semaphore>,
+    all_permits: Arc<Semaphore>,
 }
 
-/// The sessions that a viewer reads files of.
+/// The limits that apply to one viewer: those of each session that it is attached to, and of all sessions.
 #[derive(Debug, Default)]
-pub struct Capacity(Mutex<Vec<Weak<FileCalls>>>);
+pub struct FileCallLimits(Mutex<Vec<Weak<FileCalls>>>);
 
-/// The right to make file calls, of a viewer that has waited for it.
+/// The right of a viewer to make file calls. It is given up when the value is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct FileCallPermits {
     _permits: Vec<OwnedSemaphorePermit>,
 }
 
-/// A file as one viewer reads it.
+/// A file that one viewer reads.
 #[derive(Debug)]
 pub(super) struct ReadFile {
-    /// None: it has been dropped.
+    /// None only while the value is dropped.
     file: Option<Arc<PooledFile>>,
     calls: Arc<FileCalls>,
-    /// Whether it is in memory, once that has been asked.
+    /// Whether the file is on a tmpfs. Not set until that matters.
     is_in_memory: OnceLock<bool>,
 }
 
 impl FileCalls {
-    /// Of a session with so many permits left; `of_all` is shared by all sessions.
-    pub(super) fn new(of_session: &Arc<Semaphore>, of_all: &Arc<Semaphore>) -> Arc<Self> {
+    /// With the permits of a session, and those that all sessions share.
+    pub(super) fn new(session: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Arc<Self> {
         Arc::new(Self {
-            of_session: Arc::clone(of_session),
-            of_all: Arc::clone(of_all),
+            session_permits: Arc::clone(session),
+            all_permits: Arc::clone(all),
         })
     }
 
-    /// Makes a call that may block, off the event loop.
+    /// Makes a call that may block, off the event loop. Must be called on a worker of a multi-threaded runtime.
     pub(super) fn run<T>(&self, call: impl FnOnce() -> T) -> T {
-        // There may be no permit left: several viewers can pass `Capacity::wait` before the first of
-        // them is here. No more than there are worker threads, since nothing is awaited in between.
-        let _permits = (self.of_session.try_acquire(), self.of_all.try_acquire());
+        // There may be no permit left, because several viewers can pass `FileCallLimits::acquire` before the first
+        // of them makes its call. They are no more than worker threads: nothing is awaited in between.
+        let _permits = (
+            self.session_permits.try_acquire(),
+            self.all_permits.try_acquire(),
+        );
         tokio::task::block_in_place(call)
     }
 }
 
-impl Capacity {
-    /// The viewer reads files of one more session, until `calls` is dropped.
-    pub(super) fn add(&self, calls: &Arc<FileCalls>) {
+impl FileCallLimits {
+    /// Adds the limits of a session that the viewer is attached to, until `calls` is dropped.
+    pub(super) fn add_session(&self, calls: &Arc<FileCalls>) {
         let mut sessions = self.0.lock();
         sessions.retain(|calls| calls.strong_count() > 0);
         sessions.push(Arc::downgrade(calls));
     }
 
-    /// Waits until none of the sessions has as many calls in flight as it may, and neither have all
-    /// together.
-    pub async fn wait(&self) -> Turn {
+    /// Waits until neither any of the sessions nor all together have the maximum of calls in flight.
+    pub async fn acquire(&self) -> FileCallPermits {
         let mut waited: Option<(Arc<Semaphore>, OwnedSemaphorePermit)> = None;
         loop {
             let (mut permits, mut blocked) = (Vec::new(), None);
@@ -92,29 +95,30 @@ impl Capacity {
             }
             let Some(blocked) = blocked else {
                 permits.extend(waited.map(|(_, permit)| permit));
-                return Turn { _permits: permits };
+                return FileCallPermits { _permits: permits };
             };
-            // Nothing is held meanwhile: viewers of other sessions are not to wait for this one.
+            // No permit is held while waiting: viewers of other sessions must not wait for this session.
             drop((permits, waited.take()));
             let permit = Arc::clone(&blocked).acquire_owned().await;
             waited = permit.ok().map(|permit| (blocked, permit));
         }
     }
 
+    /// The semaphores without permits.
     fn exhausted(&self) -> Vec<Arc<Semaphore>> {
         let sessions = self.0.lock();
         let calls = sessions.iter().filter_map(Weak::upgrade);
-        let (mut of_sessions, mut of_all) = (Vec::new(), None);
+        let (mut exhausted, mut all) = (Vec::new(), None);
         for calls in calls {
-            if calls.of_session.available_permits() == 0 {
-                of_sessions.push(Arc::clone(&calls.of_session));
+            if calls.session_permits.available_permits() == 0 {
+                exhausted.push(Arc::clone(&calls.session_permits));
             }
-            if calls.of_all.available_permits() == 0 {
-                of_all = Some(Arc::clone(&calls.of_all));
+            if calls.all_permits.available_permits() == 0 {
+                all = Some(Arc::clone(&calls.all_permits));
             }
         }
-        of_sessions.extend(of_all);
-        of_sessions
+        exhausted.extend(all);
+        exhausted
     }
 }
 
@@ -133,12 +137,12 @@ impl ReadFile {
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Whether so many files are open that the next takes the place of another.
+    /// Whether the pool of open files is full, so that the next file evicts another.
     pub(super) fn is_pool_full(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.pool().is_full())
     }
 
-    /// Fills `bytes` from this position on.
+    /// Fills `bytes` from byte `offset` of the file on.
     ///
     /// # Errors
     /// If the file ends before, or cannot be read.
@@ -159,15 +163,15 @@ impl ReadFile {
 
 impl Drop for ReadFile {
     fn drop(&mut self) {
-        // The last to have it closes it, and a network file system may then write what it still has.
+        // The last reference closes the file. On a network file system that may write and block.
         if let Some(file) = self.file.take().and_then(Arc::into_inner) {
             self.calls.run(|| drop(file));
         }
     }
 }
 
-/// Reads what can be had without waiting, and gives how much that is, which is less than there may be at
-/// the end of the file; and whether the file system can tell at all.
+/// Reads without blocking. Gives the bytes read, which end where the page cache or the file does; and whether the file
+/// system supports `RWF_NOWAIT`.
 fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> (usize, bool) {
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
@@ -186,7 +190,7 @@ fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> (usize, bool) {
     (read, true)
 }
 
-/// Whether the file has no disk to wait for, though its file system cannot tell what is cached.
+/// Whether the file is on a tmpfs: it never blocks, but does not support `RWF_NOWAIT`.
 fn is_in_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|about| u64::try_from(about.f_type) == Ok(TMPFS_MAGIC))
 }
@@ -199,63 +203,66 @@ mod tests {
     use super::*;
     use crate::store::pool::Pool;
 
-    /// Whether the viewer may go on now.
-    fn turn(capacity: &Capacity) -> Option<Turn> {
+    /// Acquires permits if that needs no waiting.
+    fn try_acquire(limits: &FileCallLimits) -> Option<FileCallPermits> {
         let mut context = Context::from_waker(Waker::noop());
-        match pin!(capacity.wait()).poll(&mut context) {
-            Poll::Ready(turn) => Some(turn),
+        match pin!(limits.acquire()).poll(&mut context) {
+            Poll::Ready(permits) => Some(permits),
             Poll::Pending => None,
         }
     }
 
     #[test]
-    fn a_session_whose_calls_hang_leaves_other_sessions_theirs() {
+    fn hung_file_calls_of_one_session_do_not_limit_other_sessions() {
         let all = Arc::new(Semaphore::new(4));
         let [hung, other] = [(); 2].map(|()| Arc::new(Semaphore::new(2)));
         let calls = [&hung, &other, &hung].map(|session| FileCalls::new(session, &all));
         let viewers = calls.each_ref().map(|calls| {
-            let capacity = Capacity::default();
-            capacity.add(calls);
-            capacity
+            let limits = FileCallLimits::default();
+            limits.add_session(calls);
+            limits
         });
         let in_flight: Vec<_> = (0..2)
             .map(|_| (hung.try_acquire().unwrap(), all.try_acquire().unwrap()))
             .collect();
-        assert!(turn(&viewers[0]).is_none() && turn(&viewers[2]).is_none());
-        assert!(turn(&viewers[1]).is_some());
+        assert!(try_acquire(&viewers[0]).is_none() && try_acquire(&viewers[2]).is_none());
+        assert!(try_acquire(&viewers[1]).is_some());
         let rest = all.try_acquire_many(2).unwrap();
-        assert!(turn(&viewers[1]).is_none(), "all together have too many");
+        assert!(
+            try_acquire(&viewers[1]).is_none(),
+            "the limit of all sessions is reached"
+        );
         drop(rest);
-        // What the viewer has left is none of its concern.
+        // A session that the viewer has detached from no longer limits it.
         let [own, ..] = calls;
         drop(own);
-        assert!(turn(&viewers[0]).is_some());
+        assert!(try_acquire(&viewers[0]).is_some());
         drop(in_flight);
-        assert!(turn(&viewers[2]).is_some());
+        assert!(try_acquire(&viewers[2]).is_some());
     }
 
     #[test]
-    fn a_viewer_that_waits_has_its_turn_before_those_that_come_later() {
+    fn waiting_viewers_acquire_file_call_permits_in_order() {
         let (all, session) = (Arc::new(Semaphore::new(9)), Arc::new(Semaphore::new(1)));
         let calls = FileCalls::new(&session, &all);
-        let viewers = [(); 2].map(|()| Capacity::default());
-        viewers.iter().for_each(|capacity| capacity.add(&calls));
+        let viewers = [(); 2].map(|()| FileCallLimits::default());
+        viewers.iter().for_each(|limits| limits.add_session(&calls));
         let in_flight = session.try_acquire().unwrap();
-        let mut first = pin!(viewers[0].wait());
+        let mut first = pin!(viewers[0].acquire());
         let mut context = Context::from_waker(Waker::noop());
         assert!(first.as_mut().poll(&mut context).is_pending());
         drop(in_flight);
-        assert!(turn(&viewers[1]).is_none());
+        assert!(try_acquire(&viewers[1]).is_none());
         let Poll::Ready(held) = first.as_mut().poll(&mut context) else {
-            panic!("it has waited for this");
+            panic!("a permit was released");
         };
-        assert!(turn(&viewers[1]).is_none());
+        assert!(try_acquire(&viewers[1]).is_none());
         drop(held);
-        assert!(turn(&viewers[1]).is_some());
+        assert!(try_acquire(&viewers[1]).is_some());
     }
 
     #[test]
-    fn bytes_are_the_same_whether_they_are_cached_or_not() {
+    fn read_file_gives_the_same_bytes_whether_cached_or_not() {
         let pool = Pool::new(9);
         let file = pool.open(tempfile::tempfile).unwrap();
         let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();

@@ -16,7 +16,8 @@ use crate::publish::published::PublishedMetadata;
 #[derive(Debug)]
 pub struct MetadataReader {
     published: Subscribed<PublishedMetadata>,
-    /// So much has been read. When the metadata of a chunk starts anew, it repeats what was read.
+    /// Bytes that have been read. They stay valid when the metadata starts again in another chunk, because that
+    /// repeats them.
     sent: Bytes,
     calls: Arc<FileCalls>,
 }

@@ -1,5 +1,8 @@
-//! What a viewer may see: answers `viewer-proto`'s questions from the registry. Every viewer has
-//! its own position in every stream; readers share the page cache.
+//! Answers the commands of viewers: implements `viewer-proto`'s traits from the registry. Each viewer has a position of
+//! its own in each stream.
+//!
+//! Read in this order: [`View`] and [`Attachment`] here, `packets` and `metadata` (positions in streams),
+//! `subscribed` (notifications), `file_calls` (reads that may block).
 
 mod file_calls;
 mod metadata;
@@ -23,7 +26,7 @@ use crate::publish::viewer_lag::ViewerPositions;
 use crate::registry::Registry;
 use crate::registry::session::Session;
 use file_calls::FileCalls;
-pub use file_calls::{Capacity, Turn};
+pub use file_calls::{FileCallLimits, FileCallPermits};
 pub use metadata::MetadataReader;
 pub use packets::{Packet, PacketReader};
 use subscribed::Subscribed;
@@ -32,14 +35,15 @@ use subscribed::Subscribed;
 #[derive(Debug)]
 pub struct View {
     registry: Arc<Registry>,
+    /// Changes that the viewer is to be notified of. Empty without a push connection.
     changes: Arc<ChangeQueue>,
-    /// For sessions that come and go.
+    /// Subscription to sessions that are added and removed.
     subscription: Arc<Subscription>,
-    capacity: Capacity,
+    file_call_limits: FileCallLimits,
 }
 
 impl View {
-    /// For a viewer that does not listen yet.
+    /// For a viewer without a push connection.
     #[must_use]
     pub fn new(registry: Arc<Registry>) -> Self {
         let changes = Arc::default();
@@ -48,17 +52,17 @@ impl View {
             registry,
             changes,
             subscription,
-            capacity: Capacity::default(),
+            file_call_limits: FileCallLimits::default(),
         }
     }
 
-    /// Whether its sessions may make more file calls.
+    /// Limits of the viewer's file calls.
     #[must_use]
-    pub fn capacity(&self) -> &Capacity {
-        &self.capacity
+    pub fn file_call_limits(&self) -> &FileCallLimits {
+        &self.file_call_limits
     }
 
-    /// Where it is pending what has changed, if the viewer listens.
+    /// The changes that the viewer is to be notified of on its push connection.
     #[must_use]
     pub fn changes(&self) -> &ChangeQueue {
         &self.changes
@@ -78,10 +82,11 @@ pub struct Attachment {
     changes: Arc<ChangeQueue>,
     positions: Arc<ViewerPositions>,
     file_calls: Arc<FileCalls>,
-    /// Number of the next stream that it is to be told of.
-    next: u64,
-    /// Streams before this are read from where they were when it attached.
-    seek_last: u64,
+    /// Number of the first stream of the session that has not been announced to the viewer.
+    next_stream: u64,
+    /// Streams with a lower number are read from their end at the time of attaching (`Seek::Last`). 0 for
+    /// `Seek::Beginning`.
+    seek_last_before: u64,
 }
 
 impl Relay for View {
@@ -107,7 +112,7 @@ impl Relay for View {
         let session = self.registry.session(session)?;
         session.viewers().fetch_add(1, Ordering::Relaxed);
         info!(%session, ?seek, "viewer attached");
-        let seek_last = match seek {
+        let seek_last_before = match seek {
             Seek::Beginning => 0,
             Seek::Last => session.announced_next(),
         };
@@ -115,21 +120,22 @@ impl Relay for View {
         let positions = session.viewer_lag().add_viewer();
         let of_session = session.viewer_lag().file_calls();
         let file_calls = FileCalls::new(of_session, self.registry.viewer_file_calls());
-        self.capacity.add(&file_calls);
+        self.file_call_limits.add_session(&file_calls);
         Some(Attachment {
             session: Subscribed::new(session, about, &self.changes),
             changes: Arc::clone(&self.changes),
             positions,
             file_calls,
-            next: 0,
-            seek_last,
+            next_stream: 0,
+            seek_last_before,
         })
     }
 
     fn next_viewer(&self) -> ViewerId {
         let mut bytes = [0; 8];
-        // With it a push connection follows what this viewer does: nobody else is to find it out.
-        // The system's source does not fail once it is there; whoever is given 0 cannot be named.
+        // Random, because a push connection that names this id sees what the viewer follows: others must not guess
+        // it. The system's random source does not fail once it is initialized; a viewer with id 0 can have no push
+        // connection.
         let filled = getrandom(&mut bytes, GetRandomFlags::empty());
         let number = u64::from_be_bytes(bytes) >> 1;
         ViewerId(if filled == Ok(bytes.len()) { number } else { 0 })
@@ -172,31 +178,37 @@ impl viewer_proto::relay::Session for Attachment {
     type Metadata = MetadataReader;
 
     fn has_new_streams(&self) -> bool {
-        self.next < self.session.announced_next()
+        self.next_stream < self.session.announced_next()
     }
 
     fn new_streams(&mut self) -> Vec<NewStream<PacketReader, MetadataReader>> {
         let mut new = Vec::new();
-        for (number, listed) in self.session.announced_from(self.next) {
-            self.next = number + 1;
-            let was_there = number < self.seek_last;
+        for (number, listed) in self.session.announced_from(self.next_stream) {
+            self.next_stream = number + 1;
+            let seeks_last = number < self.seek_last_before;
             let about = Change::Stream(listed.record.stream);
             let position = match &listed.content {
-                // It has nothing to come.
-                AnnouncedContent::Packets(published) if was_there && published.is_over() => {
+                // The stream has ended before, and will have no more packets.
+                AnnouncedContent::Packets(published) if seeks_last && published.is_over() => {
                     continue;
                 }
                 AnnouncedContent::Packets(published) => {
-                    let (next, end) = if was_there {
+                    let (next, end) = if seeks_last {
                         published.next_packet()
                     } else {
                         (0, Bytes(0))
                     };
-                    let place = self.positions.add_stream(published, next, end);
+                    let read_position = self.positions.add_stream(published, next, end);
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);
                     let watermark = (Arc::clone(self.session.watermark()), number);
                     let calls = Arc::clone(&self.file_calls);
-                    Position::Packets(PacketReader::new(published, watermark, next, place, calls))
+                    Position::Packets(PacketReader::new(
+                        published,
+                        watermark,
+                        next,
+                        read_position,
+                        calls,
+                    ))
                 }
                 AnnouncedContent::Metadata(published) => {
                     let published = Subscribed::new(Arc::clone(published), about, &self.changes);

@@ -26,41 +26,41 @@ use crate::store::segment::Segment;
 pub struct PacketReader {
     published: Subscribed<Published>,
     watermark: Arc<Watermark>,
-    /// The number of the stream among those of its session.
+    /// Number of the stream among those of its session, in the order of announcement.
     rank: u64,
-    /// Number of the next packet.
+    /// Number of the next packet, counted from the first packet of the stream.
     next: u64,
-    /// Until when it was last said that the stream is quiet.
-    quiet_until: Option<Timestamp>,
-    /// The entry of the next packet and its number, if the packet was withheld when it was asked for:
-    /// the viewer must be told of other streams first.
+    /// Time of the last beacon that the viewer was given, in cycles. None if it was given none.
+    last_beacon: Option<Timestamp>,
+    /// The next packet's number and index entry, if the packet was withheld when it was asked for: the viewer must be
+    /// told of other streams first.
     withheld: Option<(u64, Entry)>,
-    /// Where it is said how far the viewer is.
+    /// Read position that the viewer lag is computed from.
     position: Arc<ReadPosition>,
-    /// The tracefile that the position is in, behind those of which the viewer is owed packets: who asks
-    /// for many indexes at once asks for their packets when they may lie in several.
-    open: VecDeque<Open>,
+    /// The tracefile of the position, behind older ones with packets that the viewer has the index of and has not
+    /// fetched. A viewer with many pipelined requests may fetch packets of several tracefiles.
+    open: VecDeque<OpenTracefile>,
     calls: Arc<FileCalls>,
 }
 
-/// A tracefile of which the viewer has been told something.
+/// A tracefile that the viewer has been given indexes of.
 #[derive(Debug)]
-struct Open {
+struct OpenTracefile {
     segment: Arc<Segment>,
-    /// Where in the stream it begins.
+    /// Offset of the tracefile in the stream, in bytes.
     begin: Bytes,
-    /// As long as there is something that the viewer may want from them, whatever becomes of their
-    /// names. Many viewers wait at the end of many streams.
+    /// Open while the viewer may fetch packets from them, even after they have been renamed or deleted. None
+    /// otherwise: many viewers wait at the end of many streams.
     files: Mutex<Option<Files>>,
-    /// Entries that have been read ahead, and the number of the first.
-    read: (u64, std::vec::IntoIter<Entry>),
-    /// Where in the stream the last packet that the viewer was told of ends.
+    /// Entries that have been read ahead, and the number of the first of them in the tracefile.
+    read_ahead: (u64, std::vec::IntoIter<Entry>),
+    /// Offset in the stream of the end of the last packet that the viewer has been given the index of.
     given: Bytes,
-    /// The viewer has had that packet.
-    was_taken: AtomicBool,
+    /// Whether the viewer has fetched that packet.
+    was_fetched: AtomicBool,
 }
 
-/// The files of a tracefile, as this viewer reads them.
+/// The data and index file of a tracefile, as one viewer reads them.
 #[derive(Debug)]
 struct Files {
     data: Arc<ReadFile>,
@@ -69,7 +69,7 @@ struct Files {
 }
 
 impl Files {
-    /// Those that the writer has open, or the same opened again by name.
+    /// The files that the writer has open, or the same files opened again by name.
     fn open(segment: &Segment, calls: &Arc<FileCalls>) -> io::Result<Self> {
         let files = match segment.opened_by_writer() {
             Some(files) => files,
@@ -82,48 +82,49 @@ impl Files {
         })
     }
 
-    /// The entries of so many packets from this one on, counted from the first in the tracefile; fewer
-    /// if they are many.
+    /// Reads the entries of `count` packets from number `first` of the tracefile on; fewer if they are many.
     fn entries(&self, first: u64, count: u64) -> io::Result<Vec<Entry>> {
         let read = |bytes: &mut [u8], offset| self.index.read_exact_at(bytes, offset);
         read_entries(read, self.format, first, count)
     }
 }
 
-impl Open {
-    /// Lets go of what is read next, and of the files if the viewer has had what it was told of.
-    fn let_go(&mut self) {
-        self.read = Default::default();
-        if self.was_taken.load(Ordering::Relaxed) {
+impl OpenTracefile {
+    /// Releases the entries read ahead, and the files if the viewer has fetched all packets that it was given.
+    fn release(&mut self) {
+        self.read_ahead = Default::default();
+        if self.was_fetched.load(Ordering::Relaxed) {
             *self.files.get_mut() = None;
         }
     }
 
-    /// The entry with this number. All before `end` are there.
+    /// The entry with this number in the tracefile. All entries before `end` are written.
     fn entry(&mut self, number: u64, end: u64) -> io::Result<Entry> {
-        let (next, entries) = &mut self.read;
+        let (next, entries) = &mut self.read_ahead;
         let is_read = *next == number;
         if let Some(entry) = entries.next().filter(|_| is_read) {
             *next += 1;
             return Ok(entry);
         }
         let Some(files) = self.files.get_mut() else {
-            return Err(io::Error::other("it has been let go of"));
+            return Err(io::Error::other("the files have been released"));
         };
-        // One that cannot be read does not take those before it along.
+        // An entry that cannot be read must not hide those before it.
         let read = files.entries(number, end - number);
         let mut entries = read.or_else(|_| files.entries(number, 1))?.into_iter();
         let entry = entries.next();
-        self.read = (number + 1, entries);
+        self.read_ahead = (number + 1, entries);
         entry.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
-/// Bytes of a tracefile.
+/// Bytes of a tracefile that are sent to the viewer.
 #[derive(Debug)]
 pub struct Packet {
     file: Arc<ReadFile>,
+    /// Offset of the next byte in the tracefile.
     offset: Bytes,
+    /// Bytes that have not been read.
     left: u32,
 }
 
@@ -140,7 +141,7 @@ impl PacketReader {
             watermark,
             rank,
             next,
-            quiet_until: None,
+            last_beacon: None,
             withheld: None,
             position,
             open: VecDeque::new(),
@@ -148,31 +149,31 @@ impl PacketReader {
         }
     }
 
-    /// Nothing comes for now.
-    fn let_go(&mut self) {
-        self.open.iter_mut().for_each(Open::let_go);
+    /// Releases files and buffers while there is no next packet.
+    fn release_files(&mut self) {
+        self.open.iter_mut().for_each(OpenTracefile::release);
     }
 
-    /// Whether the packet with this number, which has been found, was withheld and still is to be.
+    /// Whether the packet with this number was withheld and still must be.
     fn is_withheld(&self, packet: u64) -> bool {
         self.withheld.as_ref().is_some_and(|(number, entry)| {
             *number == packet && !self.watermark.allows_packet(entry.packet.end)
         })
     }
 
-    /// What may be promised of what a beacon says. One that is cut says no less than was said before.
-    fn watermark(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
+    /// Limits a beacon to the session's watermark. A limited beacon is never before the last one given.
+    fn limit_beacon(&self, beacon: Option<Timestamp>) -> Option<Timestamp> {
         let within = self.watermark.clamp_beacon(beacon, self.rank);
         if within == beacon {
             return beacon;
         }
-        within.max(self.quiet_until)
+        within.max(self.last_beacon)
     }
 
-    /// The entry of a packet. None: its tracefile is no longer there.
-    fn entry(&mut self, packet: u64, run: &Run) -> io::Result<Option<Entry>> {
+    /// The index entry of a packet. None if its tracefile has been replaced or deleted.
+    fn packet_entry(&mut self, packet: u64, run: &Run) -> io::Result<Option<Entry>> {
         let withheld = self.withheld.take();
-        let Some(open) = self.open(run)? else {
+        let Some(open) = self.open_tracefile(run)? else {
             return Ok(None);
         };
         match withheld {
@@ -183,8 +184,8 @@ impl PacketReader {
         }
     }
 
-    /// Moves past a packet, which the viewer is given.
-    fn give(&mut self, packet: u64, begin: Bytes, entry: &Entry) -> Next {
+    /// Gives the viewer the index of a packet, and moves past the packet.
+    fn give_index(&mut self, packet: u64, begin: Bytes, entry: &Entry) -> Next {
         let index = entry.packet;
         let offset = Bytes(begin.0.saturating_add(entry.offset.0));
         let len = index.packet_size.to_bytes().unwrap_or_default();
@@ -192,33 +193,33 @@ impl PacketReader {
         if let Some(open) = self.open.back_mut() {
             end = end.max(open.given);
             open.given = end;
-            open.was_taken.store(false, Ordering::Relaxed);
+            open.was_fetched.store(false, Ordering::Relaxed);
         }
         self.next = packet + 1;
         self.position.set(self.next, end);
         Next::Packet { offset, index }
     }
 
-    /// Moves past packets that are no longer there.
-    fn skip(&mut self, run: &Run) {
+    /// Moves past the packets of a tracefile that cannot be read.
+    fn skip_tracefile(&mut self, run: &Run) {
         self.next = self.next.max(run.end());
         self.position.set(self.next, run.begin);
     }
 
-    /// Opens the tracefile of a run, unless it is open.
-    fn open(&mut self, run: &Run) -> io::Result<Option<&mut Open>> {
-        let is_it = |open: &Open| Arc::ptr_eq(&open.segment, &run.segment);
-        let is_open = |open: &mut Open| is_it(open) && open.files.get_mut().is_some();
+    /// Opens the tracefile of a run, unless it is open. None if it has been replaced or deleted.
+    fn open_tracefile(&mut self, run: &Run) -> io::Result<Option<&mut OpenTracefile>> {
+        let is_it = |open: &OpenTracefile| Arc::ptr_eq(&open.segment, &run.segment);
+        let is_open = |open: &mut OpenTracefile| is_it(open) && open.files.get_mut().is_some();
         if !self.open.back_mut().is_some_and(is_open) {
             let files = Files::open(&run.segment, &self.calls)?;
-            // It may have been replaced just before it was opened by its name.
+            // The file may have been replaced just before it was opened by name.
             if !self.published.has_tracefile(&run.segment) {
                 return Ok(None);
             }
             let again = self.open.pop_back_if(|open| is_it(open));
             self.open
-                .retain(|open| !open.was_taken.load(Ordering::Relaxed));
-            // Of older ones than the last, names must do.
+                .retain(|open| !open.was_fetched.load(Ordering::Relaxed));
+            // Older tracefiles than the last are closed, and reopened by name if the viewer asks for them.
             let older = self.open.len().saturating_sub(1);
             for open in self.open.iter_mut().take(older) {
                 *open.files.get_mut() = None;
@@ -226,13 +227,13 @@ impl PacketReader {
             if self.open.len() >= MAX_TRACEFILES_OWED {
                 self.open.pop_front();
             }
-            self.open.push_back(Open {
+            self.open.push_back(OpenTracefile {
                 segment: Arc::clone(&run.segment),
                 begin: run.begin,
                 files: Mutex::new(Some(files)),
-                read: Default::default(),
+                read_ahead: Default::default(),
                 given: again.map_or(run.begin, |open| open.given),
-                was_taken: AtomicBool::new(false),
+                was_fetched: AtomicBool::new(false),
             });
         }
         Ok(self.open.back_mut())
@@ -243,43 +244,43 @@ impl Stream for PacketReader {
     type Packet = Packet;
 
     fn next(&mut self) -> Next {
-        // Each time round, the position moves past a tracefile or an answer is found.
+        // Each iteration finds an answer or moves past a tracefile.
         for _ in 0..MAX_SKIPPED_TRACEFILES {
             let (packet, run) = match self.published.find_packet(self.next) {
                 Found::Packet { packet, run } => (packet, run),
                 Found::Quiet(until) => {
-                    self.let_go();
-                    let until = self.watermark(until);
-                    self.quiet_until = until;
+                    self.release_files();
+                    let until = self.limit_beacon(until);
+                    self.last_beacon = until;
                     return Next::Quiet { until };
                 }
                 Found::Over => {
-                    self.let_go();
+                    self.release_files();
                     return Next::Over;
                 }
             };
             if self.is_withheld(packet) {
                 return Next::Quiet { until: None };
             }
-            match self.entry(packet, &run) {
+            match self.packet_entry(packet, &run) {
                 Ok(Some(entry)) if self.watermark.allows_packet(entry.packet.end) => {
-                    return self.give(packet, run.begin, &entry);
+                    return self.give_index(packet, run.begin, &entry);
                 }
                 Ok(Some(entry)) => {
                     self.withheld = Some((packet, entry));
-                    self.let_go();
+                    self.release_files();
                     return Next::Quiet { until: None };
                 }
-                // Replaced or deleted since it was found.
-                Ok(None) => self.skip(&run),
+                // The tracefile was replaced or deleted since it was found.
+                Ok(None) => self.skip_tracefile(&run),
                 Err(error) => {
-                    // Somebody has removed the file, or the disk has failed.
+                    // The file has been removed by somebody else, or the disk has failed. Logged once per tracefile.
                     if run.segment.is_first_failure() {
-                        warn!(packet, %error, "packets of a tracefile skipped for its viewers");
+                        warn!(packet, %error, "cannot read tracefile; its packets are skipped for viewers");
                     } else {
-                        debug!(packet, %error, "packets of a tracefile skipped for a viewer");
+                        debug!(packet, %error, "cannot read tracefile; its packets are skipped for a viewer");
                     }
-                    self.skip(&run);
+                    self.skip_tracefile(&run);
                 }
             }
         }
@@ -289,7 +290,7 @@ impl Stream for PacketReader {
     fn ahead(&self) -> Ahead {
         match self.published.ahead(self.next) {
             Ahead::Quiet { until } => Ahead::Quiet {
-                until: self.watermark(until),
+                until: self.limit_beacon(until),
             },
             Ahead::Packets { position, .. } if self.is_withheld(position) => Ahead::Withheld,
             ahead => ahead,
@@ -315,7 +316,7 @@ impl Stream for PacketReader {
         let data = match &*files {
             Some(files) => Arc::clone(&files.data),
             None => {
-                // Asked for once more. By now another file may have the name.
+                // The packet is fetched again after the files were closed. Another file may have the name by now.
                 let again = Files::open(&open.segment, &self.calls).ok()?;
                 if !self.published.has_tracefile(&open.segment) {
                     return None;
@@ -324,7 +325,7 @@ impl Stream for PacketReader {
             }
         };
         if end == open.given.0 {
-            open.was_taken.store(true, Ordering::Relaxed);
+            open.was_fetched.store(true, Ordering::Relaxed);
             if data.is_pool_full() {
                 *files = None;
             }
@@ -344,13 +345,13 @@ impl Packet {
         self.left as usize
     }
 
-    /// Appends the next bytes, `most` of those that are left.
+    /// Appends the next bytes to `to`, at most `max`.
     ///
     /// # Errors
     /// If the file ends before, or cannot be read. Then nothing is appended.
-    pub fn read(&mut self, most: usize, to: &mut BytesMut) -> io::Result<()> {
+    pub fn read(&mut self, max: usize, to: &mut BytesMut) -> io::Result<()> {
         let start = to.len();
-        to.resize(start + self.left().min(most), 0);
+        to.resize(start + self.left().min(max), 0);
         let (_, piece) = to.split_at_mut(start);
         let (read, len) = (self.file.read_exact_at(piece, self.offset.0), piece.len());
         if let Err(error) = read {

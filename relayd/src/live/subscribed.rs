@@ -9,7 +9,7 @@ use crate::publish::published::{Published, PublishedMetadata};
 use crate::publish::subscription::{ChangeQueue, Subscription};
 use crate::registry::session::Session;
 
-/// Something that notifies subscribers of its changes.
+/// A session or stream that notifies subscribers of its changes.
 pub(super) trait Observable {
     /// Adds a subscription.
     fn subscribe(&self, subscription: &Arc<Subscription>);
@@ -20,31 +20,31 @@ pub(super) trait Observable {
 /// A session or stream that a viewer follows, and the viewer's subscription to it if there is one.
 #[derive(Debug)]
 pub(super) struct Subscribed<T: Observable> {
-    thing: Arc<T>,
+    observed: Arc<T>,
     about: Change,
     changes: Arc<ChangeQueue>,
     subscription: Option<Arc<Subscription>>,
 }
 
 impl<T: Observable> Subscribed<T> {
-    /// Without a subscription.
-    pub(super) fn new(thing: Arc<T>, about: Change, changes: &Arc<ChangeQueue>) -> Self {
+    /// Follows `observed` without a subscription. A subscription reports changes as `about`.
+    pub(super) fn new(observed: Arc<T>, about: Change, changes: &Arc<ChangeQueue>) -> Self {
         Self {
-            thing,
+            observed,
             about,
             changes: Arc::clone(changes),
             subscription: None,
         }
     }
 
-    /// Subscribes or unsubscribes.
+    /// Subscribes or unsubscribes. A renewed subscription replaces the one before.
     pub(super) fn set_subscribed(&mut self, on: bool) {
         if let Some(subscription) = self.subscription.take() {
-            self.thing.unsubscribe(&subscription);
+            self.observed.unsubscribe(&subscription);
         }
         if on {
             let subscription = Subscription::new(&self.changes, self.about);
-            self.thing.subscribe(&subscription);
+            self.observed.subscribe(&subscription);
             self.subscription = Some(subscription);
         }
     }
@@ -54,7 +54,7 @@ impl<T: Observable> std::ops::Deref for Subscribed<T> {
     type Target = Arc<T>;
 
     fn deref(&self) -> &Arc<T> {
-        &self.thing
+        &self.observed
     }
 }
 
@@ -65,8 +65,8 @@ impl<T: Observable> Drop for Subscribed<T> {
 }
 
 macro_rules! observable {
-    ($( $thing:ty ),*) => {$(
-        impl Observable for $thing {
+    ($( $observed:ty ),*) => {$(
+        impl Observable for $observed {
             fn subscribe(&self, subscription: &Arc<Subscription>) {
                 self.subscribe(subscription);
             }

@@ -1,4 +1,4 @@
-//! How many connections a port has, in all and from each peer.
+//! Limits the connections of a port, in all and of each peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Who is let in.
+/// Counts the connections of a port against its limits.
 #[derive(Debug)]
 pub(super) struct Admission {
-    most: usize,
-    most_of_one: usize,
-    taken: Mutex<Taken>,
+    max: usize,
+    max_per_peer: usize,
+    connections: Mutex<Connections>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    all: usize,
-    by: HashMap<IpAddr, usize>,
+struct Connections {
+    total: usize,
+    by_peer: HashMap<IpAddr, usize>,
 }
 
-/// One connection that was let in. Dropping it makes room.
+/// One connection that was admitted. Dropping the value releases its place.
 #[derive(Debug)]
 pub(super) struct Admitted {
     admission: Arc<Admission>,
@@ -28,53 +28,53 @@ pub(super) struct Admitted {
 }
 
 impl Admission {
-    /// Room for `most` connections, of which one peer may have `most_of_one`.
-    pub(super) fn new(most: usize, most_of_one: usize) -> Arc<Self> {
+    /// Admits up to `max` connections, of which one peer may have `max_per_peer`.
+    pub(super) fn new(max: usize, max_per_peer: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
-            most_of_one,
-            taken: Mutex::default(),
+            max,
+            max_per_peer,
+            connections: Mutex::default(),
         })
     }
 
-    /// Lets a connection of a peer with this address in, if there is room.
+    /// Admits a connection from this address. None if a limit is reached.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
-        let peer = peer(address);
-        let mut taken = self.taken.lock();
-        let of_one = taken.by.get(&peer).copied().unwrap_or_default();
-        if taken.all >= self.most || of_one >= self.most_of_one {
+        let peer = peer_of(address);
+        let mut connections = self.connections.lock();
+        let of_peer = connections.by_peer.get(&peer).copied().unwrap_or_default();
+        if connections.total >= self.max || of_peer >= self.max_per_peer {
             return None;
         }
-        taken.all += 1;
-        taken.by.insert(peer, of_one + 1);
+        connections.total += 1;
+        connections.by_peer.insert(peer, of_peer + 1);
         Some(Admitted {
             admission: Arc::clone(self),
             peer,
         })
     }
 
-    /// How many are in.
+    /// Number of connections that are open.
     pub(super) fn count(&self) -> usize {
-        self.taken.lock().all
+        self.connections.lock().total
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        let mut taken = self.admission.taken.lock();
-        taken.all -= 1;
-        if let Some(of_one) = taken.by.get_mut(&self.peer) {
-            *of_one -= 1;
-            if *of_one == 0 {
-                taken.by.remove(&self.peer);
+        let mut connections = self.admission.connections.lock();
+        connections.total -= 1;
+        if let Some(of_peer) = connections.by_peer.get_mut(&self.peer) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                connections.by_peer.remove(&self.peer);
             }
         }
     }
 }
 
-/// Whom an address stands for. Of IPv6 a host has as many as it likes in its network: those count as
-/// one.
-fn peer(address: IpAddr) -> IpAddr {
+/// The peer that an address counts for. An IPv6 host may use any address of its /64 network: all of those count as
+/// one peer.
+fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
@@ -93,21 +93,24 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_cannot_take_every_place() {
+    fn admission_limits_the_connections_of_one_peer_and_of_all() {
         let admission = Admission::new(4, 2);
         let (one, other) = (address("10.0.0.1"), address("10.0.0.2"));
         let held = [one, one].map(|peer| admission.admit(peer).unwrap());
         assert!(admission.admit(one).is_none());
         let [_others, last] = [other, other].map(|peer| admission.admit(peer).unwrap());
-        assert!(admission.admit(address("10.0.0.3")).is_none(), "it is full");
+        assert!(
+            admission.admit(address("10.0.0.3")).is_none(),
+            "the port is full"
+        );
         drop(last);
-        assert!(admission.admit(one).is_none(), "it has what it may have");
+        assert!(admission.admit(one).is_none(), "the peer has its maximum");
         drop(held);
         assert!(admission.admit(one).is_some());
     }
 
     #[test]
-    fn addresses_of_one_network_of_ipv6_are_one_peer() {
+    fn ipv6_addresses_of_one_64_bit_network_count_as_one_peer() {
         let admission = Admission::new(9, 1);
         let _held = admission.admit(address("2001:db8::1")).unwrap();
         assert!(admission.admit(address("2001:db8::ffff:2")).is_none());
@@ -117,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_of_who_has_gone() {
+    fn peers_without_connections_are_forgotten() {
         let admission = Admission::new(1, 1);
         for number in 0..100u32 {
             drop(admission.admit(IpAddr::from(number.to_be_bytes())).unwrap());
         }
-        assert!(admission.taken.lock().by.is_empty());
+        assert!(admission.connections.lock().by_peer.is_empty());
     }
 }

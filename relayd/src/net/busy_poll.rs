@@ -17,24 +17,25 @@ use tokio::net::TcpStream;
 
 use crate::limits::{SPIN_AFTER_FAST_WAITS, SPIN_COOLDOWN, SPIN_DURATION, SPIN_THRESHOLD};
 
-/// Those of all connections: one for two processors, since whoever it talks to may need the other.
+/// The slots of the whole process: one for two processors, because the peer may run on this host and need the
+/// other.
 pub(super) static SPIN_SLOTS: LazyLock<SpinSlots> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     SpinSlots::new(processors / 2)
 });
 
-/// How many connections are looked out for without sleep. Each keeps a processor busy.
+/// Limits the connections that busy-poll at the same time. Each occupies a processor.
 #[derive(Debug)]
 pub(super) struct SpinSlots {
     spinning: AtomicUsize,
     max: usize,
 }
 
-/// That of one connection.
+/// Busy-poll state of one connection.
 #[derive(Debug)]
 pub(super) struct BusyPoll {
     slots: &'static SpinSlots,
-    /// Times that the peer has asked at once, one after the other.
+    /// Consecutive waits that took no longer than [`SPIN_THRESHOLD`]. Negative during the cooldown.
     fast_waits: i32,
     is_spinning: bool,
 }
@@ -63,7 +64,7 @@ impl BusyPoll {
         }
     }
 
-    /// Waits until there is something to read. May be dropped at any time.
+    /// Waits until the socket is readable. Cancel-safe.
     pub(super) async fn readable(&mut self, socket: &TcpStream) -> io::Result<()> {
         let begun = Instant::now();
         if self.is_spinning {
@@ -93,7 +94,7 @@ impl BusyPoll {
         }
     }
 
-    /// Somebody else needs the processor.
+    /// Stops spinning for [`SPIN_COOLDOWN`] further fast waits: another thread needs the processor.
     fn cool_down(&mut self) {
         self.stop_spinning();
         self.fast_waits = -SPIN_COOLDOWN;
@@ -107,7 +108,7 @@ impl BusyPoll {
     }
 }
 
-/// Asks the system again and again what has come. None: nothing until then.
+/// Polls the socket until it is readable or the time is over; then it gives None.
 async fn spin(socket: &TcpStream, until: Instant) -> Option<io::Result<()>> {
     while Instant::now() < until {
         let now = poll_fn(|context| match socket.poll_read_ready(context) {
@@ -117,13 +118,13 @@ async fn spin(socket: &TcpStream, until: Instant) -> Option<io::Result<()>> {
         if let Some(ready) = now.await {
             return Some(ready);
         }
-        // Others have their turn, and the system is asked.
+        // Runs other tasks of this worker, and polls the system for events.
         tokio::task::yield_now().await;
     }
     None
 }
 
-/// How often a thread of this process had to leave its processor to others.
+/// Involuntary context switches of all threads of this process so far.
 fn involuntary_switches() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.involuntary_context_switches())
 }
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_are_kept_and_only_for_those_who_ask_at_once_all_the_time() {
+    fn busy_poll_engages_after_fast_waits_and_only_while_a_slot_is_free() {
         static ONE: SpinSlots = SpinSlots::new(1);
         let ask = |busy_poll: &mut BusyPoll, times, waited| {
             (0..times).for_each(|_| busy_poll.record_wait(waited));
@@ -151,7 +152,7 @@ mod tests {
         assert!(ask(&mut one, SPIN_AFTER_FAST_WAITS, SPIN_THRESHOLD));
         assert!(
             !ask(&mut other, SPIN_AFTER_FAST_WAITS, SPIN_THRESHOLD),
-            "there is one already"
+            "the only slot is taken"
         );
         assert!(!ask(&mut one, 1, 2 * SPIN_THRESHOLD));
         assert!(ask(&mut other, 1, SPIN_THRESHOLD));

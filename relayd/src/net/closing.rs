@@ -1,5 +1,5 @@
-//! Closing the sessions when the relay stops. To close one is to write what it has received: the files of
-//! one session that hang must not keep the others from it, nor the relay from stopping.
+//! Closes all sessions at shutdown. Closing a session writes its buffered packets: a file call of one session that
+//! hangs must keep neither the other sessions from being closed nor the relay from stopping.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,9 +10,9 @@ use tracing::warn;
 
 use crate::limits::MAX_REPLACEMENT_WORKERS;
 
-/// Calls `close` for each of `sessions`, by one thread after the other. When a thread has not come to
-/// the end within `timeout`, another goes on behind the session that it is at. Gives how many
-/// sessions have not been closed.
+/// Calls `close` for each of `sessions` on one thread. Whenever no session is closed within `timeout`, the thread is
+/// taken to hang, and another continues with the next session; at most [`MAX_REPLACEMENT_WORKERS`] are added. Gives
+/// the number of sessions that are not closed.
 pub(super) fn close_all<T: Send + 'static>(
     sessions: Vec<T>,
     close: impl Fn(T) + Clone + Send + 'static,
@@ -37,7 +37,7 @@ pub(super) fn close_all<T: Send + 'static>(
                 }
             });
         if let Err(error) = started {
-            warn!(%error, "sessions not closed: no thread");
+            warn!(%error, "sessions not closed: cannot start thread");
             break;
         }
         while closed < count {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_behind_one_that_hangs_are_closed() {
+    fn sessions_are_closed_although_one_of_them_hangs() {
         let (unblock, is_unblocked) = channel::<()>();
         let is_unblocked = Arc::new(Mutex::new(is_unblocked));
         let closed = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Coalescing of small packets: a data connection on which they come one soon after the other is read once in
+//! Coalescing of small packets: a data connection that receives them in quick succession is read once per
 //! [`COALESCE_INTERVAL`] instead of at each wake-up.
 //!
 //! It engages after [`COALESCE_AFTER_READS`] reads in a row that each brought a small packet, and ends with the
@@ -8,43 +8,44 @@ use std::time::Instant;
 
 use crate::limits::{COALESCE_AFTER_READS, COALESCE_INTERVAL, MAX_COALESCED_PACKET};
 
-/// How fast small packets come on a connection.
+/// Detects small packets in quick succession on one connection.
 ///
-/// A producer that waits for the answer to each index sends some ten thousand packets in a second, and
-/// each would wake the thread twice: for its header, then for the rest, which the system of the producer
-/// keeps back until the header is acknowledged. They are cheaper by the dozen, and nobody waits for
-/// them: what the producer waits for comes on the control connection.
+/// A producer that waits for the reply to each index sends some ten thousand packets per second. Each would wake the
+/// thread twice: for its header, and for the rest, which the producer's kernel holds back until the header is
+/// acknowledged (Nagle's algorithm). Reading many at once is cheaper, and does not slow the producer down, because
+/// the replies that it waits for are sent on the control connection.
 #[derive(Debug, Default)]
 pub(super) struct Coalescing {
-    /// The last packet that began was small.
+    /// The last packet that began has at most [`MAX_COALESCED_PACKET`] bytes.
     is_small: bool,
-    /// Something has begun since the last look.
-    has_come: bool,
-    looked: Option<Instant>,
-    /// Looks, each of them soon after the one before, that brought something small.
-    in_a_row: u32,
+    /// A packet has begun since the last read that emptied the socket.
+    has_packet: bool,
+    /// When the socket was last empty.
+    last_drained: Option<Instant>,
+    /// Consecutive reads, each soon after the one before, that brought a small packet.
+    fast_reads: u32,
 }
 
 impl Coalescing {
-    /// A packet of so many bytes begins.
-    pub(super) fn packet(&mut self, bytes: u32) {
+    /// Records that a packet of `bytes` bytes begins.
+    pub(super) fn record_packet(&mut self, bytes: u32) {
         self.is_small = bytes <= MAX_COALESCED_PACKET;
-        self.has_come = true;
+        self.has_packet = true;
     }
 
-    /// All that was there has been taken: whether to let some gather before the next look.
+    /// Whether to wait for [`COALESCE_INTERVAL`] before the next read. To be called when the socket is empty.
     pub(super) fn should_coalesce(&mut self, now: Instant) -> bool {
-        let has_come = std::mem::take(&mut self.has_come);
-        let since = self.looked.map(|looked| now - looked);
+        let has_packet = std::mem::take(&mut self.has_packet);
+        let since = self.last_drained.map(|drained| now - drained);
         let is_soon = since.is_some_and(|since| since <= 4 * COALESCE_INTERVAL);
-        self.looked = Some(now);
-        self.in_a_row = match self.in_a_row {
-            row if is_soon && has_come && self.is_small => row.saturating_add(1),
-            // The rest of a packet.
-            row if is_soon && row < COALESCE_AFTER_READS => row,
+        self.last_drained = Some(now);
+        self.fast_reads = match self.fast_reads {
+            reads if is_soon && has_packet && self.is_small => reads.saturating_add(1),
+            // This read brought the rest of a packet.
+            reads if is_soon && reads < COALESCE_AFTER_READS => reads,
             _ => 0,
         };
-        self.in_a_row >= COALESCE_AFTER_READS
+        self.fast_reads >= COALESCE_AFTER_READS
     }
 }
 
@@ -54,25 +55,25 @@ mod tests {
 
     use super::*;
 
-    /// Looks that each find a packet of so many bytes, this far apart: what each comes to.
-    fn looks(
+    /// Reads that each bring a packet of `bytes` bytes, `apart` from each other. Gives what follows each.
+    fn reads(
         coalescing: &mut Coalescing,
         now: &mut Instant,
         apart: Duration,
         bytes: u32,
     ) -> Vec<bool> {
-        let look = |_| {
+        let read = |_| {
             *now += apart;
-            coalescing.packet(bytes);
+            coalescing.record_packet(bytes);
             coalescing.should_coalesce(*now)
         };
-        (0..COALESCE_AFTER_READS + 2).map(look).collect()
+        (0..COALESCE_AFTER_READS + 2).map(read).collect()
     }
 
     #[test]
-    fn small_packets_gather_once_they_come_all_the_time_and_until_none_has_come() {
+    fn coalescing_engages_after_consecutive_small_packets_and_ends_with_a_read_without_one() {
         let (mut coalescing, mut now) = (Coalescing::default(), Instant::now());
-        let should_coalesce = looks(&mut coalescing, &mut now, COALESCE_INTERVAL, 4096);
+        let should_coalesce = reads(&mut coalescing, &mut now, COALESCE_INTERVAL, 4096);
         assert_eq!(
             should_coalesce
                 .iter()
@@ -82,18 +83,18 @@ mod tests {
         );
         assert!(should_coalesce.is_sorted());
         now += COALESCE_INTERVAL;
-        assert!(!coalescing.should_coalesce(now), "nothing has come");
-        assert!(!looks(&mut coalescing, &mut now, COALESCE_INTERVAL, 4096)[0]);
+        assert!(!coalescing.should_coalesce(now), "no packet");
+        assert!(!reads(&mut coalescing, &mut now, COALESCE_INTERVAL, 4096)[0]);
     }
 
     #[test]
-    fn packets_that_are_large_or_far_apart_are_taken_at_once() {
+    fn large_or_infrequent_packets_are_not_coalesced() {
         for (apart, bytes) in [
             (COALESCE_INTERVAL, MAX_COALESCED_PACKET + 1),
             (COALESCE_INTERVAL * 5, 4096),
         ] {
             let (mut coalescing, mut now) = (Coalescing::default(), Instant::now());
-            let should_coalesce = looks(&mut coalescing, &mut now, apart, bytes);
+            let should_coalesce = reads(&mut coalescing, &mut now, apart, bytes);
             assert!(!should_coalesce.contains(&true), "{apart:?} {bytes}");
         }
     }

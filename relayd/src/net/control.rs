@@ -1,59 +1,47 @@
-//! One control connection: moves bytes between a socket and `relay-proto`'s machine.
+//! One control connection: moves bytes between a socket and `relay-proto`'s state machine, and decides nothing.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 use relay_proto::command::CommandCode;
 use relay_proto::error::ControlError;
 use relay_proto::server::{Connection, Progress};
 use rustix::net::sockopt::set_tcp_quickack;
-use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use wire::{Field, SessionId};
 
-use super::receive::{Deadline, ReceiveError, Received};
-use super::send::send;
-use super::session_affinity::SessionAffinity;
+use super::ProducerContext;
+use super::error::{ConnectionError, Consequence};
+use super::receive::Received;
+use super::send::{send, send_last};
+use super::timeouts::CommandTimeouts;
 use super::worker_pool::WorkerId;
 use crate::config::Timeouts;
-use crate::limits::{HANDSHAKE_TIMEOUT, MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
+use crate::limits::{MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::producer::Producer;
-use crate::registry::Registry;
 
-/// Room for reads: commands are short, and metadata is passed on in pieces.
-const RECEIVED_BYTES: usize = 64 << 10;
-
-/// Why a control connection was closed by this end.
-#[derive(Debug, Error)]
-enum Closed {
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    #[error(transparent)]
-    Receive(#[from] ReceiveError),
-    #[error("{MAX_REFUSALS} commands were refused")]
-    Refused,
-    #[error("replies not sent: {0}")]
-    Send(#[from] std::io::Error),
-}
+/// Most bytes of commands that are read at once. Commands are short, and metadata is passed on in pieces.
+const MAX_COMMAND_READ: usize = 64 << 10;
 
 pub(super) async fn serve(
     mut socket: TcpStream,
     peer: SocketAddr,
     worker_id: WorkerId,
-    registry: Arc<Registry>,
-    session_affinity: Arc<SessionAffinity>,
-    timeouts: Timeouts,
-    stop: CancellationToken,
+    context: ProducerContext,
 ) {
+    let ProducerContext {
+        registry,
+        session_affinity,
+        timeouts,
+        stop,
+    } = context;
     // Also cancelled when another session takes the place of this producer's.
     let stop = stop.child_token();
     let mut producer = Producer::new(registry, peer.ip().to_canonical(), stop.clone());
     let set_worker = |session| session_affinity.add(session, worker_id);
-    let served = converse(
+    let served = serve_commands(
         &mut socket,
         peer,
         &mut producer,
@@ -73,84 +61,111 @@ pub(super) async fn serve(
     producer.end(served.is_err(), std::time::Instant::now());
 }
 
-async fn converse(
+/// The state of one control connection, without its socket.
+struct Commands {
+    peer: SocketAddr,
+    connection: Connection,
+    received: Received,
+    replies: BytesMut,
+    timeouts: CommandTimeouts,
+    refusals: usize,
+}
+
+async fn serve_commands(
     socket: &mut TcpStream,
     peer: SocketAddr,
     producer: &mut Producer,
     set_worker: impl Fn(SessionId),
     timeouts: Timeouts,
     stop: &CancellationToken,
-) -> Result<(), Closed> {
-    let connected = Instant::now();
-    // When the command began that is under way.
-    let mut begun = None;
-    let mut refusals = 0;
-    let mut connection = Connection::default();
-    let mut received = Received::new(RECEIVED_BYTES);
-    let mut replies = BytesMut::new();
-    let mut is_open = false;
+) -> Result<(), ConnectionError> {
+    let mut commands = Commands {
+        peer,
+        connection: Connection::default(),
+        received: Received::new(MAX_COMMAND_READ),
+        replies: BytesMut::new(),
+        timeouts: CommandTimeouts::new(timeouts.producer_read),
+        refusals: 0,
+    };
+    let mut has_worker = false;
     loop {
-        let mut input = received.bytes();
-        let mut needs_more = false;
-        let mut failed = Ok(());
-        while failed.is_ok() && !needs_more && replies.len() < REPLY_BYTES {
-            match connection.advance(&mut input, producer, &mut replies) {
-                Ok(Progress::Advanced) => begun = None,
-                Ok(Progress::Refused(command, refusal)) => {
-                    warn!(%peer, ?command, %refusal, "command refused");
-                    begun = None;
-                    refusals += 1;
-                    if refusals > MAX_REFUSALS {
-                        return Err(Closed::Refused);
-                    }
-                }
-                Ok(Progress::NeedsMore) => needs_more = true,
-                Err(error) => failed = Err(error),
-            }
-        }
-        let left = input.len();
-        received.keep(left);
-        if let Err(refusal) = producer.settle() {
-            // Some of these say that all is well.
-            replies.clear();
-            refusal.code.write(&mut replies);
+        let mut handled = match commands.handle_received(producer) {
+            Err(error) if error.consequence() == Consequence::Close => return Err(error),
+            handled => handled,
+        };
+        if let Err(refusal) = producer.write_ready_entries() {
+            // Some of the replies acknowledge indexes that are not written.
+            commands.replies.clear();
+            refusal.code.write(&mut commands.replies);
             let command = CommandCode::SendIndex;
-            failed = Err(ControlError::Refused { command, refusal });
+            handled = Err(ControlError::Refused { command, refusal }.into());
         }
-        // What is answered has been written.
+        // Replies leave only after what they acknowledge is written.
         while !producer.resume() {
-            begun = None;
+            commands.timeouts.restart_read_timeout();
             tokio::select! {
                 () = tokio::time::sleep(SPACE_RETRY_INTERVAL) => {}
                 () = stop.cancelled() => return Ok(()),
             }
         }
-        let is_answered = !replies.is_empty();
-        if !is_open && let Some(session) = producer.session() {
-            is_open = true;
+        let has_replies = !commands.replies.is_empty();
+        if !has_worker && let Some(session) = producer.session() {
+            has_worker = true;
             set_worker(session);
         }
-        send(socket, &mut replies, timeouts.write).await?;
-        failed?;
+        let needs_more = match handled {
+            Ok(needs_more) => needs_more,
+            Err(error) => {
+                let replies = &mut commands.replies;
+                return Err(send_last(socket, replies, timeouts.write, error).await);
+            }
+        };
+        send(socket, &mut commands.replies, timeouts.write).await?;
         if !needs_more {
             continue;
         }
-        // For all of it: who sends a byte now and then does not get more.
-        let deadline = if !connection.is_greeted() {
-            Some(Deadline::after(connected, HANDSHAKE_TIMEOUT))
-        } else if connection.in_command(received.bytes()) {
-            let begun = *begun.get_or_insert_with(Instant::now);
-            Some(Deadline::after(begun, timeouts.producer_read))
-        } else {
-            None
-        };
-        if !is_answered {
+        if !has_replies {
             // Producers of LTTng leave Nagle's algorithm on: the rest of a command may wait for this
-            // acknowledgement. With an answer it leaves anyway.
+            // acknowledgement. A reply carries it anyway.
             let _ = set_tcp_quickack(&*socket, true);
         }
-        if !received.more(socket, deadline, stop).await? {
+        let deadline = commands.timeouts.next_deadline(
+            commands.connection.is_greeted(),
+            commands.connection.in_command(commands.received.bytes()),
+        );
+        if !commands.received.read_more(socket, deadline, stop).await? {
             return Ok(());
         }
+    }
+}
+
+impl Commands {
+    /// Handles the commands that have been received, until the replies are to be sent. Gives whether more bytes
+    /// are needed to go on.
+    fn handle_received(&mut self, producer: &mut Producer) -> Result<bool, ConnectionError> {
+        let mut input = self.received.bytes();
+        let mut handled = Ok(false);
+        while matches!(handled, Ok(false)) && self.replies.len() < REPLY_BYTES {
+            match self
+                .connection
+                .advance(&mut input, producer, &mut self.replies)
+            {
+                Ok(Progress::Advanced) => self.timeouts.restart_read_timeout(),
+                Ok(Progress::Refused(command, refusal)) => {
+                    let peer = self.peer;
+                    warn!(%peer, ?command, %refusal, "command rejected");
+                    self.timeouts.restart_read_timeout();
+                    self.refusals += 1;
+                    if self.refusals > MAX_REFUSALS {
+                        handled = Err(ConnectionError::TooManyRefusals);
+                    }
+                }
+                Ok(Progress::NeedsMore) => handled = Ok(true),
+                Err(error) => handled = Err(error.into()),
+            }
+        }
+        let left = input.len();
+        self.received.consume_all_but(left);
+        handled
     }
 }

@@ -1,64 +1,63 @@
-//! One data connection: moves bytes from a socket to the streams that they are for.
+//! One data connection: reads the bytes of packets from a socket, decodes them with `relay-proto`, and hands each
+//! piece to the stream that it belongs to.
 
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use relay_proto::{DataDecoder, DataEvent, DataHeader};
 use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 use wire::Field;
 
+use super::ProducerContext;
 use super::coalescing::Coalescing;
-use super::receive::ReceiveError;
-use super::session_affinity::SessionAffinity;
-use super::watched::Socket;
+use super::error::{ConnectionError, Consequence};
+use super::event_socket::EventSocket;
 use super::worker_pool::WorkerId;
-use crate::config::Timeouts;
 use crate::ingest::error::At;
 use crate::limits::{
     COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,
     SPACE_RETRY_INTERVAL,
 };
 use crate::producer::data_connection::DataConnection;
-use crate::registry::Registry;
 
 thread_local! {
-    /// What is received on a thread, by one connection after the other: between reads nothing is
-    /// left in it, so that a connection costs no memory, and what is read often lies in the cache.
-    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Read buffer of all data connections of a thread. Nothing is left in it between reads, so that an idle
+    /// connection costs no memory, and the buffer often lies in the processor's cache.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A data connection.
+/// A data connection and its socket.
 #[derive(Debug)]
-struct Flow {
+struct DataTask {
     peer: SocketAddr,
-    socket: Socket,
-    /// None when it has ended.
+    socket: EventSocket,
+    /// None once the connection has ended.
     connection: Option<DataConnection>,
     decoder: DataDecoder,
-    /// The beginning of a header; or, while there is no space on the disk, all that waits for it.
-    begun: Vec<u8>,
+    /// Bytes that have been received and not decoded: an incomplete header; while the stream is paused, everything
+    /// behind the event that paused it.
+    undecoded: Vec<u8>,
     coalescing: Coalescing,
-    /// How long the rest of what has begun is waited for.
-    timeout: Duration,
-    /// There is no space on the disk: nothing more is read.
+    /// Time for the next bytes of an incomplete header or packet.
+    read_timeout: Duration,
+    /// The disk is full: nothing is read, so that TCP slows the producer down.
     is_paused: bool,
 }
 
-/// What a look at a connection has come to.
+/// Outcome of one read of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// There may be more.
-    More,
-    /// That was all for now.
-    All,
-    /// It has ended.
+enum ReadOutcome {
+    /// There may be more to read.
+    HasMore,
+    /// The socket is empty, or the connection is paused.
+    Drained,
+    /// The connection has ended.
     Ended,
 }
 
@@ -66,80 +65,83 @@ pub(super) async fn serve(
     socket: TcpStream,
     peer: SocketAddr,
     worker_id: WorkerId,
-    registry: Arc<Registry>,
-    session_affinity: Arc<SessionAffinity>,
-    timeouts: Timeouts,
-    stop: CancellationToken,
+    context: ProducerContext,
 ) {
-    let mut flow = Flow {
+    let ProducerContext {
+        registry,
+        session_affinity,
+        timeouts,
+        stop,
+    } = context;
+    let mut task = DataTask {
         peer,
-        socket: Socket::Watched(socket),
+        socket: EventSocket::Registered(socket),
         connection: Some(DataConnection::new(registry, peer.ip().to_canonical())),
         decoder: DataDecoder::default(),
-        begun: Vec::new(),
+        undecoded: Vec::new(),
         coalescing: Coalescing::default(),
-        timeout: timeouts.producer_read,
+        read_timeout: timeouts.producer_read,
         is_paused: false,
     };
-    let session = |flow: &Flow| flow.connection.as_ref().and_then(DataConnection::session);
-    flow.run(&stop, |flow| session(flow).is_some()).await;
-    if flow.connection.is_none() {
+    let session = |task: &DataTask| task.connection.as_ref().and_then(DataConnection::session);
+    task.run(&stop, |task| session(task).is_some()).await;
+    if task.connection.is_none() {
         return;
     }
-    // None: its producer is gone already.
-    let worker = session(&flow).and_then(|session| session_affinity.of(session));
-    if let Err(error) = flow.socket.ignore() {
-        return flow.end(Some(error.into()));
+    // None: the control connection of the session has ended already.
+    let worker = session(&task).and_then(|session| session_affinity.of(session));
+    if let Err(error) = task.socket.deregister() {
+        return task.end(Err(error.into()));
     }
-    // Cancelled too when the relay stops.
-    let connections = flow
+    // The session's token is also cancelled when the relay stops.
+    let connections = task
         .connection
         .as_ref()
         .and_then(DataConnection::connections);
     let stop = connections.unwrap_or(stop);
-    let rest = async move { flow.run(&stop, |_| false).await };
+    let rest = async move { task.run(&stop, |_| false).await };
     match worker {
         Some(worker) if worker != worker_id => {
-            session_affinity.pool().spawn(worker, rest).end().await
+            session_affinity.pool().spawn(worker, rest).join().await
         }
         _ => rest.await,
     }
 }
 
-impl Flow {
-    /// Takes what comes until the connection ends, or until `is_enough`.
+impl DataTask {
+    /// Reads packets until the connection ends, or until `is_enough`.
     async fn run(&mut self, stop: &CancellationToken, is_enough: impl Fn(&Self) -> bool) {
         let mut stopped = pin!(stop.cancelled());
         loop {
-            match self.look() {
-                Look::Ended => return,
+            match self.read() {
+                ReadOutcome::Ended => return,
                 _ if is_enough(self) => return,
-                Look::More => {
-                    // Others have their turn.
+                ReadOutcome::HasMore => {
+                    // Other connections of this worker get their turn.
                     tokio::task::yield_now().await;
                     continue;
                 }
-                Look::All => {}
+                ReadOutcome::Drained => {}
             }
             let is_stopping = stop.is_cancelled();
             if self.is_paused {
-                // The producer notices that nothing is taken, and waits too.
+                // Backpressure: the producer finds its send buffer full.
                 if is_stopping {
-                    return self.end(None);
+                    return self.end(Ok(()));
                 }
                 let _ = tokio::time::timeout(SPACE_RETRY_INTERVAL, &mut stopped).await;
                 self.resume();
                 continue;
             }
             if self.coalescing.should_coalesce(Instant::now()) && !is_stopping {
-                if let Err(error) = self.socket.ignore() {
-                    return self.end(Some(error.into()));
+                if let Err(error) = self.socket.deregister() {
+                    return self.end(Err(error.into()));
                 }
                 let _ = tokio::time::timeout(COALESCE_INTERVAL, &mut stopped).await;
                 continue;
             }
-            let is_inside = self.is_inside();
-            let came = async {
+            let is_incomplete = self.is_incomplete();
+            let readable = async {
                 tokio::select! {
                     biased;
                     readable = self.socket.readable() => readable,
@@ -149,132 +151,145 @@ impl Flow {
             let timeout = if is_stopping {
                 DRAIN_IDLE_TIMEOUT
             } else {
-                self.timeout
+                self.read_timeout
             };
-            let came = if is_stopping || is_inside {
-                tokio::time::timeout(timeout, came).await
+            let readable = if is_stopping || is_incomplete {
+                tokio::time::timeout(timeout, readable).await
             } else {
-                Ok(came.await)
+                Ok(readable.await)
             };
-            match came {
+            match readable {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return self.end(Some(error.into())),
-                // What had been sent before the relay was stopped has been taken.
-                Err(_) if is_stopping => return self.end(None),
-                Err(_) => return self.end(Some(ReceiveError::Stalled(timeout))),
+                Ok(Err(error)) => return self.end(Err(error.into())),
+                // Everything that was sent before the relay was stopped has been read.
+                Err(_) if is_stopping => return self.end(Ok(())),
+                Err(_) => {
+                    let name = "read";
+                    return self.end(Err(ConnectionError::ReadTimeout { name, timeout }));
+                }
             }
         }
     }
 
-    /// Takes what is there, by one read.
-    fn look(&mut self) -> Look {
+    /// Reads the socket once, and hands on what was read.
+    fn read(&mut self) -> ReadOutcome {
         if self.connection.is_none() {
-            return Look::Ended;
+            return ReadOutcome::Ended;
         }
         if self.is_paused {
-            return Look::All;
+            return ReadOutcome::Drained;
         }
-        RECEIVED.with_borrow_mut(|buffer| {
+        READ_BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(MAX_RECEIVED_BYTES + DataHeader::SIZE, 0);
-            self.read(buffer)
+            self.read_into(buffer)
         })
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Look {
+    fn read_into(&mut self, buffer: &mut [u8]) -> ReadOutcome {
         let left = self.decoder.left() as usize + DataHeader::SIZE;
         let room = left.clamp(MIN_RECEIVED_BYTES, MAX_RECEIVED_BYTES);
-        // Less than a header, for which there is room too.
-        let kept = self.begun.len();
-        let (begun, free) = buffer.split_at_mut(kept);
-        begun.copy_from_slice(&self.begun);
+        // Less than a header, for which the buffer has room besides `MAX_RECEIVED_BYTES`.
+        let kept = self.undecoded.len();
+        let (undecoded, free) = buffer.split_at_mut(kept);
+        undecoded.copy_from_slice(&self.undecoded);
         let free = free.get_mut(..room).unwrap_or_default();
         let socket = self.socket.fd();
         let read = socket.and_then(|socket| Ok(recv(socket, free, RecvFlags::DONTWAIT)?));
         let read = match read {
             Ok((_, 0)) => {
-                self.end(None);
-                return Look::Ended;
+                self.end(Ok(()));
+                return ReadOutcome::Ended;
             }
             Ok((_, read)) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::All,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ReadOutcome::Drained,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                return ReadOutcome::HasMore;
+            }
             Err(error) => {
-                self.end(Some(error.into()));
-                return Look::Ended;
+                self.end(Err(error.into()));
+                return ReadOutcome::Ended;
             }
         };
-        self.take(buffer.get(..kept + read).unwrap_or_default());
+        self.decode(buffer.get(..kept + read).unwrap_or_default());
         match self.connection {
-            None => Look::Ended,
-            Some(_) if read < room => Look::All,
-            Some(_) => Look::More,
+            None => ReadOutcome::Ended,
+            // A read that leaves room has emptied the socket.
+            Some(_) if read < room => ReadOutcome::Drained,
+            Some(_) => ReadOutcome::HasMore,
         }
     }
 
-    /// Takes bytes to their streams.
-    fn take(&mut self, mut input: &[u8]) {
+    /// Decodes bytes and hands the events to their streams. Then the entries that have become ready are written.
+    fn decode(&mut self, mut input: &[u8]) {
         while let Some(connection) = &mut self.connection
             && let Some(event) = self.decoder.next(&mut input)
         {
             if let DataEvent::Begin(header) = event {
-                self.coalescing.packet(header.data_size);
+                self.coalescing.record_packet(header.data_size);
             }
-            let taken = connection.take(event).map(|()| !connection.is_paused());
-            self.heed(taken);
+            let handled = connection.handle_event(event);
+            self.pause_or_end(handled);
             if self.is_paused {
                 break;
             }
         }
         if let Some(connection) = &mut self.connection {
-            let settled = connection.settle().map(|()| !connection.is_paused());
-            self.heed(settled);
+            let written = connection.write_ready_entries();
+            self.pause_or_end(written);
         }
-        self.begun.clear();
-        self.begun.extend_from_slice(input);
+        self.undecoded.clear();
+        self.undecoded.extend_from_slice(input);
     }
 
-    /// Looks whether there is space on the disk again, and goes on with what waits for it.
+    /// Tries again to write what there was no space for, and if that succeeds decodes what was received after it.
     fn resume(&mut self) {
         let Some(connection) = &mut self.connection else {
             return;
         };
-        let goes_on = connection.resume();
+        let resumed = connection.resume();
         self.is_paused = false;
-        self.heed(goes_on);
+        self.pause_or_end(resumed);
         if !self.is_paused {
-            let waiting = std::mem::take(&mut self.begun);
-            self.take(&waiting);
+            let undecoded = std::mem::take(&mut self.undecoded);
+            self.decode(&undecoded);
         }
     }
 
-    /// Whether the connection goes on.
-    fn heed(&mut self, goes_on: Result<bool, At>) {
-        match goes_on {
-            Ok(goes_on) => self.is_paused |= !goes_on,
-            Err(error) => self.fail(&error),
+    /// Pauses the connection if one of its streams has to wait for space, or ends it after an error.
+    fn pause_or_end(&mut self, handled: Result<(), At>) {
+        match (handled, &self.connection) {
+            (Err(error), _) => self.end(Err(error.into())),
+            (Ok(()), Some(connection)) => self.is_paused |= connection.is_paused(),
+            (Ok(()), None) => {}
         }
     }
 
-    fn fail(&mut self, error: &At) {
-        if let Some(connection) = self.connection.take() {
-            warn!(peer = %self.peer, "data connection failed");
-            connection.fail(error);
-        }
+    /// Whether the rest of a header or packet is still to come.
+    fn is_incomplete(&self) -> bool {
+        self.decoder.in_packet() || !self.undecoded.is_empty()
     }
 
-    fn is_inside(&self) -> bool {
-        self.decoder.in_packet() || !self.begun.is_empty()
-    }
-
-    fn end(&mut self, why: Option<ReceiveError>) {
+    fn end(&mut self, ended: Result<(), ConnectionError>) {
         let Some(connection) = self.connection.take() else {
             return;
         };
-        let peer = self.peer;
-        match why {
-            None => debug!(%peer, "data connection ended"),
-            Some(error) => warn!(%peer, %error, "data connection closed"),
+        let (peer, session) = (self.peer, connection.session_name());
+        let Err(error) = ended else {
+            debug!(%peer, session, "data connection ended");
+            return connection.end();
+        };
+        match error.consequence() {
+            Consequence::AbortSession => {
+                if connection.abort_session() {
+                    error!(%peer, session, %error, "data connection closed, session aborted");
+                } else {
+                    warn!(%peer, session, %error, "data connection closed");
+                }
+            }
+            Consequence::Close | Consequence::ReplyAndClose => {
+                warn!(%peer, session, %error, "data connection closed");
+                connection.end();
+            }
         }
-        connection.end();
     }
 }

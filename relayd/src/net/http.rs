@@ -1,5 +1,4 @@
-//! The port for those who keep watch: moves requests between sockets and [`StatusApi`]. What HTTP is, hyper
-//! knows.
+//! The port of the status endpoint: passes HTTP requests to [`StatusApi`]. hyper implements HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,15 +25,15 @@ pub(super) async fn serve(
     status: Arc<StatusApi>,
     stop: CancellationToken,
 ) {
-    let answer = service_fn(|request| {
-        let answered = answer(&status, &request);
-        async { Ok::<_, Infallible>(answered) }
+    let service = service_fn(|request| {
+        let response = respond(&status, &request);
+        async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HTTP_HEAD_TIMEOUT)
         .max_buf_size(MAX_HTTP_HEAD)
-        .serve_connection(TokioIo::new(socket), answer);
+        .serve_connection(TokioIo::new(socket), service);
     let served = tokio::select! {
         served = connection => served,
         () = stop.cancelled() => return,
@@ -44,20 +43,20 @@ pub(super) async fn serve(
     }
 }
 
-/// What a request has in its body is not waited for: none of them has a meaning here.
-fn answer(status: &StatusApi, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+/// Answers a request from its method and path. Its body is not read: no request has a meaningful one.
+fn respond(status: &StatusApi, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refused = Response::new(Full::default());
-        *refused.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        let mut rejected = Response::new(Full::default());
+        *rejected.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
         let allowed = HeaderValue::from_static("GET, HEAD");
-        refused.headers_mut().insert(ALLOW, allowed);
-        return refused;
+        rejected.headers_mut().insert(ALLOW, allowed);
+        return rejected;
     }
-    let answer = status.answer(request.uri().path(), Instant::now());
-    let mut response = Response::new(Full::from(answer.body));
+    let reply = status.reply(request.uri().path(), Instant::now());
+    let mut response = Response::new(Full::from(reply.body));
     *response.status_mut() =
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let content_type = HeaderValue::from_static(answer.content_type);
+        StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let content_type = HeaderValue::from_static(reply.content_type);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

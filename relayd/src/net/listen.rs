@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! Listening on a port and accepting its connections, within the limits of `admission`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +17,13 @@ use crate::config::KeepAlive;
 use crate::http::Port;
 use crate::limits::{BACKLOG, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE};
 
-/// Pause after the system has refused a connection for want of file descriptors or memory.
-const REFUSED: Duration = Duration::from_millis(100);
+/// Pause after `accept` has failed for want of file descriptors or memory.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A port that accepts.
+/// A listening socket and what its connections have in common.
 #[derive(Debug)]
 pub(super) struct Listener {
+    /// Name of the port, for logs and metrics.
     port: &'static str,
     address: SocketAddr,
     listener: TcpListener,
@@ -31,7 +32,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens. To be called on the threads that will accept.
+    /// Listens on an address. To be called within the runtime that accepts.
     pub(super) fn bind(
         port: &'static str,
         address: SocketAddr,
@@ -42,24 +43,24 @@ impl Listener {
         } else {
             TcpSocket::new_v6()
         }?;
-        // So that a relay can be started again at once.
+        // A restarted relay can listen while connections of the previous one are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        Self::on(port, socket.listen(BACKLOG)?, keep_alive)
+        Self::new(port, socket.listen(BACKLOG)?, keep_alive)
     }
 
-    /// Goes on with a port that somebody else has bound. To be called on the threads that will
-    /// accept.
+    /// Takes over a listening socket that the service manager has bound. To be called within the runtime that
+    /// accepts.
     pub(super) fn inherit(
         port: &'static str,
         bound: std::net::TcpListener,
         keep_alive: Option<KeepAlive>,
     ) -> io::Result<Self> {
         bound.set_nonblocking(true)?;
-        Self::on(port, TcpListener::from_std(bound)?, keep_alive)
+        Self::new(port, TcpListener::from_std(bound)?, keep_alive)
     }
 
-    fn on(
+    fn new(
         port: &'static str,
         listener: TcpListener,
         keep_alive: Option<KeepAlive>,
@@ -73,13 +74,13 @@ impl Listener {
         })
     }
 
-    /// Takes no more than so many connections at a time.
-    pub(super) fn at_most(mut self, most: usize) -> Self {
-        self.admission = Admission::new(most, most);
+    /// Replaces the limits: `max` connections in all, of any number of peers.
+    pub(super) fn with_max_connections(mut self, max: usize) -> Self {
+        self.admission = Admission::new(max, max);
         self
     }
 
-    /// For those who keep watch: how many connections it has.
+    /// The port for the status endpoint, which shows its number of connections.
     pub(super) fn port(&self) -> Port {
         let admission = Arc::clone(&self.admission);
         Port {
@@ -92,8 +93,7 @@ impl Listener {
         self.address
     }
 
-    /// Accepts until `stop`, and has each connection served by a task of its own, on those of the threads
-    /// that respond, in turn.
+    /// Accepts connections until `stop` is cancelled. Each is served by a task of its own on a worker of `pool`.
     pub(super) async fn accept<F: Future<Output = ()> + Send + 'static>(
         self,
         stop: CancellationToken,
@@ -101,7 +101,7 @@ impl Listener {
         pool: WorkerPool,
         serve: impl Fn(TcpStream, SocketAddr, WorkerId) -> F + Clone + Send + 'static,
     ) {
-        // It is said once and not of each: whoever wants to could fill the log.
+        // Logged once, not per connection: a peer could fill the log.
         let mut is_refusing = false;
         loop {
             let accepted = tokio::select! {
@@ -112,21 +112,21 @@ impl Listener {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if !std::mem::replace(&mut is_refusing, true) {
-                        warn!(port = self.port, %error, "connection not accepted");
+                        warn!(port = self.port, %error, "connection not accepted; retrying");
                     }
-                    tokio::time::sleep(REFUSED).await;
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                     continue;
                 }
             };
             let Some(admitted) = self.admission.admit(peer.ip()) else {
                 if !std::mem::replace(&mut is_refusing, true) {
-                    warn!(port = self.port, %peer, "connection refused: too many");
+                    warn!(port = self.port, %peer, "connection refused: too many connections");
                 }
                 continue;
             };
             is_refusing = false;
-            if let Err(error) = prepare(&socket, self.keep_alive) {
-                debug!(port = self.port, %peer, %error, "connection lost at once");
+            if let Err(error) = set_socket_options(&socket, self.keep_alive) {
+                debug!(port = self.port, %peer, %error, "connection lost before it was served");
                 continue;
             }
             let (serve, task) = (serve.clone(), tasks.token());
@@ -138,8 +138,9 @@ impl Listener {
     }
 }
 
-/// Replies leave at once; a peer that has vanished is noticed, and NATs on the way keep their state.
-fn prepare(socket: &TcpStream, keep_alive: Option<KeepAlive>) -> io::Result<()> {
+/// Sets socket options: replies leave at once, a peer that has vanished is noticed, and NATs on the way keep their
+/// state.
+fn set_socket_options(socket: &TcpStream, keep_alive: Option<KeepAlive>) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, keep_alive.is_some())?;
     let Some(keep_alive) = keep_alive else {
@@ -170,7 +171,7 @@ mod tests {
     use crate::limits::PRODUCER_USER_TIMEOUT;
 
     #[test]
-    fn connections_of_producers_have_a_user_timeout_and_those_of_viewers_that_of_the_system() {
+    fn producer_connections_have_a_tcp_user_timeout_and_viewer_connections_the_system_default() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build();
@@ -179,9 +180,9 @@ mod tests {
             let socket = TcpStream::connect(listener.local_addr().unwrap()).await;
             let socket = socket.unwrap();
             let network = Network::default();
-            prepare(&socket, network.keep_alive).unwrap();
+            set_socket_options(&socket, network.keep_alive).unwrap();
             assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 0);
-            prepare(&socket, network.producer_keep_alive).unwrap();
+            set_socket_options(&socket, network.producer_keep_alive).unwrap();
             let milliseconds = u128::from(sockopt::tcp_user_timeout(&socket).unwrap());
             assert_eq!(milliseconds, PRODUCER_USER_TIMEOUT.as_millis());
         });

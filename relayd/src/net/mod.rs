@@ -1,10 +1,11 @@
-//! Sockets, tasks and the end of them all: the only module that names `tokio::net`. Everything that
-//! is decided is decided elsewhere; here bytes are moved.
+//! Sockets, workers and shutdown: the only module that names `tokio::net`. It accepts connections, moves bytes
+//! between sockets and the protocol crates' state machines, applies timeouts, and stops everything in order. What
+//! the bytes mean is decided by `producer`, `live` and `http`.
 //!
-//! Read in this order: [`Server`] here, `worker_pool` with `worker` (threads), `monitor` (whether they respond)
-//! and `session_affinity` (which session is served on which), `closing` (sessions, when the relay stops), `listen` with `admission` (accepting), `receive` with `busy_poll` and `send` (what all
-//! connections do), then one file for each port: `control`, `data` with `coalescing` and `watched`, `live`
-//! with `push`, `http`.
+//! Read in this order: [`Server`] here; `worker_pool` and `worker` (threads), `monitor` (whether they respond),
+//! `session_affinity` (which worker serves a session), `closing` (sessions at shutdown); `listen` and `admission`
+//! (accepting); `receive` with `busy_poll`, `send`, `timeouts` and `error` (all connections); then one file per
+//! port: `control`, `data` with `coalescing` and `event_socket`, `live` with `push`, `http`.
 
 mod admission;
 mod busy_poll;
@@ -12,6 +13,8 @@ mod closing;
 mod coalescing;
 mod control;
 mod data;
+mod error;
+mod event_socket;
 mod http;
 mod inherited;
 mod listen;
@@ -21,7 +24,7 @@ mod push;
 mod receive;
 mod send;
 mod session_affinity;
-mod watched;
+mod timeouts;
 mod worker;
 mod worker_pool;
 
@@ -32,11 +35,12 @@ use std::time::Instant;
 
 use daemon::endpoint::{Endpoint, EndpointError};
 use thiserror::Error;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::config::{Config, Timeouts};
+use crate::config::{Config, KeepAlive, Timeouts};
 use crate::health::{Health, Side};
 use crate::http::StatusApi;
 use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS};
@@ -46,127 +50,113 @@ use closing::close_all;
 pub use inherited::Inherited;
 use listen::Listener;
 use monitor::monitor;
-use push::Viewers;
+use push::ViewerTasks;
 use session_affinity::SessionAffinity;
-use worker_pool::{WorkerPool, Workers};
+use worker_pool::{WorkerId, WorkerPool, Workers};
 
 /// A running relay.
 ///
-/// Producers and viewers have threads of their own: a disk that keeps the one waiting does not keep
-/// the other. One thread accepts for all, and one serves HTTP: those make no file calls. Dropping it without [`stop`](Self::stop) ends it on the spot.
+/// Producers and viewers have separate threads, so that a disk that delays the ones does not delay the others. One
+/// thread accepts all connections and one serves HTTP; neither makes file calls. Dropping the server without
+/// [`stop`](Self::stop) ends it at once.
 #[derive(Debug)]
 pub struct Server {
     addresses: Addresses,
     status: Arc<StatusApi>,
     registry: Arc<Registry>,
     health: Arc<Health>,
-    /// Accepts, monitors the others, and waits for signals.
+    /// The thread that accepts connections, monitors the workers, and waits for signals.
     main: Workers,
     http: Option<Workers>,
     producers: Workers,
     viewers: Workers,
+    /// The tasks of producers' connections, which shutdown waits for.
     connections: TaskTracker,
     stop: CancellationToken,
 }
 
-/// Where a relay listens.
+/// What the tasks of all producers' connections share.
+#[derive(Debug, Clone)]
+struct ProducerContext {
+    registry: Arc<Registry>,
+    session_affinity: Arc<SessionAffinity>,
+    timeouts: Timeouts,
+    stop: CancellationToken,
+}
+
+/// The addresses that a relay listens on, with the ports that the system chose for port 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// For producers' commands.
+    /// Address for control connections.
     pub control: SocketAddr,
-    /// For producers' packets.
+    /// Address for data connections.
     pub data: SocketAddr,
-    /// For viewers.
+    /// Address for viewers.
     pub live: SocketAddr,
-    /// For those who keep watch, if it is to.
+    /// Address of the status endpoint. None if it is not served.
     pub http: Option<SocketAddr>,
 }
 
-/// Why a relay does not start.
+/// An error that keeps a relay from starting. The program exits.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// An address makes no sense here.
+    /// The endpoint cannot be resolved.
     #[error("cannot listen for {port} on {endpoint}")]
     Endpoint {
-        /// Which of them.
+        /// Name of the port: `control`, `data`, `viewers` or `http`.
         port: &'static str,
-        /// What it was to be.
+        /// The endpoint as configured.
         endpoint: Endpoint,
-        /// What is wrong with it.
+        /// Error of the resolution.
         source: EndpointError,
     },
-    /// An address cannot be listened on: usually another program does.
+    /// The system refuses to listen on the address: usually another program does.
     #[error("cannot listen for {port} on {endpoint}")]
     Listen {
-        /// Which of them.
+        /// Name of the port: `control`, `data`, `viewers` or `http`.
         port: &'static str,
-        /// What it was to be.
+        /// The endpoint as configured.
         endpoint: Endpoint,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// No threads.
+    /// The threads cannot be started.
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
 }
 
 impl Server {
-    /// Starts a relay. When this returns, all ports accept: those that were `inherited`, and the
-    /// others where `config` says.
+    /// Starts a relay. When this returns, all ports accept connections: those that were `inherited` from the service
+    /// manager, and the others at the endpoints of `config`.
     ///
     /// # Errors
-    /// If a port cannot be listened on.
+    /// If a port cannot be listened on, or threads cannot be started.
     pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
         let main = Workers::start_single("accept").map_err(StartError::Threads)?;
         let producers = Workers::start("ingest").map_err(StartError::Threads)?;
         let viewers = Workers::start_shared("live").map_err(StartError::Threads)?;
-        let (viewers_alive, producers_alive) = (
-            config.network.keep_alive,
-            config.network.producer_keep_alive,
-        );
-        let on = |(port, keep_alive): (&'static str, _),
-                  endpoint: &Endpoint,
-                  bound: Option<TcpListener>| {
+        let network = &config.network;
+        let (viewers_alive, producers_alive) = (network.keep_alive, network.producer_keep_alive);
+        let listen = |(port, keep_alive): (&'static str, _), endpoint, bound| {
             let _guard = main.pool().first().enter();
-            let listener = match bound {
-                Some(bound) => Listener::inherit(port, bound, keep_alive),
-                None => {
-                    let address = endpoint.resolve().map_err(|source| {
-                        let endpoint = endpoint.clone();
-                        StartError::Endpoint {
-                            port,
-                            endpoint,
-                            source,
-                        }
-                    })?;
-                    Listener::bind(port, address, keep_alive)
-                }
-            };
-            listener.map_err(|source| {
-                let endpoint = endpoint.clone();
-                StartError::Listen {
-                    port,
-                    endpoint,
-                    source,
-                }
-            })
+            open_port(port, keep_alive, endpoint, bound)
         };
-        let control = on(
+        let control = listen(
             ("control", producers_alive),
             &config.control,
             inherited.control,
         )?;
-        let data = on(("data", producers_alive), &config.data, inherited.data)?;
-        let live = on(("viewers", viewers_alive), &config.live, inherited.live)?;
+        let data = listen(("data", producers_alive), &config.data, inherited.data)?;
+        let live = listen(("viewers", viewers_alive), &config.live, inherited.live)?;
         let http = match &config.http {
-            Some(endpoint) => Some(on(("http", viewers_alive), endpoint, None)?),
+            Some(endpoint) => Some(listen(("http", viewers_alive), endpoint, None)?),
             None => None,
         };
-        let http_loop = match &http {
+        let http_worker = match &http {
             Some(_) => Some(Workers::start_single("http").map_err(StartError::Threads)?),
             None => None,
         };
-        let http = http.map(|http| http.at_most(MAX_HTTP_CONNECTIONS));
+        let http = http.map(|http| http.with_max_connections(MAX_HTTP_CONNECTIONS));
         let addresses = Addresses {
             control: control.address(),
             data: data.address(),
@@ -193,144 +183,124 @@ impl Server {
             registry,
             health,
             main,
-            http: http_loop,
+            http: http_worker,
             producers,
             viewers,
             connections: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         server.serve(config.network.timeouts, control, data, live);
-        if let (Some(http), Some(on)) = (http, &server.http) {
-            server.serve_http(http, on.pool().clone());
+        if let (Some(http), Some(worker)) = (http, &server.http) {
+            server.serve_http(http, worker.pool().clone());
         }
         Ok(server)
     }
 
-    /// How it is.
+    /// Liveness of its threads and ports.
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health
     }
 
-    /// Where it listens.
+    /// The addresses that it listens on.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Runs something on the relay's threads, a wait for a signal say, and waits for it.
+    /// Waits for a future, for example one that waits for a signal, on the main event loop.
     pub fn block_on<T>(&self, until: impl Future<Output = T>) -> T {
         self.main.block_on(until)
     }
 
-    /// Stops in good order: takes no more connections, takes in what producers have sent already,
-    /// ends every session. What was received is on disk when this returns.
+    /// Shuts down: accepts no more connections, receives what producers have sent already (within
+    /// [`DRAIN_TIMEOUT`]), and closes every session. Everything received is written when this returns.
     pub fn stop(self) {
         info!("stopping");
-        self.status.stopping();
+        self.status.set_stopping();
         self.stop.cancel();
         self.connections.close();
         let drained = self
             .main
             .block_on(async { tokio::time::timeout(DRAIN_TIMEOUT, self.connections.wait()).await });
         if drained.is_err() {
-            warn!("some producers have more to send than there is time for");
+            warn!("producers not drained: they still send after the timeout; the rest is lost");
         }
-        self.producers.end(DRAIN_TIMEOUT);
+        self.producers.stop(DRAIN_TIMEOUT);
         let registry = Arc::clone(&self.registry);
         let close = move |session| registry.close(&session);
         let left = close_all(self.registry.take_sessions(), close, CLOSE_TIMEOUT);
         if left > 0 {
             warn!(
                 sessions = left,
-                "sessions not closed: a file call hangs; what they had received and not written is lost"
+                "sessions not closed: a file call hangs; their buffered packets are lost"
             );
         }
         drop(self.viewers);
     }
 
     fn serve(&self, timeouts: Timeouts, control: Listener, data: Listener, live: Listener) {
-        let registry = || Arc::clone(&self.registry);
-        let stop = || self.stop.clone();
-        let session_affinity = Arc::new(SessionAffinity::new(self.producers.pool().clone()));
-        let (control_affinity, data_affinity) = (Arc::clone(&session_affinity), session_affinity);
-        let (serve_registry, serve_stop) = (registry(), stop());
-        let accepting = control.accept(
-            stop(),
-            self.connections.clone(),
-            self.producers.pool().clone(),
-            move |socket, peer, worker_id| {
-                let session_affinity = Arc::clone(&control_affinity);
-                let registry = Arc::clone(&serve_registry);
-                let stop = serve_stop.clone();
-                control::serve(
-                    socket,
-                    peer,
-                    worker_id,
-                    registry,
-                    session_affinity,
-                    timeouts,
-                    stop,
-                )
-            },
-        );
-        self.listen(|health| &health.producers, accepting);
-        let (serve_registry, serve_stop) = (registry(), stop());
-        let accepting = data.accept(
-            stop(),
-            self.connections.clone(),
-            self.producers.pool().clone(),
-            move |socket, peer, worker_id| {
-                let session_affinity = Arc::clone(&data_affinity);
-                let registry = Arc::clone(&serve_registry);
-                let stop = serve_stop.clone();
-                data::serve(
-                    socket,
-                    peer,
-                    worker_id,
-                    registry,
-                    session_affinity,
-                    timeouts,
-                    stop,
-                )
-            },
-        );
-        self.listen(|health| &health.producers, accepting);
-        let serve_registry = registry();
-        let viewers = Arc::<Viewers>::default();
-        // Viewers are not waited for when the relay stops.
+        let pool = self.producers.pool().clone();
+        let context = ProducerContext {
+            registry: Arc::clone(&self.registry),
+            session_affinity: Arc::new(SessionAffinity::new(pool.clone())),
+            timeouts,
+            stop: self.stop.clone(),
+        };
+        self.accept_producers(control, context.clone(), control::serve);
+        self.accept_producers(data, context, data::serve);
+        let registry = Arc::clone(&self.registry);
+        let viewers = Arc::<ViewerTasks>::default();
+        // Shutdown does not wait for viewers: their tasks are not tracked.
         let accepting = live.accept(
-            stop(),
+            self.stop.clone(),
             TaskTracker::new(),
             self.viewers.pool().clone(),
             move |socket, peer, _| {
-                let (registry, viewers) = (Arc::clone(&serve_registry), Arc::clone(&viewers));
+                let (registry, viewers) = (Arc::clone(&registry), Arc::clone(&viewers));
                 live::serve(socket, peer, registry, viewers, timeouts)
             },
         );
-        self.listen(|health| &health.viewers, accepting);
+        self.spawn_accept(|health| &health.viewers, accepting);
         self.main.spawn(monitor(
-            registry(),
+            Arc::clone(&self.registry),
             Arc::clone(&self.health),
-            self.producers.pool().clone(),
+            pool,
             self.viewers.pool().clone(),
         ));
     }
 
-    fn serve_http(&self, http: Listener, on: WorkerPool) {
+    /// Accepts producers' connections on one port, and has each served by `serve`.
+    fn accept_producers<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        listener: Listener,
+        context: ProducerContext,
+        serve: fn(TcpStream, SocketAddr, WorkerId, ProducerContext) -> F,
+    ) {
+        let accepting = listener.accept(
+            self.stop.clone(),
+            self.connections.clone(),
+            self.producers.pool().clone(),
+            move |socket, peer, worker_id| serve(socket, peer, worker_id, context.clone()),
+        );
+        self.spawn_accept(|health| &health.producers, accepting);
+    }
+
+    fn serve_http(&self, http: Listener, pool: WorkerPool) {
         let (status, ended) = (Arc::clone(&self.status), CancellationToken::new());
-        // It tells that the relay stops until it has stopped.
+        // Not `stop`: /readyz answers "stopping" until the relay has stopped.
         let accepting = http.accept(
             ended.clone(),
             TaskTracker::new(),
-            on,
+            pool,
             move |socket, peer, _| http::serve(socket, peer, Arc::clone(&status), ended.clone()),
         );
-        self.listen(|health| &health.viewers, accepting);
+        self.spawn_accept(|health| &health.viewers, accepting);
     }
 
-    /// Accepts, for threads whose health is that of `side`.
-    fn listen(
+    /// Runs the accept loop of a port on the main event loop. `side` of the health counts the port as listened on
+    /// until the loop ends.
+    fn spawn_accept(
         &self,
         side: fn(&Health) -> &Side,
         accepting: impl Future<Output = ()> + Send + 'static,
@@ -341,4 +311,29 @@ impl Server {
             accepting.await;
         });
     }
+}
+
+/// Listens on an inherited socket if there is one, else on the endpoint. To be called on the runtime that accepts.
+fn open_port(
+    port: &'static str,
+    keep_alive: Option<KeepAlive>,
+    endpoint: &Endpoint,
+    inherited: Option<TcpListener>,
+) -> Result<Listener, StartError> {
+    let listener = match inherited {
+        Some(inherited) => Listener::inherit(port, inherited, keep_alive),
+        None => {
+            let address = endpoint.resolve().map_err(|source| StartError::Endpoint {
+                port,
+                endpoint: endpoint.clone(),
+                source,
+            })?;
+            Listener::bind(port, address, keep_alive)
+        }
+    };
+    listener.map_err(|source| StartError::Listen {
+        port,
+        endpoint: endpoint.clone(),
+        source,
+    })
 }

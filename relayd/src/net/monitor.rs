@@ -1,5 +1,5 @@
-//! What has to be done all the time, on a thread that makes no file calls: asks workers for heartbeats,
-//! has the registry's rounds made on threads where they may block, and says to `health` who responds.
+//! Monitors the workers and runs the registry's periodic tasks, from a thread that makes no file calls: requests
+//! heartbeats, runs [`Registry::tick`] on threads that may block, and reports to `health` which side responds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,42 +13,43 @@ use crate::health::Health;
 use crate::limits::{HEARTBEAT_INTERVAL, MAX_REPLACEMENT_WORKERS, TICK, TICK_TIMEOUT};
 use crate::registry::Registry;
 
-/// Monitors until it is dropped.
+/// Never returns.
 pub(super) async fn monitor(
     registry: Arc<Registry>,
     health: Arc<Health>,
     producers: WorkerPool,
     viewers: WorkerPool,
 ) {
-    let mut rounds = Rounds::new(registry);
+    let mut ticks = TickRunner::new(registry);
     let mut interval = interval(HEARTBEAT_INTERVAL);
-    // Several at once would make workers miss them.
+    // Missed ticks are not made up for: several requests at once would count as missed heartbeats.
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         let now = Instant::now();
-        let (workers, rounds) = (producers.check(), rounds.check(now));
-        if workers && rounds {
+        let has_producers = producers.check_workers();
+        let has_ticks = ticks.run_due(now);
+        if has_producers && has_ticks {
             health.producers.beat(now);
         }
-        if viewers.check() {
+        if viewers.check_workers() {
             health.viewers.beat(now);
         }
     }
 }
 
-/// The rounds of [`Registry::tick`], one at a time unless one hangs.
+/// Runs [`Registry::tick`] every [`TICK`], one at a time unless one hangs.
 #[derive(Debug)]
-struct Rounds {
+struct TickRunner {
     registry: Arc<Registry>,
-    /// Those that have not ended, and when they began.
+    /// Calls that have not returned, and when they began.
     running: Vec<(Instant, JoinHandle<()>)>,
     next: Option<Instant>,
-    /// How many hung when that was logged.
+    /// Number of hung calls that has been logged.
     reported: usize,
 }
 
-impl Rounds {
+impl TickRunner {
     fn new(registry: Arc<Registry>) -> Self {
         Self {
             registry,
@@ -58,9 +59,9 @@ impl Rounds {
         }
     }
 
-    /// Begins the next round when it is time. Gives whether none hangs.
-    fn check(&mut self, now: Instant) -> bool {
-        self.running.retain(|(_, round)| !round.is_finished());
+    /// Starts the next call when it is due. Gives whether no call hangs.
+    fn run_due(&mut self, now: Instant) -> bool {
+        self.running.retain(|(_, tick)| !tick.is_finished());
         let hangs = |begun: &Instant| now.saturating_duration_since(*begun) >= TICK_TIMEOUT;
         let hung = self
             .running
@@ -70,15 +71,15 @@ impl Rounds {
         if hung > self.reported {
             warn!(
                 hung,
-                "beacons not written, idle files not closed: a file call hangs; what comes after it is done without it"
+                "beacons not written, idle files not closed: a file call hangs; the next round starts without it"
             );
         }
         self.reported = hung;
         let is_due = self.next.is_none_or(|next| now >= next);
         if is_due && hung == self.running.len() && hung < MAX_REPLACEMENT_WORKERS {
             let registry = Arc::clone(&self.registry);
-            let round = tokio::task::spawn_blocking(move || registry.tick(now));
-            self.running.push((now, round));
+            let tick = tokio::task::spawn_blocking(move || registry.tick(now));
+            self.running.push((now, tick));
             self.next = Some(now + TICK);
         }
         hung == 0

@@ -1,5 +1,6 @@
-//! Push connections: each is served by the task of the command connection that it names, which knows
-//! what its viewer has not heard of. It is written to when there is room, and never waited for.
+//! Push connections. Each is served by the task of the command connection that it names, which knows what its
+//! viewer has not been notified of. Notifications are written when the socket has room; the command connection never
+//! waits for that.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::debug;
 use viewer_proto::beacon_interest::BeaconInterestReader;
-use viewer_proto::push::welcome;
+use viewer_proto::push::write_greeting;
 use viewer_proto::server::Connection;
 use wire::ViewerId;
 
@@ -25,83 +26,82 @@ use crate::limits::{
 };
 use crate::live::View;
 
-/// Room for what viewers say on push connections: a few bytes at a time.
-const HEARD_BYTES: usize = 64;
+/// Size of the buffer for messages of viewers, which are a few bytes long.
+const INPUT_BYTES: usize = 64;
 
-/// The viewers that can be named.
+/// The tasks of all command connections, by the id that push connections name them by.
 #[derive(Debug, Default)]
-pub(super) struct Viewers(Mutex<HashMap<ViewerId, Arc<WorkerId>>>);
+pub(super) struct ViewerTasks(Mutex<HashMap<ViewerId, Arc<HandoverSlot>>>);
 
-/// Where a viewer's task finds a push connection that names it.
+/// Holds a push connection until the viewer's task takes it.
 #[derive(Debug, Default)]
-struct WorkerId {
-    coming: Mutex<Option<Handover>>,
-    has_come: Notify,
+struct HandoverSlot {
+    pending: Mutex<Option<Handover>>,
+    is_filled: Notify,
 }
 
-/// A push connection on its way to the task that is to serve it.
+/// A push connection that another task than its own serves.
 #[derive(Debug)]
 struct Handover {
     socket: TcpStream,
-    /// Dropped when it has ended.
+    /// Dropped when the push connection has ended: the task that handed it over waits for that.
     _ended: oneshot::Sender<()>,
 }
 
-impl Viewers {
-    /// Hands a push connection over to the viewer that it names, and waits until it has ended. Gives
-    /// whether there is such a viewer.
+impl ViewerTasks {
+    /// Hands a push connection over to the task of the viewer that it names, and waits until it has ended. Gives
+    /// false if no such viewer is connected.
     pub(super) async fn hand_over(&self, socket: TcpStream, viewer: ViewerId) -> bool {
-        let Some(to) = self.0.lock().get(&viewer).cloned() else {
+        let Some(slot) = self.0.lock().get(&viewer).cloned() else {
             return false;
         };
         let (ended, end) = oneshot::channel();
-        // One that has come just before, and was not taken yet, is closed.
-        *to.coming.lock() = Some(Handover {
+        // A push connection that was not taken yet is replaced, and so closed.
+        *slot.pending.lock() = Some(Handover {
             socket,
             _ended: ended,
         });
-        to.has_come.notify_one();
-        drop(to);
+        slot.is_filled.notify_one();
+        drop(slot);
         let _ = end.await;
         true
     }
 }
 
-/// A viewer's push connection, or the place for one.
+/// The push connection of one viewer, owned by its command connection. It may be absent, come and be replaced.
 #[derive(Debug)]
-pub(super) struct Push {
-    viewers: Arc<Viewers>,
-    /// The number by which it can be named.
+pub(super) struct PushConnection {
+    viewers: Arc<ViewerTasks>,
+    /// The id under which the task is listed in `viewers`.
     viewer: Option<ViewerId>,
-    worker_id: Arc<WorkerId>,
+    slot: Arc<HandoverSlot>,
     connection: Option<Handover>,
-    /// What the viewer says on it.
     beacon_interest: BeaconInterestReader,
     input: InputRate,
-    /// What has been said and not been sent.
-    said: BytesMut,
-    /// When something was sent last.
-    sent: Instant,
+    /// Notifications that have been encoded and not sent.
+    unsent: BytesMut,
+    /// When bytes were last sent.
+    last_sent: Instant,
 }
 
-impl Push {
-    /// The place for one.
-    pub(super) fn new(viewers: Arc<Viewers>) -> Self {
+impl PushConnection {
+    /// Without a socket: the viewer has no push connection yet.
+    pub(super) fn new(viewers: Arc<ViewerTasks>) -> Self {
         Self {
             viewers,
             viewer: None,
-            worker_id: Arc::default(),
+            slot: Arc::default(),
             connection: None,
             beacon_interest: BeaconInterestReader::default(),
             input: InputRate::new(Instant::now()),
-            said: BytesMut::new(),
-            sent: Instant::now(),
+            unsent: BytesMut::new(),
+            last_sent: Instant::now(),
         }
     }
 
-    /// The viewer can be named by this number. To be called before it is told.
+    /// Lists the task under this id. To be called before the viewer is sent the id.
     pub(super) fn set_viewer(&mut self, viewer: Option<ViewerId>) {
-        // 0 is nobody.
+        // Id 0 means that the viewer has none.
         let viewer = viewer.filter(|viewer| viewer.0 != 0);
         if viewer == self.viewer {
             return;
@@ -113,103 +113,101 @@ impl Push {
         if let Some(viewer) = viewer
             && !viewers.contains_key(&viewer)
         {
-            viewers.insert(viewer, Arc::clone(&self.worker_id));
+            viewers.insert(viewer, Arc::clone(&self.slot));
             self.viewer = Some(viewer);
         }
     }
 
-    /// Serves it, and the one that comes in its place. Never ends, and may be dropped at any time.
+    /// Serves the push connection, and each one that replaces it. Never ends, and is cancel-safe.
     pub(super) async fn serve(&mut self, viewer: &mut Connection<View>, view: &View) -> Infallible {
         loop {
-            // A socket that is ready does not use up the task's budget: a viewer that never stops
-            // sending would keep this loop from ever giving way.
+            // Reads of a socket that is ready do not use up tokio's task budget: a viewer that never stops sending
+            // would keep this loop from ever yielding.
             tokio::task::consume_budget().await;
-            if let Err(error) = self.speak(viewer, view) {
+            if let Err(error) = self.exchange(viewer, view) {
                 debug!(%error, "push connection ended");
                 self.connection = None;
                 viewer.unsubscribe(view);
             }
             let Some(Handover { socket, .. }) = &self.connection else {
-                self.worker_id.has_come.notified().await;
-                self.begin(viewer, view);
+                self.slot.is_filled.notified().await;
+                self.accept_handover(viewer, view);
                 continue;
             };
-            let is_full = !self.said.is_empty();
+            let is_full = !self.unsent.is_empty();
             let interest = if is_full {
                 Interest::READABLE | Interest::WRITABLE
             } else {
                 Interest::READABLE
             };
             tokio::select! {
-                () = self.worker_id.has_come.notified() => self.begin(viewer, view),
-                // The next attempt to read or write says what there is.
+                () = self.slot.is_filled.notified() => self.accept_handover(viewer, view),
+                // The next turn of the loop reads and writes.
                 _ = socket.ready(interest) => {}
                 () = view.changes().changed(), if !is_full => {
-                    tokio::time::sleep_until(self.sent + PUSH_INTERVAL).await;
+                    tokio::time::sleep_until(self.last_sent + PUSH_INTERVAL).await;
                 }
                 () = tokio::time::sleep(ROTATION_POLL_INTERVAL), if !is_full && viewer.awaits_rotation() => {}
             }
         }
     }
 
-    fn begin(&mut self, viewer: &mut Connection<View>, view: &View) {
-        let Some(coming) = self.worker_id.coming.lock().take() else {
+    fn accept_handover(&mut self, viewer: &mut Connection<View>, view: &View) {
+        let Some(handover) = self.slot.pending.lock().take() else {
             return;
         };
-        let Handover { socket, .. } = &coming;
-        // If it cannot be set, it is as large as any.
+        let Handover { socket, .. } = &handover;
+        // A failure only means that more stale notifications are buffered by the system.
         let _ = sockopt::set_socket_send_buffer_size(socket, PUSHED_BUFFER);
-        // The viewer may have lost the last one without our knowing: the newest counts.
-        self.connection = Some(coming);
+        // The newest connection replaces the one before: the viewer may have lost that without our knowing.
+        self.connection = Some(handover);
         self.beacon_interest = BeaconInterestReader::default();
         self.input = InputRate::new(Instant::now());
-        self.said.clear();
-        welcome(&mut self.said);
+        self.unsent.clear();
+        write_greeting(&mut self.unsent);
         viewer.subscribe(view);
     }
 
-    /// Hears whether the viewer waits for beacons. Says what there is to say, as long as the viewer
-    /// takes it.
-    fn speak(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
+    /// Reads whether the viewer wants beacons, and sends notifications until there are none or the socket is full.
+    fn exchange(&mut self, viewer: &mut Connection<View>, view: &View) -> io::Result<()> {
         let Some(Handover { socket, .. }) = &self.connection else {
             return Ok(());
         };
-        // What is left is read the next time, which is at once.
-        let mut heard = [0; HEARD_BYTES];
-        match socket.try_read(&mut heard) {
+        // The rest is read by the next call, which follows at once.
+        let mut input = [0; INPUT_BYTES];
+        match socket.try_read(&mut input) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 if !self.input.allow(read, Instant::now()) {
-                    return Err(io::Error::other("the viewer sends too much"));
+                    return Err(io::Error::other("too much input from the viewer"));
                 }
-                let heard = self
-                    .beacon_interest
-                    .extend(heard.get(..read).unwrap_or_default());
-                if let Some(beacon_interest) = heard.map_err(io::Error::other)? {
+                let input = input.get(..read).unwrap_or_default();
+                let received = self.beacon_interest.extend(input);
+                if let Some(beacon_interest) = received.map_err(io::Error::other)? {
                     viewer.set_beacon_interest(beacon_interest, view);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        // Looked for once: what changes meanwhile is said the next time, or this would go on for as long
-        // as producers are faster than the viewer.
+        // Taken once: changes that happen meanwhile wait for the next call. Otherwise this loop would not end while
+        // producers are faster than the viewer.
         for change in view.changes().take_changes() {
-            viewer.changed(change);
+            viewer.record_change(change);
         }
         loop {
-            if self.said.is_empty() {
-                viewer.notify(PUSHED_BYTES, &mut self.said);
+            if self.unsent.is_empty() {
+                viewer.write_notifications(PUSHED_BYTES, &mut self.unsent);
             }
-            if self.said.is_empty() {
-                // Most of the time there is nothing to say.
-                self.said = BytesMut::new();
+            if self.unsent.is_empty() {
+                // Frees the buffer: most of the time there are no notifications.
+                self.unsent = BytesMut::new();
                 return Ok(());
             }
-            match socket.try_write(&self.said) {
+            match socket.try_write(&self.unsent) {
                 Ok(sent) => {
-                    self.said.advance(sent);
-                    self.sent = Instant::now();
+                    self.unsent.advance(sent);
+                    self.last_sent = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
@@ -218,12 +216,13 @@ impl Push {
     }
 }
 
-/// How much a viewer has sent on its push connection of late.
+/// Rate limit of what a viewer sends on its push connection: [`MAX_PUSH_INPUT`] bytes in each
+/// [`PUSH_INPUT_INTERVAL`].
 #[derive(Debug)]
 struct InputRate {
-    /// Begin of the interval that is counted.
+    /// Begin of the current interval.
     begun: Instant,
-    /// Bytes since then.
+    /// Bytes received in the current interval.
     bytes: usize,
 }
 
@@ -233,7 +232,7 @@ impl InputRate {
         Self { begun, bytes }
     }
 
-    /// Counts what has come. Gives whether that is no more than may come in an interval.
+    /// Counts received bytes. Gives whether the limit is kept.
     fn allow(&mut self, bytes: usize, now: Instant) -> bool {
         if now.saturating_duration_since(self.begun) >= PUSH_INPUT_INTERVAL {
             *self = Self::new(now);
@@ -243,7 +242,7 @@ impl InputRate {
     }
 }
 
-impl Drop for Push {
+impl Drop for PushConnection {
     fn drop(&mut self) {
         self.set_viewer(None);
     }

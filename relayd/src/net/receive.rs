@@ -1,80 +1,60 @@
-//! Receiving: for every port the same.
+//! Receiving commands, for the control and live ports.
 
 use std::io;
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::busy_poll::{BusyPoll, SPIN_SLOTS};
+use super::error::ConnectionError;
+use super::timeouts::Deadline;
 use crate::limits::{DRAIN_IDLE_TIMEOUT, MIN_RECEIVED_BYTES};
 
-/// Why no more can be received.
-#[derive(Debug, Error)]
-pub(super) enum ReceiveError {
-    #[error("connection lost: {0}")]
-    Lost(#[from] io::Error),
-    #[error("what had begun did not come within {} seconds", .0.as_secs_f32())]
-    Stalled(Duration),
-}
-
-/// Until when something must have come.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
-    begun: Instant,
-    timeout: Duration,
-}
-
-impl Deadline {
-    /// So long after it began.
-    pub(super) fn after(begun: Instant, timeout: Duration) -> Self {
-        Self { begun, timeout }
-    }
-}
-
-/// What has been received and not been used yet.
+/// Bytes that have been received and not consumed.
 #[derive(Debug)]
 pub(super) struct Received {
     buffer: BytesMut,
-    /// Room for the next read.
+    /// Capacity that is reserved for the next read, in bytes. It doubles with each read that fills it.
     room: usize,
-    most: usize,
+    max_room: usize,
     busy_poll: BusyPoll,
 }
 
 impl Received {
-    /// A buffer that grows up to `most` bytes, beyond what must be kept together.
-    pub(super) fn new(most: usize) -> Self {
+    /// An empty buffer that reads up to `max_room` bytes at once.
+    pub(super) fn new(max_room: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
-            room: MIN_RECEIVED_BYTES.min(most),
-            most,
+            room: MIN_RECEIVED_BYTES.min(max_room),
+            max_room,
             busy_poll: BusyPoll::new(&SPIN_SLOTS),
         }
     }
 
-    /// What has not been used.
+    /// The bytes that have not been consumed.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// All but the last `left` bytes have been used.
-    pub(super) fn keep(&mut self, left: usize) {
+    /// Consumes all but the last `left` bytes.
+    pub(super) fn consume_all_but(&mut self, left: usize) {
         self.buffer.advance(self.buffer.len() - left);
     }
 
-    /// Waits for more, no longer than until `deadline` if that is given. When the relay stops, takes
-    /// what is there already. Gives whether there was more.
-    pub(super) async fn more(
+    /// Waits for more bytes, until `deadline` if there is one. Gives false when the peer has closed the connection.
+    /// After `stop` is cancelled, bytes that have been sent already are still read, and false means that there are
+    /// none.
+    ///
+    /// # Errors
+    /// If the connection is lost, or at the deadline.
+    pub(super) async fn read_more(
         &mut self,
         socket: &mut TcpStream,
         deadline: Option<Deadline>,
         stop: &CancellationToken,
-    ) -> Result<bool, ReceiveError> {
+    ) -> Result<bool, ConnectionError> {
         let read = async {
             tokio::select! {
                 biased;
@@ -84,9 +64,9 @@ impl Received {
         };
         let read = match deadline {
             None => read.await?,
-            Some(Deadline { begun, timeout }) => tokio::time::timeout_at(begun + timeout, read)
+            Some(Deadline { at, name, timeout }) => tokio::time::timeout_at(at, read)
                 .await
-                .map_err(|_| ReceiveError::Stalled(timeout))??,
+                .map_err(|_| ConnectionError::ReadTimeout { name, timeout })??,
         };
         if read > 0 || !stop.is_cancelled() {
             return Ok(read > 0);
@@ -97,15 +77,15 @@ impl Received {
         }
     }
 
-    /// Reads once. Takes no memory before there is something to read.
+    /// Reads once. Memory is reserved only when there is something to read: most connections are idle.
     async fn read(&mut self, socket: &mut TcpStream) -> io::Result<usize> {
         self.busy_poll.readable(socket).await?;
         self.buffer.reserve(self.room);
-        // `try_read_buf` would do, but this one remembers that a read which leaves room has taken
-        // all there was: to find that out costs another call for each command.
+        // Unlike `try_read_buf`, this one remembers that a read which leaves room has emptied the socket: to
+        // find that out would cost another system call for each command.
         let read = socket.read_buf(&mut self.buffer).await?;
         if read >= self.room {
-            self.room = (self.room * 2).min(self.most);
+            self.room = (self.room * 2).min(self.max_room);
         }
         Ok(read)
     }

@@ -1,33 +1,41 @@
-//! Sending: for every port the same.
+//! Sending replies, for all ports, with the write timeout.
 
-use std::io;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Sends everything in `replies` and empties it. Waits no longer than `timeout` for the peer to take
-/// any of it.
+use super::error::{ConnectionError, Consequence};
+
+/// Sends everything in `replies` and empties it. The peer may take each next piece within `timeout`.
 ///
 /// # Errors
-/// If the connection is lost, or the peer does not take anything for too long.
+/// If the connection is lost, or the peer reads nothing within `timeout`.
 pub(super) async fn send(
     socket: &mut TcpStream,
     replies: &mut BytesMut,
     timeout: Duration,
-) -> io::Result<()> {
+) -> Result<(), ConnectionError> {
     while replies.has_remaining() {
-        match tokio::time::timeout(timeout, socket.write_buf(replies)).await {
-            Ok(sent) => {
-                sent?;
-            }
-            Err(_) => {
-                let unread = format!("replies not read for {} seconds", timeout.as_secs_f32());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, unread));
-            }
-        }
+        let sent = tokio::time::timeout(timeout, socket.write_buf(replies)).await;
+        sent.map_err(|_| ConnectionError::WriteTimeout(timeout))??;
     }
     replies.clear();
     Ok(())
+}
+
+/// Sends the replies that are still valid after `error`, and gives the error that the connection is closed for.
+pub(super) async fn send_last(
+    socket: &mut TcpStream,
+    replies: &mut BytesMut,
+    timeout: Duration,
+    error: ConnectionError,
+) -> ConnectionError {
+    if error.consequence() == Consequence::ReplyAndClose
+        && let Err(unsent) = send(socket, replies, timeout).await
+    {
+        return unsent;
+    }
+    error
 }

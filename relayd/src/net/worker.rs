@@ -1,5 +1,5 @@
-//! One worker: a thread with an event loop of its own. It answers when it is asked for a heartbeat, and
-//! takes new connections at the same time: those that it has not taken can still go to another.
+//! One worker: a thread with an event loop of its own. A request for a heartbeat also makes it take its new
+//! connections: those that it has not taken can still be given to another worker.
 
 use std::io;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use tracing::{info, warn};
 use super::worker_pool::WorkerId;
 use crate::limits::MAX_MISSED_HEARTBEATS;
 
-/// What begins to serve a new connection. Called on the worker that takes it.
+/// Starts to serve a new connection. Called on the worker that serves it.
 pub(super) type Job = Box<dyn FnOnce(WorkerId) + Send>;
 
-/// A worker, as other threads see it.
+/// The handle of a worker, shared with the threads that assign connections and monitor it.
 #[derive(Debug)]
 pub(super) struct Worker {
     worker_id: WorkerId,
     handle: Handle,
     inbox: Mutex<Inbox>,
     wake: Notify,
-    /// Heartbeats that it has been asked for since it gave the last.
-    missed: AtomicU32,
-    /// It has been logged that it does not respond.
+    /// Heartbeats requested since the worker last ran.
+    missed_heartbeats: AtomicU32,
+    /// Whether it has been logged that the worker does not respond.
     is_reported: AtomicBool,
 }
 
-/// New connections that it has not taken.
+/// New connections that the worker has not taken.
 #[derive(Default)]
 struct Inbox(Vec<Job>);
 
@@ -42,12 +42,12 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Worker {
-    /// Starts its thread, which holds `alive` as long as it runs.
+    /// Starts the worker's thread, which holds `alive` until it ends, after `stop` is cancelled.
     pub(super) fn start(
         name: &str,
         worker_id: WorkerId,
         runtime: Runtime,
-        end: CancellationToken,
+        stop: CancellationToken,
         alive: Sender<()>,
     ) -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self {
@@ -55,19 +55,19 @@ impl Worker {
             handle: runtime.handle().clone(),
             inbox: Mutex::default(),
             wake: Notify::new(),
-            missed: AtomicU32::new(0),
+            missed_heartbeats: AtomicU32::new(0),
             is_reported: AtomicBool::new(false),
         });
         let own = Arc::clone(&worker);
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let serving = own.serve(end);
+                let serving = own.serve(stop);
                 if runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
-                    // Here it has its turn however many tasks there are.
+                    // The runtime polls this future regularly, however many tasks there are.
                     runtime.block_on(serving);
                 } else {
-                    // On a thread that tasks run on, since it is to tell how those are.
+                    // As a task, because its heartbeat must show that tasks run.
                     let _ = runtime.block_on(runtime.spawn(serving));
                 }
                 drop(runtime);
@@ -76,47 +76,47 @@ impl Worker {
         Ok(worker)
     }
 
-    async fn serve(self: Arc<Self>, end: CancellationToken) {
+    async fn serve(self: Arc<Self>, stop: CancellationToken) {
         loop {
             tokio::select! {
                 () = self.wake.notified() => {}
-                () = end.cancelled() => return,
+                () = stop.cancelled() => return,
             }
-            self.missed.store(0, Ordering::Relaxed);
+            self.missed_heartbeats.store(0, Ordering::Relaxed);
             for job in self.take_jobs() {
                 job(self.worker_id);
             }
         }
     }
 
-    /// For tasks that belong to this worker.
+    /// Spawns tasks on this worker.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Gives it a new connection.
-    pub(super) fn give(&self, job: Job) {
+    /// Assigns a new connection to the worker.
+    pub(super) fn assign(&self, job: Job) {
         self.inbox.lock().0.push(job);
         self.wake.notify_one();
     }
 
-    /// The new connections that it has not taken.
+    /// Removes the new connections that the worker has not taken.
     pub(super) fn take_jobs(&self) -> Vec<Job> {
         std::mem::take(&mut self.inbox.lock().0)
     }
 
-    /// Heartbeats that it has been asked for since it gave the last.
-    pub(super) fn missed(&self) -> u32 {
-        self.missed.load(Ordering::Relaxed)
+    /// Heartbeats requested since the worker last ran.
+    pub(super) fn missed_heartbeats(&self) -> u32 {
+        self.missed_heartbeats.load(Ordering::Relaxed)
     }
 
-    /// Whether it has given its last heartbeats in time.
+    /// Whether the worker has missed fewer than [`MAX_MISSED_HEARTBEATS`] heartbeats.
     pub(super) fn is_responsive(&self) -> bool {
-        self.missed() < MAX_MISSED_HEARTBEATS
+        self.missed_heartbeats() < MAX_MISSED_HEARTBEATS
     }
 
-    /// Asks for a heartbeat, and logs if it has begun or ceased to miss them.
-    pub(super) fn check(&self) {
+    /// Requests a heartbeat. Logs when the worker stops responding, and when it responds again.
+    pub(super) fn request_heartbeat(&self) {
         let is_reported = self.is_reported.load(Ordering::Relaxed);
         let is_responsive = self.is_responsive();
         if is_responsive && is_reported {
@@ -124,11 +124,11 @@ impl Worker {
         } else if !is_responsive && !is_reported {
             warn!(
                 worker = self.worker_id.0,
-                "worker does not respond: a file call hangs, most likely; its sessions wait, new connections go to other workers"
+                "worker does not respond: probably a file call hangs; its sessions wait, new connections go to other workers"
             );
         }
         self.is_reported.store(!is_responsive, Ordering::Relaxed);
-        self.missed.fetch_add(1, Ordering::Relaxed);
+        self.missed_heartbeats.fetch_add(1, Ordering::Relaxed);
         self.wake.notify_one();
     }
 }

@@ -1,7 +1,8 @@
-//! Chunks of a session: which is current, which gives way, and where their directories go when.
+//! Commands about the chunks of a session: which chunk is current, which is pending, and when their directories are
+//! moved where.
 //!
-//! The steps and their moments are those of the reference, so that the trees compare equal at every
-//! point. `doc/store.md` tells them as a table.
+//! Each command moves directories in the same steps as `lttng-relayd`, so that the output trees of both are equal after
+//! each command. `doc/store.md` has a table of them.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use tracing::{debug, info};
 use wire::{ChunkId, FileName, NameError, Text, TracePath};
 
 use super::session::{OpenSession, now};
-use super::streams::heed_pause;
+use super::streams::track_pause;
 use crate::ingest::IngestError;
 use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
@@ -21,37 +22,38 @@ use crate::store::StoreError;
 use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
 use crate::store::layout::LayoutError;
 
-/// The chunks that one session knows.
+/// The chunks of one session, as its control connection sees them.
 #[derive(Debug)]
 pub(super) struct SessionChunks {
     is_snapshot: bool,
+    /// The chunk that new streams are added to. None before the first and after the last.
     current: Option<Holding>,
-    /// The one before, until the producer closes it.
+    /// The chunk before the current one, until the producer closes it.
     pending: Option<Holding>,
-    /// A chunk has been archived: those that follow have directories of their own.
+    /// Whether a chunk has been archived: chunks after it have directories of their own.
     has_rotated: bool,
 }
 
-/// Why something about a chunk is refused.
+/// A rejected command about a chunk.
 #[derive(Debug, Error)]
-enum ChunksError {
-    #[error("chunk name {name:?} will not do: {source}")]
+pub(super) enum ChunkCommandError {
+    #[error("invalid chunk name {name:?}: {source}")]
     Name { name: Text, source: NameError },
-    #[error("chunk name {0:?} will not do: it has a dot")]
+    #[error("invalid chunk name {0:?}: dots are not allowed")]
     Dotted(Text),
-    #[error("there is no {0}")]
+    #[error("unknown {0}")]
     Unknown(ChunkId),
-    #[error("{0} exists")]
+    #[error("{0} already exists")]
     Exists(ChunkId),
-    #[error("{0} still waits to be closed")]
+    #[error("{0} is not closed yet")]
     Pending(ChunkId),
-    #[error("{0} is named by its producer: it stays where it is")]
+    #[error("{0} cannot be archived: its producer has named it")]
     Named(ChunkId),
-    #[error("what {0} has may not be deleted: the relay was told so")]
+    #[error("{0} cannot be deleted: --disallow-clear is set")]
     ClearDisallowed(ChunkId),
-    #[error("the producer has no chunks")]
+    #[error("the session has no directory of its own: chunks are not supported")]
     Chunkless,
-    #[error("another session has taken its place")]
+    #[error("another session has taken over the session's directory")]
     Superseded,
     #[error(transparent)]
     Occupied(#[from] Occupied),
@@ -63,31 +65,34 @@ enum ChunksError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Stream(#[from] IngestError),
-    #[error("{0}")]
+    #[error("unknown {0}")]
     UnknownStream(wire::StreamId),
 }
 
-impl From<ChunksError> for Refusal {
-    fn from(error: ChunksError) -> Self {
-        let code = match &error {
-            ChunksError::Name { .. }
-            | ChunksError::Dotted(_)
-            | ChunksError::Named(_)
-            | ChunksError::UnknownStream(_) => ReturnCode::INVALID,
-            ChunksError::Unknown(_) => ReturnCode::NO_MEMORY,
-            ChunksError::Layout(_) | ChunksError::Chunk(ChunkError::Layout(_)) => {
-                ReturnCode::NO_MEMORY
+impl ChunkCommandError {
+    /// What the failure costs: the command is refused with this code. The only place that decides it.
+    fn consequence(&self) -> ReturnCode {
+        match self {
+            Self::Name { .. } | Self::Dotted(_) | Self::Named(_) | Self::UnknownStream(_) => {
+                ReturnCode::INVALID
             }
-            ChunksError::Pending(_)
-            | ChunksError::Exists(_)
-            | ChunksError::ClearDisallowed(_)
-            | ChunksError::Chunkless
-            | ChunksError::Occupied(_) => ReturnCode::INVALID_PROTOCOL,
-            ChunksError::Superseded => ReturnCode::UNKNOWN,
-            ChunksError::Stream(_) => ReturnCode::FILE_CREATION,
-            ChunksError::Store(_) | ChunksError::Chunk(ChunkError::Store(_)) => ReturnCode::UNKNOWN,
-        };
-        Self::new(code, error)
+            Self::Unknown(_) => ReturnCode::NO_MEMORY,
+            Self::Layout(_) | Self::Chunk(ChunkError::Layout(_)) => ReturnCode::NO_MEMORY,
+            Self::Pending(_)
+            | Self::Exists(_)
+            | Self::ClearDisallowed(_)
+            | Self::Chunkless
+            | Self::Occupied(_) => ReturnCode::INVALID_PROTOCOL,
+            Self::Superseded => ReturnCode::UNKNOWN,
+            Self::Stream(_) => ReturnCode::FILE_CREATION,
+            Self::Store(_) | Self::Chunk(ChunkError::Store(_)) => ReturnCode::UNKNOWN,
+        }
+    }
+}
+
+impl From<ChunkCommandError> for Refusal {
+    fn from(error: ChunkCommandError) -> Self {
+        Self::new(error.consequence(), error)
     }
 }
 
@@ -101,36 +106,28 @@ impl SessionChunks {
         }
     }
 
-    /// The one that new streams are added to.
+    /// The chunk that new streams are added to.
     pub(super) fn current(&self) -> Option<&Holding> {
         self.current.as_ref()
     }
 
-    /// Begins in a chunk that is there.
-    pub(super) fn join(&mut self, chunk: Holding) {
+    /// Makes an existing chunk current.
+    pub(super) fn begin_in(&mut self, chunk: Holding) {
         self.current = Some(chunk);
     }
 }
 
-pub(super) fn create(
+pub(super) fn create_chunk(
     registry: &Registry,
     open: &mut OpenSession,
     request: &CreateTraceChunk,
-) -> Result<(), Refusal> {
-    Ok(create_chunk(registry, open, request)?)
-}
-
-fn create_chunk(
-    registry: &Registry,
-    open: &mut OpenSession,
-    request: &CreateTraceChunk,
-) -> Result<(), ChunksError> {
+) -> Result<(), ChunkCommandError> {
     let chunks = &mut open.chunks;
     if open.directory.is_none() {
-        return Err(ChunksError::Chunkless);
+        return Err(ChunkCommandError::Chunkless);
     }
     if let Some(pending) = &chunks.pending {
-        return Err(ChunksError::Pending(pending.id().unwrap_or_default()));
+        return Err(ChunkCommandError::Pending(pending.id().unwrap_or_default()));
     }
     let name = request.name.as_ref().map(chunk_name).transpose()?;
     let recording = open.session.recording();
@@ -141,16 +138,18 @@ fn create_chunk(
                 .as_ref()
                 .is_some_and(|current| current.is(&own)) =>
         {
-            return Err(ChunksError::Exists(request.chunk));
+            return Err(ChunkCommandError::Exists(request.chunk));
         }
-        // Another session of the recording has made it.
+        // Another session of the recording has created it.
         Some(shared) => shared,
         None => {
             let current = chunks.current.as_ref();
             let rotates = current.is_some_and(|current| !current.is_named() || name.is_none());
             registry.begin_chunk(&open.session, rotates, now())?;
             let session = Arc::clone(&open.session);
-            let _directory = session.lock_directory().ok_or(ChunksError::Superseded)?;
+            let _directory = session
+                .lock_directory()
+                .ok_or(ChunkCommandError::Superseded)?;
             if let Some(current) = chunks
                 .current
                 .as_ref()
@@ -183,40 +182,41 @@ fn create_chunk(
     Ok(())
 }
 
-/// Name of a snapshot's directory.
-fn chunk_name(name: &Text) -> Result<FileName, ChunksError> {
+/// Checks the name of a snapshot's directory.
+fn chunk_name(name: &Text) -> Result<FileName, ChunkCommandError> {
     if name.as_bytes().contains(&b'.') {
-        return Err(ChunksError::Dotted(name.clone()));
+        return Err(ChunkCommandError::Dotted(name.clone()));
     }
-    FileName::parse(name).map_err(|source| ChunksError::Name {
+    FileName::parse(name).map_err(|source| ChunkCommandError::Name {
         name: name.clone(),
         source,
     })
 }
 
-pub(super) fn rotate(open: &mut OpenSession, request: &RotateStreams) -> Result<(), Refusal> {
-    Ok(rotate_streams(open, request)?)
-}
-
-fn rotate_streams(open: &mut OpenSession, request: &RotateStreams) -> Result<(), ChunksError> {
+pub(super) fn rotate_streams(
+    open: &mut OpenSession,
+    request: &RotateStreams,
+) -> Result<(), ChunkCommandError> {
     let session = Arc::clone(&open.session);
-    let _directory = session.lock_directory().ok_or(ChunksError::Superseded)?;
+    let _directory = session
+        .lock_directory()
+        .ok_or(ChunkCommandError::Superseded)?;
     let target = match request.target {
         Some(id) => {
             let current = open
                 .chunks
                 .current()
                 .filter(|current| current.id() == Some(id));
-            Some(current.ok_or(ChunksError::Pending(id))?.clone())
+            Some(current.ok_or(ChunkCommandError::Pending(id))?.clone())
         }
         None => None,
     };
     for position in &request.positions {
         let stream = open.session.stream(position.stream);
-        match stream.ok_or(ChunksError::UnknownStream(position.stream))? {
+        match stream.ok_or(ChunkCommandError::UnknownStream(position.stream))? {
             Stream::Data(stream) => {
                 stream.lock().begin_rotation(position.at, target.clone())?;
-                heed_pause(open, Stream::Data(stream));
+                track_pause(open, Stream::Data(stream));
             }
             Stream::Metadata(stream) => stream.rotate(target.clone())?,
         }
@@ -224,22 +224,14 @@ fn rotate_streams(open: &mut OpenSession, request: &RotateStreams) -> Result<(),
     Ok(())
 }
 
-pub(super) fn close(
+pub(super) fn close_chunk(
     registry: &Registry,
     open: &mut OpenSession,
     request: &CloseTraceChunk,
-) -> Result<Text, Refusal> {
-    Ok(close_chunk(registry, open, request)?)
-}
-
-fn close_chunk(
-    registry: &Registry,
-    open: &mut OpenSession,
-    request: &CloseTraceChunk,
-) -> Result<Text, ChunksError> {
-    let unknown = ChunksError::Unknown(request.chunk);
+) -> Result<Text, ChunkCommandError> {
+    let unknown = ChunkCommandError::Unknown(request.chunk);
     let Some(directory) = &open.directory else {
-        return Err(ChunksError::Chunkless);
+        return Err(ChunkCommandError::Chunkless);
     };
     let chunk = open
         .session
@@ -252,14 +244,14 @@ fn close_chunk(
         .as_ref()
         .filter(|pending| !pending.is(&chunk))
     {
-        return Err(ChunksError::Pending(other.id().unwrap_or_default()));
+        return Err(ChunkCommandError::Pending(other.id().unwrap_or_default()));
     }
     let command = request.command.0;
     if command == Some(CloseCommand::Delete) && !registry.settings().allows_clear {
-        return Err(ChunksError::ClearDisallowed(request.chunk));
+        return Err(ChunkCommandError::ClearDisallowed(request.chunk));
     }
     if chunk.is_named() && command == Some(CloseCommand::MoveToCompleted) {
-        return Err(ChunksError::Named(request.chunk));
+        return Err(ChunkCommandError::Named(request.chunk));
     }
     if command == Some(CloseCommand::MoveToCompleted) {
         registry.begin_archiving(&open.session, now())?;
@@ -267,7 +259,7 @@ fn close_chunk(
     let _directory = open
         .session
         .lock_directory()
-        .ok_or(ChunksError::Superseded)?;
+        .ok_or(ChunkCommandError::Superseded)?;
     let successor = chunks
         .current
         .as_ref()
@@ -306,8 +298,8 @@ fn close_chunk(
     Ok(path)
 }
 
-/// Where the producer is told that the chunk lies. Of the first rotation that is not where it will
-/// lie; the reference says so.
+/// The path of the chunk that the reply tells the producer. After the first rotation it is not the chunk's real path;
+/// `lttng-relayd` replies the same.
 fn output_path(directory: &TracePath, chunks: &SessionChunks, chunk: &Chunk) -> Text {
     let below = match chunk.place() {
         ChunkPlace::Named(name) if chunks.is_snapshot => Some(name.to_string()),

@@ -1,5 +1,5 @@
-//! One data connection: takes the events that `relay-proto` makes of its bytes to the streams that
-//! they are for.
+//! One data connection: hands the events that `relay-proto` decodes from its bytes to the streams that they
+//! belong to. Reads no socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use relay_proto::{DataEvent, DataHeader};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-use wire::{Bytes, SessionId, StreamId};
+use wire::{Bytes, Field, SessionId, StreamId};
 
 use crate::ingest::Resumed;
 use crate::ingest::error::{At, IngestError};
@@ -19,24 +19,26 @@ use crate::limits::MIN_PRUNED_STREAMS;
 use crate::registry::Registry;
 use crate::registry::session::Session;
 
-/// One data connection. It has no name of its own: its first packet says whose it is.
+/// One data connection. The protocol does not say which session it belongs to: the stream of its first packet
+/// does.
 #[derive(Debug)]
 pub struct DataConnection {
     id: ConnectionId,
     registry: Arc<Registry>,
-    /// Where it comes from.
+    /// Address of the peer, in IPv4 form if it is an IPv4-mapped one.
     address: IpAddr,
+    /// None before the first packet.
     session: Option<Arc<Session>>,
-    /// The streams that it has carried, so that they need not be looked up for every packet.
+    /// Streams that have had packets on this connection: a cache of the registry's table.
     streams: HashMap<StreamId, Arc<DataStream>>,
-    /// As many of those at which closed ones are looked for.
+    /// Size of `streams` at which closed ones are removed from it.
     prune_streams_at: usize,
-    /// What it has received.
+    /// Bytes received so far, for error messages.
     at: Bytes,
     packet: Packet,
-    /// The streams of the packets that have come since it was settled.
-    unsettled: Vec<Arc<DataStream>>,
-    /// The streams that have to wait for space before more can be taken.
+    /// Streams that have had packets since their ready entries were written.
+    unflushed: Vec<Arc<DataStream>>,
+    /// Streams that wait for space on the disk. While there are any, no more is received.
     paused: BTreeMap<StreamId, Arc<DataStream>>,
 }
 
@@ -44,14 +46,16 @@ pub struct DataConnection {
 #[derive(Debug)]
 enum Packet {
     None,
+    /// The packet is the stream's next one: its bytes are appended to the tracefile as they arrive.
     Direct(Arc<DataStream>, DataHeader),
+    /// Packets before this one are missing: its bytes are buffered.
     Early(Arc<DataStream>, DataHeader, EarlyBuffer),
-    /// Of no use to anyone.
+    /// The packet was given up before it arrived: its bytes are discarded.
     Dropped,
 }
 
 impl DataConnection {
-    /// A connection from this address on which nothing has come.
+    /// A connection from `address` that has received nothing.
     #[must_use]
     pub fn new(registry: Arc<Registry>, address: IpAddr) -> Self {
         Self {
@@ -63,87 +67,97 @@ impl DataConnection {
             prune_streams_at: MIN_PRUNED_STREAMS,
             at: Bytes(0),
             packet: Packet::None,
-            unsettled: Vec::new(),
+            unflushed: Vec::new(),
             paused: BTreeMap::new(),
         }
     }
 
-    /// Whose it is, once it is known.
+    /// Id of the session. None before the first packet.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.id())
     }
 
-    /// What ends the connections of its session, once that is known.
+    /// Name of the session, for the log. None before the first packet.
+    #[must_use]
+    pub fn session_name(&self) -> Option<String> {
+        self.session.as_ref().map(|session| session.to_string())
+    }
+
+    /// The token that is cancelled to end all connections of the session. None before the first packet.
     #[must_use]
     pub fn connections(&self) -> Option<CancellationToken> {
         let session = self.session.as_ref()?;
         Some(session.identity().connections.clone())
     }
 
-    /// Takes the next event.
+    /// Handles the next event of the connection.
     ///
     /// # Errors
-    /// If the connection cannot go on: lengths are all there is to find the next packet by.
-    pub fn take(&mut self, event: DataEvent<'_>) -> Result<(), At> {
+    /// If a packet is invalid or cannot be written. The connection cannot continue, because only the lengths in
+    /// the headers say where the next packet begins.
+    pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), At> {
         let at = self.at;
-        let taken = match event {
+        let handled = match event {
             DataEvent::Begin(header) => {
-                self.at.0 += 32;
-                self.begin(header)
+                self.at.0 += DataHeader::SIZE as u64;
+                self.begin_packet(header)
             }
             DataEvent::Payload { bytes, last } => {
                 self.at.0 += bytes.len() as u64;
-                self.payload(bytes, last)
+                self.receive_payload(bytes, last)
             }
         };
-        taken.map_err(|source| At { at, source })
+        handled.map_err(|source| At { at, source })
     }
 
-    /// All that was received has been taken: writes the entries that have become due.
+    /// Writes the index entries that have become ready. To be called after all events of a read: entries of one
+    /// stream are written together.
     ///
     /// # Errors
-    /// If they cannot be written.
-    pub fn settle(&mut self) -> Result<(), At> {
+    /// If the entries cannot be written.
+    pub fn write_ready_entries(&mut self) -> Result<(), At> {
         let at = self.at;
-        let unsettled = std::mem::take(&mut self.unsettled);
-        for stream in &unsettled {
+        let unflushed = std::mem::take(&mut self.unflushed);
+        for stream in &unflushed {
             let flushed = stream.lock().flush_entries();
             flushed.map_err(|source| At { at, source })?;
             if stream.is_closed() {
-                self.forget(stream);
+                self.remove_closed(stream);
             }
-            self.heed_pause(stream);
+            self.track_pause(stream);
         }
-        // Its room is used again.
-        self.unsettled = unsettled;
-        self.unsettled.clear();
+        // Keeps the allocation.
+        self.unflushed = unflushed;
+        self.unflushed.clear();
         Ok(())
     }
 
-    /// Whether a stream has to wait for space on the disk before more can be taken.
+    /// Whether a stream waits for space on the disk, so that no more may be received.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Tries again to write what there was no space for. Gives whether the connection goes on.
+    /// Tries again to write what there was no space for. Afterwards [`is_paused`](Self::is_paused) says whether
+    /// all of it has been written.
     ///
     /// # Errors
-    /// If it cannot be written for another reason than before.
-    pub fn resume(&mut self) -> Result<bool, At> {
+    /// If writing fails for another reason than before.
+    pub fn resume(&mut self) -> Result<(), At> {
         let at = self.at;
         for (id, stream) in std::mem::take(&mut self.paused) {
-            let goes_on = self.try_again(&stream);
-            if !goes_on.map_err(|source| At { at, source })? {
+            let resumed = self.resume_stream(&stream);
+            if !resumed.map_err(|source| At { at, source })? {
                 self.paused.insert(id, stream);
             }
         }
-        Ok(self.paused.is_empty())
+        Ok(())
     }
 
-    fn try_again(&mut self, stream: &DataStream) -> Result<bool, IngestError> {
-        let session = self.session.as_ref().map(|session| session.to_string());
+    /// Gives whether the stream has written what it held.
+    fn resume_stream(&mut self, stream: &DataStream) -> Result<bool, IngestError> {
+        let session = self.session_name();
         let resumed = stream.lock().resume();
         match resumed? {
             Resumed::No(why) => {
@@ -156,50 +170,46 @@ impl DataConnection {
             Resumed::Already => {}
         }
         if stream.is_closed() {
-            self.forget(stream);
+            self.remove_closed(stream);
         }
         Ok(true)
     }
 
-    fn forget(&mut self, closed: &DataStream) {
+    fn remove_closed(&mut self, closed: &DataStream) {
         self.streams.remove(&closed.id());
         if let Some(session) = &self.session {
             self.registry.forget_closed(session, &[closed.id()]);
         }
     }
 
-    /// It has ended: what came of a packet that did not end is dropped.
+    /// Ends the connection. An incomplete packet is dropped.
     pub fn end(mut self) {
-        self.leave(Session::remove_data_connection);
+        self.close(Session::remove_data_connection);
     }
 
-    /// It has failed: so has its session.
-    pub fn fail(mut self, why: &At) {
-        let session = self.session.as_ref().map(|session| session.to_string());
-        if self
+    /// Ends the connection because of an error, and aborts its session. Gives false if there was no session to
+    /// abort: no packet had arrived, or the session was over because its producer died in the middle of a packet.
+    pub fn abort_session(mut self) -> bool {
+        let aborts = self
             .session
             .as_ref()
-            .is_none_or(|session| session.is_over())
-        {
-            // Nobody's, or of a producer that died in the middle of a packet.
-            warn!(session, error = %why, "data connection closed");
-        } else {
-            error!(session, error = %why, "data connection closed, session aborted");
-        }
-        self.leave(|session| {
+            .is_some_and(|session| !session.is_over());
+        self.close(|session| {
             session.fail();
             session.remove_data_connection();
             true
         });
+        aborts
     }
 
     /// `then` gives whether it may have closed streams of the session.
-    fn leave(&mut self, then: impl FnOnce(&Session) -> bool) {
+    fn close(&mut self, then: impl FnOnce(&Session) -> bool) {
         if let Packet::Direct(stream, _) = std::mem::replace(&mut self.packet, Packet::None) {
             stream.lock().drop_packet_from(self.id);
         }
-        if let Err(why) = self.settle() {
-            error!(error = %why, "entries at the end of a data connection not written");
+        if let Err(error) = self.write_ready_entries() {
+            let session = self.session_name();
+            error!(session, %error, "index entries not written at the end of a data connection");
         }
         if let Some(session) = self.session.take()
             && then(&session)
@@ -208,10 +218,10 @@ impl DataConnection {
         }
     }
 
-    fn begin(&mut self, header: DataHeader) -> Result<(), IngestError> {
-        let stream = self.stream(header.stream)?;
+    fn begin_packet(&mut self, header: DataHeader) -> Result<(), IngestError> {
+        let stream = self.find_stream(header.stream)?;
         let arrival = stream.lock().begin_packet(&header, self.id)?;
-        self.heed_pause(&stream);
+        self.track_pause(&stream);
         self.packet = match arrival {
             Arrival::Direct => Packet::Direct(stream, header),
             Arrival::Early => {
@@ -227,7 +237,7 @@ impl DataConnection {
         Ok(())
     }
 
-    fn payload(&mut self, bytes: &[u8], last: bool) -> Result<(), IngestError> {
+    fn receive_payload(&mut self, bytes: &[u8], last: bool) -> Result<(), IngestError> {
         match &mut self.packet {
             Packet::None | Packet::Dropped => {}
             Packet::Direct(stream, header) => {
@@ -238,23 +248,24 @@ impl DataConnection {
             }
             Packet::Early(stream, header, kept) => {
                 let (stream, header, kept) = (Arc::clone(stream), *header, std::mem::take(kept));
-                self.packet = self.payload_early(stream, header, kept, (bytes, last))?;
+                self.packet = self.receive_early_payload(stream, header, kept, (bytes, last))?;
             }
         }
         if let Packet::Direct(stream, _) | Packet::Early(stream, ..) = &self.packet
             && stream.is_paused()
         {
             let stream = Arc::clone(stream);
-            self.heed_pause(&stream);
+            self.track_pause(&stream);
         }
         if last {
-            self.packet_ended();
+            self.finish_packet();
         }
         Ok(())
     }
 
-    /// Some bytes of a packet that came early. Gives what has become of it.
-    fn payload_early(
+    /// Buffers bytes of an early packet. Gives the new state of the packet, which is no longer early if the packets
+    /// before it have arrived or been given up.
+    fn receive_early_payload(
         &mut self,
         stream: Arc<DataStream>,
         header: DataHeader,
@@ -264,7 +275,7 @@ impl DataConnection {
         let size = header.data_size as usize;
         let mut extended = kept.try_extend(bytes, size);
         if let Err(exhausted) = extended {
-            self.make_room(exhausted);
+            self.free_reorder_memory(exhausted);
             extended = kept.try_extend(bytes, size);
         }
         let is_kept = extended.is_ok();
@@ -276,7 +287,7 @@ impl DataConnection {
             stream.lock().hasten_early_packet(&header, self.id)?
         };
         if arrival == Arrival::Early && !is_kept {
-            // There is no space on the disk. No more is read until there is.
+            // The stream is paused for want of disk space. These bytes exceed the budget, but no more are read.
             kept.extend(bytes, size);
         }
         match arrival {
@@ -307,9 +318,9 @@ impl DataConnection {
         Ok(Packet::Early(stream, header, kept))
     }
 
-    /// Early packets have taken all the memory that they may. Those streams that hold most of it give up
-    /// what they miss, and write what they hold, until half of the memory is free.
-    fn make_room(&mut self, exhausted: Exhausted) {
+    /// Frees half of the memory for early packets after it is exhausted: the streams that hold most of it give up
+    /// their missing packets and write the early ones.
+    fn free_reorder_memory(&mut self, exhausted: Exhausted) {
         let Some(session) = &self.session else { return };
         let budget = session.reorder_budget().scope(exhausted);
         if !budget.can_be_freed() {
@@ -318,7 +329,7 @@ impl DataConnection {
         warn!(
             %session,
             limit = budget.limit(),
-            "early packets take all the memory that they may: missing packets are given up sooner"
+            "reorder memory exhausted; missing packets are given up sooner"
         );
         let holders = match exhausted {
             Exhausted::Session => self.registry.early_streams(Some(session)),
@@ -336,36 +347,37 @@ impl DataConnection {
             } else if stream.is_closed() {
                 self.registry.forget_closed(&of_session, &[stream.id()]);
             }
-            // Whoever brings packets to another session's stream notices that it is paused.
+            // A stream of another session is noticed to be paused by its own connections.
             if Arc::ptr_eq(&of_session, session) && stream.is_paused() {
                 self.paused.insert(stream.id(), stream);
             }
         }
     }
 
-    fn heed_pause(&mut self, stream: &Arc<DataStream>) {
+    fn track_pause(&mut self, stream: &Arc<DataStream>) {
         if stream.is_paused() {
             self.paused.insert(stream.id(), Arc::clone(stream));
         }
     }
 
-    fn packet_ended(&mut self) {
+    fn finish_packet(&mut self) {
         let packet = std::mem::replace(&mut self.packet, Packet::None);
         let (Packet::Direct(stream, _) | Packet::Early(stream, ..)) = packet else {
             return;
         };
         if stream.is_closed() {
-            // It only waited for this.
-            self.forget(&stream);
+            // The stream was closed by the producer before, and only waited for this packet.
+            self.remove_closed(&stream);
             return;
         }
         let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
-        if !self.unsettled.last().is_some_and(is_last) {
-            self.unsettled.push(stream);
+        if !self.unflushed.last().is_some_and(is_last) {
+            self.unflushed.push(stream);
         }
     }
 
-    fn stream(&mut self, id: StreamId) -> Result<Arc<DataStream>, IngestError> {
+    /// Looks a stream up. The first one decides the session of the connection.
+    fn find_stream(&mut self, id: StreamId) -> Result<Arc<DataStream>, IngestError> {
         if let Some(stream) = self.streams.get(&id) {
             return Ok(Arc::clone(stream));
         }
@@ -378,14 +390,14 @@ impl DataConnection {
                 if !session.add_data_connection(self.address) {
                     return Err(IngestError::Stranger(id));
                 }
-                debug!(%session, "data connection begins");
+                debug!(%session, "data connection assigned to session");
                 self.session = Some(session);
             }
             Some(own) if Arc::ptr_eq(own, &session) => {}
             Some(_) => return Err(IngestError::OtherSession(id)),
         }
         if self.streams.len() >= self.prune_streams_at {
-            // Streams are mostly closed by the control connection.
+            // The control connection closes most streams, without notice to this one.
             self.streams.retain(|_, stream| !stream.is_closed());
             self.prune_streams_at = (2 * self.streams.len()).max(MIN_PRUNED_STREAMS);
         }

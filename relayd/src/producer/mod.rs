@@ -1,8 +1,9 @@
-//! What a producer asks for on its control connection, done: the relay that `relay-proto`'s machine
-//! acts for.
+//! Executes the commands of a producer's control connection, and takes the packets of its data connections.
+//! Implements `relay-proto`'s [`Relay`] trait; reads no socket, and knows no protocol version past the opening of a
+//! session.
 //!
-//! Read in this order: [`Producer`] here, then `session` (opening one), `streams` (adding and
-//! closing streams, indexes), `chunks` (rotating and clearing).
+//! Read in this order: [`Producer`] here, then `session` (opening one), `streams` (adding and closing streams,
+//! indexes, metadata), `chunks` (rotating and clearing), and [`data_connection`].
 
 mod chunks;
 pub mod data_connection;
@@ -33,16 +34,17 @@ use session::OpenSession;
 pub struct Producer {
     registry: Arc<Registry>,
     address: IpAddr,
-    /// Ends its connections.
+    /// Cancelled to end all connections of the session.
     connections: CancellationToken,
+    /// None until CREATE_SESSION.
     session: Option<OpenSession>,
-    /// The streams of the indexes that have come since it was settled.
-    unsettled: Vec<Arc<DataStream>>,
+    /// Streams that have had indexes since their ready entries were written.
+    unflushed: Vec<Arc<DataStream>>,
 }
 
 impl Producer {
-    /// One that has not opened a session, at this address. `connections` is cancelled when another
-    /// session takes its place.
+    /// A producer at `address` that has not opened a session. `connections` is cancelled when another session
+    /// takes the place of its session.
     #[must_use]
     pub fn new(registry: Arc<Registry>, address: IpAddr, connections: CancellationToken) -> Self {
         Self {
@@ -50,38 +52,38 @@ impl Producer {
             address,
             connections,
             session: None,
-            unsettled: Vec::new(),
+            unflushed: Vec::new(),
         }
     }
 
-    /// All commands that were received have been done: writes the entries that have become due, before
-    /// the replies leave.
+    /// Writes the index entries that have become ready. To be called after all received commands, and before their
+    /// replies are sent.
     ///
     /// # Errors
-    /// If they cannot be written. The connection cannot go on.
-    pub fn settle(&mut self) -> Result<(), Refusal> {
+    /// If the entries cannot be written. The connection cannot continue.
+    pub fn write_ready_entries(&mut self) -> Result<(), Refusal> {
         let Some(open) = &mut self.session else {
             return Ok(());
         };
-        self.unsettled
+        self.unflushed
             .drain(..)
-            .try_for_each(|stream| streams::settle(&self.registry, open, stream))
+            .try_for_each(|stream| streams::write_ready_entries(&self.registry, open, stream))
     }
 
-    /// Its session, once it has one.
+    /// Id of the session. None until one is opened.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_ref().map(|open| open.session.id())
     }
 
-    /// What its session is called, for the log.
+    /// Name of the session, for the log. None until one is opened.
     #[must_use]
     pub fn session_name(&self) -> Option<String> {
         self.session.as_ref().map(|open| open.session.to_string())
     }
 
-    /// Tries again to write what there was no space for on the disk. Gives whether the answers may be
-    /// sent, and more be taken.
+    /// Tries again to write what there was no space for on the disk. Gives whether all of it is written, so that
+    /// replies may be sent and more commands received.
     pub fn resume(&mut self) -> bool {
         match &mut self.session {
             Some(open) if !open.paused.is_empty() => streams::resume(&self.registry, open),
@@ -89,16 +91,16 @@ impl Producer {
         }
     }
 
-    /// The connection has ended; if it failed, its streams are waited for no more.
+    /// Ends the control connection. If it `failed`, no further packets of its streams are waited for.
     pub fn end(mut self, failed: bool, now: Instant) {
         if let Some(open) = self.session.take() {
             self.registry.end_control(&open.session, failed, now);
         }
     }
 
-    /// The session, which the machine opens before it asks for anything that needs one.
+    /// The open session. Refuses the command if there is none or another session has taken its place.
     fn open(&mut self) -> Result<&mut OpenSession, Refusal> {
-        let open = self.session.as_mut().ok_or_else(session::none)?;
+        let open = self.session.as_mut().ok_or_else(session::no_session)?;
         if open.session.is_over() {
             return Err(session::superseded());
         }
@@ -116,7 +118,7 @@ impl Relay for Producer {
         minor: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        let (open, created) = session::create(
+        let (open, created) = session::create_session(
             &self.registry,
             (self.address, self.connections.clone()),
             minor,
@@ -128,12 +130,12 @@ impl Relay for Producer {
 
     fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
         let registry = Arc::clone(&self.registry);
-        streams::add(&registry, self.open()?, &stream)
+        streams::add_stream(&registry, self.open()?, &stream)
     }
 
     fn streams_sent(&mut self) -> Result<(), Refusal> {
         let open = self.open()?;
-        // A snapshot is over before a viewer could attach.
+        // A snapshot ends before a viewer could attach.
         if !open.is_snapshot {
             open.session.publish_streams();
         }
@@ -157,19 +159,19 @@ impl Relay for Producer {
     }
 
     fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
-        let stream = streams::index(self.open()?, &index)?;
+        let stream = streams::add_index(self.open()?, &index)?;
         let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
-        // A beacon has no entry, but may have met one that there is no space for.
-        let is_settled = index.packet.is_beacon() && !stream.is_paused();
-        if !is_settled && !self.unsettled.last().is_some_and(is_last) {
-            self.unsettled.push(stream);
+        // A beacon adds no entry, but may find a ready one that there was no space for.
+        let is_flushed = index.packet.is_beacon() && !stream.is_paused();
+        if !is_flushed && !self.unflushed.last().is_some_and(is_last) {
+            self.unflushed.push(stream);
         }
         Ok(())
     }
 
     fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {
         let registry = Arc::clone(&self.registry);
-        streams::close(&registry, self.open()?, &close)
+        streams::close_stream(&registry, self.open()?, &close)
     }
 
     fn begin_data_pending(&mut self) {
@@ -196,16 +198,16 @@ impl Relay for Producer {
 
     fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal> {
         let registry = Arc::clone(&self.registry);
-        chunks::create(&registry, self.open()?, &chunk)
+        Ok(chunks::create_chunk(&registry, self.open()?, &chunk)?)
     }
 
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
-        chunks::rotate(self.open()?, &rotation)
+        Ok(chunks::rotate_streams(self.open()?, &rotation)?)
     }
 
     fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal> {
         let registry = Arc::clone(&self.registry);
-        chunks::close(&registry, self.open()?, &close)
+        Ok(chunks::close_chunk(&registry, self.open()?, &close)?)
     }
 
     fn chunk_exists(&mut self, ask: TraceChunkExists) -> bool {

@@ -1,4 +1,4 @@
-//! Opening a session.
+//! Opens the session of a control connection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,40 +25,41 @@ use crate::store::layout::session_directory;
 use crate::store::make_directory;
 use crate::store::old_paths::OldPaths;
 
-/// A session and what only its control connection needs to know.
+/// A session and the state that only its control connection needs.
 #[derive(Debug)]
 pub(super) struct OpenSession {
     pub(super) session: Arc<Session>,
     pub(super) is_snapshot: bool,
-    /// Form of the index files. None if the producer sends no indexes.
+    /// Version of the index files. None if the producer sends no indexes.
     pub(super) index_format: Option<IndexFormat>,
-    /// Below the relay's output; none if the paths of streams begin there.
+    /// Session directory, relative to the relay's output. None for producers whose stream paths are relative to
+    /// the output itself.
     pub(super) directory: Option<TracePath>,
-    /// How the paths of streams are to be understood, if they begin at the relay's output.
+    /// Translates stream paths that are relative to the relay's output. None if `directory` is set.
     pub(super) old_paths: Option<OldPaths>,
-    /// Where it lies, absolute.
+    /// Absolute path of the session directory, or of the output.
     pub(super) absolute: PathBuf,
     pub(super) chunks: SessionChunks,
-    /// The stream whose metadata is being received.
+    /// The stream whose metadata is being received. None between SEND_METADATA commands.
     pub(super) metadata: Option<Arc<MetadataStream>>,
-    /// Streams that wait for space on the disk, and the answers to what was brought to them too.
+    /// Streams that wait for space on the disk. Replies to the session's commands wait as well.
     pub(super) paused: BTreeMap<StreamId, Stream>,
 }
 
-/// Without a session there is nothing to refuse it for.
-pub(super) fn none() -> Refusal {
+/// The refusal of a command that needs a session, before one is opened.
+pub(super) fn no_session() -> Refusal {
     Refusal::new(ReturnCode::UNKNOWN, "the connection has no session")
 }
 
-/// Another session records where this one did.
+/// The refusal of a command after another session has taken over the session's directory.
 pub(super) fn superseded() -> Refusal {
     Refusal::new(
         ReturnCode::UNKNOWN,
-        "the session has ended: another one has taken its place",
+        "the session has ended: another session has taken over its directory",
     )
 }
 
-pub(super) fn create(
+pub(super) fn create_session(
     registry: &Arc<Registry>,
     (producer, connections): (IpAddr, CancellationToken),
     minor: Minor,
@@ -78,7 +79,7 @@ pub(super) fn create(
     };
     let recording = request.recording.as_ref();
     if recording.is_some_and(|recording| recording.daemon.is_nil()) {
-        return Err(fatal("the session daemon has no number".into()));
+        return Err(fatal("the session daemon's id is nil".into()));
     }
     let shared = registry
         .recordings()
@@ -92,10 +93,10 @@ pub(super) fn create(
     if let Some(current) = recording.and_then(|recording| recording.current_chunk) {
         let chunk = shared
             .chunk(current)
-            .ok_or_else(|| fatal(format!("no {current}").into()))?;
-        chunks.join(chunk);
+            .ok_or_else(|| fatal(format!("unknown {current}").into()))?;
+        chunks.begin_in(chunk);
     } else if directory.is_none() {
-        chunks.join(Chunk::whole_output(&settings.output));
+        chunks.begin_in(Chunk::whole_output(&settings.output));
     }
     let identity = Identity {
         id: registry.next_session(),
@@ -142,6 +143,7 @@ pub(super) fn create(
     Ok((open, created))
 }
 
+/// The current time, in seconds since the epoch.
 pub(super) fn now() -> EpochSeconds {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     EpochSeconds(since.unwrap_or_default().as_secs())

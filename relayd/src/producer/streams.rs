@@ -1,4 +1,4 @@
-//! Adding and closing streams, indexes, metadata, and the questions whether data is under way.
+//! Commands about streams: adding and closing them, indexes, metadata, and whether data is pending.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
 
 use super::session::{OpenSession, now, superseded};
 use crate::ingest::{DataStream, IngestError, MetadataStream};
-use crate::limits::{MAX_METADATA_BYTES, MAX_METADATA_STREAMS, MAX_STREAMS};
+use crate::limits::{MAX_METADATA_BYTES, MAX_METADATA_STREAMS, MAX_STREAMS, MAX_STREAMS_IN_ALL};
 use crate::registry::stream::Stream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
@@ -22,30 +22,30 @@ use crate::store::chunk::{ChunkPlace, Holding};
 use crate::store::metadata::MetadataFile;
 use crate::store::stream_files::{StreamFiles, StreamLayout, TracefileLimits};
 
-/// Why something about a stream is refused.
+/// A rejected command about a stream.
 #[derive(Debug, Error)]
 enum StreamError {
-    #[error("{what} {name:?} will not do: {source}")]
+    #[error("invalid {what} {name:?}: {source}")]
     Name {
         what: &'static str,
         name: Text,
         source: NameError,
     },
-    #[error("no chunk is current")]
+    #[error("the session has no current chunk")]
     NoChunk,
-    #[error("the session has {MAX_STREAMS} streams")]
+    #[error("too many streams in the session: {MAX_STREAMS} are allowed")]
     TooMany,
-    #[error("the session has {MAX_METADATA_STREAMS} metadata streams")]
+    #[error("too many metadata streams in the session: {MAX_METADATA_STREAMS} are allowed")]
     TooManyTraces,
-    #[error("the relay has no room for more streams")]
+    #[error("too many streams in all sessions: {MAX_STREAMS_IN_ALL} are allowed")]
     TooManyInAll,
-    #[error("the metadata of {0} would be longer than {MAX_METADATA_BYTES} bytes")]
+    #[error("too much metadata of {0}: {MAX_METADATA_BYTES} bytes are allowed")]
     TooMuchMetadata(StreamId),
     #[error("the session has no open {1}{0}")]
     Unknown(StreamId, &'static str),
-    #[error("{0} is in no chunk")]
-    InNoChunk(StreamId),
-    #[error("the metadata of a live session is not reset: viewers have read it")]
+    #[error("{0} has no chunk")]
+    NoChunkOfStream(StreamId),
+    #[error("metadata of a live session cannot be reset: viewers may have read it")]
     ResetLive,
     #[error(transparent)]
     Occupied(Occupied),
@@ -55,13 +55,20 @@ enum StreamError {
     Store(#[from] StoreError),
 }
 
-impl From<StreamError> for Refusal {
-    fn from(error: StreamError) -> Self {
-        Self::new(ReturnCode::UNKNOWN, error)
+impl StreamError {
+    /// What the failure costs: the command is refused with this code. The only place that decides it.
+    fn consequence(&self) -> ReturnCode {
+        ReturnCode::UNKNOWN
     }
 }
 
-pub(super) fn add(
+impl From<StreamError> for Refusal {
+    fn from(error: StreamError) -> Self {
+        Self::new(error.consequence(), error)
+    }
+}
+
+pub(super) fn add_stream(
     registry: &Arc<Registry>,
     open: &mut OpenSession,
     request: &AddStream,
@@ -137,8 +144,8 @@ pub(super) fn add(
     Ok(id)
 }
 
-/// The directory that a stream at this path makes its session's recording the owner of: the first one
-/// below the session's, since chunks move those. None from producers that know no chunks.
+/// The directory that a stream at `path` claims for its recording: the first one below the session directory, because
+/// chunks move those. None for producers without chunks.
 fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> Option<PathBuf> {
     let directory: &Path = open.directory.as_ref()?.as_ref();
     match chunk.place() {
@@ -164,7 +171,7 @@ fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStrea
     }
 }
 
-pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
+pub(super) fn add_index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStream>, Refusal> {
     let stream = data_stream(open, index.stream)?;
     open.session.watermark().observe(index.packet.end);
     let added = stream.lock().add_index(index);
@@ -172,28 +179,28 @@ pub(super) fn index(open: &OpenSession, index: &SendIndex) -> Result<Arc<DataStr
     Ok(stream)
 }
 
-/// Writes the entries of a stream that have become due.
-pub(super) fn settle(
+/// Writes the index entries of a stream that have become ready.
+pub(super) fn write_ready_entries(
     registry: &Registry,
     open: &mut OpenSession,
     stream: Arc<DataStream>,
 ) -> Result<(), Refusal> {
     let flushed = stream.lock().flush_entries();
     flushed.map_err(StreamError::Ingest)?;
-    forget_if_closed(registry, open, &stream);
-    heed_pause(open, Stream::Data(stream));
+    remove_if_closed(registry, open, &stream);
+    track_pause(open, Stream::Data(stream));
     Ok(())
 }
 
-/// If a stream waits for space on the disk, so does the answer to what was brought to it.
-pub(super) fn heed_pause(open: &mut OpenSession, stream: Stream) {
+/// Records a stream that waits for space on the disk: the replies to its session's commands wait too.
+pub(super) fn track_pause(open: &mut OpenSession, stream: Stream) {
     if stream.is_paused() {
         open.paused.insert(stream.id(), stream);
     }
 }
 
-/// Tries again to write what there was no space for. Gives whether all of it has been written, or has
-/// come to nothing.
+/// Tries again to write what there was no space for. Gives whether no stream of the session waits any more: it has
+/// written everything, or has failed.
 pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     let session = &open.session;
     let mut closed = Vec::new();
@@ -208,22 +215,22 @@ pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     open.paused.is_empty()
 }
 
-pub(super) fn close(
+pub(super) fn close_stream(
     registry: &Registry,
     open: &mut OpenSession,
-    close: &CloseStream,
+    request: &CloseStream,
 ) -> Result<(), Refusal> {
-    match open.session.stream(close.stream) {
+    match open.session.stream(request.stream) {
         Some(Stream::Data(stream)) => {
-            let closed = stream.lock().close_after(close.last);
+            let closed = stream.lock().close_after(request.last);
             closed.map_err(StreamError::Ingest)?;
-            heed_pause(open, Stream::Data(stream));
+            track_pause(open, Stream::Data(stream));
         }
         Some(Stream::Metadata(stream)) => stream.close(),
-        None => return Err(StreamError::Unknown(close.stream, "").into()),
+        None => return Err(StreamError::Unknown(request.stream, "").into()),
     }
-    debug!(session = %open.session, stream = %close.stream, "stream closed");
-    registry.forget_closed(&open.session, &[close.stream]);
+    debug!(session = %open.session, stream = %request.stream, "stream closed");
+    registry.forget_closed(&open.session, &[request.stream]);
     Ok(())
 }
 
@@ -237,7 +244,7 @@ pub(super) fn begin_metadata(
         return Err(StreamError::TooMuchMetadata(metadata.stream).into());
     }
     if !stream.begin_piece(metadata) {
-        return Err(StreamError::InNoChunk(metadata.stream).into());
+        return Err(StreamError::NoChunkOfStream(metadata.stream).into());
     }
     open.metadata = Some(stream);
     Ok(())
@@ -248,7 +255,7 @@ pub(super) fn metadata_text(open: &mut OpenSession, text: &[u8]) -> Result<(), R
         return Ok(());
     };
     stream.append_text(text).map_err(StreamError::Store)?;
-    heed_pause(open, Stream::Metadata(stream));
+    track_pause(open, Stream::Metadata(stream));
     Ok(())
 }
 
@@ -258,7 +265,7 @@ pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
     };
     stream.end_piece().map_err(StreamError::Store)?;
     open.session.announce_trace(stream.trace());
-    heed_pause(open, Stream::Metadata(stream));
+    track_pause(open, Stream::Metadata(stream));
     Ok(())
 }
 
@@ -268,7 +275,7 @@ pub(super) fn reset_metadata(open: &OpenSession, reset: &ResetMetadata) -> Resul
         return Err(StreamError::ResetLive.into());
     }
     let _directory = open.session.lock_directory().ok_or_else(superseded)?;
-    debug!(session = %open.session, stream = %reset.stream, "metadata starts anew");
+    debug!(session = %open.session, stream = %reset.stream, "metadata reset");
     Ok(stream.restart().map_err(StreamError::Store)?)
 }
 
@@ -280,21 +287,21 @@ pub(super) fn is_pending(
     let stream = data_stream(open, ask.stream).ok()?;
     open.session.mark_asked(ask.stream);
     let is_pending = stream.lock().is_pending(ask.last);
-    forget_if_closed(registry, open, &stream);
+    remove_if_closed(registry, open, &stream);
     Some(is_pending)
 }
 
 pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamId) {
     open.session.mark_asked(stream);
     if let Some(Stream::Data(stream)) = open.session.stream(stream) {
-        // Whatever the answer: it has been asked.
+        // The answer does not matter: asking lets the stream close.
         let _ = stream.lock().is_pending(None);
-        forget_if_closed(registry, open, &stream);
+        remove_if_closed(registry, open, &stream);
     }
 }
 
-/// What was written of a stream may have been the last that it was open for.
-fn forget_if_closed(registry: &Registry, open: &OpenSession, stream: &DataStream) {
+/// Removes a stream from the registry if it has closed: a stream stays open until its last packet is written.
+fn remove_if_closed(registry: &Registry, open: &OpenSession, stream: &DataStream) {
     if stream.is_closed() {
         registry.forget_closed(&open.session, &[stream.id()]);
     }

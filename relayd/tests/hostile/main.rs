@@ -1,4 +1,4 @@
-//! Hostile bytes on a data connection: what must hold of anything.
+//! Hostile bytes on a data connection: invariants of decoding and reordering that hold for any input.
 
 mod must;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn any_bytes_are_taken_apart_alike_however_they_are_cut(
+    fn data_decoder_gives_the_same_packets_however_the_bytes_are_split(
         cut: u8,
         bytes in prop::collection::vec(any::<u8>(), 0..400),
     ) {
@@ -14,7 +14,7 @@ proptest! {
     }
 
     #[test]
-    fn packets_in_any_order_pass_in_order_or_are_lost_and_nothing_piles_up(
+    fn reorder_passes_packets_in_order_or_loses_them_within_its_window(
         cut: u8,
         packets in prop::collection::vec((0..3u8, 0..40u8, 0..60u8), 0..60),
     ) {
@@ -27,7 +27,7 @@ proptest! {
 }
 
 #[test]
-fn the_last_numbers_there_are_do_no_harm() {
+fn reorder_accepts_the_largest_sequence_numbers() {
     let mut bytes = Vec::new();
     for seq in [0, u64::MAX - 1, u64::MAX, 1, 0] {
         must::put(0, seq, b"some", &mut bytes);

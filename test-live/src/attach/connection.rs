@@ -109,7 +109,7 @@ impl Connection {
         let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
         let _ = rustix::net::sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE);
         let client = Client::new(Minor::OURS);
-        let hello = client.hello();
+        let hello = client.connect_command();
         let mut connection = Self {
             socket,
             relay,

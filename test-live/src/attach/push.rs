@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 use viewer_proto::beacon_interest::BeaconInterest;
-use viewer_proto::push::{Listener, Notification};
+use viewer_proto::push::{Notification, PushClient};
 use wire::ViewerId;
 
 /// How long a relay may take to connect and to answer that it does push; the protocol says a second
@@ -56,8 +56,8 @@ async fn read_notifications(
     to: &mpsc::Sender<Notification>,
 ) -> io::Result<()> {
     let mut hello = Vec::new();
-    Listener::hello(viewer).encode(&mut hello);
-    let mut listener = Listener::default();
+    PushClient::connect_command(viewer).encode(&mut hello);
+    let mut listener = PushClient::default();
     let mut socket = timeout(HELLO_TIMEOUT, TcpStream::connect(relay)).await??;
     // That something is waited for is not to wait for an acknowledgement.
     socket.set_nodelay(true)?;
@@ -67,7 +67,7 @@ async fn read_notifications(
     let mut buffer = [0; 4096];
     loop {
         let reading = reader.read(&mut buffer);
-        let read = if listener.is_offered() {
+        let read = if listener.is_supported() {
             tokio::select! {
                 read = reading => read?,
                 sent = attention.send_attention() => {

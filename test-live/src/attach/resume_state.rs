@@ -217,7 +217,7 @@ mod tests {
     use wire::Timestamp;
 
     fn packet(begin: u64, end: u64) -> NextIndex {
-        let mut index = NextIndex::bare(IndexStatus::Ready, 0);
+        let mut index = NextIndex::without_packet(IndexStatus::Ready, 0);
         index.packet.begin = Timestamp(begin);
         index.packet.end = Timestamp(end);
         index

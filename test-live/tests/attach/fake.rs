@@ -13,7 +13,7 @@ use viewer_proto::command::CommandHeader;
 use viewer_proto::index::{IndexStatus, NextIndex};
 use viewer_proto::metadata::{MetadataHead, MetadataStatus};
 use viewer_proto::packet::{PacketHead, PacketStatus};
-use viewer_proto::push::{Notification, welcome};
+use viewer_proto::push::{Notification, write_greeting};
 use viewer_proto::session::{
     AttachStatus, Attached, CreateStatus, DetachStatus, ListedSession, SessionList, TraceFormat,
 };
@@ -94,7 +94,7 @@ pub(crate) fn record(id: u64, trace: u64, path: &str, channel: &str) -> StreamRe
 
 /// Packet `number`: 16 bytes at 16 times its number, for ten cycles from ten times that.
 pub(crate) fn ready(number: u64, flags: u32) -> NextIndex {
-    let mut index = NextIndex::bare(IndexStatus::Ready, flags);
+    let mut index = NextIndex::without_packet(IndexStatus::Ready, flags);
     index.offset = Bytes(16 * number);
     index.packet.packet_size = Bits(128);
     index.packet.content_size = Bits(100);
@@ -108,7 +108,7 @@ pub(crate) fn inactive(until: u64, flags: u32) -> NextIndex {
 }
 
 pub(crate) fn retry(flags: u32) -> NextIndex {
-    NextIndex::bare(IndexStatus::Retry, flags)
+    NextIndex::without_packet(IndexStatus::Retry, flags)
 }
 
 /// Byte of a tracefile: packets begin with their stream and number.
@@ -275,7 +275,7 @@ fn push(mut socket: TcpStream, pushes: Pushes, world: Arc<Mutex<World>>) {
         return;
     };
     let mut bytes = Vec::new();
-    welcome(&mut bytes);
+    write_greeting(&mut bytes);
     socket.write_all(&bytes).unwrap();
     let mut said = socket.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -342,7 +342,7 @@ impl World {
                 let stream = self.streams.entry(stream.0).or_default();
                 let index = match stream.indexes.pop_front() {
                     Some(index) => index,
-                    None if stream.is_over => NextIndex::bare(IndexStatus::HungUp, 0),
+                    None if stream.is_over => NextIndex::without_packet(IndexStatus::HungUp, 0),
                     None => retry(0),
                 };
                 index.write(&mut to);

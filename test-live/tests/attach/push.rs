@@ -12,7 +12,7 @@ use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, run};
 use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::index::{IndexStatus, NEW_METADATA, NextIndex};
-use viewer_proto::push::{Notification, PacketsWait, Quiet};
+use viewer_proto::push::{Notification, PacketsAvailable, Quiet};
 use viewer_proto::{Command, CommandCode};
 use wire::{PacketIndex, SessionId, StreamId, Timestamp};
 
@@ -45,7 +45,7 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
     fake.put(2, [ready(20, 0)]);
     let (stream, unread) = (StreamId(2), 1);
     pusher
-        .send(Notification::Packets(PacketsWait { stream, unread }))
+        .send(Notification::Packets(PacketsAvailable { stream, unread }))
         .unwrap();
     watch.receive_until("packet a/c 20");
 
@@ -75,7 +75,7 @@ fn a_relay_that_pushes_is_polled_only_after_notifications() {
 
 fn told_of(unread: u64) -> Notification {
     let stream = StreamId(2);
-    Notification::Packets(PacketsWait { stream, unread })
+    Notification::Packets(PacketsAvailable { stream, unread })
 }
 
 /// A relay of which a stream has packets, and that has said how many.
@@ -152,8 +152,8 @@ fn a_stream_that_ends_after_pipelined_requests_is_delivered_whole() {
     fake.put(
         2,
         [
-            NextIndex::bare(IndexStatus::HungUp, 0),
-            NextIndex::bare(IndexStatus::Failed, 0),
+            NextIndex::without_packet(IndexStatus::HungUp, 0),
+            NextIndex::without_packet(IndexStatus::Failed, 0),
         ],
     );
     // More than there are: it may have been asked meanwhile.
@@ -236,7 +236,7 @@ fn a_held_back_event_makes_the_relay_send_watermarks() {
     let fake = Fake::start(vec![Session::new(1, "s", vec![records])]);
     fake.put_metadata(1, &[&text]);
     fake.world().files.insert(2, bytes);
-    let mut ready = NextIndex::bare(IndexStatus::Ready, 0);
+    let mut ready = NextIndex::without_packet(IndexStatus::Ready, 0);
     ready.packet = index.into();
     let pusher = fake.pusher();
     let directory = tempfile::tempdir().unwrap();
@@ -252,7 +252,7 @@ fn a_held_back_event_makes_the_relay_send_watermarks() {
     fake.put(2, [ready]);
     let (stream, unread) = (StreamId(2), 1);
     pusher
-        .send(Notification::Packets(PacketsWait { stream, unread }))
+        .send(Notification::Packets(PacketsAvailable { stream, unread }))
         .unwrap();
     wait_until(|| {
         fake.world().attentions == [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]

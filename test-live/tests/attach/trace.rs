@@ -71,7 +71,7 @@ impl Tracefile {
 
     pub(crate) fn indexes(self) -> impl Iterator<Item = NextIndex> {
         (0..self.packets).map(move |packet| {
-            let mut index = NextIndex::bare(IndexStatus::Ready, 0);
+            let mut index = NextIndex::without_packet(IndexStatus::Ready, 0);
             index.offset = Bytes(packet * self.packet_size());
             index.packet.packet_size = Bits(8 * self.packet_size());
             index.packet.content_size = index.packet.packet_size;

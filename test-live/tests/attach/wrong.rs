@@ -11,7 +11,7 @@ use crate::watch::{one_stream, options, watch};
 fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
     let bare = |status| {
         let mut bytes = Vec::new();
-        wire::Field::write(&NextIndex::bare(status, 0), &mut bytes);
+        wire::Field::write(&NextIndex::without_packet(status, 0), &mut bytes);
         bytes
     };
     let hostile_head = [0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0];

@@ -1,8 +1,8 @@
-//! What a relay has to say unasked: to the viewer's push connection, of what its command connection
-//! is attached to and has not fetched.
+//! Notifications for a viewer's push connection, about what its command connection is attached to and has not
+//! fetched.
 //!
-//! Nothing is queued but the numbers of the streams that have changed, each at most once. What is
-//! said of them is found out when it can be sent.
+//! Only the ids of changed streams are queued, each at most once. The notification of a stream is made from its state
+//! at the moment when it can be sent: a slow viewer costs no memory, and gets no stale notifications.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use wire::{SessionId, StreamId};
 use super::{At, Connection, Cursor};
 use crate::beacon_interest::BeaconInterest;
 use crate::metadata::MetadataStatus;
-use crate::push::{MetadataWaits, Notification, PacketsWait, Quiet};
+use crate::push::{MetadataAvailable, Notification, PacketsAvailable, Quiet};
 use crate::relay::{Ahead, Relay, Session};
 
-/// What may have changed.
+/// A change that a viewer with a push connection may have to be notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Packets or beacons of a stream, or metadata, or its end.
@@ -26,82 +26,83 @@ pub enum Change {
     Sessions,
 }
 
-/// What is to be looked at for a viewer that listens.
+/// What a viewer with a push connection may have to be notified of. A stream is in at most one of the lists.
 #[derive(Debug, Default)]
-pub(super) struct Push {
-    sessions: bool,
-    /// Streams that may have something new.
-    streams: VecDeque<StreamId>,
-    /// Streams of which nothing may be said before the viewer has been told of others.
-    withheld: Vec<StreamId>,
-    /// Streams with packets that may not be announced before something changes in their session.
-    held: Vec<StreamId>,
-    /// Something has changed in a session since they were looked at.
+pub(super) struct PushState {
+    /// The list of sessions has changed.
+    have_sessions_changed: bool,
+    /// Streams that may have changed.
+    queue: VecDeque<StreamId>,
+    /// Streams with beacons that must not be pushed before the viewer has been told of new streams.
+    until_announced: Vec<StreamId>,
+    /// Streams with packets that must not be pushed before their session changes.
+    until_session_change: Vec<StreamId>,
+    /// A session has changed since `until_session_change` was last queued.
     has_session_changed: bool,
-    /// Streams of sessions that are going over to another chunk.
-    rotating: Vec<StreamId>,
-    /// Some session was, when it was last looked at.
+    /// Streams of sessions whose rotation must end first.
+    until_rotated: Vec<StreamId>,
+    /// A session was rotating when it was last checked.
     is_rotating: bool,
-    /// The viewer waits for no promise.
+    /// The viewer wants no beacons.
     ignores_beacons: bool,
 }
 
-/// What has been pushed of a stream.
+/// What a viewer has been notified of about one stream.
 #[derive(Debug, Default)]
-pub(super) struct Pushed {
-    /// It is in one of the lists of [`Push`].
+pub(super) struct StreamPushState {
+    /// The stream is in one of the lists of [`PushState`].
     is_listed: bool,
-    /// The viewer knows of the packets before this one.
-    through: u64,
-    /// It knows that there is metadata.
-    metadata: bool,
-    /// It knows that the stream is over.
+    /// Number of the first packet that the viewer has not been notified of.
+    packets_before: u64,
+    /// The viewer has been notified of metadata, and has not fetched all of it.
+    has_metadata: bool,
+    /// The viewer has been notified that the stream is over.
     pub(super) is_over: bool,
 }
 
-/// What has been pushed of a session.
+/// What a viewer has been notified of about one session.
 #[derive(Debug, Default)]
-pub(super) struct PushedSession {
-    /// The viewer knows that there are new streams.
-    pub(super) streams: bool,
-    /// It knows that no more will come.
+pub(super) struct SessionPushState {
+    /// The viewer has been notified of new streams, and has not fetched them.
+    pub(super) has_new_streams: bool,
+    /// The viewer has been notified that the session is over.
     is_over: bool,
 }
 
-impl Pushed {
-    /// The viewer has been answered that there is no packet: those that there are, or will be when
-    /// that may be given now, are announced whether or not they were before.
-    pub(super) fn announce_packets_again(&mut self) {
-        self.through = 0;
+impl StreamPushState {
+    /// The viewer has been answered that there is no packet: packets that it may be given later are pushed, even if
+    /// they were pushed before.
+    pub(super) fn push_packets_again(&mut self) {
+        self.packets_before = 0;
     }
 }
 
 impl<R: Relay> Connection<R> {
-    /// A push connection has come: from now on the relay says what has [`changed`](Self::changed),
-    /// beginning with everything there is.
+    /// Subscribes to changes for a new push connection. First everything that exists is pushed, then what has changed
+    /// ([`record_change`](Self::record_change)).
     pub fn subscribe(&mut self, relay: &R) {
         relay.set_beacon_interest(true);
         relay.set_subscribed(true);
-        let mut push = Push {
-            sessions: true,
-            ..Push::default()
+        let mut push = PushState {
+            have_sessions_changed: true,
+            ..PushState::default()
         };
         for attachment in self.attached.values_mut() {
             attachment.session.set_subscribed(true);
-            attachment.pushed = PushedSession::default();
+            attachment.pushed = SessionPushState::default();
         }
         for (id, cursor) in &mut self.cursors {
             cursor.at.set_subscribed(true);
-            cursor.pushed = Pushed {
+            cursor.pushed = StreamPushState {
                 is_listed: true,
-                ..Pushed::default()
+                ..StreamPushState::default()
             };
-            push.streams.push_back(*id);
+            push.queue.push_back(*id);
         }
         self.push = Some(push);
     }
 
-    /// The push connection is gone.
+    /// Unsubscribes after the push connection has ended.
     pub fn unsubscribe(&mut self, relay: &R) {
         relay.set_subscribed(false);
         for attachment in self.attached.values_mut() {
@@ -113,7 +114,7 @@ impl<R: Relay> Connection<R> {
         self.push = None;
     }
 
-    /// The viewer has said on the push connection whether it wants beacons.
+    /// Sets whether beacons are pushed, as the viewer has asked for on its push connection.
     pub fn set_beacon_interest(&mut self, beacon_interest: BeaconInterest, relay: &R) {
         let Some(push) = &mut self.push else { return };
         let ignores_beacons = beacon_interest == BeaconInterest::Unsubscribed;
@@ -124,25 +125,25 @@ impl<R: Relay> Connection<R> {
         if ignores_beacons {
             return;
         }
-        // What was not said of them meanwhile is said now.
+        // Beacons that were not pushed meanwhile are pushed now.
         for (id, cursor) in &mut self.cursors {
             let may_be_quiet = matches!(cursor.at, At::Packets(_));
             if may_be_quiet && !std::mem::replace(&mut cursor.pushed.is_listed, true) {
-                push.streams.push_back(*id);
+                push.queue.push_back(*id);
             }
         }
     }
 
-    /// Something may have changed. To be called at least once after each change.
-    pub fn changed(&mut self, change: Change) {
+    /// Records a change that may have to be pushed. To be called at least once after each change.
+    pub fn record_change(&mut self, change: Change) {
         match change {
-            Change::Stream(stream) => self.look_at(stream),
+            Change::Stream(stream) => self.queue_stream(stream),
             Change::Sessions => {
                 if let Some(push) = &mut self.push {
-                    push.sessions = true;
+                    push.have_sessions_changed = true;
                 }
             }
-            // Sessions are few: all are looked at each time.
+            // Sessions are few: `write_notifications` checks all of them.
             Change::Session(_) => {
                 if let Some(push) = &mut self.push {
                     push.has_session_changed = true;
@@ -151,17 +152,17 @@ impl<R: Relay> Connection<R> {
         }
     }
 
-    /// Whether something could not be said because a session is going over to another chunk. The
-    /// end of that is not reported as a change: [`notify`](Self::notify) is to be called again soon.
+    /// Whether notifications wait for the end of a rotation. That is not reported as a change:
+    /// [`write_notifications`](Self::write_notifications) is to be called again soon.
     #[must_use]
     pub fn awaits_rotation(&self) -> bool {
         self.push.as_ref().is_some_and(|push| push.is_rotating)
     }
 
-    /// Appends what there is to say, but no more once there are `most` bytes.
-    pub fn notify(&mut self, most: usize, to: &mut BytesMut) {
+    /// Appends notifications, until there are none or `to` has at least `max` bytes.
+    pub fn write_notifications(&mut self, max: usize, to: &mut BytesMut) {
         let Some(push) = &mut self.push else { return };
-        if std::mem::take(&mut push.sessions) {
+        if std::mem::take(&mut push.have_sessions_changed) {
             Notification::Sessions.encode(to);
         }
         let mut is_rotating = false;
@@ -173,8 +174,8 @@ impl<R: Relay> Connection<R> {
             let pushed = &mut attachment.pushed;
             // Asked before looking for streams: none is published after the end.
             let is_over = attachment.session.is_over();
-            if attachment.session.has_new_streams() && !pushed.streams {
-                pushed.streams = true;
+            if attachment.session.has_new_streams() && !pushed.has_new_streams {
+                pushed.has_new_streams = true;
                 Notification::NewStreams(*id).encode(to);
             }
             if is_over && !pushed.is_over {
@@ -184,24 +185,24 @@ impl<R: Relay> Connection<R> {
         }
         push.is_rotating = is_rotating;
         if !is_rotating {
-            push.streams.extend(push.rotating.drain(..));
+            push.queue.extend(push.until_rotated.drain(..));
         }
         if std::mem::take(&mut push.has_session_changed) {
-            push.streams.extend(push.held.drain(..));
+            push.queue.extend(push.until_session_change.drain(..));
         }
-        if !push.withheld.is_empty() && !self.has_new_streams() {
+        if !push.until_announced.is_empty() && !self.has_new_streams() {
             let push = self.push.get_or_insert_default();
-            push.streams.extend(push.withheld.drain(..));
+            push.queue.extend(push.until_announced.drain(..));
         }
-        while to.len() < most {
-            let Some(id) = self.push.as_mut().and_then(|push| push.streams.pop_front()) else {
+        while to.len() < max {
+            let Some(id) = self.push.as_mut().and_then(|push| push.queue.pop_front()) else {
                 return;
             };
-            self.notify_of(id, to);
+            self.write_stream_notification(id, to);
         }
     }
 
-    fn notify_of(&mut self, id: StreamId, to: &mut BytesMut) {
+    fn write_stream_notification(&mut self, id: StreamId, to: &mut BytesMut) {
         let Self {
             attached,
             cursors,
@@ -211,7 +212,7 @@ impl<R: Relay> Connection<R> {
         else {
             return;
         };
-        // It may have been detached from.
+        // The viewer may have detached meanwhile.
         let Some(cursor) = cursors.get_mut(&id) else {
             return;
         };
@@ -219,7 +220,7 @@ impl<R: Relay> Connection<R> {
             return;
         };
         if own.session.is_rotating() {
-            push.rotating.push(id);
+            push.until_rotated.push(id);
             push.is_rotating = true;
             return;
         }
@@ -229,27 +230,27 @@ impl<R: Relay> Connection<R> {
                 .any(|other| other.session.has_new_streams())
         };
         cursor.pushed.is_listed = false;
-        match cursor.news(id, push.ignores_beacons, has_new_streams) {
-            News::None => {}
-            News::Some(notification) => notification.encode(to),
-            News::Withheld => {
+        match cursor.pending_notification(id, push.ignores_beacons, has_new_streams) {
+            PendingNotification::None => {}
+            PendingNotification::Ready(notification) => notification.encode(to),
+            PendingNotification::UntilAnnounced => {
                 cursor.pushed.is_listed = true;
-                push.withheld.push(id);
+                push.until_announced.push(id);
             }
-            News::Held => {
+            PendingNotification::UntilSessionChange => {
                 cursor.pushed.is_listed = true;
-                push.held.push(id);
+                push.until_session_change.push(id);
             }
         }
     }
 
-    /// A stream may have something new.
-    pub(super) fn look_at(&mut self, stream: StreamId) {
+    /// Queues a stream that may have changed, unless it is listed already.
+    pub(super) fn queue_stream(&mut self, stream: StreamId) {
         let (Some(push), Some(cursor)) = (&mut self.push, self.cursors.get_mut(&stream)) else {
             return;
         };
         if !std::mem::replace(&mut cursor.pushed.is_listed, true) {
-            push.streams.push_back(stream);
+            push.queue.push_back(stream);
         }
     }
 
@@ -260,76 +261,83 @@ impl<R: Relay> Connection<R> {
     }
 }
 
-enum News {
+/// The notification that a viewer needs about a stream.
+enum PendingNotification {
     None,
-    Some(Notification),
-    /// Nothing before the viewer has been told of other streams.
-    Withheld,
-    /// Nothing before something changes in the session.
-    Held,
+    Ready(Notification),
+    /// It must wait until new streams have been announced to the viewer.
+    UntilAnnounced,
+    /// It must wait until the session changes.
+    UntilSessionChange,
 }
 
 impl<R: Relay> Cursor<R> {
-    /// What the viewer does not know of this stream, without beacons if it `ignores_beacons`.
-    /// `has_new_streams` is asked after the stream, which is published before the beacons that come
-    /// after it.
-    fn news(
+    /// The notification of what the viewer does not know about this stream, without beacons if it `ignores_beacons`.
+    /// `has_new_streams` is called after the stream has been asked: a stream is published before the beacons that
+    /// follow it.
+    fn pending_notification(
         &mut self,
         id: StreamId,
         ignores_beacons: bool,
         has_new_streams: impl Fn() -> bool,
-    ) -> News {
+    ) -> PendingNotification {
         let pushed = &mut self.pushed;
         let packets = match &mut self.at {
             At::Metadata(metadata) => {
-                if !metadata.has_unread() || std::mem::replace(&mut pushed.metadata, true) {
-                    return News::None;
+                if !metadata.has_unread() || std::mem::replace(&mut pushed.has_metadata, true) {
+                    return PendingNotification::None;
                 }
                 let trace = self.trace;
-                return News::Some(Notification::Metadata(MetadataWaits { stream: id, trace }));
+                return PendingNotification::Ready(Notification::Metadata(MetadataAvailable {
+                    stream: id,
+                    trace,
+                }));
             }
             At::Packets(packets) => packets,
         };
         match packets.ahead() {
-            Ahead::Packets { position, end } if position >= pushed.through => {
-                pushed.through = end;
+            Ahead::Packets { position, end } if position >= pushed.packets_before => {
+                pushed.packets_before = end;
                 let unread = end.saturating_sub(position);
-                News::Some(Notification::Packets(PacketsWait { stream: id, unread }))
+                PendingNotification::Ready(Notification::Packets(PacketsAvailable {
+                    stream: id,
+                    unread,
+                }))
             }
-            Ahead::Packets { .. } => News::None,
-            Ahead::Withheld => News::Held,
+            Ahead::Packets { .. } => PendingNotification::None,
+            Ahead::Withheld => PendingNotification::UntilSessionChange,
             Ahead::Over => {
                 if std::mem::replace(&mut pushed.is_over, true) {
-                    return News::None;
+                    return PendingNotification::None;
                 }
-                News::Some(Notification::StreamOver(id))
+                PendingNotification::Ready(Notification::StreamOver(id))
             }
-            Ahead::Quiet { .. } if ignores_beacons => News::None,
+            Ahead::Quiet { .. } if ignores_beacons => PendingNotification::None,
             Ahead::Quiet { until } => match until {
-                Some(until) if packets.is_beyond_promise(until) => {
+                Some(until) if packets.is_past_watermark(until) => {
                     if has_new_streams() {
-                        return News::Withheld;
+                        return PendingNotification::UntilAnnounced;
                     }
-                    packets.promise(until);
-                    News::Some(Notification::Quiet(Quiet { stream: id, until }))
+                    packets.advance_watermark(until);
+                    PendingNotification::Ready(Notification::Quiet(Quiet { stream: id, until }))
                 }
-                _ => News::None,
+                _ => PendingNotification::None,
             },
         }
     }
 
-    /// Whether there may be packets that the viewer has not heard of.
+    /// Whether there may be packets that the viewer does not know of.
     pub(super) fn has_more(&self) -> bool {
         matches!(self.at, At::Packets(_)) && !self.pushed.is_over
     }
 
-    /// Appends the answer to `GET_METADATA`.
-    pub(super) fn next_metadata(&mut self, replies: &mut BytesMut) {
+    /// Appends the reply to `GET_METADATA`.
+    pub(super) fn write_metadata(&mut self, replies: &mut BytesMut) {
         if let At::Metadata(metadata) = &mut self.at
-            && metadata.next(replies) != MetadataStatus::Ok
+            && metadata.write_next(replies) != MetadataStatus::Ok
         {
-            // What comes after this answer is news again.
-            self.pushed.metadata = false;
+            // Metadata that comes after this reply is pushed again.
+            self.pushed.has_metadata = false;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A relay made up in memory: its state is whatever a test sets.
+//! A relay in memory, whose state is set by the tests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use wire::{
     ViewerId,
 };
 
-/// A stream of the made-up relay, shared by all positions in it.
+/// A stream of the relay in memory, shared by all positions in it.
 #[derive(Default)]
 pub(crate) struct Data {
     pub(crate) id: u64,
@@ -48,19 +48,19 @@ pub(crate) struct World {
     pub(crate) rotating: Cell<bool>,
     pub(crate) viewers: Cell<u32>,
     pub(crate) published: RefCell<Vec<Published>>,
-    /// What somebody listens to.
-    pub(crate) heard: RefCell<HashSet<Change>>,
-    /// Whether beacons are among it.
-    pub(crate) heeds_beacons: Cell<bool>,
+    /// The changes that are subscribed to.
+    pub(crate) subscriptions: RefCell<HashSet<Change>>,
+    /// Whether beacons are reported.
+    pub(crate) wants_beacons: Cell<bool>,
 }
 
 impl World {
     fn set_subscribed(&self, to: Change, on: bool) {
-        let mut heard = self.heard.borrow_mut();
+        let mut subscriptions = self.subscriptions.borrow_mut();
         if on {
-            heard.insert(to);
+            subscriptions.insert(to);
         } else {
-            heard.remove(&to);
+            subscriptions.remove(&to);
         }
     }
 
@@ -97,7 +97,7 @@ pub(crate) struct Fake(pub(crate) Rc<World>);
 pub(crate) struct Attached {
     world: Rc<World>,
     given: usize,
-    /// So many streams are read from where they are now.
+    /// Number of streams that are read from their current end.
     seek_last: usize,
 }
 
@@ -173,7 +173,7 @@ impl Relay for Fake {
     }
 
     fn set_beacon_interest(&self, on: bool) {
-        self.0.heeds_beacons.set(on);
+        self.0.wants_beacons.set(on);
     }
 }
 

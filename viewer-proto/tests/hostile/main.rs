@@ -1,4 +1,4 @@
-//! Hostile bytes on a viewer's connections: what must hold of anything.
+//! Hostile bytes on a viewer's connections: invariants that hold for any input.
 
 #[path = "../fake/mod.rs"]
 mod fake;
@@ -9,7 +9,7 @@ use viewer_proto::beacon_interest::BeaconInterest;
 
 proptest! {
     #[test]
-    fn any_bytes_behind_a_greeting_keep_the_rules(
+    fn server_keeps_its_invariants_for_any_bytes_after_the_handshake(
         minor in 0..17u32,
         cut: u8,
         bytes in prop::collection::vec(any::<u8>(), 0..300),
@@ -20,7 +20,7 @@ proptest! {
     }
 
     #[test]
-    fn a_conversation_with_some_bytes_changed_keeps_the_rules(
+    fn server_keeps_its_invariants_for_changed_bytes_of_a_valid_conversation(
         cut: u8,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
@@ -33,7 +33,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_on_a_push_connection_keep_the_rules(
+    fn server_keeps_its_invariants_for_any_bytes_on_a_push_connection(
         cut: u8,
         bytes in prop::collection::vec(0..4u8, 0..100),
     ) {
@@ -42,20 +42,20 @@ proptest! {
 }
 
 #[test]
-fn good_conversations_keep_the_rules() {
+fn valid_conversations_are_answered_completely() {
     for minor in [0, 4, 15, 99] {
         let bytes = must::conversation(minor);
         assert!(must::converse(0, &bytes) > 40, "{minor}");
         must::converse(7, &bytes);
     }
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     for beacon_interest in [BeaconInterest::Unsubscribed, BeaconInterest::Subscribed]
         .into_iter()
         .cycle()
         .take(20)
     {
-        beacon_interest.encode(&mut said);
+        beacon_interest.encode(&mut sent);
     }
-    assert!(must::listen(8, &said) > 20);
-    must::listen(3, &said);
+    assert!(must::listen(8, &sent) > 20);
+    must::listen(3, &sent);
 }

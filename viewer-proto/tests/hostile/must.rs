@@ -1,5 +1,5 @@
-//! What must hold of any bytes on a viewer's connections, before a relay made up in memory whose
-//! world moves on with every command. Used by the tests here and by the fuzz targets.
+//! Invariants for any bytes on a viewer's connections, in front of a relay in memory whose state changes with every
+//! command. Used by the tests here and by the fuzz targets.
 #![allow(unreachable_pub, reason = "the fuzz targets use it too")]
 
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use viewer_proto::command::CommandHeader;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::{GetPacket, PacketStatus};
-use viewer_proto::push::{Listener, Notification, welcome};
+use viewer_proto::push::{Notification, PushClient, write_greeting};
 use viewer_proto::server::{Change, Connection, Progress};
 use viewer_proto::session::{AttachSession, AttachStatus, Seek};
 use viewer_proto::version::{Connect, ConnectionKind};
@@ -22,76 +22,90 @@ use wire::{Bits, Bytes, ClassId, Field, PacketIndex, SessionId, StreamId, Timest
 
 use crate::fake::{Data, Fake, Letters, SESSION, World};
 
-/// Most that waits for more to come: a header and the longest command.
-const MAX_KEPT: usize = 16 + 24;
+/// Most bytes that the server may leave until more arrive: a header and the longest command.
+const MAX_INCOMPLETE: usize = 16 + 24;
 
-/// Lets a relay hear these bytes, whole and in pieces of `cut` bytes, and checks that it keeps the
-/// rules and that the cuts make no difference. Gives how many commands were answered.
+/// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's invariants, and that the
+/// replies do not depend on the pieces. Gives the number of commands that were answered.
 pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     let mut whole = End::new();
-    whole.hear(bytes);
+    whole.receive(bytes);
     let mut pieces = End::new();
     for piece in bytes.chunks(usize::from(cut).max(1)) {
-        pieces.hear(piece);
+        pieces.receive(piece);
     }
-    assert_eq!(whole.replies, pieces.replies, "the cuts make a difference");
+    assert_eq!(
+        whole.replies, pieces.replies,
+        "replies depend on how the bytes are split"
+    );
     assert_eq!(whole.failed, pieces.failed);
-    let world = Rc::clone(&whole.life.world);
+    let world = Rc::clone(&whole.state.world);
     let answered = whole.answered;
     drop(whole);
-    assert_eq!(world.viewers.get(), 0, "who has gone is still attached");
+    assert_eq!(
+        world.viewers.get(),
+        0,
+        "a closed connection is still attached"
+    );
     answered
 }
 
-/// Lets a relay hear these bytes on the push connection of an attached viewer, in pieces of `cut`
-/// bytes, while its world moves on. Gives how many notifications there were.
+/// Sends these bytes to a relay on the push connection of an attached viewer, in pieces of `cut` bytes, while the
+/// relay's state changes. Gives the number of notifications.
 pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut end = End::new();
-    end.hear(&attaching(15));
-    end.connection.subscribe(&Fake(Rc::clone(&end.life.world)));
-    let mut listener = Listener::default();
-    let mut said = BytesMut::new();
-    welcome(&mut said);
-    let mut heard = 0;
+    end.receive(&attaching(15));
+    end.connection.subscribe(&Fake(Rc::clone(&end.state.world)));
+    let mut client = PushClient::default();
+    let mut pushed = BytesMut::new();
+    write_greeting(&mut pushed);
+    let mut notifications = 0;
     let mut reader = BeaconInterestReader::default();
     let mut last = BTreeMap::new();
     for piece in bytes.chunks(usize::from(cut).max(1)) {
         match reader.extend(piece) {
             Ok(Some(beacon_interest)) => {
-                let relay = Fake(Rc::clone(&end.life.world));
+                let relay = Fake(Rc::clone(&end.state.world));
                 end.connection.set_beacon_interest(beacon_interest, &relay);
             }
             Ok(None) => {}
             Err(_) => break,
         }
-        end.life.goes_on();
-        let changes: Vec<Change> = end.life.world.heard.borrow().iter().copied().collect();
+        end.state.advance();
+        let changes: Vec<Change> = end
+            .state
+            .world
+            .subscriptions
+            .borrow()
+            .iter()
+            .copied()
+            .collect();
         for change in changes {
-            end.connection.changed(change);
+            end.connection.record_change(change);
         }
-        // Little room, so that it has to be said in several turns.
-        end.connection.notify(60, &mut said);
-        for notification in listener.extend(&said) {
-            heard += 1;
-            if let Notification::Quiet(quiet) = notification.expect("a viewer understands it") {
+        // A small limit, so that several calls are needed.
+        end.connection.write_notifications(60, &mut pushed);
+        for notification in client.extend(&pushed) {
+            notifications += 1;
+            if let Notification::Quiet(quiet) = notification.expect("the client decodes it") {
                 let before = last.insert(quiet.stream, quiet.until);
                 assert!(before.is_none_or(|before| before < quiet.until));
             }
         }
-        said.clear();
+        pushed.clear();
     }
-    heard
+    notifications
 }
 
-/// What goes on at the relay, whatever the viewer does: the same with every command.
-struct Life {
+/// The relay's state, which changes with every command, independently of the viewer.
+struct RelayState {
     world: Rc<World>,
     metadata: Rc<Letters>,
     streams: Vec<Rc<Data>>,
-    moments: u64,
+    steps: u64,
 }
 
-impl Life {
+impl RelayState {
     fn new() -> Self {
         let world = Rc::new(World {
             live: Cell::new(true),
@@ -103,18 +117,18 @@ impl Life {
             world,
             metadata,
             streams,
-            moments: 0,
+            steps: 0,
         }
     }
 
-    fn goes_on(&mut self) {
-        self.moments += 1;
-        let now = self.moments * 10;
-        self.world.rotating.set(self.moments % 7 == 3);
+    fn advance(&mut self) {
+        self.steps += 1;
+        let now = self.steps * 10;
+        self.world.rotating.set(self.steps % 7 == 3);
         let Some(last) = self.streams.last() else {
             return;
         };
-        match self.moments % 5 {
+        match self.steps % 5 {
             0 => self.metadata.bytes.borrow_mut().extend_from_slice(b" more"),
             1 => last.packets.borrow_mut().push(packet(now)),
             2 => last.beacon.set(Some(now + 10)),
@@ -125,7 +139,7 @@ impl Life {
             }
             _ => {}
         }
-        if self.moments == 90 {
+        if self.steps == 90 {
             self.world.gone.set(true);
             self.streams.iter().for_each(|stream| stream.over.set(true));
             self.metadata.over.set(true);
@@ -148,7 +162,7 @@ fn packet(begin: u64) -> PacketIndex {
 
 /// The relay's end, the viewer that would have asked all that, and what it has learnt.
 struct End {
-    life: Life,
+    state: RelayState,
     connection: Connection<Fake>,
     client: Client,
     kept: Vec<u8>,
@@ -163,7 +177,7 @@ struct End {
 impl End {
     fn new() -> Self {
         Self {
-            life: Life::new(),
+            state: RelayState::new(),
             connection: Connection::default(),
             client: Client::new(Minor(15)),
             kept: Vec::new(),
@@ -176,7 +190,7 @@ impl End {
         }
     }
 
-    fn hear(&mut self, piece: &[u8]) {
+    fn receive(&mut self, piece: &[u8]) {
         self.kept.extend_from_slice(piece);
         let kept = std::mem::take(&mut self.kept);
         let mut input = &kept[..];
@@ -192,13 +206,17 @@ impl End {
         } else {
             command(before)
         };
-        let relay = Fake(Rc::clone(&self.life.world));
+        let relay = Fake(Rc::clone(&self.state.world));
         let mut reply = BytesMut::new();
         let progress = self.connection.advance(input, &relay, &mut reply);
         match progress {
             Ok(Progress::NeedsMore) => {
                 assert!(reply.is_empty() && input.len() == before.len());
-                assert!(input.len() < MAX_KEPT, "{} bytes are kept", input.len());
+                assert!(
+                    input.len() < MAX_INCOMPLETE,
+                    "{} bytes are kept",
+                    input.len()
+                );
                 return false;
             }
             Err(error) => {
@@ -231,7 +249,7 @@ impl End {
         self.check(&asked, &reply);
         self.replies.extend_from_slice(&reply);
         self.answered += 1;
-        self.life.goes_on();
+        self.state.advance();
         true
     }
 
@@ -262,7 +280,7 @@ impl End {
             let part = self
                 .client
                 .receive(&mut input)
-                .expect("a viewer understands it");
+                .expect("the client decodes it");
             match part.expect("the reply is whole") {
                 Part::Done => break,
                 Part::Head(head) => self.head(asked, &head),

@@ -1,5 +1,5 @@
-//! What the relay is to do in the end: the command line before the files, both before the
-//! environment, and what nobody says by default.
+//! Resolves options, configuration files and environment variables to a [`Config`]: the command line takes
+//! precedence over the files, the files over the environment, and the environment over the defaults.
 
 use std::env::current_dir;
 use std::ffi::OsString;
@@ -9,59 +9,61 @@ use daemon::endpoint::Endpoint;
 use jiff::tz::TimeZone;
 use wire::Bytes;
 
-use super::file::{Files, switch};
+use super::file::Files;
 use super::{ArgumentError, Arguments, Mode};
-use crate::config::{Config, Network};
+use crate::config::{Config, Network, parse_boolean};
 use crate::ingest::reorder::Window;
 use crate::limits::REORDER_MEMORY;
 use crate::service::{ServiceConfig, run_folder};
 use crate::store::layout::Grouping;
 
-/// Ports, and addresses unless others are given.
-const CONTROL: (&str, u16) = ("0.0.0.0", 5342);
-const DATA: (&str, u16) = ("0.0.0.0", 5343);
-const LIVE: (&str, u16) = ("localhost", 5344);
+/// Default hosts and ports of LTTng's relay.
+const DEFAULT_CONTROL: (&str, u16) = ("0.0.0.0", 5342);
+const DEFAULT_DATA: (&str, u16) = ("0.0.0.0", 5343);
+const DEFAULT_LIVE: (&str, u16) = ("localhost", 5344);
 
-/// Port of HTTP, if it is to be there and no other is given.
-const HTTP: u16 = 5345;
+/// Default port of the status endpoint.
+const DEFAULT_HTTP_PORT: u16 = 5345;
 
-/// Packets and bytes that a missing packet is waited for, unless others are given.
-const WINDOW: Window = Window {
+/// Default number of packets and bytes after which a missing packet is given up.
+const DEFAULT_WINDOW: Window = Window {
     packets: 64,
     bytes: Bytes(32 << 20),
 };
 
+// Environment variables.
 const DISALLOW_CLEAR: &str = "LTTNG_RELAYD_DISALLOW_CLEAR";
 const WORKING_DIRECTORY: &str = "LTTNG_RELAYD_WORKING_DIRECTORY";
 const HEALTH: &str = "LTTNG_RELAYD_HEALTH";
 const HOME: &str = "LTTNG_HOME";
 
-/// Looks a variable up; one that is empty is not set.
-pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+/// Looks up an environment variable. An empty one counts as not set.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The environment of this process.
-pub(super) fn variable(name: &str) -> Option<OsString> {
+/// Looks up a variable of this process.
+fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 impl Arguments {
-    /// With what the configuration files say where these say nothing, and what in the files was not
-    /// understood.
+    /// These options, completed with those of the configuration files, and a warning for each line of the files
+    /// that was ignored.
     ///
     /// # Errors
-    /// If the file that was asked for cannot be read, or an option has a value that it cannot have.
+    /// If the file of `--config` cannot be read, or an option has an invalid value.
     pub fn with_files(self) -> Result<(Self, Vec<String>), ArgumentError> {
         let files = Files::read(home(&variable).as_deref(), self.config.as_deref())?;
-        let said = files.arguments()?;
-        Ok((self.or(said), files.warnings))
+        let from_files = files.arguments()?;
+        Ok((self.or(from_files), files.warnings))
     }
 
-    /// These, and `other` where they say nothing.
+    /// These options, and those of `other` that are not among them. Options that exclude each other are taken
+    /// from one of the two.
     fn or(self, other: Self) -> Self {
-        let mine = self.group_output_by_host || self.group_output_by_session;
-        let grouping = if mine { &self } else { &other };
-        let is_in_mode = self.background || self.daemonize;
-        let mode = if is_in_mode { &self } else { &other };
+        let has_grouping = self.group_output_by_host || self.group_output_by_session;
+        let grouping = if has_grouping { &self } else { &other };
+        let has_mode = self.background || self.daemonize;
+        let mode = if has_mode { &self } else { &other };
         Self {
             group_output_by_host: grouping.group_output_by_host,
             group_output_by_session: grouping.group_output_by_session,
@@ -95,15 +97,15 @@ impl Arguments {
         }
     }
 
-    /// What the relay is told, if the system allows it so many open files.
+    /// The configuration of a relay whose process may have `open_files` open files.
     ///
     /// # Errors
-    /// If it does not know where to write, or is told what it must not do.
+    /// If there is no output directory, a path cannot be resolved, or a value is invalid.
     pub fn config(self, open_files: u64) -> Result<Config, ArgumentError> {
-        self.settle(&variable, open_files)
+        self.resolve(&variable, open_files)
     }
 
-    pub(super) fn settle(self, env: Lookup<'_>, open_files: u64) -> Result<Config, ArgumentError> {
+    fn resolve(self, env: Lookup<'_>, open_files: u64) -> Result<Config, ArgumentError> {
         let endpoint = |given: &Option<Endpoint>, (host, port): (&str, u16)| match given {
             Some(given) => given.clone().or_port(port),
             None => Endpoint::v4(host, port),
@@ -130,39 +132,45 @@ impl Arguments {
                 Grouping::ByHost
             },
             allows_clear: !self.disallow_clear && !is_set(env, DISALLOW_CLEAR)?,
-            control: endpoint(&self.control_port, CONTROL),
-            data: endpoint(&self.data_port, DATA),
-            live: endpoint(&self.live_port, LIVE),
-            http: self.http.clone().map(|http| http.or_port(HTTP)),
-            network: Network::told_by(env),
+            control: endpoint(&self.control_port, DEFAULT_CONTROL),
+            data: endpoint(&self.data_port, DEFAULT_DATA),
+            live: endpoint(&self.live_port, DEFAULT_LIVE),
+            http: self
+                .http
+                .clone()
+                .map(|http| http.or_port(DEFAULT_HTTP_PORT)),
+            network: Network::from_environment(env),
             pool: self.pool(open_files)?,
             window: Window {
                 packets: self
                     .reorder_packets
-                    .map_or(WINDOW.packets, |packets| packets as usize),
-                bytes: self.reorder_bytes.map_or(WINDOW.bytes, Bytes),
+                    .map_or(DEFAULT_WINDOW.packets, |packets| packets as usize),
+                bytes: self.reorder_bytes.map_or(DEFAULT_WINDOW.bytes, Bytes),
             },
             reorder_memory: self.reorder_memory.unwrap_or(REORDER_MEMORY),
             when_full: self.on_disk_full.unwrap_or_default(),
             time_zone: TimeZone::system(),
             process: ServiceConfig {
-                working_directory: working_directory.map(from_here).transpose()?,
+                working_directory: working_directory.map(make_absolute).transpose()?,
                 group: self.group.clone(),
-                health: env(HEALTH).map(PathBuf::from).map(from_here).transpose()?,
-                pid_file: self.pid_file.clone().map(from_here).transpose()?,
+                health: env(HEALTH)
+                    .map(PathBuf::from)
+                    .map(make_absolute)
+                    .transpose()?,
+                pid_file: self.pid_file.clone().map(make_absolute).transpose()?,
                 signals_parent: self.sig_parent && self.mode() == Mode::Foreground,
-                run_folder: run_folder.map(from_here).transpose()?,
+                run_folder: run_folder.map(make_absolute).transpose()?,
             },
         })
     }
 
-    /// Whether whoever started the relay is to be sent a signal when it is ready.
+    /// Whether the parent process is sent SIGUSR1 when all ports accept connections.
     #[must_use]
     pub fn signals_parent(&self) -> bool {
         self.sig_parent
     }
 
-    /// How many trace files may be open.
+    /// Maximum number of open trace files.
     fn pool(&self, open_files: u64) -> Result<usize, ArgumentError> {
         let most = match self.fd_pool_size {
             Some(asked) if u64::from(asked) > open_files => {
@@ -172,7 +180,7 @@ impl Arguments {
                 });
             }
             Some(asked) => u64::from(asked),
-            // The rest is for connections.
+            // The other quarter is left to connections.
             None => open_files / 4 * 3,
         };
         Ok(usize::try_from(most).unwrap_or(usize::MAX))
@@ -183,24 +191,24 @@ fn home(env: Lookup<'_>) -> Option<PathBuf> {
     env(HOME).or_else(|| env("HOME")).map(PathBuf::from)
 }
 
-/// A path that holds wherever the relay goes.
-fn from_here(path: PathBuf) -> Result<PathBuf, ArgumentError> {
+/// Makes a path independent of the working directory, which the relay may change.
+fn make_absolute(path: PathBuf) -> Result<PathBuf, ArgumentError> {
     if path.is_absolute() {
         return Ok(path);
     }
     match current_dir() {
         Ok(here) => Ok(here.join(path)),
-        Err(_) => Err(ArgumentError::Adrift(path)),
+        Err(_) => Err(ArgumentError::NoWorkingDirectory(path)),
     }
 }
 
-/// Whether a variable says yes; not set is no.
+/// Whether a boolean variable is true. One that is not set is false.
 fn is_set(env: Lookup<'_>, name: &'static str) -> Result<bool, ArgumentError> {
     let Some(value) = env(name) else {
         return Ok(false);
     };
-    let switched = value.to_str().and_then(switch);
-    switched.ok_or(ArgumentError::Variable(name))
+    let boolean = value.to_str().and_then(parse_boolean);
+    boolean.ok_or(ArgumentError::Variable(name))
 }
 
 #[cfg(test)]
@@ -217,19 +225,19 @@ mod tests {
         Arguments::try_parse_from([&["relayd"], arguments].concat()).unwrap()
     }
 
-    fn settled(arguments: Arguments, variables: &[(&str, &str)]) -> Result<Config, ArgumentError> {
+    fn resolved(arguments: Arguments, variables: &[(&str, &str)]) -> Result<Config, ArgumentError> {
         let env = |name: &str| {
             let set = variables.iter().find(|(set, _)| *set == name);
             set.map(|(_, value)| OsString::from(value))
         };
-        arguments.settle(&env, LIMIT)
+        arguments.resolve(&env, LIMIT)
     }
 
     const AT_HOME: (&str, &str) = ("HOME", "/home/me");
 
     #[test]
-    fn what_nobody_says_is_as_with_the_reference() {
-        let config = settled(parse(&[]), &[AT_HOME]).unwrap();
+    fn defaults_are_those_of_lttng_relayd() {
+        let config = resolved(parse(&[]), &[AT_HOME]).unwrap();
         assert_eq!(config.output, Path::new("/home/me/lttng-traces"));
         assert_eq!(config.grouping, Grouping::ByHost);
         assert!(config.allows_clear);
@@ -239,17 +247,17 @@ mod tests {
         assert_eq!(config.pool, 768);
         assert_eq!(config.reorder_memory, REORDER_MEMORY);
         assert_eq!(config.process.working_directory, None);
-        let elsewhere = settled(parse(&[]), &[AT_HOME, ("LTTNG_HOME", "/lttng")]).unwrap();
+        let elsewhere = resolved(parse(&[]), &[AT_HOME, ("LTTNG_HOME", "/lttng")]).unwrap();
         assert_eq!(elsewhere.output, Path::new("/lttng/lttng-traces"));
         assert!(matches!(
-            settled(parse(&[]), &[]),
+            resolved(parse(&[]), &[]),
             Err(ArgumentError::NoHome)
         ));
     }
 
     #[test]
-    fn options_are_followed() {
-        let config = settled(
+    fn command_line_options_set_the_configuration() {
+        let config = resolved(
             parse(&[
                 "-o",
                 "/out",
@@ -268,17 +276,17 @@ mod tests {
         assert_eq!(config.grouping, Grouping::BySession);
         assert!(!config.allows_clear);
         assert!(matches!(
-            settled(parse(&["-o", "out"]), &[]),
+            resolved(parse(&["-o", "out"]), &[]),
             Err(ArgumentError::RelativeOutput(_))
         ));
         assert_eq!(
-            settled(parse(&["-o", "/o", "--fd-pool-size=200"]), &[])
+            resolved(parse(&["-o", "/o", "--fd-pool-size=200"]), &[])
                 .unwrap()
                 .pool,
             200
         );
         assert!(matches!(
-            settled(parse(&["-o", "/o", "--fd-pool-size=2000"]), &[]),
+            resolved(parse(&["-o", "/o", "--fd-pool-size=2000"]), &[]),
             Err(ArgumentError::PoolBeyondLimit {
                 asked: 2000,
                 allowed: LIMIT
@@ -287,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_comes_before_the_files() {
+    fn command_line_takes_precedence_over_configuration_files() {
         let files = parse(&[
             "-s",
             "-d",
@@ -302,34 +310,36 @@ mod tests {
         assert_eq!((both.mode(), both.verbose), (Mode::Background, 1));
         assert_eq!(both.group.as_deref(), Some("file"));
         assert_eq!(both.fd_pool_size, Some(300));
-        let config = settled(both, &[]).unwrap();
+        let config = resolved(both, &[]).unwrap();
         assert_eq!(config.grouping, Grouping::ByHost);
         assert_eq!(config.output, Path::new("/line"));
     }
 
     #[test]
-    fn variables_speak_where_no_option_does() {
+    fn environment_variables_apply_where_no_option_is_given() {
         let variables = [
             AT_HOME,
             (WORKING_DIRECTORY, "/var"),
             (HEALTH, "/run/health"),
         ];
-        let process = settled(parse(&[]), &variables).unwrap().process;
+        let process = resolved(parse(&[]), &variables).unwrap().process;
         assert_eq!(
             process.working_directory.as_deref(),
             Some(Path::new("/var"))
         );
         assert_eq!(process.health.as_deref(), Some(Path::new("/run/health")));
-        let process = settled(parse(&["-w", "/tmp"]), &variables).unwrap().process;
+        let process = resolved(parse(&["-w", "/tmp"]), &variables)
+            .unwrap()
+            .process;
         assert_eq!(
             process.working_directory.as_deref(),
             Some(Path::new("/tmp"))
         );
         for (value, allows) in [("1", false), ("on", false), ("0", true), ("No", true)] {
-            let config = settled(parse(&[]), &[AT_HOME, (DISALLOW_CLEAR, value)]);
+            let config = resolved(parse(&[]), &[AT_HOME, (DISALLOW_CLEAR, value)]);
             assert_eq!(config.unwrap().allows_clear, allows, "{value}");
         }
-        let perhaps = settled(parse(&[]), &[AT_HOME, (DISALLOW_CLEAR, "perhaps")]);
+        let perhaps = resolved(parse(&[]), &[AT_HOME, (DISALLOW_CLEAR, "perhaps")]);
         assert!(matches!(
             perhaps,
             Err(ArgumentError::Variable(DISALLOW_CLEAR))

@@ -1,0 +1,72 @@
+//! Why the relay closes a connection, and what follows from that.
+
+use std::io;
+use std::time::Duration;
+
+use relay_proto::error::ControlError;
+use thiserror::Error;
+use viewer_proto::error::ViewerError;
+
+use crate::ingest::error::At;
+use crate::limits::{FILE_CALL_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, MAX_REFUSALS};
+
+/// Why the relay closes a connection.
+#[derive(Debug, Error)]
+pub(super) enum ConnectionError {
+    #[error("connection lost: {0}")]
+    Lost(#[from] io::Error),
+    #[error("{name} timeout: message not complete within {} seconds", timeout.as_secs_f32())]
+    ReadTimeout {
+        name: &'static str,
+        timeout: Duration,
+    },
+    #[error("write timeout: replies not read for {} seconds", .0.as_secs_f32())]
+    WriteTimeout(Duration),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error("too many commands rejected: {MAX_REFUSALS} are allowed")]
+    TooManyRefusals,
+    #[error(transparent)]
+    Viewer(#[from] ViewerError),
+    /// Nothing of the packet is in the replies.
+    #[error("cannot read packet: {0}")]
+    ReadPacket(io::Error),
+    /// The viewer has been announced the packet's length.
+    #[error("cannot read rest of packet: {0}")]
+    ReadRestOfPacket(io::Error),
+    #[error(
+        "file calls hang for {} seconds: {MAX_FILE_CALLS_OF_SESSION} of the session's viewers or {MAX_FILE_CALLS} in all",
+        FILE_CALL_TIMEOUT.as_secs()
+    )]
+    FileCallsHang,
+    #[error(transparent)]
+    Ingest(#[from] At),
+}
+
+/// What a failure costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consequence {
+    /// The replies to all commands before are sent, with the error reply if there is one; then the connection is
+    /// closed.
+    ReplyAndClose,
+    /// The connection is closed at once.
+    Close,
+    /// The connection is closed, and its session is aborted.
+    AbortSession,
+}
+
+impl ConnectionError {
+    /// What the failure costs. The only place that decides it.
+    pub(super) fn consequence(&self) -> Consequence {
+        match self {
+            Self::Control(_) | Self::Viewer(_) | Self::ReadPacket(_) => Consequence::ReplyAndClose,
+            Self::Lost(_)
+            | Self::ReadTimeout { .. }
+            | Self::WriteTimeout(_)
+            | Self::TooManyRefusals
+            | Self::ReadRestOfPacket(_)
+            | Self::FileCallsHang => Consequence::Close,
+            Self::Ingest(_) => Consequence::AbortSession,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! A relay's end of a viewer connection in front of a relay in memory: what viewers rely on holds whatever the relay's
+//! state is and whatever the viewer sends.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
+#[path = "../fake/mod.rs"]
+mod fake;
+mod rejected;
+mod viewer;
+
+use bytes::BytesMut;
+use fake::SESSION;
+use viewer::{Response, Viewer, packet, world};
+use viewer_proto::Command;
+use viewer_proto::index::{IndexStatus, NEW_METADATA, NEW_STREAMS, NextIndex};
+use viewer_proto::metadata::MetadataStatus;
+use viewer_proto::packet::GetPacket;
+use viewer_proto::session::{AttachStatus, DetachStatus, Seek};
+use viewer_proto::stream::NewStreamsStatus;
+use wire::{Bits, Bytes, ClassId, StreamId, Timestamp};
+
+#[test]
+fn packets_are_given_once_and_in_order_before_hang_up() {
+    let world = world();
+    let stream = world.stream();
+    stream
+        .packets
+        .borrow_mut()
+        .extend([packet(10, 20), packet(20, 30)]);
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    let first = viewer.next_index(&stream);
+    assert_eq!((first.status, first.offset), (IndexStatus::Ready, Bytes(0)));
+    stream.over.set(true);
+    let second = viewer.next_index(&stream);
+    assert_eq!(
+        (second.status, second.offset),
+        (IndexStatus::Ready, Bytes(4096))
+    );
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::HungUp);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Failed);
+}
+
+#[test]
+fn pipelined_commands_get_the_same_replies_as_single_ones() {
+    let world = world();
+    let stream = world.stream();
+    let metadata = world.metadata(b"text");
+    let packets = (1..9).map(|number| packet(number * 10, number * 10 + 10));
+    stream.packets.borrow_mut().extend(packets);
+    stream.over.set(true);
+    // More indexes than packets: the packets are available after the end of the stream was reported.
+    let mut commands = vec![Command::GetNextIndex(StreamId(stream.id)); 10];
+    commands.push(Command::GetMetadata(StreamId(metadata.id)));
+    commands.extend((0..9).map(|number| {
+        Command::GetPacket(GetPacket {
+            stream: StreamId(stream.id),
+            offset: Bytes(number * 4096),
+            len: 4096,
+        })
+    }));
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    let (mut expected, mut all) = (BytesMut::new(), Vec::new());
+    for command in &commands {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        expected.extend_from_slice(&viewer.send(&bytes).unwrap());
+        all.extend(bytes);
+    }
+    assert!(expected.len() > 8 * 4096);
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    assert_eq!(viewer.send(&all).unwrap(), expected);
+}
+
+#[test]
+fn two_viewers_of_one_session_both_get_all_packets() {
+    let world = world();
+    let stream = world.stream();
+    stream
+        .packets
+        .borrow_mut()
+        .extend([packet(10, 20), packet(20, 30)]);
+    let mut viewers = [(); 2].map(|()| Viewer::attached(Seek::Beginning, &world));
+    let Response::Sessions(listed) = viewers[0].request(&Command::ListSessions) else {
+        panic!("no list")
+    };
+    assert_eq!(listed[0].viewers, 2);
+    for _ in 0..2 {
+        for viewer in &mut viewers {
+            assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
+        }
+    }
+    drop(viewers);
+    assert_eq!(world.viewers.get(), 0);
+}
+
+#[test]
+fn seek_last_skips_existing_packets_but_not_those_of_later_streams() {
+    let world = world();
+    let old = world.stream();
+    old.packets.borrow_mut().push(packet(10, 20));
+    let mut viewer = Viewer::attached(Seek::Last, &world);
+    assert_eq!(viewer.next_index(&old).status, IndexStatus::Retry);
+    let new = world.stream();
+    new.packets.borrow_mut().push(packet(15, 25));
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::Ok, vec![2])
+    );
+    assert_eq!(viewer.next_index(&new).status, IndexStatus::Ready);
+}
+
+#[test]
+fn watermark_of_a_stream_never_decreases() {
+    let world = world();
+    let stream = world.stream();
+    stream.packets.borrow_mut().push(packet(10, 20));
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    stream.beacon.set(Some(5));
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
+    // The beacon is before the end of the packet.
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
+    stream.beacon.set(Some(25));
+    let inactive = NextIndex::inactive(Timestamp(25), ClassId(0), 0);
+    assert_eq!(viewer.next_index(&stream), inactive);
+    assert_eq!(viewer.next_index(&stream), inactive);
+    stream.beacon.set(Some(24));
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
+}
+
+#[test]
+fn stream_without_packets_is_inactive_from_its_first_beacon() {
+    let world = world();
+    let stream = world.stream();
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    stream.class.set(None);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
+    stream.class.set(Some(3));
+    stream.beacon.set(Some(7));
+    assert_eq!(
+        viewer.next_index(&stream),
+        NextIndex::inactive(Timestamp(7), ClassId(3), 0)
+    );
+}
+
+#[test]
+fn new_streams_are_hinted_at_once_and_flagged_until_fetched() {
+    let world = world();
+    let idle = world.stream();
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    idle.beacon.set(Some(50));
+    assert_eq!(viewer.next_index(&idle).status, IndexStatus::Inactive);
+    let late = world.stream();
+    late.packets.borrow_mut().push(packet(60, 70));
+    idle.beacon.set(Some(90));
+    let hint = viewer.next_index(&idle);
+    assert_eq!((hint.status, hint.flags), (IndexStatus::Ready, NEW_STREAMS));
+    assert_eq!(
+        (hint.packet.packet_size, hint.packet.class),
+        (Bits(0), ClassId(0))
+    );
+    // The watermark is held until the streams are announced: the beacon is later than their first packet.
+    let held = NextIndex::inactive(Timestamp(50), ClassId(0), NEW_STREAMS);
+    assert_eq!(viewer.next_index(&idle), held);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::Ok, vec![2])
+    );
+    assert_eq!(
+        viewer.next_index(&idle),
+        NextIndex::inactive(Timestamp(90), ClassId(0), 0)
+    );
+    assert_eq!(viewer.next_index(&late).status, IndexStatus::Ready);
+}
+
+#[test]
+fn viewer_that_lists_sessions_first_gets_no_empty_index_as_a_hint() {
+    let world = world();
+    let idle = world.stream();
+    let mut viewer = Viewer::connected(4, &world);
+    viewer.request(&Command::ListSessions);
+    viewer.request(&Command::CreateViewerSession);
+    viewer.attach(1);
+    world.stream();
+    assert_eq!(
+        viewer.next_index(&idle),
+        NextIndex::without_packet(IndexStatus::Retry, NEW_STREAMS)
+    );
+}
+
+#[test]
+fn new_metadata_is_flagged_until_it_is_fetched() {
+    let world = world();
+    let stream = world.stream();
+    let metadata = world.metadata(b"first");
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
+    assert_eq!(
+        viewer.metadata(&metadata),
+        (b"first".to_vec(), MetadataStatus::NoNew)
+    );
+    assert_eq!(viewer.next_index(&stream).flags, 0);
+    metadata.bytes.borrow_mut().extend_from_slice(b", more");
+    stream.packets.borrow_mut().push(packet(10, 20));
+    assert_eq!(viewer.next_index(&stream).flags, NEW_METADATA);
+    assert_eq!(
+        viewer.metadata(&metadata),
+        (b", more".to_vec(), MetadataStatus::NoNew)
+    );
+    // The end is reported in two steps: first no metadata now, then none ever.
+    metadata.over.set(true);
+    assert_eq!(viewer.metadata(&metadata).1, MetadataStatus::NoNew);
+    assert_eq!(viewer.metadata(&metadata).1, MetadataStatus::Failed);
+}
+
+#[test]
+fn end_of_a_session_is_reported_after_the_end_of_its_streams() {
+    let world = world();
+    let stream = world.stream();
+    stream.packets.borrow_mut().push(packet(10, 20));
+    let mut viewer = Viewer::attached(Seek::Beginning, &world);
+    world.gone.set(true);
+    stream.over.set(true);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::Ok, vec![])
+    );
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::Ok, vec![])
+    );
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::HungUp);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::HungUp, vec![])
+    );
+    let detach = Command::DetachSession(SESSION);
+    assert_eq!(
+        viewer.request(&detach),
+        Response::Detached(DetachStatus::Ok)
+    );
+    assert_eq!(
+        viewer.request(&detach),
+        Response::Detached(DetachStatus::Unknown)
+    );
+}
+
+#[test]
+fn stream_that_has_ended_before_it_was_announced_is_still_announced() {
+    let world = world();
+    let mut viewer = Viewer::attached(Seek::Last, &world);
+    let brief = world.stream();
+    brief.packets.borrow_mut().push(packet(10, 20));
+    brief.over.set(true);
+    world.gone.set(true);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::Ok, vec![1])
+    );
+    assert_eq!(viewer.next_index(&brief).status, IndexStatus::Ready);
+    assert_eq!(viewer.next_index(&brief).status, IndexStatus::HungUp);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::HungUp, vec![])
+    );
+}
+
+#[test]
+fn rotation_delays_streams_and_packets_until_it_is_complete() {
+    let world = world();
+    let stream = world.stream();
+    stream.packets.borrow_mut().push(packet(10, 20));
+    world.rotating.set(true);
+    let mut viewer = Viewer::connected(4, &world);
+    viewer.request(&Command::CreateViewerSession);
+    assert_eq!(
+        viewer.attach(1),
+        Response::Attached(AttachStatus::Ok, vec![])
+    );
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::NoNew, vec![])
+    );
+    world.rotating.set(false);
+    assert_eq!(
+        viewer.new_streams(),
+        Response::Streams(NewStreamsStatus::Ok, vec![1])
+    );
+    world.rotating.set(true);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Retry);
+    world.rotating.set(false);
+    assert_eq!(viewer.next_index(&stream).status, IndexStatus::Ready);
+}
