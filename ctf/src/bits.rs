@@ -30,7 +30,7 @@ pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder)
     })
 }
 
-/// Where eight bytes cannot be taken at once: at the end of a packet, and for numbers that lie in
+/// Reads where eight bytes cannot be taken at once: at the end of a packet, and for numbers that lie in
 /// nine bytes.
 #[cold]
 fn read_bits_bytewise(

@@ -21,8 +21,8 @@ pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     }
 }
 
-/// From the cycles of a clock to nanoseconds since its origin, which is 1970 if the clock is
-/// absolute.
+/// The conversion from the cycles of a clock to nanoseconds since its origin, which is 1970 if the clock
+/// is absolute.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timescale {
     /// Nanoseconds from the origin to the clock's zero.
@@ -31,7 +31,7 @@ pub struct Timescale {
 }
 
 impl Timescale {
-    /// Of `clock`; none if its zero is further than 292 years from its origin.
+    /// The conversion of `clock`; `None` if the clock's zero is further than 292 years from its origin.
     #[must_use]
     pub fn new(clock: &Clock) -> Option<Self> {
         let seconds = i64::try_from(clock.offset_cycles / clock.frequency).ok()?;
@@ -53,7 +53,7 @@ impl Timescale {
         frequency: NANOSECONDS,
     };
 
-    /// In nanoseconds since the origin; none if that is more than 292 years.
+    /// The time of a clock value, in nanoseconds since the origin; `None` if that is more than 292 years.
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
@@ -66,8 +66,8 @@ impl Timescale {
     }
 }
 
-/// In double precision, because that is how `babeltrace2` 2.0.4 does it: exact arithmetic would
-/// differ from what it prints in the last digits.
+/// Converts in double precision, because `babeltrace2` 2.0.4 does: exact arithmetic would differ from
+/// what it prints in the last digits.
 fn cycles_to_nanoseconds(cycles: u64, frequency: u64) -> Option<i64> {
     if frequency == NANOSECONDS {
         return i64::try_from(cycles).ok();

@@ -10,23 +10,23 @@ pub enum MetadataError {
     /// The text says something that it must not.
     #[error("metadata, line {}, column {}: {what}", at.line, at.column)]
     Text {
-        /// In the text, without packet headers.
+        /// The place in the text, packet headers not counted.
         at: Position,
-        /// What is wrong there.
+        /// The rule that is broken there.
         what: String,
     },
     /// The text lies in packets, and one of them is malformed.
     #[error("metadata packet at byte {at}: {what}")]
     Packet {
-        /// Where the packet begins, in bytes from the beginning of the metadata.
+        /// The offset of the packet from the beginning of the metadata, in bytes.
         at: u64,
-        /// What is wrong with it.
+        /// The rule that the packet breaks.
         what: String,
     },
     /// The metadata ends within a packet or a declaration.
     #[error("metadata ends within what begins at line {}, column {}", at.line, at.column)]
     Incomplete {
-        /// Where the unfinished declaration begins.
+        /// The place where the unfinished declaration begins.
         at: Position,
     },
 }

@@ -7,7 +7,7 @@ use crate::lookup::AllMatches;
 /// A label of an enumeration and the values it stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// As it was written, with its underscores.
+    /// The name as written in the metadata, with its underscores.
     pub name: Arc<str>,
     /// First and last value of each range, both included.
     pub ranges: Vec<(i128, i128)>,
@@ -20,18 +20,19 @@ pub struct Labels {
     lookup: AllMatches,
 }
 
-/// Of so few ranges all are compared: that is faster than a search, and takes no memory.
+/// Largest number of ranges that are compared one by one: for so few that is faster than a search, and
+/// takes no memory.
 const MAX_RANGES_COMPARED: usize = 16;
 
 impl Labels {
-    /// Those of an enumeration, or of flags over bits.
+    /// Prepares the labels of an enumeration, or of the flags of a bit map, for lookup.
     #[must_use]
     pub fn new(labels: Vec<Label>) -> Self {
         let lookup = AllMatches::new(labels.iter().map(|label| label.ranges.as_slice()));
         Self { labels, lookup }
     }
 
-    /// All labels, in order of first declaration.
+    /// The labels in order of first declaration.
     #[must_use]
     pub fn as_slice(&self) -> &[Label] {
         &self.labels

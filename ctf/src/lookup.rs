@@ -10,17 +10,17 @@ type Range<T> = (T, T, u32);
 /// Several sets of ranges, which may overlap, prepared to find the first set with a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FirstMatch {
-    /// In order of their values, which are [`rank`]s; they do not overlap.
+    /// The ranges in order of their values, which are [`rank`]s; they do not overlap.
     segments: Box<[Range<u64>]>,
 }
 
 /// Ranges that may overlap, prepared to find all of them that contain a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct AllMatches {
-    /// In order of their first values. The middle one is the root of a binary tree, and so on in each
-    /// half.
+    /// The ranges in order of their first values. The middle one is the root of a binary tree, and so on
+    /// in each half.
     ranges: Box<[Range<i128>]>,
-    /// For each range, the greatest last value in the tree of which it is the root.
+    /// The greatest last value in the tree of which each range is the root.
     ends: Box<[i128]>,
 }
 
@@ -31,7 +31,7 @@ const fn rank(bits: u64, signed: bool) -> u64 {
 }
 
 impl FirstMatch {
-    /// For a selector that is signed or not; values that it cannot have are left out.
+    /// Prepares sets for a selector that is signed or not; values that it cannot have are left out.
     pub(crate) fn new<'a>(
         sets: impl IntoIterator<Item = &'a [(i128, i128)]>,
         signed: bool,
@@ -54,7 +54,7 @@ impl FirstMatch {
         }
     }
 
-    /// For a selector that selects the only set unless it is 0.
+    /// Prepares the lookup of an option that is selected by any value but 0.
     pub(crate) fn not_zero(signed: bool) -> Self {
         let ranges = [(i128::from(i64::MIN), -1), (1, i128::from(u64::MAX))];
         Self::new([&ranges[..]], signed)
@@ -67,7 +67,7 @@ impl FirstMatch {
     }
 }
 
-/// The same values as ranges in order, as few as can be.
+/// The same values as ranges in order, as few as possible.
 pub(crate) fn without_overlap(ranges: &[(i128, i128)]) -> Vec<(i128, i128)> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable();
@@ -155,7 +155,7 @@ impl AllMatches {
         }
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }

@@ -14,35 +14,35 @@ use crate::model::{
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Box<[Step]>,
-    /// What is known of the position after the last step.
+    /// The knowledge of the position behind the last step.
     pub(crate) end: KnownPosition,
 }
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// To the next multiple of so many bits.
+    /// Moves to the next multiple of so many bits.
     Align(u32),
     /// Over so many bits, the last of which belong to a field of this order.
     Skip(u64, ByteOrder),
     /// A field of this order follows. If it does not begin with a byte, the field before it must
     /// have had the same.
     Order(ByteOrder),
-    /// A number that somebody needs.
+    /// Reads a number that a later step, the decoder or a reference needs.
     Read(Read),
-    /// Likewise, of seven bits in each byte.
+    /// Reads a number of seven bits in each byte, likewise.
     ReadVariable(ReadVariable),
     /// Over seven bits of each byte, signed or not, to the first byte that says it is the last.
     SkipVariable(bool),
-    /// To the end of a text: a code unit of so many bytes, all zero.
+    /// Passes a text with its terminator, a code unit of so many bytes that are all zero.
     SkipString(u8),
     /// Over as many times so many bits as the slot says.
     Repeat(Slot, u64, ByteOrder),
-    /// So many elements that take no bits.
+    /// Counts so many elements that take no bits, which are limited in number.
     Empty(Length),
-    /// So many times the same.
+    /// Repeats steps as often as a length says.
     Loop(Box<Loop>),
-    /// One of several.
+    /// Takes the steps of the option that a selector selects.
     Choose(Box<Choice>),
     /// These 16 bytes are the metadata's identity.
     MetadataUuid,
@@ -62,7 +62,7 @@ pub(crate) struct ReadVariable {
     pub(crate) meaning: Meaning,
 }
 
-/// What a number that has been read is good for.
+/// The uses of a number that has been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Meaning {
     pub(crate) slot: Option<Slot>,
@@ -89,14 +89,14 @@ pub(crate) struct Loop {
 pub(crate) struct Choice {
     pub(crate) selector: Slot,
     pub(crate) signed: bool,
-    /// Which of the options is taken: the first that fits.
+    /// The option for each value of the selector.
     pub(crate) lookup: Arc<FirstMatch>,
     pub(crate) options: Box<[Box<[Step]>]>,
-    /// Whether nothing may fit.
+    /// Whether no option may be selected: an optional field that is not there.
     pub(crate) optional: bool,
 }
 
-/// What is known of a position when a plan is made: its remainder by `modulus` bits.
+/// The knowledge of a position when a plan is compiled: its remainder by `modulus` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KnownPosition {
     /// A power of two; 1 if nothing is known.
@@ -105,7 +105,7 @@ pub(crate) struct KnownPosition {
 }
 
 impl KnownPosition {
-    /// The first bit of a packet.
+    /// The position of the first bit of a packet.
     pub(crate) const BEGIN: Self = Self {
         modulus: 1 << 32,
         remainder: 0,
@@ -125,7 +125,7 @@ impl KnownPosition {
         }
     }
 
-    /// What holds for both.
+    /// The knowledge that holds for either of two positions.
     fn or(self, other: Self) -> Self {
         let mut modulus = self.modulus.min(other.modulus);
         while modulus > 1 && (self.remainder ^ other.remainder) & (modulus - 1) != 0 {

@@ -1,4 +1,4 @@
-//! Metadata as JSON of CTF 2, in pieces. Each byte 0xFF is a cut.
+//! CTF 2 metadata as JSON, in chunks: each byte 0xFF ends one.
 #![no_main]
 
 use fuzz::{CUT, must};

@@ -1,5 +1,5 @@
-//! What a producer sends on its data connection. The first byte is the length of the pieces that
-//! the rest comes in.
+//! The bytes of a producer's data connection. The first byte is the length of the chunks in which the
+//! rest is read.
 #![no_main]
 
 use fuzz::must_data;

@@ -1,4 +1,4 @@
-//! Index files.
+//! An index file.
 #![no_main]
 
 use fuzz::must;

@@ -1,12 +1,12 @@
-//! Metadata, then its packets behind the first byte 0xFF. Metadata behind a byte 0xFE comes while
-//! the first packet is read.
+//! Metadata, and behind the first byte 0xFF a data stream file. Metadata behind a byte 0xFE arrives
+//! while the first packet is decoded.
 #![no_main]
 
 use ctf::Metadata;
 use fuzz::{CUT, must};
 use libfuzzer_sys::fuzz_target;
 
-/// Like [`CUT`], never in UTF-8.
+/// The byte before metadata that arrives late. Like [`CUT`] it is never in UTF-8.
 const GROWTH: u8 = 0xFE;
 
 fuzz_target!(|input: &[u8]| {
@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let mut texts = text.splitn(2, |byte| *byte == GROWTH);
-    // What was declared before an error counts.
+    // Declarations before an error stay valid, and packets are decoded with them.
     let mut metadata = Metadata::new();
     let _ = metadata.extend(texts.next().unwrap_or_default());
     must::decode(&mut metadata, texts.next(), file);

@@ -1,4 +1,4 @@
-//! Metadata in packets. The first byte is the length of the pieces that the rest comes in.
+//! Metadata in packets. The first byte is the length of the chunks in which the rest is read.
 #![no_main]
 
 use fuzz::must;

@@ -1,4 +1,5 @@
-//! Packets of good metadata. The first byte says which, the rest is a data stream file.
+//! Packets of valid metadata. The first byte is the number of the metadata text, the rest is a data
+//! stream file.
 #![no_main]
 
 use std::sync::{LazyLock, Mutex};

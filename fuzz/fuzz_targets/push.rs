@@ -1,5 +1,5 @@
-//! What a viewer says on its push connection. The first byte is the length of the pieces that the
-//! rest comes in.
+//! The bytes of a viewer's push connection. The first byte is the length of the chunks in which the
+//! rest is read.
 #![no_main]
 
 use fuzz::must_viewer;

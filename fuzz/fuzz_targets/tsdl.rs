@@ -1,4 +1,4 @@
-//! Metadata as text of CTF 1.8, in pieces. Each byte 0xFF is a cut.
+//! CTF 1.8 metadata as text, in chunks: each byte 0xFF ends one.
 #![no_main]
 
 use fuzz::{CUT, must};

@@ -1,4 +1,5 @@
-//! What a viewer says. The first byte is the length of the pieces that the rest comes in.
+//! The bytes of a viewer connection. The first byte is the length of the chunks in which the rest is
+//! read.
 #![no_main]
 
 use fuzz::must_viewer;

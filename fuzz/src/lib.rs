@@ -1,6 +1,5 @@
-//! What all targets share. What must hold of any input is written once, beside the tests that try
-//! it with the inputs that once broke it: `tests/hostile/` of `ctf`, `tef`, `relay-proto`, `relayd` and
-//! `viewer-proto`.
+//! The invariants that all targets check. They are written once, beside the regression tests that use
+//! them too: `tests/hostile/` of `ctf`, `tef`, `relay-proto`, `relayd` and `viewer-proto`.
 
 #[path = "../../viewer-proto/tests/fake/mod.rs"]
 mod fake;
@@ -17,5 +16,5 @@ pub mod must_line;
 #[path = "../../viewer-proto/tests/hostile/must.rs"]
 pub mod must_viewer;
 
-/// Stands in texts where they are cut, and between metadata and packets. In UTF-8 it never is.
+/// The byte that ends a chunk of text, and stands between metadata and packets. UTF-8 never has it.
 pub const CUT: u8 = 0xFF;

@@ -6,7 +6,7 @@ use crate::DecodeError;
 ///
 /// `read` takes the bytes off the front of `from` and leaves `from` untouched when it fails.
 pub trait Field: Sized {
-    /// Bytes on the wire.
+    /// The number of bytes on the wire.
     const SIZE: usize;
 
     /// Takes one value off the front of `from`.
@@ -16,7 +16,7 @@ pub trait Field: Sized {
     /// value's own rules refuse.
     fn read(from: &mut &[u8]) -> Result<Self, DecodeError>;
 
-    /// Appends the value.
+    /// Appends the [`SIZE`](Self::SIZE) bytes of the value.
     fn write(&self, to: &mut impl BufMut);
 }
 

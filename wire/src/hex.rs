@@ -2,13 +2,13 @@
 
 use thiserror::Error;
 
-/// Why a text is not annotated hex.
+/// The word because of which a text is not annotated hex.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {word:?} is not hex, \"text\" or hex*count")]
 pub struct HexError {
-    /// Counted from 1.
+    /// The line of the word, from 1; 0 if a section is missing.
     pub line: usize,
-    /// What stands there.
+    /// The word.
     pub word: String,
 }
 

@@ -27,7 +27,7 @@ pub use packet_index::{PacketIndex, PacketIndexV1_0};
 pub use path::{FileName, NameError, TracePath};
 pub use text::{FixedText, Text};
 
-/// What the macros need, by a path that works in every crate.
+/// The names that the macros use, under a path that works in every crate.
 #[doc(hidden)]
 pub mod __private {
     pub use bytes::BufMut;

@@ -10,7 +10,7 @@ use crate::{DecodeError, Field};
 
 /// A 64-bit number on the wire where 2^64-1 says "none", which is `None` here.
 pub trait Number: Copy {
-    /// The number itself.
+    /// The number without its unit.
     fn get(self) -> u64;
     /// The value with this number.
     fn new(number: u64) -> Self;
@@ -85,13 +85,13 @@ wire_u64! {
     SeqNum = "packet";
     /// The tracer's own count of packets. Packets that the tracer overwrote or cleared leave gaps.
     PacketSeqNum = "tracer packet";
-    /// Which instance of a channel a stream is: with LTTng, the CPU.
+    /// The instance of a channel that a stream is: with LTTng, the number of the CPU.
     InstanceId = "instance";
     /// The trace's own number for the stream class (LTTng: the channel) of a stream.
     ClassId = "stream class";
     /// Cycles of the trace's own clock, not nanoseconds.
     Timestamp = "cycle";
-    /// Seconds since the epoch (UTC).
+    /// Seconds since 1970-01-01 00:00 UTC.
     EpochSeconds = "second";
     /// A length in bits.
     Bits = "bit";
@@ -100,7 +100,7 @@ wire_u64! {
 }
 
 impl Bits {
-    /// The same length in bytes, if it is a whole number of them.
+    /// The same length in bytes; `None` if it is not a whole number of them.
     #[must_use]
     pub const fn to_bytes(self) -> Option<Bytes> {
         if self.0.is_multiple_of(8) {
@@ -112,7 +112,7 @@ impl Bits {
 }
 
 impl Bytes {
-    /// The same length in bits, if 64 bits can say it.
+    /// The same length in bits; `None` if that does not fit 64 bits.
     #[must_use]
     pub const fn to_bits(self) -> Option<Bits> {
         match self.0.checked_mul(8) {

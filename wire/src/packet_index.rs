@@ -7,7 +7,7 @@ wire_struct! {
     /// `struct lttcomm_relayd_index` (LTTng 2.8) and `struct ctf_packet_index` 1.1.
     #[derive(Copy)]
     pub PacketIndex [64 bytes] {
-        /// The whole packet, padding included.
+        /// The size of the packet, padding included.
         packet_size: Bits,
         /// The part of the packet that holds data.
         content_size: Bits,
@@ -17,7 +17,7 @@ wire_struct! {
         end: Timestamp,
         /// Events lost for want of room since the stream began, not since the last packet.
         events_discarded: u64,
-        /// Class of the stream.
+        /// The id of the stream class.
         class: ClassId,
         /// Instance of the stream, if known.
         instance: Option<InstanceId>,
@@ -28,7 +28,7 @@ wire_struct! {
     /// [`PacketIndex`] as it was before LTTng 2.8 and as index files 1.0 hold it.
     #[derive(Copy)]
     pub PacketIndexV1_0 [48 bytes] {
-        /// The whole packet, padding included.
+        /// The size of the packet, padding included.
         packet_size: Bits,
         /// The part of the packet that holds data.
         content_size: Bits,
@@ -38,7 +38,7 @@ wire_struct! {
         end: Timestamp,
         /// Events lost since the stream began.
         events_discarded: u64,
-        /// Class of the stream.
+        /// The id of the stream class.
         class: ClassId,
     }
 }

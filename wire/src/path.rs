@@ -12,26 +12,26 @@ use crate::Text;
 /// Longest name of a file or directory on the file systems that traces are kept on.
 pub const NAME_MAX: usize = 255;
 
-/// Why a name from a peer may not become a file.
+/// The reason why a name from a peer may not become a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// Nothing is left of it.
+    /// The name is empty.
     #[error("it is empty")]
     Empty,
-    /// It leads out of the directory that it belongs in.
+    /// A part of the path is `.` or `..`, which may lead out of the directory that it belongs in.
     #[error("it has a part `.` or `..`")]
     Dots,
-    /// It starts at the root of the file system.
+    /// The path starts at the root of the file system.
     #[error("it is absolute")]
     Absolute,
-    /// It is a path where a single name must be.
+    /// The name has a slash, where only a single name is allowed.
     #[error("it has a `/`")]
     Slash,
-    /// It is longer than a file system or the protocol allows.
-    #[error("it is longer than {most} bytes")]
+    /// The name is longer than a file system or the protocol allows.
+    #[error("it is longer than {max} bytes")]
     TooLong {
-        /// The longest allowed.
-        most: usize,
+        /// The longest allowed length, in bytes.
+        max: usize,
     },
 }
 
@@ -40,7 +40,7 @@ pub enum NameError {
 pub struct FileName(OsString);
 
 impl FileName {
-    /// Checks a name.
+    /// Checks the name of a single file or directory.
     ///
     /// # Errors
     /// Whatever makes it something else than one name inside a directory.
@@ -63,7 +63,7 @@ impl FileName {
         Self::parse(&Text::from(name.as_bytes()))
     }
 
-    /// The name.
+    /// The name as the file system takes it.
     #[must_use]
     pub fn as_os_str(&self) -> &OsStr {
         &self.0
@@ -114,8 +114,8 @@ impl TracePath {
         Ok(Self(OsString::from_vec(kept)))
     }
 
-    /// As [`Self::parse`], but one leading slash is dropped first: producers before LTTng 2.11 put
-    /// one before a path that is relative all the same.
+    /// Checks a path as [`Self::parse`] does, but drops one leading slash first: producers before LTTng
+    /// 2.11 put one before a path that is relative all the same.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -124,7 +124,7 @@ impl TracePath {
         Self::parse(&Text::from(bytes.strip_prefix(b"/").unwrap_or(bytes)))
     }
 
-    /// Length in bytes.
+    /// The length in bytes, never 0.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -165,7 +165,7 @@ fn component(part: &[u8]) -> Result<(), NameError> {
     match part {
         b"" => Err(NameError::Empty),
         b"." | b".." => Err(NameError::Dots),
-        _ if part.len() > NAME_MAX => Err(NameError::TooLong { most: NAME_MAX }),
+        _ if part.len() > NAME_MAX => Err(NameError::TooLong { max: NAME_MAX }),
         _ => Ok(()),
     }
 }
@@ -224,7 +224,7 @@ mod tests {
         let long = FileName::parse(&Text::from("x".repeat(255).as_str())).unwrap();
         assert_eq!(
             long.with_suffix(".idx"),
-            Err(NameError::TooLong { most: 255 })
+            Err(NameError::TooLong { max: 255 })
         );
         let name = FileName::parse(&Text::from("chan_0")).unwrap();
         assert_eq!(name.with_suffix("_3").unwrap().to_string(), "chan_0_3");

@@ -8,18 +8,18 @@ use crate::{DecodeError, Field};
 
 /// Text from a peer, without its NUL. Usually UTF-8, but any bytes may be in it.
 ///
-/// It shows with control characters escaped, so that a name cannot write to a terminal.
+/// `Display` escapes control characters, so that a name cannot send escape sequences to a terminal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text(Box<[u8]>);
 
 impl Text {
-    /// The bytes, without a NUL.
+    /// The bytes of the text, without its NUL.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether nothing is in it.
+    /// Whether the text has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -8,83 +8,86 @@ pub enum DecodeError {
     /// The packet does not begin as packets do.
     #[error("the packet begins with {found:#010x}, not with the magic number 0xc1fc1fc1")]
     Magic {
-        /// What it begins with.
+        /// The first 32 bits of the packet, in the byte order of the field.
         found: u64,
     },
     /// The metadata declares no such stream class.
     #[error("the packet belongs to the stream class {id}, which the metadata does not declare")]
     UnknownStreamClass {
-        /// What the packet says.
+        /// The id of the stream class in the packet header.
         id: u64,
     },
     /// The sizes of a packet contradict each other or what there is.
     #[error("the packet says that it has {packet} bits, {content} of them used: {why}")]
     Sizes {
-        /// As it says, or as it follows.
+        /// The packet size in bits, as the packet says, or as it follows from what the packet says.
         packet: u64,
-        /// As it says, or as it follows.
+        /// The content size in bits, likewise.
         content: u64,
-        /// What is wrong with them.
+        /// The rule that the two sizes break.
         why: &'static str,
     },
     /// The metadata declares no such event class.
     #[error("at bit {at}: event class {id} of stream class {stream_class} is not declared")]
     UnknownEventClass {
-        /// Where the event begins, from the packet's first bit.
+        /// The position of the event in bits from the packet's first bit.
         at: u64,
-        /// What the event says.
+        /// The id of the event class in the event header; 0 if the header has none.
         id: u64,
-        /// Of its stream.
+        /// The id of the stream class of the packet.
         stream_class: u64,
     },
     /// A field cannot be what the packet says.
     #[error("at bit {at}: {what}")]
     Field {
-        /// From the packet's first bit.
+        /// The position of the field in bits from the packet's first bit.
         at: u64,
-        /// What is wrong there.
+        /// The defect of the field.
         what: FieldError,
     },
     /// A time that is further than 292 years from the clock's origin.
     #[error("the clock value {cycles} is out of range")]
     Time {
-        /// As the stream's clock has it.
+        /// The value of the stream's clock.
         cycles: u64,
     },
 }
 
-/// What can be wrong with one field.
+/// The defects of a single field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FieldError {
-    /// It is not all there.
+    /// The field passes the end of the content or of the bytes that were given.
     #[error("a field of {bits} bits passes the end at bit {end}")]
     PastEnd {
-        /// It should have.
+        /// The size of the field in bits.
         bits: u64,
-        /// Of the packet's content, or of the packet.
+        /// The end of the packet's content or of the bytes that were given, in bits from the packet's
+        /// first bit.
         end: u64,
     },
-    /// A text does not end.
+    /// A text has no terminator before the end of the content.
     #[error("a text has no end before bit {end}")]
     EndlessText {
-        /// Of the packet's content.
+        /// The end of the packet's content, in bits from the packet's first bit.
         end: u64,
     },
     /// A number of variable length has too many bytes.
     #[error("a number of variable length has more than 64 bits")]
     EndlessNumber,
-    /// More elements than there can be.
+    /// An array, text or BLOB is longer than the rest of the content, or has too many elements that take
+    /// no bits.
     #[error("{count} elements do not fit before bit {end}")]
     TooMany {
-        /// What the length says.
+        /// The length that the packet or the metadata gives: elements of an array, bytes of a text or
+        /// BLOB.
         count: u64,
-        /// Of the packet's content.
+        /// The end of the packet's content, in bits from the packet's first bit.
         end: u64,
     },
-    /// A selection that selects nothing.
+    /// No option of a variant has the value of the selector.
     #[error("no option is selected by {value}")]
     NoOption {
-        /// What the selector says.
+        /// The value of the selector.
         value: i128,
     },
     /// A field does not begin with a byte, and the one before has another byte order.
@@ -107,7 +110,7 @@ impl DecodeError {
         )
     }
 
-    /// The same, so many bits further on in the packet.
+    /// The same error in a packet of which `bits` more bits come before the position.
     pub(crate) fn shifted_by(mut self, bits: u64) -> Self {
         match &mut self {
             Self::UnknownEventClass { at, .. } => *at += bits,

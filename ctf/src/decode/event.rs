@@ -10,7 +10,7 @@ use super::walk::Walk;
 use crate::metadata::{EventClass, StreamClass, Trace};
 use crate::model::Scope;
 
-/// One event, borrowed from its packet. Nothing of it has been copied.
+/// One event, borrowed from its packet, its metadata and its decoder. Nothing is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     pub(crate) trace: &'a Trace,
@@ -18,43 +18,44 @@ pub struct Event<'a> {
     pub(crate) class: &'a EventClass,
     pub(crate) cycles: u64,
     pub(crate) bytes: &'a [u8],
-    /// The packet's content ends here.
+    /// The end of the packet's content, in bits from the first of `bytes`.
     pub(crate) end: u64,
     pub(crate) context_at: u64,
     pub(crate) fields_at: u64,
-    /// How many bits between the packet's context and the event are not in `bytes`.
+    /// The number of bits between the packet's context and the event that are not in `bytes`.
     pub(crate) shift: u64,
     pub(crate) slots: &'a [Cell<u64>],
     pub(crate) packet: u64,
 }
 
 impl<'a> Event<'a> {
-    /// What the metadata of its trace has declared.
+    /// The metadata of the event's trace.
     #[must_use]
     pub fn trace(&self) -> &'a Trace {
         self.trace
     }
 
-    /// Of which kind its stream is.
+    /// The stream class of the event.
     #[must_use]
     pub fn stream_class(&self) -> &'a StreamClass {
         self.stream
     }
 
-    /// Of which kind it is.
+    /// The event class of the event.
     #[must_use]
     pub fn class(&self) -> &'a EventClass {
         self.class
     }
 
-    /// When it happened, in cycles of its stream's clock.
+    /// The time of the event in cycles of the stream's clock; 0 or the last known value if events have no
+    /// time.
     #[must_use]
     pub fn cycles(&self) -> u64 {
         self.cycles
     }
 
-    /// When it happened, in nanoseconds since the clock's origin; none if its stream has no clock, or
-    /// if that is more than 292 years.
+    /// The time of the event in nanoseconds since the clock's origin; `None` if the stream has no clock,
+    /// or if the time is more than 292 years from the origin.
     #[must_use]
     pub fn time(&self) -> Option<i64> {
         self.stream.timescale?.nanoseconds(self.cycles)
@@ -104,7 +105,7 @@ impl<'a> Event<'a> {
         Ok(())
     }
 
-    /// Which packet of its stream it is in: those that have been decoded are numbered 1, 2, ...
+    /// The number of the event's packet among those that the decoder has begun, from 1.
     #[inline]
     #[must_use]
     pub fn packet(&self) -> u64 {

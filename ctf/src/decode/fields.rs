@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
         self.cursor.read_text(1)
     }
 
-    /// Takes any field, and shows it.
+    /// Takes a field of any class, and shows it to the visitor.
     ///
     /// # Errors
     /// If it is not what its class says.

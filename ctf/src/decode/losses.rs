@@ -2,24 +2,26 @@
 
 use super::packet::PacketHead;
 
-/// What was lost before the packet that was passed last, or in it.
+/// Events and packets that were lost before the packet that was begun last, or in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
-    /// Events.
+    /// Lost events; `None` if there are none, or if packets do not count them.
     pub events: Option<LostEvents>,
-    /// Packets, at least one.
+    /// The number of packets missing before this one, at least 1; `None` if none is missing, if packets
+    /// have no sequence number, or for the first packet.
     pub packets: Option<u64>,
-    /// In cycles: the end of the packet before; none for the first packet.
+    /// The end of the packet before, in cycles: from there on the losses may have happened. `None` for
+    /// the first packet, and if packets have no end time.
     pub previous_end: Option<u64>,
     previous: Option<PacketHead>,
 }
 
-/// Events that were lost.
+/// The number of lost events, if it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostEvents {
-    /// So many since the packet before, at least one.
+    /// The number of events lost since the packet before, at least 1.
     Count(u64),
-    /// Some, before the stream's first packet or in it.
+    /// An unknown number: the first packet of the stream counts events that were lost before it or in it.
     Some,
 }
 

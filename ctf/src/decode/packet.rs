@@ -11,45 +11,47 @@ const MAGIC: u64 = 0xC1FC_1FC1;
 /// Longest packet in bits, bounded so that the next position to be aligned is a number too.
 const MAX_PACKET_BITS: u64 = 1 << 62;
 
-/// What a packet says of itself in its header and context.
+/// The contents of a packet's header and context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketHead {
-    /// Which stream class.
+    /// The id of the packet's stream class; that of the first stream class if the packet does not say.
     pub stream_class: u64,
-    /// Which stream of its class. (`stream_instance_id`)
+    /// The number of the stream in its class; `None` if packets do not say. (`stream_instance_id`)
     pub stream_id: Option<u64>,
-    /// In cycles: the stream's clock as the packet begins.
+    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
+    /// (`timestamp_begin`)
     pub begin: Option<u64>,
-    /// In cycles: the stream's clock as the packet ends.
+    /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
+    /// (`timestamp_end`)
     pub end: Option<u64>,
-    /// In bits, with header and context, without padding.
+    /// The size in bits with header and context, without padding. (`content_size`)
     pub content_bits: u64,
-    /// In bits, with padding.
+    /// The size in bits with padding, a multiple of 8. (`packet_size`)
     pub packet_bits: u64,
-    /// The packet's number in its stream.
+    /// The number of the packet in its stream; `None` if packets are not numbered. (`packet_seq_num`)
     pub sequence: Option<Counter>,
     /// Events of the stream that were lost until the packet's end.
     pub discarded: Option<Counter>,
     /// The trace that it says it belongs to, if that is another one. `babeltrace2` 2.0.4 decodes such
     /// packets, so they are no error here; who knows better may refuse them.
     pub foreign_uuid: Option<Uuid>,
-    /// Where the packet context begins.
+    /// The position of the packet context in bits, before its alignment.
     pub(crate) context_at: u64,
-    /// Where the first event begins.
+    /// The position of the first event in bits, before its alignment.
     pub(crate) events_at: u64,
 }
 
 /// A count that may pass its largest value and begin again at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
-    /// As it stands.
+    /// The count, below 2 to the power of `bits`.
     pub value: u64,
-    /// Width in bits.
+    /// The width of the field in bits, 1 to 64.
     pub bits: u8,
 }
 
 impl Counter {
-    /// How far it has come since it was `before`.
+    /// The steps from `before` to this value, if it has wrapped around at most once.
     #[must_use]
     pub const fn since(self, before: u64) -> u64 {
         let period = u64::MAX >> ((64 - self.bits as u32) & 63);
@@ -69,7 +71,8 @@ impl PacketHead {
         Self::decode(trace, bytes, available, &mut state).map(|(head, _)| head)
     }
 
-    /// Likewise, and leaves in `state` what the events need.
+    /// Reads the head of a packet as [`read`](Self::read) does, and leaves in `state` what its events
+    /// need.
     pub(crate) fn decode<'t>(
         trace: &'t Trace,
         bytes: &[u8],
@@ -157,7 +160,7 @@ impl PacketHead {
         Ok((head, stream))
     }
 
-    /// In bytes, with padding.
+    /// The size of the packet in bytes, with padding.
     #[must_use]
     pub const fn packet_bytes(&self) -> u64 {
         self.packet_bits / 8

@@ -15,10 +15,10 @@ use crate::plan::{Choice, Loop, Meaning, Plan, Step};
 /// more. Elements that take bits are bounded by the packet.
 const MAX_EMPTY_ELEMENTS: u64 = 1 << 16;
 
-/// What decoding one packet leaves behind for what follows in it.
+/// The state that decoding one part of a packet leaves for the parts behind it.
 #[derive(Debug, Default)]
 pub(crate) struct DecodeState {
-    /// The stream's clock, in cycles.
+    /// The value of the stream's clock, in cycles.
     pub(crate) cycles: u64,
     pub(crate) roles: Roles,
     /// Numbers that lengths and selections refer to. In cells, because a walk over an event, which
@@ -27,13 +27,14 @@ pub(crate) struct DecodeState {
     pub(crate) uuid: Option<[u8; 16]>,
     /// Elements that took no bits, so far in this packet.
     empty_elements: u64,
-    /// As [`Trace::shared_slots`](crate::metadata::Trace::shared_slots) when the packet began.
+    /// The number of shared slots ([`Trace::shared_slots`](crate::metadata::Trace::shared_slots)) when
+    /// the packet began.
     pub(crate) shared_slots: u32,
     order: Option<ByteOrder>,
 }
 
-/// What decoding an event changes in a [`DecodeState`], but for slots: those are written again before they
-/// are read.
+/// The part of a [`DecodeState`] that decoding an event changes, without slots: those are written again
+/// before they are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checkpoint {
     cycles: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    /// What the field of this role said, and how many bits it has.
+    /// The value of the field of this role and its width in bits; `None` if the packet or event has none.
     #[inline]
     pub(crate) fn get(&self, role: Role) -> Option<(u64, u8)> {
         let said = self.values.get(role as usize).copied();
@@ -70,9 +71,10 @@ impl Roles {
 pub(crate) struct Cursor<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) position: u64,
-    /// Nothing beyond this bit is read.
+    /// The end of the content or of the packet, in bits from the first of `bytes`: nothing beyond it is
+    /// read.
     pub(crate) end: u64,
-    /// How many bits of the packet before `position` are not in `bytes`. Alignment counts them.
+    /// The number of bits of the packet before `position` that are not in `bytes`. Alignment counts them.
     pub(crate) shift: u64,
 }
 
@@ -268,7 +270,7 @@ impl DecodeState {
     }
 }
 
-/// What a slot holds. One that has not been written is 0.
+/// The value of a slot; 0 if it has not been written.
 #[inline]
 pub(crate) fn load_slot(slots: &[Cell<u64>], slot: Slot) -> u64 {
     let place = usize::try_from(slot.0).ok();
@@ -285,7 +287,7 @@ pub(crate) fn store_slot(slots: &[Cell<u64>], slot: Slot, value: u64) {
     }
 }
 
-/// What a selector's slot says.
+/// The value of the slot of a selector, with its sign.
 #[inline]
 pub(crate) fn load_selector(slots: &[Cell<u64>], slot: Slot, signed: bool) -> i128 {
     let value = load_slot(slots, slot);

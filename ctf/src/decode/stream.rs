@@ -15,18 +15,19 @@ use crate::model::Role;
 pub struct StreamDecoder {
     state: DecodeState,
     head: Option<PacketHead>,
-    /// The one before `head`.
+    /// The counters of the packet before `head`.
     losses: Losses,
-    /// Packets begun so far.
+    /// The number of packets begun so far.
     packets: u64,
-    /// How many bytes the packet has, whether or not all of them have been given.
+    /// The size of the packet in bytes, whether or not all of them have been given.
     packet_bytes: u64,
-    /// Where the next event begins.
+    /// The position of the next event, in bits from the first of the given bytes.
     position: u64,
-    /// Where the packet's content ends.
+    /// The end of the packet's content, in bits from the first of the given bytes.
     content_end: u64,
-    /// How many bits behind the packet's head have been removed: see [`remove_bytes`](Self::remove_bytes). Those
-    /// are not counted in `position`, `content_end` and [`Current::fields_at`].
+    /// The number of bits behind the packet's head that have been removed (see
+    /// [`remove_bytes`](Self::remove_bytes)). They are not counted in `position`, `content_end` and
+    /// [`Current::fields_at`].
     shift: u64,
     current: Option<Current>,
 }
@@ -36,12 +37,12 @@ pub struct StreamDecoder {
 struct Current {
     /// Place in the list of its stream class.
     class: usize,
-    /// Where its contexts begin.
+    /// The position of the event's contexts, in bits from the first of the given bytes.
     fields_at: u64,
     cycles: u64,
 }
 
-/// What [`StreamDecoder::advance_part`] has come to.
+/// The result of [`StreamDecoder::advance_part`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartStep {
     /// An event was found, and all of it is there.
@@ -53,7 +54,7 @@ pub enum PartStep {
 }
 
 impl StreamDecoder {
-    /// At the beginning of a stream.
+    /// A decoder for a stream of which no packet has been begun.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -124,19 +125,19 @@ impl StreamDecoder {
         Ok(PartStep::NeedMoreBytes)
     }
 
-    /// How many bytes at the packet's beginning must not be removed: its header and context.
+    /// The number of bytes of the packet's header and context, which must not be removed.
     #[must_use]
     pub fn head_bytes(&self) -> u64 {
         self.head.map_or(0, |head| head.events_at.div_ceil(8))
     }
 
-    /// How many of the bytes that were given come before the next event.
+    /// The number of given bytes that come before the next event.
     #[must_use]
     pub fn passed_bytes(&self) -> u64 {
         self.position / 8
     }
 
-    /// How many of the bytes that were given hold the packet's head and the event that was found last.
+    /// The number of given bytes that hold the packet's head and the event that was found last.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
         self.position.div_ceil(8)
@@ -153,13 +154,14 @@ impl StreamDecoder {
         self.shift = self.shift.saturating_add(bits);
     }
 
-    /// What was lost before the packet that was begun last.
+    /// The losses before the packet that was begun last.
     #[must_use]
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
 
-    /// The packet that was begun last.
+    /// The head of the packet that was begun last; `None` before the first packet, behind the last event,
+    /// and after an error.
     #[must_use]
     pub fn packet(&self) -> Option<&PacketHead> {
         self.head.as_ref()
@@ -278,7 +280,7 @@ impl StreamDecoder {
         }
     }
 
-    /// The event that [`advance`](Self::advance) found last.
+    /// The event that [`advance`](Self::advance) found last; `None` if it found none.
     #[inline]
     #[must_use]
     pub fn event<'a>(&'a self, trace: &'a Trace, bytes: &'a [u8]) -> Option<Event<'a>> {

@@ -2,14 +2,15 @@
 
 use crate::model::{Base, Labels, Scope};
 
-/// What a number looks like when it is shown.
+/// The format in which a number is to be shown.
 #[derive(Debug, Clone, Copy)]
 pub struct NumberFormat<'a> {
-    /// How many bits it has.
+    /// The width of the number in bits, 1 to 64; of a number of variable length seven for each of its
+    /// bytes, at most 64.
     pub bits: u8,
-    /// In which base.
+    /// The base in which the metadata wants it shown.
     pub base: Base,
-    /// Present if it is an enumeration.
+    /// The labels of an enumeration; `None` if it is none.
     pub labels: Option<&'a Labels>,
 }
 
@@ -56,11 +57,11 @@ pub trait Visitor {
     }
     /// The optional field ends.
     fn end_optional(&mut self) {}
-    /// A number without sign.
+    /// An unsigned number.
     fn unsigned(&mut self, value: u64, format: NumberFormat<'_>) {
         let _ = (value, format);
     }
-    /// A number with sign.
+    /// A signed number.
     fn signed(&mut self, value: i64, format: NumberFormat<'_>) {
         let _ = (value, format);
     }
@@ -80,7 +81,7 @@ pub trait Visitor {
     fn text(&mut self, bytes: &[u8]) {
         let _ = bytes;
     }
-    /// Bytes that are no text.
+    /// The bytes of a BLOB, with their IANA media type.
     fn blob(&mut self, bytes: &[u8], media_type: &str) {
         let _ = (bytes, media_type);
     }

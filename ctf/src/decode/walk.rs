@@ -259,7 +259,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
     }
 }
 
-/// Sees nothing.
+/// The visitor for fields that are passed without being shown.
 pub(crate) struct NullVisitor;
 
 impl Visitor for NullVisitor {}

@@ -11,36 +11,36 @@ use crate::error::MetadataError;
 /// A trace on disk that cannot be read, or not further.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
-    /// The file system refuses.
+    /// The file system refuses access to a file or directory.
     #[error("cannot read {}", path.display())]
     Read {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: io::Error,
     },
-    /// There is no trace.
+    /// No directory at or below the given one holds metadata.
     #[error("no trace at or below {}", path.display())]
     NoTrace {
-        /// Where the search began.
+        /// The directory where the search began.
         path: PathBuf,
     },
-    /// The metadata cannot be understood.
+    /// The metadata cannot be parsed.
     #[error("cannot read {}", path.display())]
     Metadata {
-        /// Of the metadata file.
+        /// The metadata file.
         path: PathBuf,
-        /// Why.
+        /// The error of the parser.
         source: MetadataError,
     },
     /// A data file holds something else than packets.
     #[error("{}, packet at byte {offset}", path.display())]
     Packet {
-        /// Of the data file.
+        /// The data file.
         path: PathBuf,
-        /// Where the packet begins.
+        /// The offset of the packet in the file, in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The error of the packet.
         source: DecodeError,
     },
 }

@@ -8,25 +8,25 @@ use std::sync::Arc;
 use super::error::DirectoryError;
 use super::streams::{PacketPlace, StreamFiles};
 
-/// What is known of a packet before it is read.
+/// The size and times of a packet before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextPacket {
-    /// In bytes, with padding.
+    /// The size in bytes, with padding.
     pub bytes: u64,
-    /// In cycles: the stream's clock as the packet begins.
+    /// The time of the packet's beginning, in cycles of the stream's clock; `None` if packets do not say.
     pub begin: Option<u64>,
-    /// In cycles: the stream's clock as the packet ends.
+    /// The time of the packet's end, in cycles of the stream's clock; `None` if packets do not say.
     pub end: Option<u64>,
 }
 
 /// A packet that has not been read.
 #[derive(Debug, Clone)]
 pub struct UnreadPacket {
-    /// The file that it lies in.
+    /// The file that holds the packet.
     pub file: Arc<File>,
-    /// Where in the file it begins, in bytes.
+    /// The offset of the packet in the file, in bytes.
     pub offset: u64,
-    /// In bytes, with padding.
+    /// The size in bytes, with padding.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// At the first packet of `stream`.
+    /// A reader at the first packet of `stream`.
     #[must_use]
     pub fn new(stream: &StreamFiles) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl StreamReader {
         }
     }
 
-    /// What is known of the packet that [`next`](Self::next) would read.
+    /// The size and times of the packet that [`next`](Self::next) would read; `None` behind the last.
     #[must_use]
     pub fn peek(&self) -> Option<NextPacket> {
         let packet = self.packets.as_slice().first()?;
@@ -96,7 +96,8 @@ impl StreamReader {
         }))
     }
 
-    /// Where the packet lies that was read last: its file, and the offset in bytes.
+    /// The place of the packet that was read last: its file, and the offset in bytes. `None` before the
+    /// first.
     #[must_use]
     pub fn place(&self) -> Option<(&Path, u64)> {
         let current = self.current.as_ref()?;

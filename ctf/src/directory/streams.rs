@@ -11,24 +11,24 @@ use super::error::DirectoryError;
 use crate::decode::{DecodeError, PacketHead};
 use crate::metadata::Trace;
 
-/// How much of a packet is read first to learn what it is; more if that does not do.
+/// Bytes of a packet that are read first to decode its head; four times as many until they suffice.
 const FIRST_READ: usize = 512;
 
 /// A stream and the files that hold its packets.
 #[derive(Debug, Clone)]
 pub struct StreamFiles {
-    /// Its class.
+    /// The id of its stream class.
     pub class: u64,
     /// Its number in its class: as its packets say, else in byte order of the paths.
     pub id: u64,
-    /// In order of the first packet.
+    /// Its files, in byte order of their paths.
     pub files: Vec<Arc<Path>>,
     pub(crate) packets: Vec<PacketPlace>,
-    /// Why there are no further packets although there is more in a file.
+    /// The error behind the last good packet; `None` if all files are good to their ends.
     pub(crate) broken: Option<Arc<DirectoryError>>,
 }
 
-/// Where a packet lies.
+/// The place of a packet, and what its head says.
 #[derive(Debug, Clone)]
 pub(crate) struct PacketPlace {
     pub(crate) file: Arc<Path>,
@@ -40,13 +40,13 @@ pub(crate) struct PacketPlace {
 }
 
 impl StreamFiles {
-    /// Bytes of all its packets.
+    /// The size of all its packets together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.packets.iter().map(|packet| packet.bytes).sum()
     }
 
-    /// How many packets there are.
+    /// The number of its packets.
     #[must_use]
     pub fn packets(&self) -> usize {
         self.packets.len()
@@ -134,7 +134,7 @@ fn data_files(directory: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     Ok(files)
 }
 
-/// What a data file holds.
+/// The packets of one data file.
 struct Scanned {
     path: Arc<Path>,
     class: u64,

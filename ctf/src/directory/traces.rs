@@ -9,18 +9,19 @@ use super::streams::{StreamFiles, streams_in};
 use crate::metadata::Metadata;
 use crate::model::EnvironmentValue;
 
-/// A trace on disk.
+/// A trace on disk, in one or more directories.
 #[derive(Debug)]
 pub struct TraceDirectory {
-    /// As users know it: its host, if it names one, and its path below where the search began.
+    /// The name for users: the host, if the metadata names one, and the path below the directory where
+    /// the search began.
     pub name: String,
-    /// Where it lies. Several, if directories say by their UUID that they are pieces of one trace.
+    /// The directories of the trace: several if their metadata has the same UUID.
     pub paths: Vec<PathBuf>,
-    /// What it declares.
+    /// The parsed metadata; of several directories that with the most stream classes and event classes.
     pub metadata: Metadata,
-    /// The bytes of its metadata file.
+    /// The bytes of the metadata file.
     pub metadata_bytes: Vec<u8>,
-    /// By class and number.
+    /// The data streams, by id of the class and number in the class.
     pub streams: Vec<StreamFiles>,
 }
 

@@ -5,21 +5,21 @@ use wire::{Bits, Bytes, Field, Timestamp};
 
 use super::format::{Entry, IndexFormat, IndexHeader};
 
-/// Why an index file is not to be used.
+/// The reason why an index file is not to be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IndexError {
-    /// It ends before its header does. It may just have been made.
+    /// The file ends before its header does; it may just have been created. Holds its length in bytes.
     #[error("index of {0} bytes has no whole header")]
     NoHeader(usize),
-    /// Something else.
+    /// The file does not begin with the magic number of an index. Holds its first 32 bits.
     #[error("index begins with {0:#010x}")]
     Magic(u32),
-    /// Neither 1.0 nor 1.1.
+    /// The version is neither 1.0 nor 1.1.
     #[error("index of unknown version {major}.{minor}")]
     Version {
-        /// Of the format.
+        /// The major version in the header.
         major: u32,
-        /// Of the format.
+        /// The minor version in the header.
         minor: u32,
     },
     /// Too short for what an entry must say, or longer than any version could make it.
@@ -28,29 +28,29 @@ pub enum IndexError {
     /// A packet of no bytes, or not of whole bytes, or with more content than packet.
     #[error("index entry {number}: packet of {packet} with {content} of content")]
     PacketSize {
-        /// Of the entry, from 0.
+        /// The number of the entry, from 0.
         number: u64,
-        /// The whole packet.
+        /// The size of the packet, padding included.
         packet: Bits,
-        /// Its content.
+        /// The size of its content.
         content: Bits,
     },
     /// A packet that begins before the end of the packet before it, or ends beyond any file.
     #[error("index entry {number}: packet at {at}, which is not behind the one before")]
     Place {
-        /// Of the entry, from 0.
+        /// The number of the entry, from 0.
         number: u64,
-        /// Where it is said to begin.
+        /// The offset of the packet in the data stream file, as the entry gives it.
         at: Bytes,
     },
     /// A packet that ends before it begins.
     #[error("index entry {number}: packet from {begin} to {end}")]
     Time {
-        /// Of the entry, from 0.
+        /// The number of the entry, from 0.
         number: u64,
-        /// Of the packet.
+        /// The time of the packet's beginning.
         begin: Timestamp,
-        /// Of the packet.
+        /// The time of the packet's end.
         end: Timestamp,
     },
 }
@@ -58,7 +58,7 @@ pub enum IndexError {
 /// Largest distance from one entry to the next, in bytes: room for 500 more numbers than any version has.
 const MAX_ENTRY_STRIDE: usize = 4096;
 
-/// What a header says of the entries behind it.
+/// The size and format of the entries, as the header gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     format: IndexFormat,
@@ -67,7 +67,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// From the beginning of a file.
+    /// Reads the layout from the beginning of a file.
     pub(super) fn of(mut bytes: &[u8]) -> Result<Self, IndexError> {
         let have = bytes.len();
         let Ok(header) = IndexHeader::read(&mut bytes) else {
@@ -104,11 +104,11 @@ impl Layout {
 #[derive(Debug, Clone)]
 pub(super) struct Checker {
     layout: Layout,
-    /// Entries taken.
+    /// The number of entries that have been checked.
     pub(super) count: u64,
-    /// End of the last packet.
+    /// The end of the last packet in the data stream file, in bytes.
     end: u64,
-    /// Sizes of all packets together.
+    /// The sum of the sizes of all packets, in bytes.
     pub(super) total: u64,
 }
 

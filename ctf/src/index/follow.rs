@@ -1,4 +1,5 @@
-//! An index file that is still being written. The only module of this crate that touches files.
+//! An index file that is still being written. Beside `directory` the only module of this crate that opens
+//! files.
 #![allow(
     clippy::disallowed_types,
     reason = "the lock that keeps entries whole is part of the format, and is on the file"
@@ -32,41 +33,41 @@ pub struct IndexFollower {
     buffer: Vec<u8>,
 }
 
-/// What one look at a followed index file has found.
+/// The result of one [`poll`](IndexFollower::poll) of a followed index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowEvent {
-    /// Nothing yet.
+    /// No new entry or beacon.
     None,
     /// The next entries. There may be more.
     Entries(Vec<Entry>),
     /// No event from before this time will come.
     Beacon(Timestamp),
-    /// All entries have been given, and the path no longer leads to the file: it was removed,
-    /// replaced, or moved with its directory. In the last case more may come, which a further look
-    /// finds; [`is_being_written`] of the data stream file tells.
+    /// The path no longer leads to the file, of which all entries have been given: it was removed,
+    /// replaced, or moved with its directory. In the last case more may come, which a further poll finds;
+    /// [`is_being_written`] of the data stream file tells.
     Gone,
 }
 
-/// Why an index file cannot be followed further.
+/// The reason why an index file cannot be followed further.
 #[derive(Debug, Error)]
 pub enum FollowError {
-    /// The system says so.
+    /// The file system refuses access to the file.
     #[error("cannot read {}", .path.display())]
     Io {
         /// The index file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the file system.
         source: io::Error,
     },
-    /// It says what cannot be.
+    /// The file holds an entry or a header that cannot be right.
     #[error("{}", .path.display())]
     Index {
         /// The index file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the index.
         source: IndexError,
     },
-    /// It is shorter than what has been read of it.
+    /// The file has become shorter than what has been read of it.
     #[error("{} has become shorter", .path.display())]
     Shorter {
         /// The index file.
@@ -75,7 +76,7 @@ pub enum FollowError {
 }
 
 impl IndexFollower {
-    /// Begins before the first entry.
+    /// Opens an index file, before its first entry.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -157,7 +158,7 @@ impl IndexFollower {
         Ok((have, self.file.metadata()?.len()))
     }
 
-    /// What the first `have` bytes of the buffer say.
+    /// Parses the first `have` bytes of the buffer.
     fn parse_read_bytes(&mut self, have: usize) -> Result<FollowEvent, FollowError> {
         let error = |source| FollowError::Index {
             path: self.path.clone(),

@@ -6,11 +6,11 @@ wire_struct! {
     /// Stands at the beginning. (`struct ctf_packet_index_file_hdr`)
     #[derive(Copy)]
     pub IndexHeader [16 bytes] {
-        /// [`IndexHeader::MAGIC`].
+        /// The magic number, [`IndexHeader::MAGIC`].
         magic: u32,
-        /// 1.
+        /// The major version, 1.
         major: u32,
-        /// 0 or 1.
+        /// The minor version, 0 or 1.
         minor: u32,
         /// Bytes of an entry. A reader goes by this.
         entry_len: u32,
@@ -20,7 +20,7 @@ wire_struct! {
     /// so that readers who do not know it see an index file that was torn off.
     #[derive(Copy)]
     pub Beacon [16 bytes] {
-        /// [`Beacon::MAGIC`].
+        /// The magic number, [`Beacon::MAGIC`].
         magic: u64,
         /// No event from before this will come.
         until: Timestamp,
@@ -28,12 +28,12 @@ wire_struct! {
 }
 
 impl IndexHeader {
-    /// What every index file begins with.
+    /// The first 32 bits of every index file.
     pub const MAGIC: u32 = 0xc1f1_dcc1;
 }
 
 impl Beacon {
-    /// What a beacon begins with. No entry does: as an offset it would be beyond any file.
+    /// The first 64 bits of a beacon. No entry has them: as an offset they would be beyond any file.
     pub const MAGIC: u64 = 0xc1f1_0000_00be_ac01;
 
     /// The word that no event from before `until` will come.
@@ -45,7 +45,7 @@ impl Beacon {
         }
     }
 
-    /// Its bytes.
+    /// The 16 bytes of the beacon.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::SIZE);
@@ -62,21 +62,22 @@ impl Beacon {
     }
 }
 
-/// One packet in an index file.
+/// The entry of one packet in an index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Where in the data stream file it begins.
+    /// The offset of the packet in the data stream file.
     pub offset: Bytes,
-    /// The rest.
+    /// The sizes, times and counters of the packet.
     pub packet: PacketIndex,
 }
 
-/// Which index format a stream's producer can fill.
+/// The format of an index file: a producer cannot fill more than its version knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexFormat {
-    /// From producers before LTTng 2.8.
+    /// CTF index 1.0, of producers before LTTng 2.8: entries of 56 bytes.
     V1_0,
-    /// With the instance of the stream and the tracer's number of the packet.
+    /// CTF index 1.1: entries of 72 bytes, with the instance of the stream and the tracer's number of the
+    /// packet.
     V1_1,
 }
 
@@ -84,7 +85,7 @@ pub enum IndexFormat {
 pub const MAX_ENTRY_BYTES: usize = Bytes::SIZE + PacketIndex::SIZE;
 
 impl IndexFormat {
-    /// Bytes of an entry.
+    /// The size of an entry in bytes.
     #[must_use]
     pub const fn entry_len(self) -> usize {
         Bytes::SIZE
@@ -94,16 +95,13 @@ impl IndexFormat {
             }
     }
 
-    /// Where in the file the entry of this number begins, counted from 0.
+    /// The offset in the file of the entry of this number, which counts from 0.
     #[must_use]
     pub const fn position(self, number: u64) -> u64 {
         IndexHeader::SIZE as u64 + number * self.entry_len() as u64
     }
 
-    /// What the file begins with.
-    ///
-    /// # Panics
-    /// Never: an entry's length fits.
+    /// The header of a file of this format.
     #[must_use]
     pub fn header(self) -> IndexHeader {
         IndexHeader {
@@ -117,7 +115,7 @@ impl IndexFormat {
         }
     }
 
-    /// The bytes of [`header`](Self::header).
+    /// The 16 bytes of [`header`](Self::header).
     #[must_use]
     pub fn header_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(IndexHeader::SIZE);
@@ -182,7 +180,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A whole file.
+    /// The bytes of a whole index file.
     pub(crate) fn file(format: IndexFormat, entries: &[Entry]) -> Vec<u8> {
         let mut bytes = format.header_bytes();
         for entry in entries {

@@ -5,21 +5,21 @@ use wire::{Bytes, Field, Timestamp};
 use super::check::{Checker, IndexError, Layout};
 use super::format::{Beacon, Entry, IndexHeader};
 
-/// What an index file says.
+/// The contents of an index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entries {
-    /// In the order of the packets.
+    /// The entries in the order of the packets.
     pub entries: Vec<Entry>,
-    /// What stands behind them.
+    /// The bytes behind the last entry.
     pub tail: Tail,
-    /// Sizes of all packets together.
+    /// The sum of the sizes of all packets.
     pub total: Bytes,
 }
 
-/// What stands behind the last entry.
+/// The bytes behind the last entry of an index file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// Nothing.
+    /// There are none.
     Clean,
     /// The word that no event from before this time will come.
     Beacon(Timestamp),

@@ -19,10 +19,11 @@ static NEXT_ORDINAL: AtomicUsize = AtomicUsize::new(0);
 pub struct StreamClass {
     pub(crate) id: u64,
     pub(crate) name: Option<Arc<str>>,
-    /// As given, or as the fields say that have been declared so far.
+    /// The clock of the times of its packets and events: the given one, or the one that fields name which
+    /// have been declared so far.
     pub(crate) clock: StreamClock,
     pub(crate) timescale: Option<Timescale>,
-    /// It has times, and none of them names its clock.
+    /// Whether it has times, none of which names its clock.
     pub(super) unmapped: bool,
     pub(crate) packet_context: Option<Arc<Structure>>,
     pub(crate) event_header: Option<Arc<Structure>>,
@@ -43,18 +44,18 @@ pub struct StreamClass {
     pub(crate) slots: u32,
 }
 
-/// Which clock the times of a stream are of.
+/// The clock of the times of a stream class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamClock {
-    /// They have no time.
+    /// Packets and events have no time.
     None,
-    /// The clock at this place.
+    /// The clock at this place of the trace's list.
     Declared(usize),
-    /// One that nobody declared: 1 GHz, since 1970.
+    /// A clock of 1 GHz since 1970, where none is declared.
     Implicit,
 }
 
-/// A kind of events.
+/// An event class: what all events of one kind have in common.
 #[derive(Debug, Clone)]
 pub struct EventClass {
     pub(crate) id: u64,
@@ -69,7 +70,7 @@ pub struct EventClass {
 }
 
 impl StreamClass {
-    /// Its number in the trace.
+    /// The id of the stream class in its trace.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -93,25 +94,27 @@ impl StreamClass {
         self.place(id).and_then(|place| self.events.get(place))
     }
 
-    /// From the cycles of its clock to time; none if its events have no time.
+    /// The conversion from cycles to nanoseconds; `None` if its events have no time.
     #[must_use]
     pub fn timescale(&self) -> Option<Timescale> {
         self.timescale
     }
 
-    /// What each packet has behind its header.
+    /// The structure that each packet has behind its header; `None` if it is not declared.
+    /// (`packet.context`)
     #[must_use]
     pub fn packet_context(&self) -> Option<&Structure> {
         self.packet_context.as_deref()
     }
 
-    /// What each event begins with.
+    /// The structure that each event begins with; `None` if it is not declared. (`event.header`)
     #[must_use]
     pub fn event_header(&self) -> Option<&Structure> {
         self.event_header.as_deref()
     }
 
-    /// What each event has behind its header.
+    /// The structure that each event has behind its header; `None` if it is not declared.
+    /// (`event.context` of `stream`)
     #[must_use]
     pub fn event_context(&self) -> Option<&Structure> {
         self.event_context.as_deref()
@@ -177,7 +180,7 @@ impl StreamClass {
 }
 
 impl EventClass {
-    /// For a new one.
+    /// Takes the ordinal of a new event class.
     pub(super) fn next_ordinal() -> usize {
         NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed)
     }
@@ -196,31 +199,32 @@ impl EventClass {
         self.ordinal
     }
 
-    /// Its name.
+    /// The name; `None` if CTF 2 does not give one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// How important it is.
+    /// The log level; `None` if it is not given or unknown.
     #[must_use]
     pub fn log_level(&self) -> Option<LogLevel> {
         self.log_level
     }
 
-    /// Where more is said about it. (`model.emf.uri`)
+    /// The URI of a description of the event class; `None` if it is not given. (`model.emf.uri`)
     #[must_use]
     pub fn emf_uri(&self) -> Option<&str> {
         self.emf_uri.as_deref()
     }
 
-    /// What each such event has before its payload.
+    /// The structure before the payload that only events of this class have; `None` if it is not
+    /// declared. (`context`)
     #[must_use]
     pub fn context(&self) -> Option<&Structure> {
         self.context.as_deref()
     }
 
-    /// What each such event says.
+    /// The structure of the payload; `None` if it is not declared. (`fields`)
     #[must_use]
     pub fn payload(&self) -> Option<&Structure> {
         self.payload.as_deref()

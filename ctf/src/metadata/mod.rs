@@ -30,7 +30,7 @@ use self::packets::Unpacker;
 use crate::error::MetadataError;
 use crate::model::{Declaration, EventDraft, Position};
 
-/// What JSON text sequences begin with, and only they.
+/// The first byte of JSON text sequences (RFC 7464), which no TSDL text begins with.
 const RECORD_SEPARATOR: u8 = 0x1E;
 /// Largest number of event classes whose stream class has not been declared yet.
 const MAX_PENDING_EVENT_CLASSES: usize = 1 << 16;
@@ -50,7 +50,8 @@ pub struct Metadata {
     unpacker: Unpacker,
     form: Option<Form>,
     trace: Trace,
-    /// Of stream classes that have not been declared; `None` is whichever comes first.
+    /// The event classes of stream classes that have not been declared; `None` stands for the stream
+    /// class that comes first.
     pending: BTreeMap<Option<u64>, Vec<EventDraft>>,
     pending_count: usize,
     text: Vec<u8>,
@@ -74,7 +75,7 @@ impl Default for Metadata {
 }
 
 impl Metadata {
-    /// Nothing has been read.
+    /// Metadata of which nothing has been read.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -93,7 +94,7 @@ impl Metadata {
         matches!(self.form, Some(Form::Json(_)))
     }
 
-    /// Reads all of it.
+    /// Reads metadata that is complete.
     ///
     /// # Errors
     /// If `bytes` are not metadata, or not all of it.
@@ -128,7 +129,7 @@ impl Metadata {
         self.declare(declarations)
     }
 
-    /// Says that no more comes.
+    /// Says that the metadata ends here.
     ///
     /// # Errors
     /// If it ends within a declaration, or if it lacks what others refer to.
@@ -174,13 +175,13 @@ impl Metadata {
         Ok(())
     }
 
-    /// What has been declared so far.
+    /// The trace as far as it has been declared.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// What was odd and has been passed over, since this was asked last.
+    /// Takes the warnings since the last call: what was odd but is ignored, each with its position.
     pub fn take_warnings(&mut self) -> Vec<String> {
         match &mut self.form {
             Some(Form::Tsdl(parser)) => parser.take_warnings(),

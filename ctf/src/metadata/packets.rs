@@ -8,7 +8,7 @@ use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 use crate::error::MetadataError;
 use crate::model::{ByteOrder, Uuid};
 
-/// All the metadata of a trace, packet headers included. The largest seen in use have a few MiB.
+/// Largest metadata of a trace in bytes, packet headers included. The largest seen in use have a few MiB.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
 const MAGIC: [u8; 4] = [0x75, 0xD1, 0x1D, 0x57];
@@ -20,9 +20,9 @@ const HEADER_BYTES: u64 = 37;
 #[derive(Debug, Clone)]
 pub(crate) struct Unpacker {
     state: UnpackerState,
-    /// Where the current packet begins.
+    /// The offset of the current packet in the metadata, in bytes.
     packet: u64,
-    /// Bytes taken so far.
+    /// The number of bytes read so far.
     taken: u64,
     order: Option<ByteOrder>,
     uuid: Option<Uuid>,
@@ -34,7 +34,7 @@ enum UnpackerState {
     Undecided(Vec<u8>),
     Plain,
     Header(Vec<u8>),
-    /// So many bytes of text, then so many of padding.
+    /// Within a packet, behind its header: bytes of text, then bytes of padding that are still to come.
     Content {
         text: u64,
         padding: u64,

@@ -22,12 +22,13 @@ const MAX_COMPARISONS: u64 = 1 << 27;
 const MAX_EVENT_SLOTS: u32 = 1 << 16;
 /// Most fields of packet headers that others refer to: their slots come first.
 const HEADER_SLOTS: u32 = 16;
-/// Those of a stream class' packet context, event header and event context come next.
+/// Most fields of a stream class' packet context, event header and event context that others refer to:
+/// their slots come next.
 const STREAM_SLOTS: u32 = 112;
 /// The first slot of an event class: behind those of packets and streams.
 pub(crate) const STREAM_SLOTS_END: u32 = HEADER_SLOTS + STREAM_SLOTS;
 
-/// How many slots have been given to the fields of a trace, of a stream class or of an event class.
+/// The slots that have been given to the fields of a trace, of a stream class or of an event class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
     next: u32,
@@ -56,7 +57,7 @@ impl Slots {
         }
     }
 
-    /// How many slots a decoder must have so that all those given exist.
+    /// The number of slots that a decoder must have so that all those given exist.
     pub(crate) const fn needed(self) -> u32 {
         self.next
     }
@@ -83,7 +84,8 @@ pub(crate) struct Roots<'a> {
     pub(crate) fields_left: &'a mut FieldsLeft,
 }
 
-/// How many more fields a trace may declare, and how much more its references may be searched for.
+/// The number of fields that a trace may still declare, and of names that may still be compared to find
+/// its references.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FieldsLeft {
     fields: u32,
@@ -100,7 +102,7 @@ impl Default for FieldsLeft {
 }
 
 impl FieldsLeft {
-    /// Before a name is searched among so many.
+    /// Counts a search among so many names.
     fn count_comparisons(&mut self, names: usize) -> Result<(), &'static str> {
         let left = self.comparisons.checked_sub(names as u64);
         self.comparisons = left.ok_or("takes too long to find, with all that were before it")?;
@@ -143,7 +145,7 @@ struct Resolver<'r, 'a> {
     depth: u32,
 }
 
-/// What a reference has found.
+/// The field that a reference has found.
 struct Found {
     slot: Slot,
     kind: Kind,
@@ -403,7 +405,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// In the root that is being resolved, from the structure `frame` on.
+    /// Finds a field in the root that is being resolved, from the structure `frame` on.
     fn find_in_current_root(
         &mut self,
         mut frame: usize,

@@ -24,7 +24,7 @@ fn class_has_role(class: &FieldClass, role: Role) -> bool {
     }
 }
 
-/// The clocks that fields move.
+/// The clocks that the fields of a stream class move.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MovedClocks {
     /// The first two names: a stream has one clock, so that more are no use.
@@ -34,7 +34,7 @@ pub(super) struct MovedClocks {
 }
 
 impl MovedClocks {
-    /// Adds those of a structure.
+    /// Adds the clocks of the fields of a structure.
     pub(super) fn add(&mut self, structure: &Structure) {
         for member in &structure.members {
             add_clocks_of(&member.class, self);

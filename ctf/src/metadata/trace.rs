@@ -21,16 +21,16 @@ const MAX_CLOCKS: usize = 1 << 10;
 /// Largest number of stream classes of a trace.
 const MAX_STREAM_CLASSES: usize = 1 << 16;
 
-/// What a trace's metadata has declared. What was declared once never changes; more may come.
+/// A trace as its metadata has declared it. What is declared never changes; more may come.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(crate) uuid: Option<Uuid>,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) environment: Vec<(Arc<str>, EnvironmentValue)>,
-    /// Where in it each name is.
+    /// The place of each name in `environment`.
     environment_places: HashMap<Arc<str>, usize>,
     pub(crate) clocks: Vec<Clock>,
-    /// Where in them each name is.
+    /// The place of each name in `clocks`.
     clock_places: HashMap<Arc<str>, usize>,
     pub(crate) packet_header: Option<Arc<Structure>>,
     pub(crate) header_plan: Plan,
@@ -90,7 +90,7 @@ impl Trace {
         }
     }
 
-    /// The stream classes, by id.
+    /// The stream classes, in order of their ids.
     pub fn streams(&self) -> impl Iterator<Item = &StreamClass> {
         self.streams.values()
     }
@@ -101,19 +101,19 @@ impl Trace {
         self.streams.get(&id)
     }
 
-    /// What each packet begins with.
+    /// The structure that each packet begins with; `None` if it is not declared. (`packet.header`)
     #[must_use]
     pub fn packet_header(&self) -> Option<&Structure> {
         self.packet_header.as_deref()
     }
 
-    /// How many fields of packets and event headers others refer to.
+    /// The number of fields of packets and event headers that others refer to.
     #[inline]
     pub(crate) fn shared_slots(&self, stream: &StreamClass) -> u32 {
         self.trace_slots.needed() + stream.stream_slots.needed()
     }
 
-    /// Takes one more declaration.
+    /// Adds a declaration.
     pub(crate) fn declare(&mut self, declaration: Declaration) -> Result<(), MetadataError> {
         match declaration {
             Declaration::Trace(draft) => self.declare_trace(draft),
@@ -279,7 +279,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Which clock a stream class' times are of, and whether they do not say it themselves.
+    /// Finds the clock of a stream class' times, and whether none of them names it.
     fn find_clock(
         &self,
         stream: &StreamClass,

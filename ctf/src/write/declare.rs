@@ -6,23 +6,23 @@ use thiserror::Error;
 
 use crate::model::{LogLevel, Uuid};
 
-/// Bits of an integer.
+/// The width of an integer in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// 8.
+    /// 8 bits.
     Bits8,
-    /// 16.
+    /// 16 bits.
     Bits16,
-    /// 32.
+    /// 32 bits.
     Bits32,
-    /// 64.
+    /// 64 bits.
     Bits64,
 }
 
 impl Width {
     pub(super) const ALL: [Self; 4] = [Self::Bits8, Self::Bits16, Self::Bits32, Self::Bits64];
 
-    /// The number.
+    /// The width as a number, 8 to 64.
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -33,24 +33,24 @@ impl Width {
         }
     }
 
-    /// The highest number without sign.
+    /// The largest unsigned number of this width.
     pub(super) const fn highest(self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldType {
-    /// A number without sign.
+    /// An unsigned integer.
     Unsigned(Width),
-    /// A number with sign.
+    /// A signed integer.
     Signed(Width),
     /// A number without sign that is shown in base 16.
     Hexadecimal(Width),
     /// A floating point number of 64 bits.
     Float,
-    /// True or false.
+    /// A boolean: an enumeration of 8 bits with the labels `false` and `true`.
     Boolean,
     /// UTF-8. A NUL in it would end it early, and so is replaced.
     Text,
@@ -63,9 +63,9 @@ pub enum FieldType {
 /// Names for some values of a number without sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enumeration {
-    /// Of the number.
+    /// The width of the number.
     pub width: Width,
-    /// At least one.
+    /// The labels with their values: at least one, and each value must fit the width.
     pub labels: Vec<(String, u64)>,
 }
 
@@ -74,18 +74,18 @@ pub struct Enumeration {
 pub struct EventDeclaration {
     /// Unique in its stream class. Up to 65534 it takes 2 bytes in each event, beyond that 14.
     pub id: u32,
-    /// Any text.
+    /// The name, any text.
     pub name: String,
-    /// How severe.
+    /// The log level; `None` if it is not to be declared. (`loglevel`)
     pub log_level: Option<LogLevel>,
-    /// Where in the program: `FILE:LINE`. (`model.emf.uri`)
+    /// The place in the program, `FILE:LINE`; `None` if it is not to be declared. (`model.emf.uri`)
     pub emf_uri: Option<String>,
     /// Names, which readers see with `_` for all but ASCII letters and digits, and types.
     pub fields: Vec<(String, FieldType)>,
 }
 
 impl EventDeclaration {
-    /// One without fields.
+    /// An event class without fields, log level and place.
     #[must_use]
     pub fn new(id: u32, name: &str) -> Self {
         Self {
@@ -107,7 +107,7 @@ pub struct DeclaredStreamClass {
 }
 
 impl DeclaredStreamClass {
-    /// Unique in the trace.
+    /// The id of the stream class, unique in the trace.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
@@ -124,14 +124,14 @@ pub struct DeclaredEventClass {
 }
 
 impl DeclaredEventClass {
-    /// Unique in its stream class.
+    /// The id of the event class, unique in its stream class.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 }
 
-/// Why something cannot be declared.
+/// The reason why something cannot be declared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DeclareError {
     /// The stream class is there already.
@@ -143,21 +143,21 @@ pub enum DeclareError {
     /// The event class is there already.
     #[error("event class {id} of stream class {stream} twice")]
     EventTwice {
-        /// Of the stream class.
+        /// The id of the stream class.
         stream: u32,
-        /// Of the event class.
+        /// The id of the event class.
         id: u32,
     },
     /// Two fields would have one name.
     #[error("field {0:?} twice")]
     FieldTwice(String),
-    /// A field without name.
+    /// A field has an empty name.
     #[error("a field without name")]
     Nameless,
     /// An enumeration without labels, or with one for a value that its number cannot have.
     #[error("field {0:?} has no labels, or one for a value that it cannot have")]
     Labels(String),
-    /// No such log level.
+    /// The log level is above 14.
     #[error("log level {0} is above 14")]
     LogLevel(u8),
     /// Every viewer reads all metadata: it stays small. Use classes that accept any record instead.

@@ -12,10 +12,10 @@ use crate::model::{EnvironmentValue, Uuid};
 /// Largest number of event classes of a stream class. Every viewer reads all of them.
 const MAX_EVENT_CLASSES: usize = 4096;
 
-/// What is the same for all streams of a trace.
+/// The declaration of a trace: what all its streams have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceDeclaration {
-    /// Of the trace; in every packet.
+    /// The UUID of the trace, which is in every packet.
     pub uuid: Uuid,
     /// Name of the program that writes it. One beginning with `lttng` would have readers expect
     /// LTTng's defects.
@@ -25,23 +25,24 @@ pub struct TraceDeclaration {
     /// Further entries of the environment: `hostname`, `trace_name`, `trace_creation_datetime`
     /// (`20260101T000000+0000`), `procname`, `vpid` are shown or used by readers.
     pub environment: Vec<(String, EnvironmentValue)>,
-    /// What times mean.
+    /// The clock of all times.
     pub clock: TraceClock,
 }
 
 /// A clock of 1 GHz. Measured once: to correct it later would make events trade places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TraceClock {
-    /// Of what it counts from: the boot of the host, usually.
+    /// The identity of what the clock counts from, usually the boot of the host; `None` if it is not to
+    /// be declared.
     pub uuid: Option<Uuid>,
-    /// From 1970 to its zero.
+    /// Seconds from 1970 to the clock's zero.
     pub offset_seconds: i64,
-    /// To be added to that, in nanoseconds.
+    /// Nanoseconds to be added to that.
     pub offset_nanoseconds: u64,
 }
 
 impl TraceDeclaration {
-    /// One that says only what it must. Its times count from 1970.
+    /// A declaration without environment entries of its own; its times count from 1970.
     #[must_use]
     pub fn new(uuid: Uuid, tracer_name: &str) -> Self {
         Self {
@@ -54,18 +55,18 @@ impl TraceDeclaration {
     }
 }
 
-/// The metadata of one trace.
+/// The metadata of one trace, as text.
 #[derive(Debug, Clone)]
 pub struct MetadataText {
     uuid: Uuid,
     text: String,
-    /// Bytes that [`take_new`](Self::take_new) has given.
+    /// The number of bytes that [`take_new`](Self::take_new) has given.
     taken: usize,
     /// Event classes of each stream class.
     streams: BTreeMap<u32, BTreeSet<u32>>,
 }
 
-/// What all our traces have in common. Names in structures that have a name carry no underscore:
+/// The types that all traces of ours have. Names in structures that have a name carry no underscore:
 /// babeltrace2 2.0 forgets it there, and then does not find what a variant refers to.
 const TYPES: &str = r#"
 struct packet_context {
@@ -197,7 +198,7 @@ impl MetadataText {
         })
     }
 
-    /// All of it.
+    /// The text of all declarations.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 /// Longest packet in bytes: viewers refuse longer ones.
 const MAX_PACKET_BYTES: usize = 256 << 20;
 
-/// Header and context.
+/// Bytes of the packet header and the packet context.
 const HEAD_BYTES: usize = 84;
 
 // Where in the head that is written which is known only at closing.
@@ -25,10 +25,10 @@ const DISCARDED_AT: usize = 72;
 
 /// Highest event id of the compact header.
 const MAX_COMPACT_ID: u16 = 65_534;
-/// In its place in the extended header.
+/// The id that marks the extended header.
 const EXTENDED: u16 = 65_535;
 
-/// How long packets may be.
+/// The limits on the size of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketSize {
     usual: usize,
@@ -36,8 +36,8 @@ pub struct PacketSize {
 }
 
 impl PacketSize {
-    /// In bytes, rounded up to whole pages. A packet is longer than `usual` only for one event that
-    /// is, and never longer than `max`.
+    /// Limits in bytes, rounded up to whole pages. A packet is longer than `usual` only for one event
+    /// that is, and never longer than `max`.
     #[must_use]
     pub fn new(usual: usize, max: usize) -> Self {
         let pages = |bytes: usize| bytes.clamp(PAGE, MAX_PACKET_BYTES).next_multiple_of(PAGE);
@@ -49,39 +49,40 @@ impl PacketSize {
     }
 }
 
-/// One event.
+/// An event to be written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EventRecord<'a> {
-    /// When.
+    /// The time in cycles of the trace's clock.
     pub time: Timestamp,
-    /// Number of the process. (`vpid`)
+    /// The id of the process. (`vpid`)
     pub process: i32,
-    /// Number of the thread. (`vtid`)
+    /// The id of the thread. (`vtid`)
     pub thread: i32,
-    /// One for each field of its class, in order.
+    /// The values of the fields of its class, in order.
     pub values: &'a [Value<'a>],
 }
 
-/// What became of an event.
+/// The result of appending an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an event that found no room is not in the packet"]
 pub enum Appended {
-    /// It is in the packet.
+    /// The event is in the packet.
     Written,
-    /// It is not: close the packet, open the next, and append it there.
+    /// The event is not in the packet, which is full: close it, open the next, and append the event
+    /// there.
     Full,
 }
 
-/// A closed packet.
+/// A closed packet, borrowed from its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedPacket<'a> {
-    /// All of it, padding included.
+    /// The bytes of the packet, padding included.
     pub bytes: &'a [u8],
-    /// What an index says of it.
+    /// The index entry of the packet, without its offset.
     pub index: PacketIndex,
 }
 
-/// Why a packet cannot be as it should. Nothing of what was refused is in it.
+/// The reason why a packet cannot be opened, written or closed. Nothing of what was refused is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PacketError {
     /// There is no packet to append to or to close.
@@ -95,7 +96,7 @@ pub enum PacketError {
     TimeWentBack {
         /// Time of the packet or event.
         got: Timestamp,
-        /// Time of what came before.
+        /// The time of the packet or event before.
         last: Timestamp,
     },
     /// The event's class is of another stream class.
@@ -104,15 +105,16 @@ pub enum PacketError {
     /// Too many values, or too few.
     #[error("{got} values for {want} fields")]
     Values {
-        /// That the event has.
+        /// The number of values of the event.
         got: usize,
-        /// That its class has.
+        /// The number of fields of its class.
         want: usize,
     },
     /// A value that its field cannot hold.
     #[error("value {0} is not what its field holds")]
     Value(usize),
-    /// It does not fit into the longest packet. Shorten it, or count it as discarded.
+    /// The event does not fit into the longest packet of so many bytes. Shorten it, or count it as
+    /// discarded.
     #[error("an event that does not fit into a packet of {0} bytes")]
     TooLong(usize),
 }
@@ -253,7 +255,7 @@ impl StreamWriter {
         refused
     }
 
-    /// So many events have been lost since this was last said.
+    /// Counts events that have been lost since the last call.
     pub fn discard(&mut self, events: u64) {
         self.discarded = self.discarded.saturating_add(events);
     }

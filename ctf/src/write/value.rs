@@ -2,54 +2,54 @@
 
 use super::declare::{FieldType, Width};
 
-/// What a field of an event says.
+/// The value of a field of an event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// For [`FieldType::Unsigned`], [`FieldType::Hexadecimal`], [`FieldType::Enumeration`].
+    /// The value of [`FieldType::Unsigned`], [`FieldType::Hexadecimal`] or [`FieldType::Enumeration`].
     Unsigned(u64),
-    /// For [`FieldType::Signed`].
+    /// The value of [`FieldType::Signed`].
     Signed(i64),
-    /// For [`FieldType::Float`].
+    /// The value of [`FieldType::Float`].
     Float(f64),
-    /// For [`FieldType::Boolean`].
+    /// The value of [`FieldType::Boolean`].
     Boolean(bool),
-    /// For [`FieldType::Text`].
+    /// The value of [`FieldType::Text`].
     Text(&'a str),
-    /// For [`FieldType::Arguments`]. Of more than 255 the first 254 are kept, and one that says how
-    /// many are not.
+    /// The value of [`FieldType::Arguments`]. Of more than 255 the first 254 are written, and one that
+    /// says how many are not.
     Arguments(&'a [Argument<'a>]),
 }
 
-/// One that carries its own key and kind.
+/// An argument: a value that carries its own key and kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Argument<'a> {
-    /// What it is called.
+    /// The key.
     pub key: &'a str,
-    /// What it says.
+    /// The value.
     pub value: ArgumentValue<'a>,
 }
 
-/// What an argument says.
+/// The value of an argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ArgumentValue<'a> {
-    /// Nothing.
+    /// No value.
     Nil,
-    /// True or false.
+    /// A boolean.
     Flag(bool),
-    /// A number with sign.
+    /// A signed integer.
     Signed(i64),
-    /// A number without sign.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// A floating point number.
+    /// A floating point number of 64 bits.
     Real(f64),
-    /// A text.
+    /// A text, written as [`FieldType::Text`] is.
     Text(&'a str),
 }
 
-/// Why a value is not written.
+/// The reason why a value is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Misfit {
-    /// It is not what the field holds.
+    /// The value is not one of the field's type, or not in its range.
     Type,
     /// There is no room for it.
     NoSpace,
@@ -59,7 +59,7 @@ pub(super) enum Misfit {
 #[derive(Debug)]
 pub(super) struct BoundedBuffer<'a> {
     pub(super) bytes: &'a mut Vec<u8>,
-    /// Bytes in all.
+    /// The size up to which the buffer may grow, in bytes.
     pub(super) max_bytes: usize,
 }
 

@@ -103,7 +103,7 @@ pub fn session_directory(
     let directory = path("session directory", &Text::from(directory.as_str()))?;
     if directory.len() >= PATH_LIMIT {
         let source = NameError::TooLong {
-            most: PATH_LIMIT - 1,
+            max: PATH_LIMIT - 1,
         };
         return Err(LayoutError::Name {
             what: "session directory",

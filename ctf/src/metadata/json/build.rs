@@ -20,9 +20,9 @@ use crate::model::{
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     aliases: HashMap<Arc<str>, ClassOrAlias>,
-    /// Of the limit on all field classes.
+    /// The number of field classes so far, which is limited: ranges and parts of paths count too.
     class_count: usize,
-    /// Where the fragment begins.
+    /// The position of the fragment that is being read.
     at: Position,
 }
 

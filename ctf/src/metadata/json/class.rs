@@ -18,7 +18,7 @@ pub(super) enum ClassOrAlias {
     Class(Arc<RawClass>),
 }
 
-/// A field class.
+/// The JSON object of a field class, with the properties of all types.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct RawClass {
@@ -68,14 +68,14 @@ pub(super) struct RawOption {
     pub(super) extensions: Extensions,
 }
 
-/// Where to find the field that gives a length or a selection.
+/// The location of the field that gives a length or a selection.
 #[derive(Debug, Deserialize)]
 pub(super) struct Location {
     pub(super) origin: Option<String>,
     pub(super) path: Vec<Option<Name>>,
 }
 
-/// Sets of numbers.
+/// Ranges of integers, first and last value, both included; at least one.
 #[derive(Debug, Clone)]
 pub(super) struct Ranges(pub(super) Vec<(i128, i128)>);
 

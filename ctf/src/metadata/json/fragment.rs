@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::property::{Extensions, Name, Ordered};
 use crate::model::{Clock, EnvironmentValue, LogLevel, Uuid};
 
-/// LTTng's name space.
+/// The namespace of LTTng's attributes.
 const LTTNG: &str = "lttng.org,2009";
 
 /// LTTng's names of log levels, from 0.
@@ -35,7 +35,7 @@ const LOG_LEVELS: [&str; 15] = [
     "debug",
 ];
 
-/// What every fragment has.
+/// The properties that every fragment has.
 #[derive(Debug, Deserialize)]
 pub(super) struct Kind {
     #[serde(rename = "type")]
@@ -157,7 +157,7 @@ impl ClockFragment {
     }
 }
 
-/// One entry of the environment.
+/// The value of an entry of the environment.
 #[derive(Debug)]
 pub(super) struct Environment(pub(super) EnvironmentValue);
 

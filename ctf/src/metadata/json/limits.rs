@@ -3,8 +3,8 @@
 /// Metadata in all, in bytes. LTTng's is a few hundred kilobytes for thousands of event classes.
 pub(super) const MAX_METADATA_BYTES: usize = 64 << 20;
 
-/// One fragment, in bytes: a hundred times the longest of LTTng. What is read of it takes up to
-/// twenty times as much memory.
+/// Largest fragment, in bytes: a hundred times the longest of LTTng. Its parsed form takes up to twenty
+/// times as much memory.
 pub(super) const MAX_FRAGMENT_BYTES: usize = 4 << 20;
 
 /// Fragments: each event class is one.

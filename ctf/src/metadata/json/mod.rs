@@ -42,7 +42,7 @@ pub(crate) struct Parser {
     is_trace_declared: bool,
     clocks: HashSet<Arc<str>>,
     builder: Builder,
-    /// What was wrong. Nothing after it is read.
+    /// The first error; nothing behind it is read.
     failed: Option<MetadataError>,
 }
 
@@ -72,7 +72,7 @@ impl Parser {
         read
     }
 
-    /// The metadata ends here.
+    /// Says that the metadata ends here.
     ///
     /// # Errors
     /// If it ends within a fragment, or before the first.

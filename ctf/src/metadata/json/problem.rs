@@ -2,7 +2,7 @@
 
 use crate::model::Position;
 
-/// What is wrong with a fragment, and where, if that is known.
+/// The defect of a fragment, and its position, if that is known better than that of the fragment.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) at: Option<Position>,

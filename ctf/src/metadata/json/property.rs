@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::problem::Problem;
 
-/// A text that is kept.
+/// A text that becomes a name in the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name(pub(super) Arc<str>);
 
@@ -25,7 +25,7 @@ impl<'de> Deserialize<'de> for Name {
 pub(super) struct Extensions(Option<String>);
 
 impl Extensions {
-    /// None are known.
+    /// Refuses every extension, because none is known.
     pub(super) fn check_known(&self) -> Result<(), Problem> {
         match &self.0 {
             None => Ok(()),

@@ -9,14 +9,14 @@ use crate::model::{
     Scope, VariableInteger,
 };
 
-/// Where a field class is used.
+/// The use of a field class: the root that it is in, and what it inherits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClassContext<'a> {
     /// `None` where an alias is declared: any may use it.
     pub(super) scope: Option<Scope>,
-    /// The stream class' default.
+    /// The default clock of the stream class; `None` if it has none, and outside of stream classes.
     pub(super) clock: Option<&'a Arc<str>>,
-    /// Field classes around this one.
+    /// The number of field classes around this one.
     pub(super) depth: usize,
 }
 

@@ -4,7 +4,7 @@ use super::limits::{MAX_FRAGMENT_BYTES, MAX_METADATA_BYTES};
 use crate::error::MetadataError;
 use crate::model::Position;
 
-/// Stands before each fragment.
+/// The byte before each fragment.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
 /// Cuts text that arrives in pieces into fragments. One is whole when its object is, or when the
@@ -12,19 +12,19 @@ const RECORD_SEPARATOR: u8 = 0x1e;
 #[derive(Debug)]
 pub(super) struct Sequence {
     state: SequenceState,
-    /// Of the fragment that is not whole yet, from its separator on, without it.
+    /// The text of the fragment that is not complete yet, without its separator.
     text: Vec<u8>,
-    /// Where that fragment begins.
+    /// The position of that fragment.
     begin: Position,
-    /// Of the next byte.
+    /// The position of the next byte.
     at: Position,
-    /// Bytes so far.
+    /// The number of bytes so far.
     total: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SequenceState {
-    /// Before the first fragment, or behind one that is whole.
+    /// Before the first fragment, or behind one that is complete.
     Between,
     /// In a fragment, with so many braces and brackets open.
     Within { depth: usize },
@@ -36,7 +36,7 @@ enum SequenceState {
 #[derive(Debug)]
 pub(super) struct Fragment {
     pub(super) text: Vec<u8>,
-    /// Where it begins.
+    /// The position of its first byte in the metadata.
     pub(super) at: Position,
 }
 
@@ -91,7 +91,7 @@ impl Sequence {
         Ok(None)
     }
 
-    /// Where the fragment begins that is not whole, if there is one.
+    /// The position of the fragment that is not complete; `None` between fragments.
     pub(super) fn unfinished(&self) -> Option<Position> {
         (self.state != SequenceState::Between).then_some(self.begin)
     }
@@ -160,8 +160,8 @@ impl Sequence {
 }
 
 impl Fragment {
-    /// Where the byte stands that a JSON parser found at this line and column (in bytes) of the
-    /// fragment, both from 1.
+    /// The position in the metadata of the byte that a JSON parser found at this line and column (in
+    /// bytes) of the fragment, both from 1.
     pub(super) fn position(&self, line: usize, column: usize) -> Position {
         let mut at = self.at;
         let before = self

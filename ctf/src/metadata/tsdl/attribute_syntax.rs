@@ -32,7 +32,7 @@ pub(super) fn attributes(
     Ok(attributes)
 }
 
-/// The clock's name in `clock.name.value`.
+/// The name of the clock in `clock.name.value`; `None` for any other path.
 pub(super) fn mapped_clock(path: &Path) -> Option<Name> {
     let [clock, name, value] = path.words.as_slice() else {
         return None;

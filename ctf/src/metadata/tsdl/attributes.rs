@@ -10,7 +10,7 @@ use crate::model::{ByteOrder, Position, Uuid};
 
 /// Attributes that nobody has asked for yet, by name.
 pub(super) struct Attributes<'a> {
-    /// Of what they are.
+    /// The block or type that has the attributes, for messages.
     owner: &'static str,
     at: Position,
     left: HashMap<String, &'a Attribute>,
@@ -143,7 +143,7 @@ impl Attribute {
     }
 }
 
-/// In bits, if it is a power of two.
+/// The alignment in bits; `None` if the number is not a power of two.
 pub(super) fn alignment(number: i128) -> Option<u32> {
     u32::try_from(number)
         .ok()

@@ -258,7 +258,7 @@ impl Evaluator {
     }
 }
 
-/// What C does with a constant that only fits an unsigned number of 64 bits.
+/// Converts as C does: a constant that only fits an unsigned number of 64 bits wraps around.
 fn wrapped(number: i128) -> i64 {
     i64::try_from(number)
         .or_else(|_| u64::try_from(number).map(u64::cast_signed))

@@ -45,10 +45,10 @@ pub(super) fn is_keyword(word: &str) -> bool {
     KEYWORDS.binary_search(&word).is_ok()
 }
 
-/// Where the parser stands in a declaration.
+/// The place of the parser in the tokens of a declaration.
 pub(super) struct Cursor<'a> {
     tokens: &'a [Token],
-    /// Of the next token, or of the last one.
+    /// The position of the next token, or of the last one at the end.
     here: Position,
     depth: u32,
     pub(super) needs: VecDeque<Need>,

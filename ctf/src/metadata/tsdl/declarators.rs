@@ -12,7 +12,7 @@ use crate::model::{
     Base, Encoding, EnvironmentValue, FieldClass, Length, Origin, Position, Reference, Scope,
 };
 
-/// How an absolute path begins.
+/// The beginnings of absolute paths.
 const ROOTS: [(&[&str], Scope); 6] = [
     (&["trace", "packet", "header"], Scope::PacketHeader),
     (&["stream", "packet", "context"], Scope::PacketContext),

@@ -17,15 +17,15 @@ use crate::model::{
     Selection, Structure, Variant, VariantOption,
 };
 
-/// All that outlives a declaration.
+/// The state that outlives a declaration.
 pub(super) struct Evaluator {
     pub(super) scopes: Scopes,
-    /// That of the trace.
+    /// The byte order of the trace.
     pub(super) native: ByteOrder,
     pub(super) environment: HashMap<Arc<str>, EnvironmentValue>,
     pub(super) clocks: HashSet<Arc<str>>,
     pub(super) warnings: Warnings,
-    /// Of all roots so far.
+    /// The number of fields of all roots so far.
     pub(super) fields: u64,
     /// Written in all types so far.
     written: u64,
@@ -161,7 +161,7 @@ impl Evaluator {
         Ok(typed)
     }
 
-    /// What a body declares, in a scope of its own.
+    /// Evaluates the members of a body, in a scope of its own.
     fn members(
         &mut self,
         body: &[Item],

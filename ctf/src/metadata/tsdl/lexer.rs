@@ -19,9 +19,9 @@ pub(super) struct Token {
 pub(super) enum Kind {
     /// An identifier or a keyword.
     Word(Arc<str>),
-    /// Without its sign.
+    /// An integer without its sign.
     Number(u64),
-    /// Escapes are replaced.
+    /// A string without its quotation marks, escapes replaced.
     Text(Arc<str>),
     /// Punctuation.
     Mark(&'static str),
@@ -38,15 +38,15 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Takes bytes, gives tokens.
+/// Splits bytes into tokens.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer {
     state: LexerState,
     /// Bytes of the token that is being read, without quotes.
     spelling: Vec<u8>,
-    /// Where that token, or that comment, begins.
+    /// The position of that token, or of that comment.
     start: Position,
-    /// Of the next byte.
+    /// The position of the next byte.
     here: Position,
 }
 
@@ -65,12 +65,12 @@ enum LexerState {
     TwoDots,
 }
 
-/// What a byte did to that which has begun.
+/// The effect of a byte on the token that has begun.
 enum Step {
     Taken,
     /// Taken, and it was the last byte.
     Ends(Kind),
-    /// Not taken: the byte before was the last one.
+    /// The byte was not taken: the one before was the last of the token.
     Ended(Kind),
 }
 
@@ -103,12 +103,12 @@ impl Lexer {
         Ok(())
     }
 
-    /// Of the next byte.
+    /// The position of the next byte.
     pub(super) const fn here(&self) -> Position {
         self.here
     }
 
-    /// Where a token or a comment begins that has not ended.
+    /// The position of a token or comment that has begun and not ended.
     pub(super) fn unfinished(&self) -> Option<Position> {
         (!matches!(self.state, LexerState::Between | LexerState::LineComment)).then_some(self.start)
     }

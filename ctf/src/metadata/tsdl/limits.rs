@@ -35,10 +35,10 @@ pub(super) const MAX_TYPES: usize = 1 << 18;
 /// takes a copy.
 pub(super) const MAX_OPTION_COPIES: usize = 2 << 20;
 
-/// Event classes.
+/// Event classes of the trace.
 pub(super) const MAX_EVENT_CLASSES: usize = 65_536;
 
-/// Stream classes.
+/// Stream classes of the trace.
 pub(super) const MAX_STREAM_CLASSES: usize = 65_536;
 
 /// Warnings kept until somebody takes them; further ones are dropped.

@@ -51,7 +51,7 @@ pub(super) fn number(spelling: &[u8]) -> Result<u64, String> {
     u64::from_str_radix(digits, radix).map_err(|_| format!("{text} is above 64 bits"))
 }
 
-/// What stands between the quotes. Bytes that are not UTF-8 are replaced.
+/// The text between quotation marks, escapes replaced. Bytes that are not UTF-8 are replaced.
 pub(super) fn text(spelling: &[u8]) -> Result<Arc<str>, String> {
     Ok(String::from_utf8_lossy(&unescaped(spelling)?).into())
 }

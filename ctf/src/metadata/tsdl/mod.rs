@@ -32,7 +32,7 @@ use evaluator::Evaluator;
 use lexer::{Kind, Lexer, Token};
 use syntax::{BlockKind, Name, Need, Outermost, OutermostKind};
 
-/// With which text that lies in no packets begins.
+/// The beginning of text that lies in no packets (7.1).
 const SIGNATURE: &[u8] = b"/* CTF 1.8";
 
 /// Takes text in pieces cut anywhere, gives declarations. What it gives does not depend on where
@@ -44,17 +44,17 @@ const SIGNATURE: &[u8] = b"/* CTF 1.8";
 ///
 /// After an error nothing more can be taken.
 pub(crate) struct Parser {
-    /// What of the signature is still to come.
+    /// The part of the signature that is still to come.
     signature: &'static [u8],
     lexer: Lexer,
-    /// Of the declaration that is being read.
+    /// The tokens of the declaration that is being read.
     tokens: Vec<Token>,
-    /// How many braces are open in it.
+    /// The number of open braces in it.
     depth: u32,
     /// A trace block has been read, though perhaps not evaluated.
     has_trace: bool,
     pending: VecDeque<Outermost>,
-    /// Of all that is waiting.
+    /// The number of tokens of all pending declarations.
     pending_tokens: usize,
     evaluator: Evaluator,
     ready: Vec<Declaration>,
@@ -138,7 +138,7 @@ impl Parser {
         }
     }
 
-    /// What was odd since this was last asked, each with its place.
+    /// Takes the warnings since the last call, each with its position.
     pub(crate) fn take_warnings(&mut self) -> Vec<String> {
         self.evaluator.warnings.take_all()
     }

@@ -8,7 +8,7 @@ use crate::model::{
     VariantOption,
 };
 
-/// What a field must be to have its role.
+/// The rule that a field must keep to have its role.
 #[derive(Debug, Clone, Copy)]
 enum Demand {
     Magic,

@@ -15,24 +15,24 @@ pub(super) struct Typed {
     pub(super) cost: Cost,
 }
 
-/// How deep and how large a type is. Named types share what they are made of, so that neither can
-/// be seen in the length of the text.
+/// The depth and size of a type. Named types share their parts, so that neither shows in the length of
+/// the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// Types within each other.
+    /// The number of types within each other.
     depth: u32,
     /// Fields, of an array one element.
     pub(super) fields: u64,
 }
 
 impl Cost {
-    /// Of a type that holds no other.
+    /// The cost of a type that holds no other.
     pub(super) const ONE: Self = Self {
         depth: 1,
         fields: 1,
     };
 
-    /// Of a type that holds types of `parts`.
+    /// The cost of a type that holds types of `parts`.
     pub(super) fn around(
         parts: impl IntoIterator<Item = Self>,
         at: Position,
@@ -57,12 +57,12 @@ impl Cost {
 #[derive(Debug, Clone)]
 pub(super) struct NamedVariant {
     pub(super) options: Arc<Vec<VariantOption<Reference>>>,
-    /// With the tag of the definition.
+    /// The variant with the tag of its definition; `None` if the tag is given where it is used.
     pub(super) tagged: Option<Arc<Variant<Reference>>>,
     pub(super) cost: Cost,
 }
 
-/// Four name spaces.
+/// A scope with its four name spaces.
 #[derive(Debug, Clone, Default)]
 struct Scope {
     aliases: HashMap<Arc<str>, Typed>,
@@ -75,7 +75,7 @@ struct Scope {
 #[derive(Debug, Clone)]
 pub(super) struct Scopes {
     root: Scope,
-    /// How many the root has.
+    /// The number of types in the root scope.
     types: usize,
     inner: Vec<Scope>,
 }

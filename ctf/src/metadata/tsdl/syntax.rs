@@ -29,9 +29,9 @@ impl Path {
 #[derive(Debug, Clone)]
 pub(super) struct Outermost {
     pub(super) kind: OutermostKind,
-    /// What must be known before it can be evaluated, in order of appearance.
+    /// The names that must be known before it can be evaluated, in order of appearance.
     pub(super) needs: VecDeque<Need>,
-    /// How many tokens it has.
+    /// The number of its tokens.
     pub(super) tokens: usize,
     pub(super) at: Position,
 }
@@ -86,7 +86,7 @@ pub(super) enum Need {
     Clock(Name),
 }
 
-/// What a block holds.
+/// An entry of a block.
 #[derive(Debug, Clone)]
 pub(super) enum Entry {
     Attribute(Attribute),
@@ -98,7 +98,7 @@ pub(super) enum Entry {
 pub(super) struct Attribute {
     pub(super) path: Path,
     pub(super) value: Value,
-    /// Of the value.
+    /// The position of the value.
     pub(super) at: Position,
 }
 
@@ -110,7 +110,7 @@ pub(super) enum Value {
     Type(TypeSyntax),
 }
 
-/// What gives a type a name, and no field.
+/// A declaration that gives a type a name, and no field.
 #[derive(Debug, Clone)]
 pub(super) enum TypeDeclaration {
     /// `typedef class a, *b, c[2];`
@@ -152,7 +152,7 @@ pub(super) enum TypeKind {
     },
 }
 
-/// What the body of a structure or a variant holds.
+/// An entry of the body of a structure or a variant.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
     /// `class a, b[2];`
@@ -160,10 +160,10 @@ pub(super) enum Item {
     Type(TypeDeclaration),
 }
 
-/// What stands after a type: pointers, a name, lengths.
+/// The part behind a type: pointers, a name, lengths.
 #[derive(Debug, Clone)]
 pub(super) struct Declarator {
-    /// How many `*`.
+    /// The number of asterisks.
     pub(super) pointers: u32,
     pub(super) name: Option<Name>,
     pub(super) lengths: Vec<LengthSyntax>,

@@ -146,7 +146,7 @@ fn alias_use(cursor: &mut Cursor<'_>) -> Result<Arc<str>, MetadataError> {
     Ok(key(words).into())
 }
 
-/// What a typealias binds: words, then pointers.
+/// Reads the name that a typealias binds: words, then pointers.
 fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
     let at = cursor.at();
     let mut words: Vec<&str> = Vec::new();
@@ -165,7 +165,7 @@ fn alias_name(cursor: &mut Cursor<'_>) -> Result<Name, MetadataError> {
     Ok(Name { text, at })
 }
 
-/// By which a type of several words is known: `long unsigned` is `unsigned long`.
+/// The key of a type of several words: `long unsigned` is `unsigned long`.
 fn key(mut words: Vec<&str>) -> String {
     if words.iter().all(|word| TYPE_WORDS.contains(word)) {
         words.sort_unstable();
@@ -173,7 +173,7 @@ fn key(mut words: Vec<&str>) -> String {
     words.join(" ")
 }
 
-/// By which the type of so many pointers to another is known.
+/// The key of the type of so many pointers to another.
 pub(super) fn pointer_to(key: &str, pointers: u32) -> String {
     let mut key = key.to_owned();
     for _ in 0..pointers {
@@ -358,7 +358,7 @@ fn declarator(cursor: &mut Cursor<'_>) -> Result<Declarator, MetadataError> {
     })
 }
 
-/// The entry that `env.name` means.
+/// The name of the environment entry in `env.name`; `None` for any other path.
 pub(super) fn environment_entry(words: &[Arc<str>]) -> Option<String> {
     let (environment, entry) = words.split_first()?;
     (**environment == *"env" && !entry.is_empty()).then(|| entry.join("."))
