@@ -1,5 +1,5 @@
-//! Recorded traffic that lies beside the project, if it does: `../shared/captures`, or where `CAPTURES`
-//! says. EventKind real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
+//! Replays captured conversations of real producers with `lttng-relayd` to `relayd`: the replies and the files must be
+//! the same. The captures are in `../shared/captures` or `$CAPTURES`; without them the test does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use tests::relay::Relay;
 use tests::test_live;
 
 use crate::consumer_replay::{ViewerProgram, directory_of, events, replay_as, replay_with_viewers};
-use crate::ctf_traces::{good_cases, name};
+use crate::ctf_traces::{name, valid_cases};
 
 /// A trace that Babeltrace cannot show live: its first event is before the begin of its packet.
 const NOT_LIVE: &str = "bt-barectf-event-before-packet";
@@ -99,7 +99,7 @@ fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
 fn every_valid_trace_replayed_to_our_relay_reads_back_unchanged() {
     let (lab, relay) = Relay::start_in_new_lab();
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 2);
-    let wrong = good_cases().iter().flat_map(compare).collect::<Vec<_>>();
+    let wrong = valid_cases().iter().flat_map(compare).collect::<Vec<_>>();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -109,6 +109,6 @@ fn every_valid_trace_replayed_to_lttng_relayd_reads_back_unchanged() {
     let relay = Relay::start_reference(&lab);
     // `lttng-relayd` allows one viewer for each session.
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 1);
-    let wrong = good_cases().iter().flat_map(compare).collect::<Vec<_>>();
+    let wrong = valid_cases().iter().flat_map(compare).collect::<Vec<_>>();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

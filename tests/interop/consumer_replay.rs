@@ -109,7 +109,8 @@ fn a_replay_with_a_tracefile_size_records_every_event() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
     let directory = traces::with_numbered_events(&lab, "cut", PACKETS, 1000);
-    // No tracefile count is given: `consumer` must send one, since `lttng-relayd` crashes without.
+    // No tracefile count is given: `consumer` sends one all the same, since `lttng-relayd` crashes on
+    // a tracefile size without a count.
     for relay in relays(&lab) {
         let mut command = replay_command(&lab, &relay, "cut", &directory);
         let replay = Process::start(command.arg("--tracefile-size=9000"));

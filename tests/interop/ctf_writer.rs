@@ -1,4 +1,4 @@
-//! What our writer writes, Babeltrace reads: every type of field, without a word of complaint.
+//! Traces of the `ctf` writer, read by Babeltrace without a warning: every field type, new declarations, and losses.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn fields(fields: &[(&str, FieldType)]) -> Vec<(String, FieldType)> {
     fields.iter().map(owned).collect()
 }
 
-/// A stream on disk: its file and its index.
+/// The tracefile and the index file of a stream.
 struct Files {
     data: Vec<u8>,
     index: Vec<u8>,
@@ -92,8 +92,8 @@ fn writer(stream: &StreamClass, instance: u64, cpu: u32) -> StreamWriter {
     StreamWriter::new(stream, instance, cpu, PacketSize::new(4096, 65_536))
 }
 
-/// The lines without the times.
-fn lines(directory: &Path) -> Vec<String> {
+/// The lines that Babeltrace prints for a directory, without a message.
+fn read_lines(directory: &Path) -> Vec<String> {
     let ended = Babeltrace::Two.read(directory);
     assert_eq!(ended.stderr, [""; 0]);
     ended.expect_success()
@@ -166,7 +166,7 @@ fn babeltrace_prints_every_field_type_as_it_was_written() {
     ];
     append(&mut writer, &arguments, 2002, &[Value::Arguments(&values)]);
     append(&mut writer, &arguments, 2003, &[Value::Arguments(&[])]);
-    // More than 32 bits of time have passed.
+    // More than 32 bits of cycles after the event before.
     append(&mut writer, &empty, 2003 + (1 << 32), &[]);
     files.close(&mut writer, 3000 + (1 << 32));
 
@@ -181,14 +181,14 @@ fn babeltrace_prints_every_field_type_as_it_was_written() {
         "[00:00:00.123458792] host:prog:(-42) args: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { _args_length = 0, args = [ ] }",
         "[00:00:04.418426088] host:prog:(-42) empty: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { }",
     ];
-    // As plain text, and in packets as they go to a relay.
+    // As plain text, and in packets as a relay gets them.
     let plain = metadata.as_str().as_bytes().to_vec();
     let packets = metadata_packets(UUID, metadata.as_str());
     for (name, metadata) in [("plain", plain), ("packets", packets)] {
         let directory = lab.directory(name);
         fs::write(directory.join("metadata"), metadata).unwrap();
         files.write(&directory, "events_1");
-        assert_eq!(lines(&directory), want, "{name}");
+        assert_eq!(read_lines(&directory), want, "{name}");
     }
 }
 
@@ -213,12 +213,12 @@ fn streams_and_event_classes_can_be_declared_between_packets() {
             text.extend(metadata_packets(UUID, metadata.take_new()));
             let begin = u64::from(number) * 100 + u64::from(id);
             writer.open(Timestamp(begin)).unwrap();
-            // Longer than a usual packet.
+            // Longer than the usual packet size.
             let long = "x".repeat(5000);
             append(&mut writer, &class, begin + 50, &[Value::Text(&long)]);
             files.close(&mut writer, begin + 100);
         }
-        // Nothing has happened for a while.
+        // A packet without events.
         writer.open(Timestamp(1000)).unwrap();
         files.close(&mut writer, 2000);
         streams.push(files);
@@ -227,7 +227,7 @@ fn streams_and_event_classes_can_be_declared_between_packets() {
     for (id, files) in streams.iter().enumerate() {
         files.write(&directory, &format!("events_{id}"));
     }
-    let seen: Vec<(String, String)> = lines(&directory)
+    let seen: Vec<(String, String)> = read_lines(&directory)
         .iter()
         .map(|line| {
             let (_, line) = line.split_once("event:").unwrap();
@@ -268,7 +268,7 @@ fn babeltrace_reports_discarded_events_and_packets() {
         }
         files.close(&mut writer, number * 10 + 10);
     }
-    // One that is lost on the way.
+    // A packet that is not written, as if it was lost.
     writer.open(Timestamp(30)).unwrap();
     let _ = writer.close(Timestamp(40)).unwrap();
     writer.open(Timestamp(40)).unwrap();
@@ -276,9 +276,15 @@ fn babeltrace_reports_discarded_events_and_packets() {
     fs::write(directory.join("metadata"), metadata.as_str()).unwrap();
     files.write(&directory, "events");
     let ended = Babeltrace::Two.read(&directory);
-    let said = ended.stderr.join("\n");
-    assert!(said.contains("Tracer discarded 5 events between"), "{said}");
-    assert!(said.contains("Tracer discarded 1 packet between"), "{said}");
+    let warnings = ended.stderr.join("\n");
+    assert!(
+        warnings.contains("Tracer discarded 5 events between"),
+        "{warnings}"
+    );
+    assert!(
+        warnings.contains("Tracer discarded 1 packet between"),
+        "{warnings}"
+    );
     assert_eq!(
         ended
             .stderr
