@@ -1,5 +1,4 @@
-//! Configuration files: the user's file, the file named by `--config`, and the command line, which override each other
-//! in this order.
+//! Configuration files: `--config` overrides the user's file, and the command line overrides both.
 
 use std::fs;
 

@@ -48,7 +48,7 @@ fn lengths_beyond_the_end_of_their_command_are_refused() {
     for at in [0, 4, 8] {
         for length in [0u32, 5000, u32::MAX, u32::MAX - 11, 1 << 31] {
             if (at, length) == (8, 0) {
-                // No base path is valid: the bytes of the path are ignored.
+                // An empty base path is valid: the bytes of the path are ignored.
                 continue;
             }
             let mut bad = valid.clone();

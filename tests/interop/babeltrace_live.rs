@@ -1,4 +1,4 @@
-//! A real LTTng streams in, real Babeltraces watch live, and the directory holds the same.
+//! LTTng as the producer and Babeltrace as the viewer: live viewers and the directory show the same events.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -12,27 +12,27 @@ use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::session::ListedSession;
 
-/// Microseconds.
+/// The live timer, in microseconds.
 const LIVE_TIMER: u32 = 100_000;
 
-/// So many viewers that follow the session, all of them attached, unless one has ended already.
-fn follow(relay: &Relay, session: &str, with: &[Babeltrace]) -> Vec<Process> {
+/// Starts viewers of a session and waits until all are attached, or one of them has exited.
+fn start_viewers(relay: &Relay, session: &str, with: &[Babeltrace]) -> Vec<Process> {
     let mut viewers: Vec<_> = with
         .iter()
         .map(|babeltrace| babeltrace.follow(relay, session))
         .collect();
-    let mut watcher = Viewer::connect(relay.live);
+    let mut viewer = Viewer::connect(relay.live);
     let is_it = |listed: &ListedSession| listed.name.as_bytes() == session.as_bytes();
     wait_until("all viewers are attached", || {
-        let attached = watcher.sessions().into_iter().find(is_it);
+        let attached = viewer.sessions().into_iter().find(is_it);
         attached.is_some_and(|listed| listed.viewers as usize == with.len())
             || !viewers.iter_mut().all(Process::is_running)
     });
     viewers
 }
 
-/// What each of them has printed, once the session has ended and all went well.
-fn printed(viewers: Vec<Process>) -> Vec<Vec<String>> {
+/// Waits until all viewers exit with success and without messages, and returns the lines that each has printed.
+fn wait_for_output(viewers: Vec<Process>) -> Vec<Vec<String>> {
     viewers
         .into_iter()
         .map(|viewer| {
@@ -49,7 +49,7 @@ fn printed(viewers: Vec<Process>) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The lines without the milliseconds in which the two viewers differ in form.
+/// The lines in alphabetical order.
 fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines.sort();
     lines
@@ -67,9 +67,9 @@ fn every_viewer_and_the_directory_show_every_event_once() {
         "--blocking-timeout=inf",
     ];
     daemon.enable_channel("all", "busy", &options, true);
-    // Never has an event: only beacons let viewers go on.
+    // A channel without events: only beacons let viewers continue.
     daemon.enable_channel("all", "idle", &[], false);
-    let viewers = follow(
+    let viewers = start_viewers(
         &relay,
         "all",
         &[Babeltrace::Two, Babeltrace::Two, Babeltrace::Two],
@@ -77,7 +77,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
     daemon.lttng(&["start", "all"]);
     traced_app::run(&lab, COUNT, 0, "all");
     daemon.lttng(&["destroy", "all"]);
-    let seen = printed(viewers);
+    let seen = wait_for_output(viewers);
     let directory = Babeltrace::Two.read(&relay.output).expect_success();
     let mut all = numbers(&directory);
     all.sort_unstable();
@@ -109,13 +109,13 @@ fn both_babeltrace_versions_read_the_session_and_its_directory() {
             "{babeltrace:?}: {list:?}"
         );
     }
-    let viewers = follow(&relay, "both", &[Babeltrace::One, Babeltrace::Two]);
+    let viewers = start_viewers(&relay, "both", &[Babeltrace::One, Babeltrace::Two]);
     daemon.lttng(&["start", "both"]);
     let mut app = TracedApp::start(&lab, "both");
     app.emit(40);
     app.end();
     daemon.lttng(&["destroy", "both"]);
-    let mut seen = printed(viewers);
+    let mut seen = wait_for_output(viewers);
     for babeltrace in [Babeltrace::One, Babeltrace::Two] {
         seen.push(babeltrace.read(&relay.output).expect_success());
     }
@@ -126,15 +126,15 @@ fn both_babeltrace_versions_read_the_session_and_its_directory() {
 
 #[test]
 fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
-    // Each of the known defects comes in less than one of thirty, all of them at full load only.
+    // Each of the known defects occurs in less than one of thirty runs, and only under full load.
     const ATTEMPTS: usize = 4;
     let seen = (0..ATTEMPTS).any(|_| {
-        let ended = watch_a_brief_process();
-        // Every viewer that has not met one of them must have shown everything.
-        let (met, well): (Vec<_>, Vec<_>) = ended
+        let ended = view_short_lived_process();
+        // Every viewer that has not met a known defect must have shown all events.
+        let (met, others): (Vec<_>, Vec<_>) = ended
             .into_iter()
             .partition(|(babeltrace, ended)| meets_known_defect(*babeltrace, ended));
-        for (babeltrace, ended) in well {
+        for (babeltrace, ended) in others {
             assert!(
                 ended.status.success() && ended.stderr.is_empty(),
                 "{babeltrace:?}: {}: {:#?}",
@@ -150,9 +150,9 @@ fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
     assert!(seen, "viewers met known defects in {ATTEMPTS} attempts");
 }
 
-/// Three viewers of a session in which a process lives for about 50 ms, while all that they know of has
-/// nothing to say. Gives what they have left.
-fn watch_a_brief_process() -> Vec<(Babeltrace, CompletedProcess)> {
+/// Runs three viewers of a session in which a process lives for about 50 ms, while all other streams are idle. Returns
+/// the outputs of the viewers.
+fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("pid", &relay, Some(LIVE_TIMER));
@@ -160,10 +160,10 @@ fn watch_a_brief_process() -> Vec<(Babeltrace, CompletedProcess)> {
     daemon.lttng(&["start", "pid"]);
     let mut idle = TracedApp::start(&lab, "idle");
     idle.emit(1);
-    let mut watcher = Viewer::connect(relay.live);
-    watcher.wait_for_listed("pid", |listed| listed.streams > 0);
+    let mut viewer = Viewer::connect(relay.live);
+    viewer.wait_for_listed("pid", |listed| listed.streams > 0);
     let with = [Babeltrace::Two, Babeltrace::One, Babeltrace::Two];
-    let viewers = follow(&relay, "pid", &with);
+    let viewers = start_viewers(&relay, "pid", &with);
     traced_app::run(&lab, 25, 2000, "brief");
     daemon.lttng(&["destroy", "pid"]);
     idle.end();
@@ -173,25 +173,24 @@ fn watch_a_brief_process() -> Vec<(Babeltrace, CompletedProcess)> {
     with.into_iter().zip(ended).collect()
 }
 
-/// Whether a viewer has failed in a way that no relay can prevent. What LTTng 2.13 sends at the beginning
-/// of a process under load: its metadata in pieces; beacons and indexes before the piece that declares
-/// their stream; and a stream some milliseconds after its first packet has begun, with a later time of
-/// another stream in between.
+/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the metadata of a new
+/// process in pieces, beacons and indexes before the piece that declares their stream, and streams some milliseconds
+/// after their first packet began, with a later time of another stream in between.
 fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool {
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     match babeltrace {
-        // Babeltrace 1.5.11 heeds no flag of an index that it gets while it adds the trace ("append_metadata:
-        // trace handle not ready yet", with -v): it lacks what came since it took the metadata.
+        // Babeltrace 1.5.11 ignores the new-metadata flag of an index that it gets while it adds the trace
+        // ("append_metadata: trace handle not ready yet", with -v): later pieces of metadata are missing.
         Babeltrace::One if says("[error] Event id 0 is outside range.") => true,
-        // It gives up, or divides by zero, if the stream is not in the first piece.
+        // It fails, or divides by zero, if the stream is not declared in the first piece.
         Babeltrace::One => says("[error] Stream 0 is not declared in metadata."),
-        // Babeltrace 2.0.4 stores a value where there is no room for it: what an iterator can store is
-        // settled by the metadata that there is when it begins.
+        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by the metadata
+        // that is there when it begins.
         Babeltrace::Two if ended.status.signal() == Some(Signal::SEGV.as_raw()) => true,
-        // A packet or a beacon of a stream that is not in the first piece.
+        // A packet or a beacon of a stream that is not declared in the first piece.
         Babeltrace::Two if says("No stream class with ID of stream class ID to use") => true,
         Babeltrace::Two if says("Assertion `stream_iter->trace->clock_class` failed") => true,
-        // A message from before what it has been told: it gives up, and names a time that is none.
+        // A message with an earlier time than the last one: it fails, and prints an invalid time.
         Babeltrace::Two => says("cycles=9223372036854775808"),
     }
 }
@@ -209,16 +208,16 @@ fn replaced_tracefiles_do_not_affect_live_viewers() {
     ];
     daemon.enable_channel("ring", "busy", &options, true);
     daemon.enable_channel("ring", "idle", &options, false);
-    let viewers = follow(
+    let viewers = start_viewers(
         &relay,
         "ring",
         &[Babeltrace::Two, Babeltrace::Two, Babeltrace::Two],
     );
     daemon.lttng(&["start", "ring"]);
-    // About forty packets: three times what is kept, at a pace that viewers can follow.
+    // About forty packets, three times what the tracefiles hold, at a rate that viewers can follow.
     traced_app::run(&lab, COUNT, 10_000, "ring");
     daemon.lttng(&["destroy", "ring"]);
-    let seen = printed(viewers);
+    let seen = wait_for_output(viewers);
     for lines in &seen {
         assert!(numbers(lines).into_iter().eq(0..COUNT));
     }

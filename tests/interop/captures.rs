@@ -1,5 +1,5 @@
-//! Recorded traffic that lies beside the project, if it does: `../shared/captures`, or where `CAPTURES`
-//! says. EventKind real producers said to `lttng-relayd` is said to ours: the same answers, the same tree.
+//! Replays captured conversations of real producers with `lttng-relayd` to `relayd`: the replies and the files must be
+//! the same. The captures are in `../shared/captures` or `$CAPTURES`; without them the test does nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::tree::{Node, tree};
 
-/// The recordings, if they are there.
+/// The directories of the captures, if there are any.
 fn captures() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/captures");
     let directory = std::env::var_os("CAPTURES").map_or(beside, PathBuf::from);
     let Ok(entries) = fs::read_dir(&directory) else {
-        println!("{} is not there: nothing to say again", directory.display());
+        println!("{} does not exist: nothing to replay", directory.display());
         return Vec::new();
     };
     let mut captures: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -23,7 +23,7 @@ fn captures() -> Vec<PathBuf> {
     captures
 }
 
-/// Names and contents: permissions are not kept in recordings.
+/// The paths and contents of files: captures do not keep permissions.
 fn contents(directory: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     let content = |(name, node): (String, Node)| (name, node.contents);
     tree(directory).into_iter().map(content).collect()

@@ -1,5 +1,4 @@
-//! Every trace with expected output that lies beside the project, sent by `consumer replay`: see
-//! `ctf_traces.rs`.
+//! `consumer replay` of every trace of the collection that `ctf_traces.rs` describes.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,21 +9,21 @@ use tests::lab::Lab;
 use tests::relay::Relay;
 use tests::test_live;
 
-use crate::consumer_replay::{Watcher, directory_of, events, replay_as, watch};
-use crate::ctf_traces::{good_cases, name};
+use crate::consumer_replay::{ViewerProgram, directory_of, events, replay_as, replay_with_viewers};
+use crate::ctf_traces::{name, valid_cases};
 
-/// Babeltrace cannot show it live: the first event comes before its packet begins.
+/// A trace that Babeltrace cannot show live: its first event is before the begin of its packet.
 const NOT_LIVE: &str = "bt-barectf-event-before-packet";
 
-/// As our viewer shows a directory. Where Babeltrace shows an empty string as the one before, it does not.
-fn by_us(lab: &Lab, directory: &Path) -> Vec<String> {
+/// The lines that `test-live` prints for a directory. Babeltrace prints other ones for empty strings.
+fn test_live_lines(lab: &Lab, directory: &Path) -> Vec<String> {
     let options = ["--clock-cycles", "--no-delta"];
     test_live::read(lab, &options, directory).expect_success()
 }
 
-/// Whether Babeltrace can read a case at all, and can show it live: it dies of some, and live of those
-/// whose packets do not say when they begin and end.
-fn of_babeltrace(case: &Path) -> (bool, bool) {
+/// Whether Babeltrace can read a case, and whether it can show it live. It crashes on some traces, and live on those
+/// whose packets have no begin and end times.
+fn babeltrace_abilities(case: &Path) -> (bool, bool) {
     let directory = case.join("trace");
     let reads = Babeltrace::Two.read(&directory).status.success();
     let traces = ctf::directory::open(&[directory]).unwrap();
@@ -38,10 +37,10 @@ fn of_babeltrace(case: &Path) -> (bool, bool) {
     (reads, reads && shows)
 }
 
-/// What differs between the original, a copy of it, and what viewers show of it, so many at a time.
+/// The differences between the original, its copy by the relay, and what viewers show live, `viewers` at a time.
 fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<String> {
     let directory = case.join("trace");
-    let (reads, shows) = of_babeltrace(case);
+    let (reads, shows) = babeltrace_abilities(case);
     let mut wrong = Vec::new();
     let mut check = |what: &str, shown: &[String], want: &[String]| {
         if shown != want {
@@ -50,7 +49,7 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
             wrong.push(format!("{} {what}: {lines:?} {first:#?}", name(case)));
         }
     };
-    let ours = by_us(lab, &directory);
+    let ours = test_live_lines(lab, &directory);
     let theirs = if reads {
         events(&directory)
     } else {
@@ -59,33 +58,33 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
     let session = format!("plain-{}", name(case));
     replay_as(lab, relay, &session, &directory).expect_success();
     let copy = directory_of(relay, &session);
-    check("copy", &by_us(lab, &copy), &ours);
+    check("copy", &test_live_lines(lab, &copy), &ours);
     if reads {
         check("copy", &events(&copy), &theirs);
     }
-    let mut watchers = vec![Watcher::TestLive];
-    watchers.extend(shows.then_some(Watcher::Babeltrace));
-    for (place, watchers) in watchers.chunks(viewers).enumerate() {
+    let mut programs = vec![ViewerProgram::TestLive];
+    programs.extend(shows.then_some(ViewerProgram::Babeltrace));
+    for (place, programs) in programs.chunks(viewers).enumerate() {
         let session = format!("live{place}-{}", name(case));
-        let shown = watch(lab, relay, (&directory, &session), watchers, ours.len());
-        for (watcher, shown) in watchers.iter().zip(shown) {
+        let shown = replay_with_viewers(lab, relay, (&directory, &session), programs, ours.len());
+        for (program, shown) in programs.iter().zip(shown) {
             let what = format!("live {}: {:?}", shown.status, shown.stderr.last());
-            match watcher {
-                Watcher::TestLive => check(&what, &shown.stdout, &ours),
-                Watcher::Babeltrace => {
+            match program {
+                ViewerProgram::TestLive => check(&what, &shown.stdout, &ours),
+                ViewerProgram::Babeltrace => {
                     let want = comparable(&theirs, &ours);
                     check(&what, &comparable(&shown.stdout, &ours), &want);
                 }
             }
         }
         let copy = directory_of(relay, &session);
-        check("live copy", &by_us(lab, &copy), &ours);
+        check("live copy", &test_live_lines(lab, &copy), &ours);
     }
     wrong
 }
 
-/// What can be compared of Babeltrace's lines: live, events of the same time come in any order; and what it
-/// shows for an empty string depends on the order.
+/// The lines of Babeltrace that can be compared. Live, events of the same time come in any order, and what Babeltrace
+/// 2.0.4 prints for an empty string depends on the order.
 fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
     let time = |line: &String| line.split(']').next().unwrap().to_owned();
     let has_empty = |line: &&String| line.contains("\"\"");
@@ -100,7 +99,7 @@ fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
 fn every_valid_trace_replayed_to_our_relay_reads_back_unchanged() {
     let (lab, relay) = Relay::start_in_new_lab();
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 2);
-    let wrong = good_cases().iter().flat_map(compare).collect::<Vec<_>>();
+    let wrong = valid_cases().iter().flat_map(compare).collect::<Vec<_>>();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -108,8 +107,8 @@ fn every_valid_trace_replayed_to_our_relay_reads_back_unchanged() {
 fn every_valid_trace_replayed_to_lttng_relayd_reads_back_unchanged() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    // It lets one viewer at a time see a session.
+    // `lttng-relayd` allows one viewer for each session.
     let compare = |case: &PathBuf| differences(&lab, &relay, case, 1);
-    let wrong = good_cases().iter().flat_map(compare).collect::<Vec<_>>();
+    let wrong = valid_cases().iter().flat_map(compare).collect::<Vec<_>>();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -1,5 +1,5 @@
-//! Traces of a directory, sent by `consumer replay` to our relay and to LTTng's: on their disks, and on
-//! viewers' screens, are the events of the original.
+//! `consumer replay` to `relayd` and to `lttng-relayd`: the recorded files, and what viewers show live, have the events
+//! of the original.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -23,13 +23,13 @@ use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::session::ListedSession;
 
-/// Both relays.
+/// `relayd` and `lttng-relayd`.
 fn relays(lab: &Lab) -> [Relay; 2] {
     [Relay::start(lab), Relay::start_reference(lab)]
 }
 
-/// The traces that are made up, and one that LTTng recorded.
-fn recordings(lab: &Lab) -> [std::path::PathBuf; 5] {
+/// The synthetic traces, and one that LTTng recorded.
+fn trace_directories(lab: &Lab) -> [std::path::PathBuf; 5] {
     [
         traces::with_every_field_type(lab),
         traces::with_equal_timestamps(lab),
@@ -44,14 +44,13 @@ fn name(directory: &Path) -> String {
     name.to_owned()
 }
 
-/// Events as Babeltrace shows them, without the trace's name: it is called as the directory, and that
-/// is another one.
+/// The events as Babeltrace prints them, without the trace name, which is that of the directory.
 pub(crate) fn events(directory: &Path) -> Vec<String> {
     let shown = Babeltrace::Two.read_with(&["--no-delta", "--clock-cycles"], directory);
     shown.expect_success()
 }
 
-/// The directory of the only session of that name.
+/// The output directory of the only session of a name.
 pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
     let sessions = directories_of(relay, session);
     assert_eq!(sessions.len(), 1, "{sessions:?}");
@@ -61,7 +60,7 @@ pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
 fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
     // `<session>-YYYYmmdd-HHMMSS`
     const DATE: usize = "-20260101-000000".len();
-    // Made with the first session.
+    // The host directory exists once there is a session.
     let host = std::fs::read_dir(relay.output.join(HOST)).ok();
     let entries = host
         .into_iter()
@@ -94,7 +93,7 @@ pub(crate) fn replay_as(
 fn a_replayed_directory_holds_the_events_of_the_original() {
     let lab = Lab::new();
     let relays = relays(&lab);
-    for directory in recordings(&lab) {
+    for directory in trace_directories(&lab) {
         let want = events(&directory);
         assert!(want.len() > 3);
         for relay in &relays {
@@ -110,7 +109,8 @@ fn a_replay_with_a_tracefile_size_records_every_event() {
     const PACKETS: u64 = 60;
     let lab = Lab::new();
     let directory = traces::with_numbered_events(&lab, "cut", PACKETS, 1000);
-    // Without a number of files, of which relays of LTTng would die.
+    // No tracefile count is given: `consumer` sends one all the same, since `lttng-relayd` crashes on
+    // a tracefile size without a count.
     for relay in relays(&lab) {
         let mut command = replay_command(&lab, &relay, "cut", &directory);
         let replay = Process::start(command.arg("--tracefile-size=9000"));
@@ -121,14 +121,14 @@ fn a_replay_with_a_tracefile_size_records_every_event() {
     }
 }
 
-/// Who looks on.
+/// A program that views a session.
 #[derive(Clone, Copy)]
-pub(crate) enum Watcher {
+pub(crate) enum ViewerProgram {
     Babeltrace,
     TestLive,
 }
 
-impl Watcher {
+impl ViewerProgram {
     fn start(self, lab: &Lab, relay: &Relay, session: &str) -> Process {
         let options = ["--clock-cycles", "--no-delta"];
         match self {
@@ -143,26 +143,26 @@ impl Watcher {
     }
 }
 
-/// Replays a directory live, with viewers attached from the beginning, who are to show so many lines.
-/// What each of them has shown.
-pub(crate) fn watch(
+/// Replays a directory live, with viewers attached from the beginning, which must print `lines` lines. Returns the
+/// output of each viewer.
+pub(crate) fn replay_with_viewers(
     lab: &Lab,
     relay: &Relay,
     (directory, session): (&Path, &str),
-    watchers: &[Watcher],
+    programs: &[ViewerProgram],
     lines: usize,
 ) -> Vec<CompletedProcess> {
     let mut held = HeldReplay::open(replay_command(lab, relay, session, directory));
-    // Babeltrace ends at once if there is no such session.
+    // Babeltrace exits at once if the session does not exist.
     Viewer::connect(relay.live).wait_for_session(session);
-    let start = |watcher: &Watcher| watcher.start(lab, relay, session);
-    let mut viewers: Vec<_> = watchers.iter().map(start).collect();
+    let start = |program: &ViewerProgram| program.start(lab, relay, session);
+    let mut viewers: Vec<_> = programs.iter().map(start).collect();
     let all = |listed: &ListedSession| listed.viewers as usize == viewers.len();
     Viewer::connect(relay.live).wait_for_listed(session, all);
     held.send_packets();
-    // Viewers of LTTng's relay may miss what they have not read when its streams end.
+    // Viewers of `lttng-relayd` may miss what they have not read when its streams close.
     for viewer in &mut viewers {
-        wait_until("all has been shown", || {
+        wait_until("all events are printed", || {
             viewer.stdout().len() >= lines || !viewer.is_running()
         });
     }
@@ -173,10 +173,10 @@ pub(crate) fn watch(
 #[test]
 fn viewers_of_a_live_replay_show_the_events_of_the_original() {
     let (lab, relay) = Relay::start_in_new_lab();
-    for directory in recordings(&lab) {
+    for directory in trace_directories(&lab) {
         let (want, session) = (events(&directory), name(&directory));
-        let both = [Watcher::Babeltrace, Watcher::TestLive];
-        for shown in watch(&lab, &relay, (&directory, &session), &both, want.len()) {
+        let both = [ViewerProgram::Babeltrace, ViewerProgram::TestLive];
+        for shown in replay_with_viewers(&lab, &relay, (&directory, &session), &both, want.len()) {
             assert!(shown.expect_success() == want, "{session}");
         }
         assert!(events(&directory_of(&relay, &session)) == want, "{session}");
@@ -187,13 +187,17 @@ fn viewers_of_a_live_replay_show_the_events_of_the_original() {
 fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    for directory in recordings(&lab) {
+    for directory in trace_directories(&lab) {
         let want = events(&directory);
-        // It lets one viewer at a time see a session.
-        let each = [("bt", Watcher::Babeltrace), ("tl", Watcher::TestLive)];
-        for (who, watcher) in each {
+        // `lttng-relayd` allows one viewer for each session.
+        let each = [
+            ("bt", ViewerProgram::Babeltrace),
+            ("tl", ViewerProgram::TestLive),
+        ];
+        for (who, program) in each {
             let session = format!("{who}-{}", name(&directory));
-            let shown = watch(&lab, &relay, (&directory, &session), &[watcher], want.len());
+            let shown =
+                replay_with_viewers(&lab, &relay, (&directory, &session), &[program], want.len());
             for shown in shown {
                 assert!(shown.expect_success() == want, "{session}");
             }
@@ -202,9 +206,12 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
     }
 }
 
-/// Replays numbered events with some milliseconds between them, and kills the relay in the middle, twice.
-/// All of them are in one of the sessions.
-fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) {
+/// Replays numbered events 5 ms apart and kills the relay twice meanwhile. Each event must be in one of the sessions.
+fn check_replay_with_killed_relay(
+    lab: &Lab,
+    mut relay: Relay,
+    again: fn(&Lab, [SocketAddr; 3]) -> Relay,
+) {
     const EVENTS: usize = 600;
     let directory = traces::with_numbered_events(lab, "numbered", EVENTS as u64, 5_000_000);
     let mut command = replay_command(lab, &relay, "numbered", &directory);
@@ -230,7 +237,7 @@ fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) 
     assert!(ended.status.success(), "{:#?}", ended.stderr);
     let mut seen = BTreeSet::new();
     for session in directories_of(&relay, "numbered") {
-        // One that was killed may have left half a packet behind the others.
+        // A killed relay may have left half a packet at the end, which the viewer reports.
         seen.extend(numbers(&test_live::read(lab, &[], &session).stdout));
     }
     assert!(seen.into_iter().eq(0..EVENTS));
@@ -239,13 +246,13 @@ fn kill(lab: &Lab, mut relay: Relay, again: fn(&Lab, [SocketAddr; 3]) -> Relay) 
 #[test]
 fn a_replay_loses_no_event_when_the_relay_is_killed() {
     let lab = Lab::new();
-    kill(&lab, Relay::start(&lab), Relay::start_at);
+    check_replay_with_killed_relay(&lab, Relay::start(&lab), Relay::start_at);
 }
 
 #[test]
 fn a_replay_loses_no_event_when_lttng_relayd_is_killed() {
     let lab = Lab::new();
-    kill(
+    check_replay_with_killed_relay(
         &lab,
         Relay::start_reference(&lab),
         Relay::start_reference_at,

@@ -1,5 +1,5 @@
-//! From a tldrs socket to the screen, through relays: every event of the Trace Event Format arrives as CTF
-//! with typed fields, live, and comes back as it was sent.
+//! From a `tldrs` socket through a relay to viewers: every event of the Trace Event Format arrives live as CTF with
+//! typed fields, and reads back as it was sent.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use tests::tldrs::Tldrs;
 use tests::viewer::{Viewer, hostname};
 use tests::{binaries, test_live, wait_until};
 
-/// Of every phase, and what is odd about some.
+/// Lines with events of every phase, and unusual members.
 const LINES: &str = include_str!("../../tef/data/every-phase.jsonl");
 
 const TRACE: &str = "every phase";
 
-/// The relay as programs that send to it are told.
-fn collector(relay: &Relay) -> [String; 4] {
+/// The options of a program that sends to a relay.
+fn relay_options(relay: &Relay) -> [String; 4] {
     [
         "-C".to_owned(),
         format!("tcp://{}", relay.control),
@@ -30,7 +30,7 @@ fn collector(relay: &Relay) -> [String; 4] {
     ]
 }
 
-/// The agent with a tldrs socket.
+/// `consumer serve` with a `tldrs` socket.
 struct Agent {
     process: Process,
     socket: PathBuf,
@@ -42,7 +42,7 @@ impl Agent {
         let mut command = lab.command(binaries::consumer());
         command
             .args(["serve", "-v", "--live=20000"])
-            .args(collector(relay))
+            .args(relay_options(relay))
             .arg(format!("--tldrs={}", socket.display()))
             .arg(format!("--tldrs-dir={}", lab.directory("data").display()))
             .arg(format!("--socket={}", lab.path().join("status").display()));
@@ -58,8 +58,8 @@ impl Agent {
     }
 }
 
-/// A client of a trace.
-fn client(socket: &Path, trace: &str) -> UnixStream {
+/// Connects a client and opens a trace.
+fn open_trace(socket: &Path, trace: &str) -> UnixStream {
     let mut client = UnixStream::connect(socket).unwrap();
     writeln!(client, "OPEN {trace}").unwrap();
     client
@@ -69,15 +69,15 @@ fn send(client: &mut UnixStream, lines: &str) {
     client.write_all(lines.as_bytes()).unwrap();
 }
 
-/// The name that a relay gives a session is that of the trace's file.
+/// The URL of the live session of [`TRACE`], whose name is the trace's.
 fn url(relay: &Relay) -> String {
     test_live::url(relay.live, &hostname(), TRACE)
 }
 
-/// Sends all lines while a viewer watches, and gives what it has printed.
-fn watched(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> {
+/// Sends all lines while a viewer is attached, and returns what the viewer prints.
+fn forward_to_viewer(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> {
     let agent = Agent::start(lab, relay);
-    let mut one = client(&agent.socket, TRACE);
+    let mut one = open_trace(&agent.socket, TRACE);
     let mut viewers = Viewer::connect(relay.live);
     viewers.wait_for_session(TRACE);
     let mut viewer = test_live::command(lab, options);
@@ -91,8 +91,8 @@ fn watched(lab: &Lab, relay: &Relay, options: &[&str]) -> Vec<String> {
     shown
 }
 
-/// With whole numbers the same, whether or not they are written so.
-fn meaning(value: Value) -> Value {
+/// A value in which floats of whole numbers are integers, so that `1.0` equals `1`.
+fn normalized(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() && float.trunc() == float && float.abs() < 1e15 => {
@@ -100,43 +100,43 @@ fn meaning(value: Value) -> Value {
             }
             _ => Value::Number(number),
         },
-        Value::Array(values) => values.into_iter().map(meaning).collect(),
+        Value::Array(values) => values.into_iter().map(normalized).collect(),
         Value::Object(members) => {
             let members = members.into_iter();
-            let members = members.map(|(name, value)| (name, meaning(value)));
+            let members = members.map(|(name, value)| (name, normalized(value)));
             Value::Object(members.collect())
         }
         other => other,
     }
 }
 
-fn meanings<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Value> {
+fn normalized_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Value> {
     lines
-        .map(|line| meaning(serde_json::from_str(line).unwrap()))
+        .map(|line| normalized(serde_json::from_str(line).unwrap()))
         .collect()
 }
 
-/// That a document of the viewer's has all lines, in their order.
-fn assert_all_came_back(document: &str) {
+/// Checks that a JSON document of the viewer has all of [`LINES`], in order.
+fn assert_all_received(document: &str) {
     let whole: Value = serde_json::from_str(document).unwrap();
-    let came = whole["traceEvents"].as_array().unwrap().iter();
-    let came: Vec<_> = came.cloned().map(meaning).collect();
-    let sent = meanings(LINES.lines());
-    for (came, sent) in came.iter().zip(&sent) {
-        assert_eq!(came, sent);
+    let received = whole["traceEvents"].as_array().unwrap().iter();
+    let received: Vec<_> = received.cloned().map(normalized).collect();
+    let sent = normalized_lines(LINES.lines());
+    for (received, sent) in received.iter().zip(&sent) {
+        assert_eq!(received, sent);
     }
-    assert_eq!(came.len(), sent.len());
+    assert_eq!(received.len(), sent.len());
 }
 
-fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
-    let live = watched(lab, &relay, &["--quiet", "--sink=tef"]);
-    assert_all_came_back(&live.join("\n"));
+fn check_every_event_reads_back(lab: &Lab, relay: Relay) {
+    let live = forward_to_viewer(lab, &relay, &["--quiet", "--sink=tef"]);
+    assert_all_received(&live.join("\n"));
     let recorded = test_live::read(lab, &["--quiet", "--sink=tef"], &relay.output);
-    assert_all_came_back(&recorded.expect_success().join("\n"));
+    assert_all_received(&recorded.expect_success().join("\n"));
     let shown = Babeltrace::Two.read(&relay.output);
     assert_eq!(shown.stderr, [""; 0]);
     let events = shown.expect_success();
-    // A client came, and went.
+    // Two more events say that the client connected and disconnected.
     assert_eq!(events.len(), LINES.lines().count() + 2);
     let typed = r#"name = "x", cat = "c", ts = 2000, dur = 3125, tts = 1000, tdur = 2000"#;
     assert!(
@@ -149,30 +149,30 @@ fn every_event_comes_back_from(lab: &Lab, relay: Relay) {
 #[test]
 fn every_forwarded_event_reads_back_from_our_relay() {
     let (lab, relay) = Relay::start_in_new_lab();
-    every_event_comes_back_from(&lab, relay);
+    check_every_event_reads_back(&lab, relay);
 }
 
 #[test]
 fn every_forwarded_event_reads_back_from_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    every_event_comes_back_from(&lab, relay);
+    check_every_event_reads_back(&lab, relay);
 }
 
 #[test]
 fn babeltrace_shows_events_forwarded_by_tldrs_live() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let [control, control_url, data, data_url] = collector(&relay);
+    let [control, control_url, data, data_url] = relay_options(&relay);
     let options = [&control, &control_url, &data, &data_url, "--live=20000"];
     let daemon = Tldrs::start_with(&lab, &options.map(|option: &str| option));
-    let mut one = client(&daemon.socket, "watched");
+    let mut one = open_trace(&daemon.socket, "watched");
     let mut viewers = Viewer::connect(relay.live);
     viewers.wait_for_session("watched");
     let viewer = Process::start(&mut Babeltrace::Two.follow_command(&relay, "watched"));
     viewers.wait_for_listed("watched", |session| session.viewers == 1);
     send(&mut one, r#"{"ph":"X","name":"shown","ts":5,"dur":2}"#);
     send(&mut one, "\n");
-    wait_until("the event is on the screen", || {
+    wait_until("the event is printed", || {
         viewer
             .stdout()
             .iter()
@@ -193,7 +193,7 @@ fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
         for number in 0..CLIENTS {
             let socket = &agent.socket;
             scope.spawn(move || {
-                let mut client = client(socket, "build");
+                let mut client = open_trace(socket, "build");
                 for event in 0..EVENTS {
                     let line = format!(r#"{{"ph":"i","name":"{number}-{event}","ts":{event}}}"#);
                     send(&mut client, &(line + "\n"));
@@ -201,7 +201,7 @@ fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
             });
         }
     });
-    let mut last = client(&agent.socket, "build");
+    let mut last = open_trace(&agent.socket, "build");
     send(
         &mut last,
         "{\"ph\":\"i\",\"name\":\"last\"}\n{\"ph\":\"cut in mid-line",
@@ -212,8 +212,13 @@ fn clients_of_one_trace_share_a_session_and_all_their_events_arrive() {
     assert_eq!(sessions.count(), 1);
     let recorded = test_live::read(&lab, &["--quiet", "--sink=tef"], &relay.output);
     let whole: Value = serde_json::from_str(&recorded.expect_success().join("\n")).unwrap();
-    let came = whole["traceEvents"].as_array().unwrap();
-    assert_eq!(came.len(), CLIENTS * EVENTS + 1, "{:?}", came.last());
+    let received = whole["traceEvents"].as_array().unwrap();
+    assert_eq!(
+        received.len(),
+        CLIENTS * EVENTS + 1,
+        "{:?}",
+        received.last()
+    );
 }
 
 #[test]
@@ -221,10 +226,10 @@ fn events_sent_while_the_relay_is_down_arrive_after_it_restarts() {
     let (lab, mut relay) = Relay::start_in_new_lab();
     let addresses = relay.addresses();
     let agent = Agent::start(&lab, &relay);
-    let mut one = client(&agent.socket, "away");
+    let mut one = open_trace(&agent.socket, "away");
     let event = |number: usize| format!("{{\"ph\":\"i\",\"name\":\"event {number}\"}}\n");
     send(&mut one, &event(0));
-    wait_until("the first event is with the relay", || {
+    wait_until("the first event is recorded", || {
         let read = test_live::read(&lab, &["--quiet", "--no-follow"], &relay.output);
         read.stdout.iter().any(|line| line.contains("event 0"))
     });

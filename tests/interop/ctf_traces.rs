@@ -1,5 +1,5 @@
-//! Traces with expected output that lie beside the project, if they do: `../shared/ctf-traces`, or
-//! where `CTF_TRACES` says. Their README says what is in a case.
+//! A collection of CTF traces with expected output, in `../shared/ctf-traces` or `$CTF_TRACES`; its README describes the
+//! files of a case. Without the collection the tests do nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use tests::relay::Relay;
 use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
 use tests::{test_live, wait_until};
 
-/// Within which a broken trace has been found to be broken.
-const BROKEN_WITHIN: Duration = Duration::from_secs(20);
+/// The time within which a case must be read, or found to be broken.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The options that the expected text was made with.
+/// The options with which `expected.txt` was made.
 const OPTIONS: [&str; 2] = ["--clock-gmt", "--clock-date"];
 
-/// So many lines of each section there are.
-const OPTION_LINES: usize = 25;
+/// The number of lines that each section of `expected-options.txt` keeps.
+const MAX_OPTION_LINES: usize = 25;
 
-/// Cases that are also played through the relay of LTTng.
+/// The cases that are also replayed through `lttng-relayd`.
 const THROUGH_REFERENCE: &[&str] = &[
     "bt-2packets",
     "bt-wk-heartbeat-u",
@@ -30,12 +30,12 @@ const THROUGH_REFERENCE: &[&str] = &[
     "synth-discarded",
 ];
 
-/// The cases, if they are there.
+/// The directories of all cases, if there are any.
 fn cases() -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/ctf-traces");
     let directory = std::env::var_os("CTF_TRACES").map_or(beside, PathBuf::from);
     let Ok(entries) = fs::read_dir(&directory) else {
-        println!("{} is not there: nothing to read", directory.display());
+        println!("{} does not exist: nothing to read", directory.display());
         return Vec::new();
     };
     let mut cases: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -44,19 +44,19 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-/// Those that can be read.
-pub(crate) fn good_cases() -> Vec<PathBuf> {
+/// The directories of the cases with valid traces.
+pub(crate) fn valid_cases() -> Vec<PathBuf> {
     let mut cases = cases();
     cases.retain(|case| !case.join("FAIL").exists());
     cases
 }
 
-/// What a case is called.
+/// The name of a case.
 pub(crate) fn name(case: &Path) -> &str {
     case.file_name().unwrap().to_str().unwrap()
 }
 
-/// The text that is expected of a case.
+/// The expected text of a case, if there is one.
 fn expected(case: &Path) -> Option<Vec<u8>> {
     let packed = case.join("expected.txt.gz");
     if packed.exists() {
@@ -66,16 +66,16 @@ fn expected(case: &Path) -> Option<Vec<u8>> {
     fs::read(case.join("expected.txt")).ok()
 }
 
-fn show(lab: &Lab, case: &Path, options: &[&str]) -> CompletedProcess {
+fn read_case(lab: &Lab, case: &Path, options: &[&str]) -> CompletedProcess {
     let mut command = test_live::command(lab, options);
-    // So that paths in messages are those that the expected ones were made with.
-    Process::start(command.arg("trace").current_dir(case)).wait_within(BROKEN_WITHIN)
+    // A relative path, since the expected messages contain it.
+    Process::start(command.arg("trace").current_dir(case)).wait_within(READ_TIMEOUT)
 }
 
-/// Lines that differ, but for one thing: where a string is empty, Babeltrace 2.0.4 prints the one
-/// that was there before.
-fn differences(ours: &[u8], theirs: &[u8], most: usize) -> Vec<String> {
-    let lines = |text| -> Vec<_> { split(text).into_iter().take(most).collect() };
+/// The differing lines among the first `max_lines`. Lines with an empty string are not compared: Babeltrace 2.0.4, which
+/// made the expected text, prints the value of an earlier event there.
+fn differences(ours: &[u8], theirs: &[u8], max_lines: usize) -> Vec<String> {
+    let lines = |text| -> Vec<_> { split(text).into_iter().take(max_lines).collect() };
     let (ours, theirs) = (lines(ours), lines(theirs));
     let mut found = Vec::new();
     if ours.len() != theirs.len() {
@@ -97,11 +97,11 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
 #[test]
 fn every_valid_trace_is_printed_as_expected() {
     let lab = Lab::new();
-    for case in good_cases() {
-        let shown = show(&lab, &case, &OPTIONS);
+    for case in valid_cases() {
+        let shown = read_case(&lab, &case, &OPTIONS);
         let name = name(&case);
         assert!(shown.status.success(), "{name}: {:?}", shown.stderr);
-        let want = expected(&case).unwrap_or_else(|| panic!("{name} expects nothing"));
+        let want = expected(&case).unwrap_or_else(|| panic!("{name} has no expected text"));
         let differences = differences(&shown.stdout_bytes, &want, usize::MAX);
         assert!(differences.is_empty(), "{name}: {differences:#?}");
     }
@@ -110,7 +110,7 @@ fn every_valid_trace_is_printed_as_expected() {
 #[test]
 fn every_valid_trace_is_printed_as_expected_with_other_options() {
     let lab = Lab::new();
-    for case in good_cases() {
+    for case in valid_cases() {
         let Ok(expected) = fs::read(case.join("expected-options.txt")) else {
             continue;
         };
@@ -126,10 +126,10 @@ fn every_valid_trace_is_printed_as_expected_with_other_options() {
         }
         for (options, want) in sections {
             let words: Vec<&str> = options.split_whitespace().collect();
-            let shown = show(&lab, &case, &words);
+            let shown = read_case(&lab, &case, &words);
             let what = format!("{} {options:?}", name(&case));
             assert!(shown.status.success(), "{what}: {:?}", shown.stderr);
-            let differences = differences(&shown.stdout_bytes, &want, OPTION_LINES);
+            let differences = differences(&shown.stdout_bytes, &want, MAX_OPTION_LINES);
             assert!(differences.is_empty(), "{what}: {differences:#?}");
         }
     }
@@ -138,18 +138,18 @@ fn every_valid_trace_is_printed_as_expected_with_other_options() {
 #[test]
 fn losses_are_reported_as_expected() {
     let lab = Lab::new();
-    for case in good_cases() {
+    for case in valid_cases() {
         let want = fs::read_to_string(case.join("expected-stderr.txt")).unwrap_or_default();
         let trace = case.join("trace").canonicalize().unwrap();
-        let shown = show(&lab, &case, &OPTIONS);
-        let said: Vec<_> = shown
+        let shown = read_case(&lab, &case, &OPTIONS);
+        let warnings: Vec<_> = shown
             .stderr
             .iter()
             .filter(|line| line.starts_with("WARNING: Tracer"))
             .map(|line| line.replace(trace.to_str().unwrap(), "@TRACE@"))
             .collect();
         let want: Vec<_> = want.lines().collect();
-        assert_eq!(said, want, "{}", name(&case));
+        assert_eq!(warnings, want, "{}", name(&case));
     }
 }
 
@@ -157,15 +157,12 @@ fn losses_are_reported_as_expected() {
 fn every_broken_trace_is_reported_as_an_error_without_a_panic() {
     let lab = Lab::new();
     for case in cases().iter().filter(|case| case.join("FAIL").exists()) {
-        let shown = show(&lab, case, &OPTIONS);
+        let shown = read_case(&lab, case, &OPTIONS);
         let name = name(case);
         assert_eq!(shown.status.code(), Some(1), "{name}: {:?}", shown.stderr);
         let is_panic = shown.stderr.iter().any(|line| line.contains("panicked"));
         assert!(!is_panic, "{name}: {:#?}", shown.stderr);
-        assert!(
-            !shown.stderr.is_empty(),
-            "{name} does not say what is wrong"
-        );
+        assert!(!shown.stderr.is_empty(), "{name} prints no error");
         if let Some(want) = expected(case) {
             let differences = differences(&shown.stdout_bytes, &want, usize::MAX);
             assert!(differences.is_empty(), "{name}: {differences:#?}");
@@ -173,11 +170,11 @@ fn every_broken_trace_is_reported_as_an_error_without_a_panic() {
     }
 }
 
-/// Plays a case and gives what differs from the directory's text.
-fn play(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -> Vec<String> {
+/// Replays a case live and returns the differences from the text of its directory.
+fn replay_differences(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -> Vec<String> {
     let session = name(case);
-    let want = show(lab, case, &OPTIONS);
-    // Wherever the viewer finds the session.
+    let want = read_case(lab, case, &OPTIONS);
+    // The viewer may attach before or after the first packets.
     let options = [&OPTIONS[..], &["--seek", "beginning"]].concat();
     let viewer = test_live::follow(lab, relay, (HOST, session), &options);
     let trace = case.join("trace");
@@ -185,8 +182,8 @@ fn play(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -> Vec<String> 
     test_live::wait_until_attached(relay, session, 1);
     replay.send_packets();
     if idle == IdleStream::Absent {
-        // Before its streams end: viewers of LTTng's relay may miss what has not been read by then.
-        wait_until("all has been shown", || {
+        // Before the streams close: viewers of `lttng-relayd` may miss what they have not read by then.
+        wait_until("all events are printed", || {
             viewer.stdout().len() == want.stdout.len()
         });
     }
@@ -211,8 +208,8 @@ fn play(lab: &Lab, relay: &Relay, case: &Path, idle: IdleStream) -> Vec<String> 
 fn every_valid_trace_is_printed_the_same_live() {
     let (lab, relay) = Relay::start_in_new_lab();
     let mut wrong = Vec::new();
-    for case in good_cases() {
-        let differences = play(&lab, &relay, &case, IdleStream::Present);
+    for case in valid_cases() {
+        let differences = replay_differences(&lab, &relay, &case, IdleStream::Present);
         if !differences.is_empty() {
             wrong.push((name(&case).to_owned(), differences));
         }
@@ -224,10 +221,10 @@ fn every_valid_trace_is_printed_the_same_live() {
 fn selected_valid_traces_are_printed_the_same_live_through_lttng_relayd() {
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    for case in good_cases() {
+    for case in valid_cases() {
         if THROUGH_REFERENCE.contains(&name(&case)) {
             assert_eq!(
-                play(&lab, &relay, &case, IdleStream::Absent),
+                replay_differences(&lab, &relay, &case, IdleStream::Absent),
                 [""; 0],
                 "{}",
                 name(&case)

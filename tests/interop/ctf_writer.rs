@@ -1,4 +1,4 @@
-//! What our writer writes, Babeltrace reads: every type of field, without a word of complaint.
+//! Traces of the `ctf` writer, read by Babeltrace without a warning: every field type, new declarations, and losses.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn fields(fields: &[(&str, FieldType)]) -> Vec<(String, FieldType)> {
     fields.iter().map(owned).collect()
 }
 
-/// A stream on disk: its file and its index.
+/// The tracefile and the index file of a stream.
 struct Files {
     data: Vec<u8>,
     index: Vec<u8>,
@@ -92,12 +92,24 @@ fn writer(stream: &DeclaredStreamClass, instance: u64, cpu: u32) -> StreamWriter
     StreamWriter::new(stream, instance, cpu, PacketSize::new(4096, 65_536))
 }
 
-/// The lines without the times.
-fn lines(directory: &Path) -> Vec<String> {
+/// The lines that Babeltrace prints for a directory, without a message.
+fn read_lines(directory: &Path) -> Vec<String> {
     let ended = Babeltrace::Two.read(directory);
     assert_eq!(ended.stderr, [""; 0]);
     ended.expect_success()
 }
+
+/// The expected lines of [`babeltrace_prints_every_field_type_as_it_was_written`].
+const EVERY_FIELD_TYPE: [&str; 8] = [
+    "[00:00:00.123457789] host:prog:(-42) my:unsigned: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = 0, b = 0, c = 0, d = 0 }",
+    "[00:00:00.123457790] host:prog:(-42) my:unsigned: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = 255, b = 65535, c = 4294967295, d = 18446744073709551615 }",
+    "[00:00:00.123457791] host:prog:(-42) my:signed: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = -128, b = -32768, c = -2147483648, d = -9223372036854775808 }",
+    "[00:00:00.123457792] host:prog:(-42) my:hex: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = 0xFF, b = 0xFFFF, c = 0xFFFFFFFF, d = 0xFFFFFFFFFFFFFFFF }",
+    "[00:00:00.123458790] host:prog:(-42) others: \"quoted\" \u{e9}: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { real = -1.5, event = ( \"true\" : container = 1 ), http_method = \"G\\\"E\u{e9}\", struct = ( \"a \\\"high\\\" one\" : container = 65535 ) }",
+    "[00:00:00.123458791] host:prog:(-42) args: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { _args_length = 6, args = [ [0] = { key = \"n\", kind = ( \"nil\" : container = 0 ), value = { 0 } }, [1] = { key = \"f\", kind = ( \"flag\" : container = 1 ), value = { ( \"false\" : container = 0 ) } }, [2] = { key = \"s\", kind = ( \"sint\" : container = 2 ), value = { -9223372036854775808 } }, [3] = { key = \"u\", kind = ( \"uint\" : container = 3 ), value = { 18446744073709551615 } }, [4] = { key = \"r\", kind = ( \"real\" : container = 4 ), value = { 0.25 } }, [5] = { key = \"t\", kind = ( \"text\" : container = 5 ), value = { \"\" } } ] }",
+    "[00:00:00.123458792] host:prog:(-42) args: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { _args_length = 0, args = [ ] }",
+    "[00:00:04.418426088] host:prog:(-42) empty: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { }",
+];
 
 #[test]
 fn babeltrace_prints_every_field_type_as_it_was_written() {
@@ -166,29 +178,19 @@ fn babeltrace_prints_every_field_type_as_it_was_written() {
     ];
     append(&mut writer, &arguments, 2002, &[Value::Arguments(&values)]);
     append(&mut writer, &arguments, 2003, &[Value::Arguments(&[])]);
-    // More than 32 bits of time have passed.
+    // More than 32 bits of cycles after the event before.
     append(&mut writer, &empty, 2003 + (1 << 32), &[]);
     files.close(&mut writer, 3000 + (1 << 32));
 
     let lab = Lab::new();
-    let want = [
-        "[00:00:00.123457789] host:prog:(-42) my:unsigned: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = 0, b = 0, c = 0, d = 0 }",
-        "[00:00:00.123457790] host:prog:(-42) my:unsigned: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = 255, b = 65535, c = 4294967295, d = 18446744073709551615 }",
-        "[00:00:00.123457791] host:prog:(-42) my:signed: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = -128, b = -32768, c = -2147483648, d = -9223372036854775808 }",
-        "[00:00:00.123457792] host:prog:(-42) my:hex: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { a = 0xFF, b = 0xFFFF, c = 0xFFFFFFFF, d = 0xFFFFFFFFFFFFFFFF }",
-        "[00:00:00.123458790] host:prog:(-42) others: \"quoted\" \u{e9}: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { real = -1.5, event = ( \"true\" : container = 1 ), http_method = \"G\\\"E\u{e9}\", struct = ( \"a \\\"high\\\" one\" : container = 65535 ) }",
-        "[00:00:00.123458791] host:prog:(-42) args: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { _args_length = 6, args = [ [0] = { key = \"n\", kind = ( \"nil\" : container = 0 ), value = { 0 } }, [1] = { key = \"f\", kind = ( \"flag\" : container = 1 ), value = { ( \"false\" : container = 0 ) } }, [2] = { key = \"s\", kind = ( \"sint\" : container = 2 ), value = { -9223372036854775808 } }, [3] = { key = \"u\", kind = ( \"uint\" : container = 3 ), value = { 18446744073709551615 } }, [4] = { key = \"r\", kind = ( \"real\" : container = 4 ), value = { 0.25 } }, [5] = { key = \"t\", kind = ( \"text\" : container = 5 ), value = { \"\" } } ] }",
-        "[00:00:00.123458792] host:prog:(-42) args: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { _args_length = 0, args = [ ] }",
-        "[00:00:04.418426088] host:prog:(-42) empty: { cpu_id = 1 }, { vpid = 100, vtid = -101 }, { }",
-    ];
-    // As plain text, and in packets as they go to a relay.
+    // As plain text, and in packets as a relay gets them.
     let plain = metadata.as_str().as_bytes().to_vec();
     let packets = metadata_packets(UUID, metadata.as_str());
     for (name, metadata) in [("plain", plain), ("packets", packets)] {
         let directory = lab.directory(name);
         fs::write(directory.join("metadata"), metadata).unwrap();
         files.write(&directory, "events_1");
-        assert_eq!(lines(&directory), want, "{name}");
+        assert_eq!(read_lines(&directory), EVERY_FIELD_TYPE, "{name}");
     }
 }
 
@@ -213,12 +215,12 @@ fn streams_and_event_classes_can_be_declared_between_packets() {
             text.extend(metadata_packets(UUID, metadata.take_new()));
             let begin = u64::from(number) * 100 + u64::from(id);
             writer.open(Timestamp(begin)).unwrap();
-            // Longer than a usual packet.
+            // Longer than the usual packet size.
             let long = "x".repeat(5000);
             append(&mut writer, &class, begin + 50, &[Value::Text(&long)]);
             files.close(&mut writer, begin + 100);
         }
-        // Nothing has happened for a while.
+        // A packet without events.
         writer.open(Timestamp(1000)).unwrap();
         files.close(&mut writer, 2000);
         streams.push(files);
@@ -227,7 +229,7 @@ fn streams_and_event_classes_can_be_declared_between_packets() {
     for (id, files) in streams.iter().enumerate() {
         files.write(&directory, &format!("events_{id}"));
     }
-    let seen: Vec<(String, String)> = lines(&directory)
+    let seen: Vec<(String, String)> = read_lines(&directory)
         .iter()
         .map(|line| {
             let (_, line) = line.split_once("event:").unwrap();
@@ -268,7 +270,7 @@ fn babeltrace_reports_discarded_events_and_packets() {
         }
         files.close(&mut writer, number * 10 + 10);
     }
-    // One that is lost on the way.
+    // A packet that is not written, as if it was lost.
     writer.open(Timestamp(30)).unwrap();
     let _ = writer.close(Timestamp(40)).unwrap();
     writer.open(Timestamp(40)).unwrap();
@@ -276,9 +278,15 @@ fn babeltrace_reports_discarded_events_and_packets() {
     fs::write(directory.join("metadata"), metadata.as_str()).unwrap();
     files.write(&directory, "events");
     let ended = Babeltrace::Two.read(&directory);
-    let said = ended.stderr.join("\n");
-    assert!(said.contains("Tracer discarded 5 events between"), "{said}");
-    assert!(said.contains("Tracer discarded 1 packet between"), "{said}");
+    let warnings = ended.stderr.join("\n");
+    assert!(
+        warnings.contains("Tracer discarded 5 events between"),
+        "{warnings}"
+    );
+    assert!(
+        warnings.contains("Tracer discarded 1 packet between"),
+        "{warnings}"
+    );
     assert_eq!(
         ended
             .stderr

@@ -1,5 +1,5 @@
-//! A directory is followed while our relay writes it: every event once and in order, whatever
-//! becomes of the files meanwhile.
+//! Following a directory while a relay writes it: every event is shown once and in order, whether files are closed,
+//! replaced, rotated or left by a killed relay.
 
 use std::io::Write;
 use std::path::Path;
@@ -26,7 +26,7 @@ use tests::{traced_app, wait_until};
 use tokio::sync::mpsc::{Receiver, channel, error::TryRecvError};
 use wire::{Bits, Bytes, PacketIndex, StreamId, Timestamp};
 
-/// Of the trace of a session: different sessions have different ones.
+/// The UUID of a session's trace, derived from the session name.
 fn uuid(session: &str) -> Uuid {
     let mut uuid = [9; 16];
     uuid.iter_mut()
@@ -35,7 +35,7 @@ fn uuid(session: &str) -> Uuid {
     Uuid(uuid)
 }
 
-/// A producer whose packets hold events.
+/// A producer of packets with events.
 struct Tracer {
     uuid: Uuid,
     producer: Producer,
@@ -44,7 +44,7 @@ struct Tracer {
     event: DeclaredEventClass,
     metadata: StreamId,
     streams: Vec<Stream>,
-    /// Events so far: the time of each is ten times its number.
+    /// The events so far. The time of an event in cycles is ten times its number.
     events: u64,
 }
 
@@ -55,7 +55,7 @@ struct Stream {
 }
 
 impl Tracer {
-    /// In a live session, with so many streams, whose tracefiles are limited so.
+    /// Opens a live session with `streams` streams, whose tracefiles are limited to `size` bytes and `count` files.
     fn new(relay: &Relay, name: &str, streams: u32, size: u64, count: u64) -> Self {
         let mut producer = Producer::open(relay, live_session(name));
         let uuid = uuid(name);
@@ -96,15 +96,15 @@ impl Tracer {
         self.producer.send_metadata(self.metadata, &bytes, 0);
     }
 
-    /// A packet of so many events.
-    fn packet(&mut self, stream: usize, events: u64) {
-        let (data, index) = self.fill(stream, events);
+    /// Sends a packet of `events` events, and its index.
+    fn send_packet(&mut self, stream: usize, events: u64) {
+        let (data, index) = self.make_packet(stream, events);
         self.producer.data.write_all(&data).unwrap();
         self.send_index(stream, index);
     }
 
-    /// The bytes and the index of a packet of so many events.
-    fn fill(&mut self, stream: usize, events: u64) -> (Vec<u8>, PacketIndex) {
+    /// Makes a packet of `events` events: its header and payload, and its index.
+    fn make_packet(&mut self, stream: usize, events: u64) -> (Vec<u8>, PacketIndex) {
         let Stream {
             id,
             writer,
@@ -134,10 +134,10 @@ impl Tracer {
         *packets += 1;
     }
 
-    /// Says that a stream has nothing up to now.
-    fn beacon(&mut self, stream: usize) {
+    /// Sends a beacon of a stream for the current time.
+    fn send_beacon(&mut self, stream: usize) {
         let Stream { id, packets, .. } = &self.streams[stream];
-        // A beacon that overtakes a packet says nothing; tracers repeat them.
+        // Relays ignore a beacon that overtakes a packet; a tracer would repeat it.
         if let Some(last) = packets.checked_sub(1) {
             self.producer.wait_while_pending(*id, last);
         }
@@ -149,7 +149,7 @@ impl Tracer {
         self.producer.send_index(*id, *packets, beacon);
     }
 
-    fn end(mut self) {
+    fn close(mut self) {
         self.close_streams();
         self.producer.disconnect();
     }
@@ -163,8 +163,8 @@ impl Tracer {
     }
 }
 
-/// Whoever looks at a directory.
-struct Watcher {
+/// A viewer that follows a directory, with its events decoded and in order.
+struct Follower {
     handle: Handle,
     events: Receiver<SourceEvent>,
     mux: Mux,
@@ -174,7 +174,7 @@ struct Watcher {
 
 #[derive(Default)]
 struct Seen {
-    /// Times in cycles, in order.
+    /// The times of the events in cycles, in order.
     events: Vec<u64>,
     names: Vec<String>,
     lost: Vec<Lost>,
@@ -183,9 +183,9 @@ struct Seen {
     streams: usize,
 }
 
-impl Watcher {
+impl Follower {
     fn new(directory: &Path, options: FollowOptions) -> Self {
-        // Short, so that both sides wait for each other.
+        // A short channel, so that both ends have to wait.
         let (sender, events) = channel(4);
         Self {
             handle: follow::spawn(directory.to_owned(), options, sender).unwrap(),
@@ -196,14 +196,14 @@ impl Watcher {
         }
     }
 
-    /// Takes what has come.
-    fn take(&mut self) {
+    /// Processes the source events that have arrived.
+    fn process_available(&mut self) {
         loop {
             match self.events.try_recv() {
                 Ok(event) => self.handle_event(event),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
-                    assert!(self.has_ended, "the source ended without a word");
+                    assert!(self.has_ended, "the source ended without `Done`");
                     break;
                 }
             }
@@ -242,18 +242,18 @@ impl Watcher {
 
     fn wait_for_events(&mut self, count: u64) {
         wait_until(&format!("{count} events are shown"), || {
-            self.take();
+            self.process_available();
             self.seen.events.len() as u64 >= count
         });
     }
 
-    /// All that it has seen, once it says that this is all.
+    /// Waits for the end of the source and returns everything that was shown.
     fn finish(mut self) -> Seen {
         wait_until("the source has ended", || {
-            self.take();
+            self.process_available();
             self.has_ended
         });
-        self.take();
+        self.process_available();
         self.handle.join();
         assert_eq!(self.seen.trouble, [""; 0]);
         self.seen
@@ -296,7 +296,7 @@ impl Stage for Seen {
 }
 
 impl Seen {
-    fn is_exactly(&self, events: u64) {
+    fn assert_exactly(&self, events: u64) {
         let want: Vec<u64> = (0..events).map(|number| number * 10).collect();
         assert_eq!(self.events, want);
         assert!(self.lost.is_empty(), "{:?}", self.lost);
@@ -307,114 +307,113 @@ fn options() -> FollowOptions {
     FollowOptions::default()
 }
 
-/// The relay closes the files of streams in which nothing happens; then no lock says that there may be
-/// more.
+// The relay closes the files of idle streams; then no lock tells that the stream is still written.
 #[test]
 fn streams_whose_files_are_closed_when_idle_have_not_ended() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "aside", 3, 0, 0);
-    let mut watcher = Watcher::new(&relay.output, options());
+    let mut follower = Follower::new(&relay.output, options());
     let before = relay.open_files();
     for _ in 0..2 {
-        // The last one never has anything.
+        // The third stream never has a packet.
         for stream in 0..2 {
-            tracer.packet(stream, 10);
+            tracer.send_packet(stream, 10);
         }
-        tracer.beacon(0);
-        tracer.beacon(2);
+        tracer.send_beacon(0);
+        tracer.send_beacon(2);
         let shown = tracer.events;
-        watcher.wait_for_events(shown - 10);
-        wait_until("the files are put aside", || relay.open_files() <= before);
-        watcher.take();
-        assert!(!watcher.has_ended);
+        follower.wait_for_events(shown - 10);
+        wait_until("the idle files are closed", || relay.open_files() <= before);
+        follower.process_available();
+        assert!(!follower.has_ended);
     }
     let events = tracer.events;
-    tracer.end();
-    watcher.finish().is_exactly(events);
+    tracer.close();
+    follower.finish().assert_exactly(events);
 }
 
-/// The two connections do not wait for each other: on the one a session may end before the other has
-/// brought its last packet, which is the first of a stream whose file is put aside.
+// The control connection may close the streams before the data connection brings their last packet, here the first
+// one of a stream whose file is closed.
 #[test]
 fn a_packet_received_after_its_stream_was_closed_is_shown() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "late_half", 2, 0, 0);
-    let mut watcher = Watcher::new(&relay.output, options());
-    tracer.packet(0, 10);
-    tracer.beacon(0);
-    tracer.beacon(1);
-    let (data, index) = tracer.fill(1, 10);
+    let mut follower = Follower::new(&relay.output, options());
+    tracer.send_packet(0, 10);
+    tracer.send_beacon(0);
+    tracer.send_beacon(1);
+    let (data, index) = tracer.make_packet(1, 10);
     tracer.send_index(1, index);
     tracer.close_streams();
-    // Longer than a look at the files takes.
+    // Longer than one scan of the files takes.
     let until = Instant::now() + Duration::from_millis(500);
-    wait_until("nothing has ended", || {
-        watcher.take();
-        assert!(!watcher.has_ended);
+    wait_until("the source has not ended", || {
+        follower.process_available();
+        assert!(!follower.has_ended);
         Instant::now() > until
     });
     tracer.producer.data.write_all(&data).unwrap();
     let events = tracer.events;
     tracer.producer.disconnect();
-    watcher.finish().is_exactly(events);
+    follower.finish().assert_exactly(events);
 }
 
 #[test]
 fn every_event_of_a_directory_being_written_is_shown_once_and_in_order() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "live", 3, 0, 0);
-    let mut watcher = Watcher::new(&relay.output, options());
+    let mut follower = Follower::new(&relay.output, options());
     wait_until("the session is being written", || {
         follow::is_live(&relay.output).unwrap()
     });
-    // The last one has nothing to say.
+    // The third stream has no packet yet.
     for round in 0..50 {
-        tracer.packet(round % 2, 20);
-        tracer.beacon((round + 1) % 2);
-        tracer.beacon(2);
+        tracer.send_packet(round % 2, 20);
+        tracer.send_beacon((round + 1) % 2);
+        tracer.send_beacon(2);
         if round % 10 == 0 {
             let shown = tracer.events;
-            watcher.wait_for_events(shown);
+            follower.wait_for_events(shown);
         }
     }
     let declaration = EventDeclaration::new(1, "second");
     tracer.event = tracer.text.event(&tracer.class, &declaration).unwrap();
     tracer.send_metadata();
-    tracer.packet(2, 1);
+    tracer.send_packet(2, 1);
     let events = tracer.events;
-    tracer.end();
-    let seen = watcher.finish();
-    seen.is_exactly(events);
+    tracer.close();
+    let seen = follower.finish();
+    seen.assert_exactly(events);
     assert_eq!((seen.traces, seen.streams), (1, 3));
     assert_eq!(seen.names.last().unwrap(), "second");
     assert!(!follow::is_live(&relay.output).unwrap());
-    // Who comes late sees the same.
+    // A late follower shows the same events.
     let options = FollowOptions {
         silence: Some(Duration::ZERO),
         ..options()
     };
-    Watcher::new(&relay.output, options)
+    Follower::new(&relay.output, options)
         .finish()
-        .is_exactly(events);
+        .assert_exactly(events);
 }
 
 #[test]
 fn all_complete_packets_of_a_killed_relay_are_shown() {
     let (_lab, mut relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "killed", 2, 0, 0);
-    let mut watcher = Watcher::new(&relay.output, options());
+    let mut follower = Follower::new(&relay.output, options());
     for _ in 0..20 {
-        tracer.packet(0, 10);
-        tracer.beacon(1);
+        tracer.send_packet(0, 10);
+        tracer.send_beacon(1);
     }
     let complete = tracer.events;
-    watcher.wait_for_events(complete);
-    // Half of a packet, and no index.
+    follower.wait_for_events(complete);
+    // Half a packet, without index.
     let id = tracer.streams[0].id;
     let packet = producer::packet_of(id, 20, &[0xc1; 4096], 0);
     tracer.producer.data.write_all(&packet[..2000]).unwrap();
     relay.kill();
-    watcher.finish().is_exactly(complete);
+    follower.finish().assert_exactly(complete);
 }
 
 #[test]
@@ -422,15 +421,15 @@ fn a_stream_of_replaced_tracefiles_is_followed_as_one() {
     let (_lab, relay) = Relay::start_in_new_lab();
     // Two packets in each of three files.
     let mut tracer = Tracer::new(&relay, "ring", 1, 8192, 3);
-    let mut watcher = Watcher::new(&relay.output, options());
+    let mut follower = Follower::new(&relay.output, options());
     for _ in 0..40 {
-        tracer.packet(0, 10);
+        tracer.send_packet(0, 10);
         let shown = tracer.events;
-        watcher.wait_for_events(shown);
+        follower.wait_for_events(shown);
     }
     let events = tracer.events;
-    tracer.end();
-    watcher.finish().is_exactly(events);
+    tracer.close();
+    follower.finish().assert_exactly(events);
 }
 
 #[test]
@@ -441,16 +440,16 @@ fn unread_packets_of_replaced_tracefiles_are_counted_as_lost() {
         backlog: 1,
         ..options()
     };
-    tracer.packet(0, 10);
-    let mut watcher = Watcher::new(&relay.output, options);
-    watcher.wait_for_events(1);
-    // Nobody takes anything meanwhile.
+    tracer.send_packet(0, 10);
+    let mut follower = Follower::new(&relay.output, options);
+    follower.wait_for_events(1);
+    // The follower is not run meanwhile.
     for _ in 0..60 {
-        tracer.packet(0, 10);
+        tracer.send_packet(0, 10);
     }
     let events = tracer.events;
-    tracer.end();
-    let seen = watcher.finish();
+    tracer.close();
+    let seen = follower.finish();
     let lost: u64 = seen
         .lost
         .iter()
@@ -468,17 +467,17 @@ fn unread_packets_of_replaced_tracefiles_are_counted_as_lost() {
 fn a_rotation_does_not_interrupt_following() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut tracer = Tracer::new(&relay, "rotated", 2, 0, 0);
-    let mut watcher = Watcher::new(&relay.output, options());
+    let mut follower = Follower::new(&relay.output, options());
     for chunk in 1..6 {
         for _ in 0..5 {
-            tracer.packet(0, 10);
-            tracer.beacon(1);
+            tracer.send_packet(0, 10);
+            tracer.send_beacon(1);
         }
         if chunk == 3 {
-            tracer.packet(1, 10);
+            tracer.send_packet(1, 10);
         }
-        // As a tracer does that has nothing to say when it is flushed.
-        tracer.packet(1, 0);
+        // A packet without events, as a tracer sends when an idle stream is flushed.
+        tracer.send_packet(1, 0);
         let mut positions: Vec<_> = tracer
             .streams
             .iter()
@@ -487,7 +486,7 @@ fn a_rotation_does_not_interrupt_following() {
         positions.push((tracer.metadata, 0));
         tracer.producer.create_chunk(chunk);
         tracer.producer.rotate_streams(Some(chunk), &positions);
-        // The new chunk has all of it, cut elsewhere.
+        // The new chunk gets the whole metadata, in other packets.
         let all = metadata_packets(tracer.uuid, tracer.text.as_str());
         tracer.producer.send_metadata(tracer.metadata, &all, 0);
         let archive = Some(CloseCommand::MoveToCompleted);
@@ -498,16 +497,16 @@ fn a_rotation_does_not_interrupt_following() {
         });
         if chunk % 2 == 0 {
             let shown = tracer.events;
-            tracer.beacon(0);
-            tracer.beacon(1);
-            watcher.wait_for_events(shown);
+            tracer.send_beacon(0);
+            tracer.send_beacon(1);
+            follower.wait_for_events(shown);
         }
     }
-    tracer.packet(0, 10);
+    tracer.send_packet(0, 10);
     let events = tracer.events;
-    tracer.end();
-    let seen = watcher.finish();
-    seen.is_exactly(events);
+    tracer.close();
+    let seen = follower.finish();
+    seen.assert_exactly(events);
     assert_eq!(seen.traces, 1);
 }
 
@@ -518,18 +517,18 @@ fn sessions_created_later_are_followed() {
         wait: true,
         ..options()
     };
-    let mut watcher = Watcher::new(&relay.output, options);
+    let mut follower = Follower::new(&relay.output, options);
     for (number, name) in ["one", "two"].iter().enumerate() {
         let mut tracer = Tracer::new(&relay, name, 1, 0, 0);
-        tracer.packet(0, 10);
-        tracer.end();
-        watcher.wait_for_events(10 * (number as u64 + 1));
+        tracer.send_packet(0, 10);
+        tracer.close();
+        follower.wait_for_events(10 * (number as u64 + 1));
     }
-    assert_eq!(watcher.seen.traces, 2);
-    assert!(!watcher.has_ended);
-    watcher.handle.stop();
-    drop(watcher.events);
-    watcher.handle.join();
+    assert_eq!(follower.seen.traces, 2);
+    assert!(!follower.has_ended);
+    follower.handle.stop();
+    drop(follower.events);
+    follower.handle.join();
 }
 
 #[test]
@@ -548,11 +547,11 @@ fn a_directory_of_lttng_relayd_is_followed_without_beacons() {
         wait: true,
         ..options()
     };
-    let mut watcher = Watcher::new(&relay.output, options);
+    let mut follower = Follower::new(&relay.output, options);
     traced_app::run(&lab, COUNT, 2000, "followed");
-    watcher.wait_for_events(COUNT as u64);
+    follower.wait_for_events(COUNT as u64);
     daemon.lttng(&["destroy", "all"]);
-    assert_eq!(watcher.seen.events.len(), COUNT);
-    assert_eq!(watcher.seen.trouble, [""; 0]);
-    assert!(watcher.seen.events.is_sorted());
+    assert_eq!(follower.seen.events.len(), COUNT);
+    assert_eq!(follower.seen.trouble, [""; 0]);
+    assert!(follower.seen.events.is_sorted());
 }

@@ -1,4 +1,4 @@
-//! With real LTTng on one side and real Babeltrace on the other.
+//! Interoperation with LTTng as the producer, Babeltrace as the viewer, and `lttng-relayd` as the relay.
 
 mod babeltrace_live;
 mod captures;

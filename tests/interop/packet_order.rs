@@ -1,4 +1,4 @@
-//! Packets of a real recording, sent again out of order or not at all.
+//! Packets of a captured conversation, replayed out of order or left out.
 
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::capture_proxy::{Capture, CaptureProxy, CapturedPacket, Event, EventKind};
@@ -8,7 +8,7 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::tree;
 
-/// A session that is not live, with some thirty packets; and what our relay left of it.
+/// Captures a session of LTTng that is not live, with some thirty packets, while `relay` records it.
 fn record(lab: &Lab, relay: &Relay) -> Capture {
     let proxy = CaptureProxy::before(relay, None);
     let (control, data) = proxy.addresses();
@@ -31,12 +31,12 @@ fn record(lab: &Lab, relay: &Relay) -> Capture {
     proxy.capture()
 }
 
-/// The first command that asks whether data is under way. All indexes have been sent before.
-fn is_first_question(event: &Event) -> bool {
+/// Whether an event is a DATA_PENDING command (code 10). All indexes have been sent before the first one.
+fn is_data_pending(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Sent(bytes) if bytes.len() == 32 && bytes[16..20] == [0, 0, 0, 10])
 }
 
-/// The stream with the most packets, and how many it has.
+/// The stream with the most packets, and their number.
 fn busiest(packets: &[CapturedPacket]) -> (wire::StreamId, u64) {
     let count = |id| {
         packets
@@ -50,8 +50,8 @@ fn busiest(packets: &[CapturedPacket]) -> (wire::StreamId, u64) {
         .unwrap()
 }
 
-/// A relay of its own for the second time.
-fn again(name: &str) -> (Lab, Relay) {
+/// A relay with a reorder window of four packets, in a directory of its own.
+fn start_second_relay(name: &str) -> (Lab, Relay) {
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--reorder-packets=4"]);
     assert!(relay.output.exists(), "{name}");
@@ -64,7 +64,7 @@ fn packets_out_of_order_within_the_reorder_window_leave_the_same_tree() {
     let first = Relay::start(&lab);
     let mut capture = record(&lab, &first);
     let mut packets = capture.take_packets();
-    // Each three in reverse; the first of a stream says where it begins.
+    // Packets in groups of three, each group in reverse. The first packet stays, as it tells where the stream begins.
     let (busy, count) = busiest(&packets);
     assert!(count > 10, "{count} packets");
     let key = |packet: &CapturedPacket| {
@@ -76,8 +76,8 @@ fn packets_out_of_order_within_the_reorder_window_leave_the_same_tree() {
         }
     };
     packets.sort_by_key(key);
-    capture.put_packets(&packets, is_first_question);
-    let (_lab, second) = again("out of order");
+    capture.put_packets(&packets, is_data_pending);
+    let (_lab, second) = start_second_relay("out of order");
     capture.replay(&second);
     assert!(tree(&first.output) == tree(&second.output));
     assert!(!second.has_logged(&["packets lost"]));
@@ -94,20 +94,20 @@ fn a_missing_packet_is_given_up_and_the_trace_reads_with_a_gap() {
     let lost = count / 2;
     assert!(lost > 2 && count - lost > 5, "{count} packets");
     packets.retain(|packet| (packet.header.stream, packet.header.seq.0) != (busy, lost));
-    capture.put_packets(&packets, is_first_question);
-    let (_lab, second) = again("a missing packet");
+    capture.put_packets(&packets, is_data_pending);
+    let (_lab, second) = start_second_relay("a missing packet");
     capture.replay(&second);
     second.wait_for_log(&["packets lost", &format!("first={lost} last={lost} count=1")]);
     let ended = Babeltrace::Two.read(&second.output);
-    let told = ended
+    let warnings = ended
         .stderr
         .iter()
         .filter(|line| line.contains("Tracer discarded 1 packet "))
         .count();
-    assert_eq!(told, 1, "{:#?}", ended.stderr);
+    assert_eq!(warnings, 1, "{:#?}", ended.stderr);
     let left = ended.expect_success();
     assert!(left.len() < all.len());
-    // Nothing but the packet is missing: what is left stands in one run before and one after.
+    // Only the events of that packet are missing: their numbers are consecutive.
     let (all, left) = (numbers(&all), numbers(&left));
     let missing: Vec<_> = all
         .into_iter()

@@ -1,5 +1,5 @@
-//! EventKind a producer of LTTng 2.15 said, said again to ours: the same answers and the same tree. From
-//! recordings, for want of such a producer in Debian; `data/README.md` tells how they were made.
+//! Replays captured conversations of an LTTng 2.15 producer to `relayd`: the replies and the files must be the same.
+//! Debian has no such producer; `data/README.md` says how the captures were made.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tests::capture_proxy::Capture;
 use tests::relay::Relay;
 use tests::tree::files;
 
-fn same_tree(name: &str) {
+fn assert_same_tree(name: &str) {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("data")
         .join(name);
@@ -30,10 +30,10 @@ fn same_tree(name: &str) {
 
 #[test]
 fn a_live_session_is_recorded_as_by_lttng_relayd_2_15() {
-    same_tree("producer-2.15-live");
+    assert_same_tree("producer-2.15-live");
 }
 
 #[test]
 fn a_ctf_2_session_is_recorded_and_rotated_as_by_lttng_relayd_2_15() {
-    same_tree("producer-2.15-ctf2");
+    assert_same_tree("producer-2.15-ctf2");
 }

@@ -1,5 +1,5 @@
-//! EventKind a real producer says to `lttng-relayd`, said again to ours: the same answers, and the same
-//! tree to the byte and to the permission.
+//! Captures conversations of a real producer with `lttng-relayd` and replays them to `relayd`: the replies, the files
+//! and their permissions must be the same.
 
 use tests::capture_proxy::CaptureProxy;
 use tests::lab::Lab;
@@ -8,15 +8,14 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::tree;
 
-/// Lets `record` make a recording with the reference, says the same to ours, and compares.
-///
-/// `minor` is the highest protocol version that the producer is made to speak.
-fn same_tree(minor: Option<u8>, record: impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str])) {
-    same_tree_with(&[], "", minor, record);
+/// Runs `record` with the reference through a capture proxy, replays the capture to `relayd` and compares the trees.
+/// `minor` is the highest minor protocol version that the proxy lets the producer use.
+fn assert_same_tree(minor: Option<u8>, record: impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str])) {
+    assert_same_tree_with(&[], "", minor, record);
 }
 
-/// The same, with arguments for both relays, and with a path behind the URLs.
-fn same_tree_with(
+/// As [`assert_same_tree`], with arguments for both relays, and with a base path in the URLs.
+fn assert_same_tree_with(
     arguments: &[&str],
     base_path: &str,
     minor: Option<u8>,
@@ -32,7 +31,7 @@ fn same_tree_with(
     ];
     let daemon = SessionDaemon::start(&lab);
     record(&lab, &daemon, &[&urls[0], &urls[1]]);
-    // It keeps the connections of snapshots.
+    // The session daemon keeps the connections of snapshots open until it exits.
     drop(daemon);
     let capture = proxy.capture();
     let ours = Relay::start_with(&lab, arguments);
@@ -49,7 +48,7 @@ fn same_tree_with(
     assert!(want.values().filter(|node| node.contents.is_some()).count() > 2);
 }
 
-/// Creates a session with two channels, traces two programs, and destroys it.
+/// Creates a session with two channels, traces two applications, and destroys the session.
 fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&str]) {
     daemon.lttng(&[&["create", "same"], create].concat());
     daemon.enable_channel("same", "busy", options, true);
@@ -60,28 +59,35 @@ fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&st
     daemon.lttng(&["destroy", "same"]);
 }
 
-const UID: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
-const LIVE: &str = "--live=50000";
+const PER_USER_BUFFERS: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
+const LIVE_TIMER: &str = "--live=50000";
 
 #[test]
 fn a_live_session_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
-        record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
+    assert_same_tree(None, |lab, daemon, urls| {
+        record(
+            lab,
+            daemon,
+            &[urls, &[LIVE_TIMER]].concat(),
+            PER_USER_BUFFERS,
+        )
     });
 }
 
 #[test]
 fn a_session_that_is_not_live_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| record(lab, daemon, urls, UID));
+    assert_same_tree(None, |lab, daemon, urls| {
+        record(lab, daemon, urls, PER_USER_BUFFERS)
+    });
 }
 
 #[test]
 fn a_session_with_per_process_buffers_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
+    assert_same_tree(None, |lab, daemon, urls| {
         record(
             lab,
             daemon,
-            &[urls, &[LIVE]].concat(),
+            &[urls, &[LIVE_TIMER]].concat(),
             &["--buffers-pid", "--subbuf-size=4k"],
         );
     });
@@ -89,36 +95,43 @@ fn a_session_with_per_process_buffers_leaves_the_same_tree() {
 
 #[test]
 fn a_session_with_limited_tracefiles_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
+    assert_same_tree(None, |lab, daemon, urls| {
         let limits = ["--tracefile-size=16k", "--tracefile-count=3"];
-        record(lab, daemon, urls, &[UID, &limits].concat());
+        record(lab, daemon, urls, &[PER_USER_BUFFERS, &limits].concat());
     });
 }
 
 #[test]
 fn a_producer_of_2_10_leaves_the_same_tree() {
-    same_tree(Some(10), |lab, daemon, urls| {
-        record(lab, daemon, &[urls, &[LIVE]].concat(), UID)
+    assert_same_tree(Some(10), |lab, daemon, urls| {
+        record(
+            lab,
+            daemon,
+            &[urls, &[LIVE_TIMER]].concat(),
+            PER_USER_BUFFERS,
+        )
     });
 }
 
 #[test]
 fn a_producer_of_2_4_leaves_the_same_tree() {
-    same_tree(Some(4), |lab, daemon, urls| record(lab, daemon, urls, UID));
+    assert_same_tree(Some(4), |lab, daemon, urls| {
+        record(lab, daemon, urls, PER_USER_BUFFERS)
+    });
 }
 
 const BY_SESSION: &[&str] = &["--group-output-by-session"];
 
 #[test]
 fn a_session_grouped_by_session_leaves_the_same_tree() {
-    same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
-        record(lab, daemon, urls, UID)
+    assert_same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
+        record(lab, daemon, urls, PER_USER_BUFFERS)
     });
 }
 
 #[test]
 fn a_session_named_by_date_and_grouped_by_session_leaves_the_same_tree() {
-    same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
+    assert_same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
         daemon.lttng(&[&["create"], urls].concat());
         daemon.lttng(&["enable-event", "--userspace", "tracee:*"]);
         daemon.lttng(&["start"]);
@@ -130,24 +143,24 @@ fn a_session_named_by_date_and_grouped_by_session_leaves_the_same_tree() {
 #[test]
 fn a_base_path_grouped_by_host_and_by_session_leaves_the_same_tree() {
     for arguments in [&[][..], BY_SESSION] {
-        same_tree_with(arguments, "/my/base", None, |lab, daemon, urls| {
-            record(lab, daemon, urls, UID)
+        assert_same_tree_with(arguments, "/my/base", None, |lab, daemon, urls| {
+            record(lab, daemon, urls, PER_USER_BUFFERS)
         });
     }
 }
 
 #[test]
 fn a_producer_of_2_10_grouped_by_session_leaves_the_same_tree() {
-    same_tree_with(BY_SESSION, "", Some(10), |lab, daemon, urls| {
-        record(lab, daemon, urls, UID)
+    assert_same_tree_with(BY_SESSION, "", Some(10), |lab, daemon, urls| {
+        record(lab, daemon, urls, PER_USER_BUFFERS)
     });
 }
 
 #[test]
 fn a_rotated_session_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
+    assert_same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.enable_channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["rotate", "same"]);
@@ -162,9 +175,9 @@ fn a_rotated_session_leaves_the_same_tree() {
 
 #[test]
 fn a_cleared_session_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
+    assert_same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.enable_channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["clear", "same"]);
@@ -179,9 +192,9 @@ fn a_cleared_session_leaves_the_same_tree() {
 
 #[test]
 fn snapshots_leave_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
+    assert_same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
-        daemon.enable_channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
@@ -193,9 +206,9 @@ fn snapshots_leave_the_same_tree() {
 
 #[test]
 fn regenerated_metadata_leaves_the_same_tree() {
-    same_tree(None, |lab, daemon, urls| {
+    assert_same_tree(None, |lab, daemon, urls| {
         daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.enable_channel("same", "busy", UID, true);
+        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
         daemon.lttng(&["start", "same"]);
         traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["regenerate", "metadata", "--session=same"]);

@@ -1,4 +1,4 @@
-//! Where a viewer that comes late begins.
+//! The seek position of a viewer that attaches to a session with packets.
 
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lttng::SessionDaemon;
@@ -10,13 +10,13 @@ use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 use wire::StreamId;
 
-/// Takes what a stream has now; gives the number of packets that have events in them.
-fn take(viewer: &mut Viewer, stream: StreamId) -> usize {
+/// Reads all indexes that a stream has now, and returns the number of packets with events.
+fn read_available(viewer: &mut Viewer, stream: StreamId) -> usize {
     let mut with_events = 0;
     loop {
         let index = viewer.next_index(stream);
         match index.status {
-            // An empty packet of the tracer: header and context only.
+            // A packet without events: header and context of 672 bits.
             IndexStatus::Ready if index.packet.content_size.0 <= 672 => {}
             IndexStatus::Ready => with_events += 1,
             _ => return with_events,
@@ -33,7 +33,7 @@ fn seek_last_shows_new_events_and_seek_beginning_all_events() {
     daemon.lttng(&["start", "late"]);
     let mut app = TracedApp::start(&lab, "late");
     app.emit(10);
-    // The events are at the relay when an index points at them.
+    // The events have arrived when an index with events is published.
     let (mut early, ..) = Viewer::attached(relay.live, "late", Seek::Beginning);
     let streams = |viewer: &mut Viewer| {
         let id = viewer.wait_for_session("late").session;
@@ -55,8 +55,9 @@ fn seek_last_shows_new_events_and_seek_beginning_all_events() {
         .filter(|(name, _)| name.starts_with("busy"))
         .map(|(_, id)| *id)
         .collect();
-    wait_until("the events have come", || {
-        busy.iter().any(|&stream| take(&mut late, stream) > 0)
+    wait_until("the events have arrived", || {
+        busy.iter()
+            .any(|&stream| read_available(&mut late, stream) > 0)
     });
     drop(early.sessions());
 
@@ -65,11 +66,11 @@ fn seek_last_shows_new_events_and_seek_beginning_all_events() {
     assert_eq!(by_channel(&at_last), announced);
     assert_eq!(by_channel(&at_beginning), announced);
     for &stream in &busy {
-        assert_eq!(take(&mut last, stream), 0);
+        assert_eq!(read_available(&mut last, stream), 0);
     }
     assert!(
         busy.iter()
-            .map(|&stream| take(&mut beginning, stream))
+            .map(|&stream| read_available(&mut beginning, stream))
             .sum::<usize>()
             > 0
     );
@@ -77,8 +78,9 @@ fn seek_last_shows_new_events_and_seek_beginning_all_events() {
     let follower = Babeltrace::Two.follow(&relay, "late");
     last.wait_for_listed("late", |listed| listed.viewers == 5);
     app.emit(10);
-    wait_until("new events have come", || {
-        busy.iter().any(|&stream| take(&mut last, stream) > 0)
+    wait_until("new events have arrived", || {
+        busy.iter()
+            .any(|&stream| read_available(&mut last, stream) > 0)
     });
     app.end();
     daemon.lttng(&["destroy", "late"]);

@@ -1,4 +1,4 @@
-//! Events of the Trace Event Format in a trace: Babeltrace shows their members as typed fields.
+//! Trace Event Format events written as CTF: Babeltrace shows their members as typed fields.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What our viewer takes from our relay.
+//! The relay source of `test-live` as a library, attached to a relay: its events in order, with and without push.
 
 use std::net::SocketAddr;
 
@@ -30,27 +30,28 @@ fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<SourceEvent>) {
         push,
         ..Options::default()
     };
-    // Beacons are wanted all the time.
+    // The watch channel keeps beacons subscribed all the time.
     let (_, is_held_back) = watch::channel(true);
     let handle = spawn(target(live), options, sender, is_held_back).unwrap();
     (handle, events)
 }
 
-/// What a viewer has heard, in words. A packet is told by its first byte, and that it is whole.
+/// The events of a source as text, such as `packet ust/c_0 7`. Of a packet the first byte is noted; all of its 4096
+/// bytes must be equal.
 #[derive(Default)]
-struct Heard {
+struct SourceLog {
     streams: Vec<(StreamKey, String, Backlog)>,
-    said: Vec<String>,
+    lines: Vec<String>,
 }
 
-impl Heard {
-    fn hear(&mut self, events: &mut Receiver<SourceEvent>) {
+impl SourceLog {
+    fn read_event(&mut self, events: &mut Receiver<SourceEvent>) {
         let name = |key, of: &[(StreamKey, String, Backlog)]| {
             let found = of.iter().find(|(stream, ..)| *stream == key).unwrap();
             (found.1.clone(), found.2.clone())
         };
-        self.said.push(
-            match wait_for("there is an event", || events.try_recv().ok()) {
+        self.lines.push(
+            match wait_for("the source has an event", || events.try_recv().ok()) {
                 SourceEvent::Trace { name, .. } => format!("trace {name}"),
                 SourceEvent::Metadata { bytes, .. } => format!("metadata {}", bytes.len()),
                 SourceEvent::Stream {
@@ -88,14 +89,14 @@ impl Heard {
         );
     }
 
-    fn hear_until(&mut self, events: &mut Receiver<SourceEvent>, last: &str) {
-        while !self.said.iter().any(|said| said == last) {
-            self.hear(events);
+    fn read_until(&mut self, events: &mut Receiver<SourceEvent>, last: &str) {
+        while !self.lines.iter().any(|line| line == last) {
+            self.read_event(events);
         }
     }
 }
 
-fn say_everything(producer: &mut Producer, streams: &[StreamId]) {
+fn send_remaining_packets(producer: &mut Producer, streams: &[StreamId]) {
     for number in 2..50 {
         producer.send_packet(streams[0], number, 4096);
     }
@@ -116,26 +117,26 @@ fn every_packet_and_watermark_arrives_once_in_order_until_the_session_ends() {
         producer.send_packet(streams[0], 0, 4096);
         producer.send_packet(streams[0], 1, 4096);
         let (handle, mut events) = follow(relay.live, push);
-        let mut heard = Heard::default();
-        heard.hear_until(&mut events, "packet ust/uid/0/c_0 1");
-        say_everything(&mut producer, &streams);
-        heard.hear_until(&mut events, "packet ust/uid/0/c_0 49");
-        // LTTng's relay heeds no beacon before the first packet.
+        let mut log = SourceLog::default();
+        log.read_until(&mut events, "packet ust/uid/0/c_0 1");
+        send_remaining_packets(&mut producer, &streams);
+        log.read_until(&mut events, "packet ust/uid/0/c_0 49");
+        // `lttng-relayd` ignores beacons of a stream before its first packet.
         producer.send_packet(streams[1], 0, 4096);
-        heard.hear_until(&mut events, "packet ust/uid/0/c_1 0");
+        log.read_until(&mut events, "packet ust/uid/0/c_1 0");
         producer.send_index(streams[1], 1, beacon(700));
-        heard.hear_until(&mut events, "quiet ust/uid/0/c_1 700");
-        // A process that comes and goes.
+        log.read_until(&mut events, "quiet ust/uid/0/c_1 700");
+        // A trace that is added later, as of a new process.
         let late = producer.add_trace("ust/pid/1", &["p_0"]);
         producer.send_packet(late[0], 0, 4096);
-        heard.hear_until(&mut events, "packet ust/pid/1/p_0 0");
+        log.read_until(&mut events, "packet ust/pid/1/p_0 0");
         producer.disconnect();
-        heard.hear_until(&mut events, "done");
+        log.read_until(&mut events, "done");
         handle.join();
 
         let of = |word: &str| -> Vec<String> {
-            let said = heard.said.iter().filter(|said| said.starts_with(word));
-            said.cloned().collect()
+            let line = log.lines.iter().filter(|line| line.starts_with(word));
+            line.cloned().collect()
         };
         let mut packets: Vec<String> = (0..50)
             .map(|number| format!("packet ust/uid/0/c_0 {number}"))
@@ -149,7 +150,7 @@ fn every_packet_and_watermark_arrives_once_in_order_until_the_session_ends() {
     }
 }
 
-/// Many at once where the relay pushes.
+// Where the relay pushes, several packets are requested at a time.
 #[test]
 fn tracefile_switches_and_new_metadata_lose_no_packet() {
     const FIRST: u64 = 300;
@@ -165,26 +166,26 @@ fn tracefile_switches_and_new_metadata_lose_no_packet() {
         producer.add_trace("ust", &[]);
         (0..FIRST).for_each(|number| producer.send_packet(stream, number, 4096));
         let (handle, mut events) = follow(relay.live, push);
-        let mut heard = Heard::default();
-        heard.hear_until(&mut events, "packet ust/c_0 100");
+        let mut log = SourceLog::default();
+        log.read_until(&mut events, "packet ust/c_0 100");
         let more = b"/* more */";
         producer.send_metadata(producer.metadata[0], more, 0);
         (FIRST..ALL).for_each(|number| producer.send_packet(stream, number, 4096));
         producer.wait_while_pending(stream, ALL - 1);
         producer.disconnect();
-        heard.hear_until(&mut events, "done");
+        log.read_until(&mut events, "done");
         handle.join();
         let of = |word: &str| -> Vec<String> {
-            let said = heard.said.iter().filter(|said| said.starts_with(word));
-            said.cloned().collect()
+            let line = log.lines.iter().filter(|line| line.starts_with(word));
+            line.cloned().collect()
         };
         let wanted: Vec<_> = (0..ALL)
             .map(|number| format!("packet ust/c_0 {}", number % 251))
             .collect();
         assert_eq!(of("packet"), wanted, "{push} {packets_in_file}");
         let metadata = format!("metadata {}", more.len());
-        let before = heard.said.iter().take_while(|said| **said != metadata);
-        let before = before.filter(|said| said.starts_with("packet")).count();
+        let before = log.lines.iter().take_while(|line| **line != metadata);
+        let before = before.filter(|line| line.starts_with("packet")).count();
         assert!(before as u64 <= FIRST, "{before} packets without metadata");
         assert_eq!(of("metadata").len(), 2);
     }
@@ -197,11 +198,11 @@ fn beacons_arrive_as_watermarks_in_order() {
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);
     let (handle, mut events) = follow(relay.live, true);
-    let mut heard = Heard::default();
-    heard.hear_until(&mut events, "packet ust/c_0 0");
+    let mut log = SourceLog::default();
+    log.read_until(&mut events, "packet ust/c_0 0");
     for until in (100..2000).step_by(100) {
         producer.send_index(streams[0], 1, beacon(until));
-        heard.hear_until(&mut events, &format!("quiet ust/c_0 {until}"));
+        log.read_until(&mut events, &format!("quiet ust/c_0 {until}"));
     }
     handle.stop();
     handle.join();
@@ -214,10 +215,10 @@ fn stopping_the_source_detaches_from_the_session() {
     let streams = producer.add_trace("ust", &["c_0"]);
     producer.send_packet(streams[0], 0, 4096);
     let (handle, mut events) = follow(relay.live, true);
-    Heard::default().hear_until(&mut events, "packet ust/c_0 0");
+    SourceLog::default().read_until(&mut events, "packet ust/c_0 0");
     let viewers = || list(&target(relay.live), TEST_TIMEOUT).unwrap().sessions[0].client_count;
     assert_eq!(viewers(), 1);
     handle.stop();
     handle.join();
-    wait_until("the relay knows", || viewers() == 0);
+    wait_until("the viewer is detached", || viewers() == 0);
 }

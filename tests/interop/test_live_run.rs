@@ -1,4 +1,4 @@
-//! What our viewer does besides printing: lists, selects, other sinks, and how it ends.
+//! `test-live` besides printing text: listing sessions, selecting events, other sinks, and exit conditions.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,40 +17,45 @@ use tests::traced_app;
 use tests::viewer::hostname;
 use tests::{TEST_TIMEOUT, test_live, traces, wait_until};
 
-/// Events of each of the two programs that are recorded.
+/// The events of each of the two applications that are traced.
 const EVENTS: usize = 300;
 
-/// A recording of LTTng.
-struct Recorded {
+/// A trace that LTTng has recorded.
+struct LttngTrace {
     _lab: Lab,
     directory: PathBuf,
 }
 
-/// One that all tests share which run at the same time.
-fn recorded() -> Arc<Recorded> {
-    static RECORDED: Mutex<Weak<Recorded>> = Mutex::new(Weak::new());
+/// A recorded trace, which all tests share that run at the same time.
+fn lttng_trace() -> Arc<LttngTrace> {
+    static RECORDED: Mutex<Weak<LttngTrace>> = Mutex::new(Weak::new());
     let mut shared = RECORDED.lock().unwrap();
-    if let Some(recorded) = shared.upgrade() {
-        return recorded;
+    if let Some(trace) = shared.upgrade() {
+        return trace;
     }
     let lab = Lab::new();
     let directory = traces::recorded_by_lttng(&lab, "--buffers-uid", EVENTS);
-    let recorded = Arc::new(Recorded {
+    let trace = Arc::new(LttngTrace {
         directory,
         _lab: lab,
     });
-    *shared = Arc::downgrade(&recorded);
-    recorded
+    *shared = Arc::downgrade(&trace);
+    trace
 }
 
-impl Recorded {
+impl LttngTrace {
     fn read(&self, lab: &Lab, options: &[&str]) -> Vec<String> {
         test_live::read(lab, options, &self.directory).expect_success()
     }
 }
 
-/// Opens a session that has been sent and not ended, and a viewer that has shown all of it.
-fn shown(lab: &Lab, relay: &Relay, directory: &Path, options: &[&str]) -> (Replay, Process) {
+/// A replayed session that is still open, and a viewer that has printed all of its events.
+fn replay_to_viewer(
+    lab: &Lab,
+    relay: &Relay,
+    directory: &Path,
+    options: &[&str],
+) -> (Replay, Process) {
     let mut replay = Replay::open(
         relay,
         "watched",
@@ -62,7 +67,7 @@ fn shown(lab: &Lab, relay: &Relay, directory: &Path, options: &[&str]) -> (Repla
     let options = [options, &["--seek", "beginning"]].concat();
     let viewer = test_live::follow(lab, relay, (HOST, "watched"), &options);
     let events = test_live::read(lab, &[], directory).expect_success().len();
-    wait_until("all has been shown", || viewer.stdout().len() == events);
+    wait_until("all events are printed", || viewer.stdout().len() == events);
     (replay, viewer)
 }
 
@@ -89,61 +94,58 @@ fn sessions_are_listed_as_babeltrace_lists_them_and_as_json() {
 #[test]
 fn limit_and_filter_select_events() {
     let lab = Lab::new();
-    let recorded = recorded();
-    let all = recorded.read(&lab, &["--no-delta"]);
+    let trace = lttng_trace();
+    let all = trace.read(&lab, &["--no-delta"]);
     assert_eq!(all.len(), 4 * EVENTS);
-    assert_eq!(
-        recorded.read(&lab, &["--no-delta", "--limit", "7"]),
-        all[..7]
-    );
-    assert_eq!(recorded.read(&lab, &["--limit", "0"]), [""; 0]);
+    assert_eq!(trace.read(&lab, &["--no-delta", "--limit", "7"]), all[..7]);
+    assert_eq!(trace.read(&lab, &["--limit", "0"]), [""; 0]);
     let filter = "number >= 10 && number < 12 && name == \"two\"";
-    let chosen = recorded.read(&lab, &["--no-delta", "--filter", filter]);
-    let is_meant = |line: &&String| {
+    let selected = trace.read(&lab, &["--no-delta", "--filter", filter]);
+    let is_selected = |line: &&String| {
         line.contains("name = \"two\"")
             && (line.contains("number = 10,") || line.contains("number = 11,"))
     };
-    let want: Vec<_> = all.iter().filter(is_meant).cloned().collect();
-    assert_eq!((chosen.len(), chosen), (4, want));
+    let want: Vec<_> = all.iter().filter(is_selected).cloned().collect();
+    assert_eq!((selected.len(), selected), (4, want));
 }
 
 #[test]
 fn begin_and_end_select_the_events_between_them() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let options = ["--no-delta", "--clock-seconds"];
-    let all = recorded.read(&lab, &options);
+    let all = trace.read(&lab, &options);
     let time = |place: usize| {
         let (time, _) = all[place].split_once(']').unwrap();
         time.trim_start_matches('[').to_owned()
     };
     let (begin, end) = (time(100), time(200));
-    let chosen = recorded.read(
+    let selected = trace.read(
         &lab,
         &[&options[..], &["--begin", &begin, "--end", &end]].concat(),
     );
-    let is_meant = |line: &&String| {
+    let is_selected = |line: &&String| {
         let time = line[1..].split_once(']').unwrap().0;
         time >= begin.as_str() && time <= end.as_str()
     };
-    let want: Vec<_> = all.iter().filter(is_meant).cloned().collect();
+    let want: Vec<_> = all.iter().filter(is_selected).cloned().collect();
     assert!(want.len() >= 101);
-    assert_eq!(chosen, want);
+    assert_eq!(selected, want);
 }
 
 #[test]
 fn ctf_sink_writes_a_copy_of_the_trace() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let copy = lab.path().join("copy");
-    recorded.read(&lab, &["--sink", "ctf", "-w", copy.to_str().unwrap()]);
-    let want = Babeltrace::Two.read(&recorded.directory).expect_success();
+    trace.read(&lab, &["--sink", "ctf", "-w", copy.to_str().unwrap()]);
+    let want = Babeltrace::Two.read(&trace.directory).expect_success();
     assert_eq!(Babeltrace::Two.read(&copy).expect_success(), want);
-    // There is something in it now.
+    // The sink refuses a directory that is not empty.
     let again = test_live::read(
         &lab,
         &["--sink", "ctf", "-w", copy.to_str().unwrap()],
-        &recorded.directory,
+        &trace.directory,
     );
     assert_eq!(again.status.code(), Some(1));
 }
@@ -151,8 +153,8 @@ fn ctf_sink_writes_a_copy_of_the_trace() {
 #[test]
 fn every_other_sink_outputs_every_event() {
     let lab = Lab::new();
-    let recorded = recorded();
-    let json = recorded.read(&lab, &["--sink", "json"]);
+    let trace = lttng_trace();
+    let json = trace.read(&lab, &["--sink", "json"]);
     let mut seen = Vec::new();
     for line in &json {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -161,33 +163,33 @@ fn every_other_sink_outputs_every_event() {
     }
     assert_eq!(seen.len(), 4 * EVENTS);
     assert!(seen.is_sorted());
-    let tef = recorded.read(&lab, &["--sink", "tef"]).join("\n");
+    let tef = trace.read(&lab, &["--sink", "tef"]).join("\n");
     let tef: serde_json::Value = serde_json::from_str(&tef).unwrap();
     let records = tef["traceEvents"].as_array().unwrap();
     let ticks = records
         .iter()
         .filter(|record| record["name"] == "tracee:tick");
     assert_eq!(ticks.count(), 4 * EVENTS);
-    let details = recorded.read(&lab, &["--sink", "details"]);
+    let details = trace.read(&lab, &["--sink", "details"]);
     let ticks = details
         .iter()
         .filter(|line| line.starts_with("Event `tracee:tick`"));
     assert_eq!(ticks.count(), 4 * EVENTS);
-    let counted = recorded.read(&lab, &["--sink", "counter"]).join("\n");
+    let counted = trace.read(&lab, &["--sink", "counter"]).join("\n");
     assert!(
         counted.contains(&format!("{} events in all", 4 * EVENTS)),
         "{counted}"
     );
-    assert_eq!(recorded.read(&lab, &["--sink", "dummy"]), [""; 0]);
+    assert_eq!(trace.read(&lab, &["--sink", "dummy"]), [""; 0]);
 }
 
 #[test]
 fn a_closed_output_pipe_exits_silently_with_success() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let mut command = test_live::command(&lab, &[]);
     let mut viewer = command
-        .arg(&recorded.directory)
+        .arg(&trace.directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -205,12 +207,12 @@ fn a_closed_output_pipe_exits_silently_with_success() {
 #[test]
 fn an_interrupt_prints_all_events_in_final_order_and_detaches() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let relay = Relay::start(&lab);
-    let (replay, viewer) = shown(&lab, &relay, &recorded.directory, &["--no-delta"]);
+    let (replay, viewer) = replay_to_viewer(&lab, &relay, &trace.directory, &["--no-delta"]);
     viewer.signal(Signal::INT);
     let ended = viewer.wait();
-    assert_eq!(ended.expect_success(), recorded.read(&lab, &["--no-delta"]));
+    assert_eq!(ended.expect_success(), trace.read(&lab, &["--no-delta"]));
     test_live::wait_until_attached(&relay, "watched", 0);
     relay.wait_for_log(&["viewer detached"]);
     replay.close();
@@ -219,17 +221,23 @@ fn an_interrupt_prints_all_events_in_final_order_and_detaches() {
 #[test]
 fn losses_are_reported_and_fail_with_strict() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let directory = traces::with_losses(&lab);
     for (options, code) in [(&["--strict"][..], 1), (&[], 0)] {
         let ended = test_live::read(&lab, options, &directory);
         assert_eq!(ended.status.code(), Some(code));
-        let said = ended.stderr.join("\n");
-        assert!(said.contains("Tracer discarded 2 events between"), "{said}");
-        assert!(said.contains("Tracer discarded 1 packet between"), "{said}");
-        assert!(said.contains("; lost: "), "{said}");
+        let warnings = ended.stderr.join("\n");
+        assert!(
+            warnings.contains("Tracer discarded 2 events between"),
+            "{warnings}"
+        );
+        assert!(
+            warnings.contains("Tracer discarded 1 packet between"),
+            "{warnings}"
+        );
+        assert!(warnings.contains("; lost: "), "{warnings}");
     }
-    let whole = test_live::read(&lab, &["--strict"], &recorded.directory);
+    let whole = test_live::read(&lab, &["--strict"], &trace.directory);
     assert_eq!(whole.status.code(), Some(0));
 }
 
@@ -247,11 +255,11 @@ fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
         let ended = test_live::start(&lab, &arguments).wait();
         assert_eq!(ended.status.code(), Some(code), "{action:?}");
         assert_eq!(ended.stdout, [""; 0]);
-        let is_said = ended
+        let is_reported = ended
             .stderr
             .iter()
             .any(|line| line.contains("no live session"));
-        assert_eq!(is_said, code == 1, "{:?}", ended.stderr);
+        assert_eq!(is_reported, code == 1, "{:?}", ended.stderr);
     }
     let mut viewer = test_live::follow(&lab, &relay, (HOST, "nowhere"), &[]);
     viewer.wait_for_stderr_text("waiting");
@@ -262,9 +270,9 @@ fn a_missing_session_fails_ends_or_is_waited_for_as_configured() {
 #[test]
 fn a_killed_relay_is_reported_as_an_error() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let mut relay = Relay::start(&lab);
-    let (_replay, viewer) = shown(&lab, &relay, &recorded.directory, &[]);
+    let (_replay, viewer) = replay_to_viewer(&lab, &relay, &trace.directory, &[]);
     relay.process().signal(Signal::KILL);
     let ended = viewer.wait();
     assert_eq!(ended.status.code(), Some(1));
@@ -279,9 +287,9 @@ fn a_killed_relay_is_reported_as_an_error() {
 #[test]
 fn follow_option_reconnects_to_a_restarted_relay() {
     let lab = Lab::new();
-    let recorded = recorded();
+    let trace = lttng_trace();
     let mut relay = Relay::start(&lab);
-    let (replay, mut viewer) = shown(&lab, &relay, &recorded.directory, &["--follow"]);
+    let (replay, mut viewer) = replay_to_viewer(&lab, &relay, &trace.directory, &["--follow"]);
     relay.process().signal(Signal::KILL);
     viewer.wait_for_stderr_text("trying again");
     drop(replay);
@@ -301,7 +309,7 @@ fn follow_option_reconnects_to_a_restarted_relay() {
         IdleStream::Present,
     );
     replay.send_packets();
-    wait_until("the next session is shown", || {
+    wait_until("the next session is printed", || {
         viewer.stdout().len() == 4 * EVENTS + events
     });
     replay.close();
@@ -329,12 +337,16 @@ fn a_url_without_a_session_shows_all_present_and_later_sessions() {
     };
     let sessions = [play("one"), play("two")];
     let viewer = test_live::start(&lab, &[&relay.live.to_string(), "--seek", "beginning"]);
-    wait_until("both are shown", || viewer.stdout().len() == 2 * events);
+    wait_until("both sessions are printed", || {
+        viewer.stdout().len() == 2 * events
+    });
     let third = play("three");
-    wait_until("the third is shown", || viewer.stdout().len() == 3 * events);
+    wait_until("the third session is printed", || {
+        viewer.stdout().len() == 3 * events
+    });
     sessions.into_iter().for_each(Replay::close);
     third.close();
-    // It waits for others.
+    // The viewer waits for other sessions.
     viewer.signal(Signal::INT);
     assert_eq!(viewer.wait().expect_success().len(), 3 * events);
 }

@@ -1,5 +1,4 @@
-//! What our viewer prints is to the byte what Babeltrace prints, and is the same whether it reads a
-//! directory or watches the session live.
+//! The text sink of `test-live` prints the same bytes as Babeltrace 2, for a directory as well as for a live session.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,7 @@ fn synthetic_traces(lab: &Lab) -> Vec<PathBuf> {
     ]
 }
 
-/// What was said of losses, in some order: those of one time have none.
+/// The warnings about losses, sorted: those of the same time come in any order.
 fn losses(ended: &CompletedProcess) -> Vec<String> {
     let is_loss = |line: &&String| line.starts_with("WARNING: Tracer");
     let mut lines: Vec<_> = ended.stderr.iter().filter(is_loss).cloned().collect();
@@ -79,35 +78,35 @@ fn assert_reads_as_babeltrace(lab: &Lab, directory: &Path) {
     }
 }
 
-/// A viewer that was there before the session, and has attached to it.
-fn watch_early(lab: &Lab, relay: &Relay, session: &str) -> Process {
+/// Starts a viewer that waits for a session which does not exist yet.
+fn start_viewer_early(lab: &Lab, relay: &Relay, session: &str) -> Process {
     let mut viewer = test_live::follow(lab, relay, (HOST, session), &["--clock-gmt"]);
     viewer.wait_for_stderr_text("waiting for a live session");
     viewer
 }
 
-/// When a viewer comes.
+/// The moment at which a viewer attaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AttachTime {
-    /// Before there is a session.
+    /// When the session is created.
     Early,
-    /// When everything has been sent, and the session has not ended.
+    /// After all packets are sent, before the session is closed.
     Late,
 }
 
-/// What is printed of a session that is played is what is printed of the directory. One viewer at a
-/// time: LTTng's relay takes no more.
+/// Checks that a replayed session is printed as its directory is. One viewer at a time, since `lttng-relayd` allows no
+/// more for each session.
 fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle: IdleStream) {
     let want = test_live::read(lab, &["--clock-gmt"], directory);
-    for (pieces, comes) in [
+    for (pieces, attach_time) in [
         (MetadataPieces::Whole, AttachTime::Early),
         (MetadataPieces::Many, AttachTime::Early),
         (MetadataPieces::Many, AttachTime::Late),
     ] {
-        let session = format!("{name}-{pieces:?}-{comes:?}");
+        let session = format!("{name}-{pieces:?}-{attach_time:?}");
         let what = format!("{} as {session}", directory.display());
-        let viewer = match comes {
-            AttachTime::Early => Some(watch_early(lab, relay, &session)),
+        let viewer = match attach_time {
+            AttachTime::Early => Some(start_viewer_early(lab, relay, &session)),
             AttachTime::Late => None,
         };
         let mut replay = Replay::open(relay, &session, directory, pieces, idle);
@@ -120,8 +119,8 @@ fn assert_same_live(lab: &Lab, relay: &Relay, name: &str, directory: &Path, idle
             test_live::follow(lab, relay, (HOST, &session), &options)
         });
         test_live::wait_until_attached(relay, &session, 1);
-        // Before any stream ends: as soon as all of them have promised that nothing earlier comes.
-        wait_until(&format!("all has been shown: {what}"), || {
+        // The beacons alone must let the viewer print everything, before any stream closes.
+        wait_until(&format!("all events are printed: {what}"), || {
             viewer.stdout().len() == want.stdout.len()
         });
         replay.close();
@@ -146,7 +145,7 @@ fn synthetic_traces_are_printed_as_babeltrace_prints_them() {
 fn cycles_of_clocks_with_different_offsets_are_printed_as_babeltrace_prints_them() {
     let lab = Lab::new();
     let root = lab.directory("clocks");
-    // The later event has fewer cycles.
+    // The event with the later time has the smaller cycle count.
     for (number, offset, cycles) in [(1, 100, 1000), (2, 600, 502)] {
         let mut trace = TraceDeclaration::new(Uuid([number; 16]), "test");
         trace.clock.offset_nanoseconds = offset;
@@ -228,8 +227,7 @@ fn recordings_of_lttng_are_printed_the_same_live_through_both_relays() {
 
 #[test]
 fn an_empty_string_is_printed_as_an_empty_string() {
-    // Babeltrace 2.0.4 prints what the field held in an event before: it uses its objects again,
-    // and does not clear them.
+    // Babeltrace 2.0.4 prints the value of an earlier event instead: it reuses its field objects without clearing them.
     let lab = Lab::new();
     let mut trace = TraceBuilder::new(lab.directory("empty"));
     let event = trace.event("say", &[("text", FieldType::Text)]);
@@ -244,9 +242,9 @@ fn an_empty_string_is_printed_as_an_empty_string() {
     stream.packet((0, 10), events);
     let directory = trace.finish(vec![stream], true);
     let printed = test_live::read(&lab, &[], &directory).expect_success();
-    let said: Vec<_> = printed
+    let texts_shown: Vec<_> = printed
         .iter()
         .map(|line| line.split_once("text = ").unwrap().1)
         .collect();
-    assert_eq!(said, ["\"before\" }", "\"\" }", "\"after\" }"]);
+    assert_eq!(texts_shown, ["\"before\" }", "\"\" }", "\"after\" }"]);
 }

@@ -62,8 +62,8 @@ fn count_indexed_packets(output: &Path, channel: &str) -> usize {
     entries
 }
 
-/// Sends packets and indexes in a thread, which ends when all indexes are answered. With `swapped`, each packet of
-/// odd number comes before the one of even number. The returned function joins the thread.
+/// Sends packets and indexes in a thread, which ends when all indexes are answered. With `swapped`, all pairs
+/// of packets but the first come in reverse order. The returned function joins the thread.
 fn send_in_background(
     mut producer: Producer,
     stream: StreamId,

@@ -78,7 +78,7 @@ fn no_packet_is_lost_and_memory_and_descriptors_stay_bounded_at_full_load() {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// Checks that the maxima of the last quarter are not above those of the second one.
+/// Checks that the maxima of the last quarter are at most a quarter (and 8 MiB, or 20 files) above those of the second.
 fn assert_bounded(samples: &[Sample]) {
     let quarter = samples.len() / 4;
     let max = |samples: &[Sample]| Sample {

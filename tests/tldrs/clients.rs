@@ -1,4 +1,4 @@
-//! Many clients, clients that write in tiny pieces, and clients that die.
+//! Many clients at a time, clients that write in small pieces, and clients that are killed.
 
 use std::fs;
 use std::io::Write;
@@ -9,11 +9,13 @@ use tests::{Lab, wait_until};
 
 use crate::{event, events};
 
-/// Waits until a trace has so many lines, and gives them.
+/// Waits until a trace has `count` lines and returns them.
 fn lines(tldrs: &Tldrs, trace: &str, count: usize) -> Vec<String> {
     let path = tldrs.data.join(format!("{trace}.jsonl"));
     let read = || fs::read_to_string(&path).unwrap_or_default();
-    wait_until("all is stored", || read().matches('\n').count() >= count);
+    wait_until("all lines are stored", || {
+        read().matches('\n').count() >= count
+    });
     read().lines().map(str::to_owned).collect()
 }
 
@@ -28,7 +30,7 @@ fn lines_of_64_clients_stay_whole_and_in_order_of_each_client() {
             let tldrs = &tldrs;
             scope.spawn(move || {
                 let mut client = tldrs.connect();
-                // Cut anywhere, and by some one event at a time.
+                // Half of the clients cut lines anywhere, the others send one event at a time.
                 let piece = if number % 2 == 0 {
                     37 + number
                 } else {
@@ -86,10 +88,10 @@ fn client_killed_in_the_middle_of_a_line_affects_no_other_client() {
     tldrs.wait_for_trace("t", &events(&["a"]));
     let mut dying = tldrs.connect();
     write!(dying, "OPEN t\n{}{{\"name\":\"ha", events(&["b"])).unwrap();
-    // As the system does it for a process that is killed.
+    // The kernel closes the sockets of a killed process in the same way.
     drop(dying);
     let rejected = tldrs.data.join("t.rejected.jsonl");
-    wait_until("the half is put aside", || {
+    wait_until("the partial line is kept as rejected", || {
         fs::read_to_string(&rejected).is_ok_and(|text| text.contains("{\\\"name\\\":\\\"ha"))
     });
     writeln!(other, "{}", event("c", 3)).unwrap();

@@ -1,4 +1,4 @@
-//! The commands for what is stored.
+//! The commands for stored traces: `dir`, `list`, `get-tef` and `clear`.
 
 use std::fs;
 use std::path::Path;
@@ -10,8 +10,8 @@ use tests::{Lab, binaries};
 
 use crate::{array, event, events};
 
-/// Puts a trace there that was last written so many seconds ago.
-fn put(directory: &Path, name: &str, text: &str, age: u64) {
+/// Writes a trace file whose modification time is `age` seconds ago.
+fn write_trace(directory: &Path, name: &str, text: &str, age: u64) {
     fs::create_dir_all(directory).unwrap();
     let path = directory.join(name);
     fs::write(&path, text).unwrap();
@@ -20,7 +20,8 @@ fn put(directory: &Path, name: &str, text: &str, age: u64) {
         .unwrap();
 }
 
-fn printed(ended: CompletedProcess) -> String {
+/// The standard output of a command that succeeded.
+fn stdout_text(ended: CompletedProcess) -> String {
     assert!(ended.status.success(), "{:#?}", ended.stderr);
     String::from_utf8(ended.stdout_bytes).unwrap()
 }
@@ -30,27 +31,34 @@ fn case_33_traces_are_listed_exported_and_removed() {
     let lab = Lab::new();
     let data = lab.directory("data");
     let d = data.to_str().unwrap();
-    put(&data, "b-second.jsonl", &events(&["b"]), 10);
-    put(&data, "a-first.jsonl", &events(&["a", "a2"]), 5);
-    put(&data, "notes.txt", "mine\n", 0);
-    put(&data, "a-first.rejected.jsonl", "{}\n", 0);
+    write_trace(&data, "b-second.jsonl", &events(&["b"]), 10);
+    write_trace(&data, "a-first.jsonl", &events(&["a", "a2"]), 5);
+    write_trace(&data, "notes.txt", "mine\n", 0);
+    write_trace(&data, "a-first.rejected.jsonl", "{}\n", 0);
     fs::create_dir(data.join("subdir")).unwrap();
     let run = |words: &[&str]| run_tldrs(&lab, words);
 
-    assert_eq!(printed(run(&["dir", "-d", d])), format!("{d}\n"));
+    assert_eq!(stdout_text(run(&["dir", "-d", d])), format!("{d}\n"));
     let listed = format!("{d}/a-first.jsonl\n{d}/b-second.jsonl\n");
-    assert_eq!(printed(run(&["list", "-d", d])), listed);
+    assert_eq!(stdout_text(run(&["list", "-d", d])), listed);
     let a = array(&["a", "a2"]);
-    assert_eq!(printed(run(&["get-tef", &format!("{d}/a-first.jsonl")])), a);
-    assert_eq!(printed(run(&["get-tef", "a-first.jsonl", "-d", d])), a);
+    assert_eq!(
+        stdout_text(run(&["get-tef", &format!("{d}/a-first.jsonl")])),
+        a
+    );
+    assert_eq!(stdout_text(run(&["get-tef", "a-first.jsonl", "-d", d])), a);
     let newest = "latest is the newest, not the last by name";
-    assert_eq!(printed(run(&["get-tef", "latest", "-d", d])), a, "{newest}");
-    let object = printed(run(&["get-tef", "latest", "-d", d, "--for", "perfetto"]));
+    assert_eq!(
+        stdout_text(run(&["get-tef", "latest", "-d", d])),
+        a,
+        "{newest}"
+    );
+    let object = stdout_text(run(&["get-tef", "latest", "-d", d, "--for", "perfetto"]));
     assert_eq!(object, format!("{{\"traceEvents\":{}}}\n", a.trim_end()));
     let out = lab.path().join("a.json");
     let out = out.to_str().unwrap();
     assert_eq!(
-        printed(run(&["get-tef", "a-first.jsonl", "-d", d, "-o", out])),
+        stdout_text(run(&["get-tef", "a-first.jsonl", "-d", d, "-o", out])),
         ""
     );
     assert_eq!(fs::read_to_string(out).unwrap(), a);
@@ -69,15 +77,18 @@ fn case_33_traces_are_listed_exported_and_removed() {
         Some(1)
     );
     assert_eq!(
-        printed(run(&["get-tef", &trace])),
+        stdout_text(run(&["get-tef", &trace])),
         a,
-        "a trace is not lost by its export"
+        "an export must not overwrite its trace"
     );
     let removed = format!("removed {d}/a-first.jsonl\nremoved {d}/b-second.jsonl\n");
-    assert_eq!(printed(run(&["clear", "-d", d])), removed);
-    assert_eq!(printed(run(&["list", "-d", d])), "");
+    assert_eq!(stdout_text(run(&["clear", "-d", d])), removed);
+    assert_eq!(stdout_text(run(&["list", "-d", d])), "");
     assert_eq!(run(&["get-tef", "latest", "-d", d]).status.code(), Some(1));
-    assert!(data.join("notes.txt").exists(), "what is no trace stays");
+    assert!(
+        data.join("notes.txt").exists(),
+        "other files are not removed"
+    );
     assert!(!data.join("a-first.rejected.jsonl").exists());
 }
 
@@ -85,8 +96,8 @@ fn case_33_traces_are_listed_exported_and_removed() {
 fn case_36_only_your_own_traces_are_removed() {
     let lab = Lab::new();
     let (home, share) = (lab.directory("home"), lab.directory("share"));
-    put(&home.join("tldrs"), "mine.jsonl", "{\"mine\":1}\n", 10);
-    put(&share.join("tldrs"), "system.jsonl", "{\"system\":1}\n", 0);
+    write_trace(&home.join("tldrs"), "mine.jsonl", "{\"mine\":1}\n", 10);
+    write_trace(&share.join("tldrs"), "system.jsonl", "{\"system\":1}\n", 0);
     let run = |words: &[&str]| {
         let mut command = lab.command(binaries::tldrs());
         command
@@ -100,14 +111,17 @@ fn case_36_only_your_own_traces_are_removed() {
         share.join("tldrs/system.jsonl").display().to_string(),
     );
     assert_eq!(
-        printed(run(&["dir"])),
+        stdout_text(run(&["dir"])),
         format!("{}/tldrs/\n", home.display())
     );
-    assert_eq!(printed(run(&["list"])), format!("{mine}\n{system}\n"));
+    assert_eq!(stdout_text(run(&["list"])), format!("{mine}\n{system}\n"));
     assert_eq!(run(&["get-tef", "mine.jsonl"]).status.code(), Some(1));
-    assert_eq!(printed(run(&["get-tef", "latest"])), "[{\"system\":1}]\n");
-    assert_eq!(printed(run(&["clear"])), format!("removed {mine}\n"));
-    assert_eq!(printed(run(&["list"])), format!("{system}\n"));
+    assert_eq!(
+        stdout_text(run(&["get-tef", "latest"])),
+        "[{\"system\":1}]\n"
+    );
+    assert_eq!(stdout_text(run(&["clear"])), format!("removed {mine}\n"));
+    assert_eq!(stdout_text(run(&["list"])), format!("{system}\n"));
 }
 
 #[test]
@@ -121,12 +135,12 @@ fn trace_that_is_open_is_cleared_only_by_force() {
     tldrs.wait_for_trace("t", &line);
     assert_eq!(run_tldrs(&lab, &["clear", "-d", d]).status.code(), Some(1));
     tldrs.wait_for_trace("t", &line);
-    let emptied = printed(run_tldrs(&lab, &["clear", "-d", d, "--force"]));
+    let emptied = stdout_text(run_tldrs(&lab, &["clear", "-d", d, "--force"]));
     assert_eq!(emptied, format!("emptied {d}/t.jsonl\n"));
     std::io::Write::write_all(&mut client, line.as_bytes()).unwrap();
     tldrs.wait_for_trace("t", &line);
     drop(client);
-    tests::wait_until("it is closed", || {
+    tests::wait_until("the trace is closed", || {
         run_tldrs(&lab, &["clear", "-d", d]).status.success()
     });
     assert!(!tldrs.data.join(".t.state.json").exists());
@@ -146,7 +160,7 @@ fn long_list_shows_the_record_of_a_trace() {
         Some(line.map(str::to_owned).collect::<Vec<_>>())
     };
     let path = format!("{d}/t.jsonl");
-    // Bytes, events, clients, repaired, refused, lost.
+    // The columns bytes, events, clients, repaired, refused, lost.
     let wanted = |clients| {
         Some(
             ["32", "3", clients, "2", "1", "0", &path]
@@ -154,16 +168,16 @@ fn long_list_shows_the_record_of_a_trace() {
                 .to_vec(),
         )
     };
-    tests::wait_until("the record is there", || figures() == wanted("1"));
+    tests::wait_until("the record is written", || figures() == wanted("1"));
     drop(client);
-    tests::wait_until("the client has gone", || figures() == wanted("0"));
+    tests::wait_until("the client is disconnected", || figures() == wanted("0"));
 }
 
 #[test]
 fn lines_stored_by_another_daemon_are_exported_as_valid_json() {
     let lab = Lab::new();
     let data = lab.directory("data");
-    put(
+    write_trace(
         &data,
         "theirs.jsonl",
         "{not json}\n{\"a\":1}{\"b\":2}\n{\"v\":nan}\n{\"w\":1}\n",
@@ -172,14 +186,14 @@ fn lines_stored_by_another_daemon_are_exported_as_valid_json() {
     let path = data.join("theirs.jsonl");
     let ended = run_tldrs(&lab, &["get-tef", path.to_str().unwrap()]);
     assert!(ended.stderr.join("").contains("left out 2 lines"));
-    assert_eq!(printed(ended), "[{\"v\":\"nan\"},\n{\"w\":1}]\n");
+    assert_eq!(stdout_text(ended), "[{\"v\":\"nan\"},\n{\"w\":1}]\n");
 }
 
 #[test]
 fn help_is_on_standard_output_and_a_wrong_use_on_standard_error() {
     let lab = Lab::new();
     for words in [&["--help"][..], &["serve", "--help"]] {
-        let help = printed(run_tldrs(&lab, words));
+        let help = stdout_text(run_tldrs(&lab, words));
         assert!(help.contains("Examples:") && help.contains("tldrs serve"));
     }
     for words in [

@@ -1,5 +1,4 @@
-//! Conversations that must end as they do with the reference. The numbers are those of the recorded
-//! ones.
+//! Conversations with the same result as with the reference. The numbers are those of the recorded ones.
 
 use std::io::Write;
 
@@ -9,17 +8,17 @@ use tests::tldrs::Tldrs;
 
 use crate::{array, event, events};
 
-/// What one client says, and what is stored or exported then.
+/// The text that one client sends, and the traces and exports that must result.
 struct Conversation {
-    said: String,
+    text: String,
     stored: Vec<(&'static str, String)>,
     exported: Vec<(&'static str, String)>,
 }
 
 impl Conversation {
-    fn new(said: impl Into<String>) -> Self {
+    fn new(text: impl Into<String>) -> Self {
         Self {
-            said: said.into(),
+            text: text.into(),
             stored: Vec::new(),
             exported: Vec::new(),
         }
@@ -35,15 +34,15 @@ impl Conversation {
         self
     }
 
-    fn holds(self) {
+    fn check(self) {
         let lab = Lab::new();
         let tldrs = Tldrs::start(&lab);
-        tldrs.send(&self.said);
+        tldrs.send(&self.text);
         for (trace, lines) in &self.stored {
             tldrs.wait_for_trace(trace, lines);
         }
-        for (name, text) in &self.exported {
-            tldrs.wait_for_export(name, text);
+        for (name, export) in &self.exported {
+            tldrs.wait_for_export(name, export);
         }
         tldrs.stop();
     }
@@ -54,7 +53,7 @@ fn case_01_events_are_stored_unchanged() {
     let lines = events(&["parse", "solve"]);
     Conversation::new(format!("OPEN run-1\n{lines}"))
         .stores("run-1", lines)
-        .holds();
+        .check();
 }
 
 #[test]
@@ -68,7 +67,7 @@ fn case_02_white_space_around_a_line_is_trimmed_and_inside_kept() {
         "\r\n   \n\t OPEN    spaced   \r\n  {a}  \r\n\u{a0} {b}\u{a0} \n\t{c}\t\n"
     ))
     .stores("spaced", format!("{a}\n{b}\n{c}\n"))
-    .holds();
+    .check();
 }
 
 #[test]
@@ -76,7 +75,7 @@ fn case_03_last_line_needs_no_line_feed() {
     let lines = events(&["a", "b"]);
     Conversation::new(format!("OPEN tail\n{}", lines.trim_end()))
         .stores("tail", lines)
-        .holds();
+        .check();
 }
 
 #[test]
@@ -88,7 +87,7 @@ fn case_06_unknown_commands_are_skipped() {
             + &events(&["kept"]),
     )
     .stores("ok", events(&["kept"]))
-    .holds();
+    .check();
 }
 
 #[test]
@@ -99,7 +98,7 @@ fn case_07_second_open_changes_the_trace_and_a_third_changes_back() {
     ))
     .stores("first", one + &three)
     .stores("second", two)
-    .holds();
+    .check();
 }
 
 #[test]
@@ -144,7 +143,7 @@ fn case_14_object_over_several_lines_is_refused() {
         "OPEN pp\n{\n  \"ph\": \"i\",\n  \"name\": \"x\"\n}\n".to_owned() + &events(&["ok"]),
     )
     .stores("pp", events(&["ok"]))
-    .holds();
+    .check();
 }
 
 #[test]
@@ -175,7 +174,7 @@ fn case_19_failed_export_affects_neither_daemon_nor_trace() {
         event("b", 2)
     ))
     .stores("bp", events(&["a", "b"]))
-    .holds();
+    .check();
 }
 
 #[test]
@@ -184,8 +183,8 @@ fn case_22_export_at_exit_is_made_when_the_last_client_disconnects() {
     let tldrs = Tldrs::start(&lab);
     let [parent, child, later] = ["parent", "child", "child2"].map(|name| event(name, 1) + "\n");
     let mut first = tldrs.connect();
-    let wish = tldrs.expand_paths("OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/trace.json\n");
-    write!(first, "{wish}{parent}").unwrap();
+    let request = tldrs.expand_paths("OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/trace.json\n");
+    write!(first, "{request}{parent}").unwrap();
     tldrs.wait_for_trace("tr-1", &parent);
     let mut second = tldrs.connect();
     write!(second, "OPEN tr-1\n{child}").unwrap();
@@ -194,7 +193,10 @@ fn case_22_export_at_exit_is_made_when_the_last_client_disconnects() {
     write!(second, "{later}").unwrap();
     let lines = format!("{parent}{child}{later}");
     tldrs.wait_for_trace("tr-1", &lines);
-    assert!(!tldrs.out.join("trace.json").exists(), "one still is there");
+    assert!(
+        !tldrs.out.join("trace.json").exists(),
+        "one client is still connected"
+    );
     drop(second);
     let array = format!("[{}]\n", lines.trim_end().replace('\n', ",\n"));
     tldrs.wait_for_export("trace.json", &array);
@@ -231,7 +233,7 @@ fn case_29_one_file_has_one_writer_whatever_trace_is_opened() {
         }
     });
     let size = 4 * LINES * (event("client-0", 1).len() + 1);
-    tests::wait_until("all is there", || {
+    tests::wait_until("all lines are stored", || {
         file.metadata().is_ok_and(|file| file.len() == size as u64)
     });
     let text = std::fs::read_to_string(file).unwrap();
@@ -268,7 +270,7 @@ fn case_34_events_of_all_phases_stay_as_they_are() {
     Conversation::new(format!("OPEN phases\n{lines}EMIT_TEF @OUT@/phases.json\n"))
         .stores("phases", lines)
         .exports("phases.json", array)
-        .holds();
+        .check();
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Conversations that end otherwise than with the reference, on purpose. The numbers are those of the
-//! recorded ones.
+//! Conversations whose result differs from the reference's on purpose. The numbers are those of the recorded ones.
 
 use std::fs;
 use std::io::Write;
@@ -88,7 +87,7 @@ fn case_13_valid_events_are_stored_and_other_lines_go_to_the_rejected_file() {
     ));
     tldrs.wait_for_trace("bad", &format!("{{\"v\":\"nan\"}}\n{ok}\n"));
     let rejected = tldrs.data.join("bad.rejected.jsonl");
-    wait_until("three lines are kept aside", || {
+    wait_until("three lines are kept as rejected", || {
         fs::read_to_string(&rejected).is_ok_and(|text| text.lines().count() == 3)
     });
     let rejected = fs::read_to_string(rejected).unwrap();

@@ -1,4 +1,4 @@
-//! Exports beside what the conversations show.
+//! Exports, besides those of the recorded conversations.
 
 use std::fs;
 use std::io::Write;
@@ -30,12 +30,12 @@ fn last_of_many_exports_to_one_path_remains() {
     let tldrs = Tldrs::start(&lab);
     let names: Vec<_> = (0..500).map(|name| name.to_string()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let mut said = "OPEN t\n".to_owned();
+    let mut commands = "OPEN t\n".to_owned();
     for line in events(&names).lines() {
-        said += line;
-        said += "\nEMIT_TEF @OUT@/t.json\n";
+        commands += line;
+        commands += "\nEMIT_TEF @OUT@/t.json\n";
     }
-    tldrs.send(&said);
+    tldrs.send(&commands);
     tldrs.wait_for_export("t.json", &array(&names));
     tldrs.stop();
 }
@@ -46,8 +46,8 @@ fn each_pending_export_is_made_once() {
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
     for path in ["one", "two", "one", "missing/three"] {
-        let wish = tldrs.expand_paths(&format!("OPEN t\nEMIT_TEF_AT_EXIT @OUT@/{path}.json\n"));
-        write!(client, "{wish}").unwrap();
+        let request = tldrs.expand_paths(&format!("OPEN t\nEMIT_TEF_AT_EXIT @OUT@/{path}.json\n"));
+        write!(client, "{request}").unwrap();
     }
     write!(client, "{}", events(&["a"])).unwrap();
     drop(client);

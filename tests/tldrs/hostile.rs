@@ -1,4 +1,4 @@
-//! Clients that mean harm, or act as if they did.
+//! Malformed, oversized and excessive input of clients.
 
 use std::fs;
 use std::io::Write;
@@ -9,10 +9,11 @@ use tests::{Lab, wait_until};
 
 use crate::{event, events};
 
-/// What the daemon may keep in memory at most, in KiB, whatever clients do here.
+/// The maximum of resident memory (`VmHWM`) in KiB, whatever clients send.
 const MAX_MEMORY_KIB: u64 = 64 << 10;
 
-fn written(client: &mut UnixStream, bytes: &[u8], times: usize) {
+/// Writes the same bytes `times` times.
+fn write_repeatedly(client: &mut UnixStream, bytes: &[u8], times: usize) {
     for _ in 0..times {
         client.write_all(bytes).unwrap();
     }
@@ -24,10 +25,10 @@ fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
     write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
-    written(&mut client, &vec![b'x'; 1 << 20], 1 << 10);
+    write_repeatedly(&mut client, &vec![b'x'; 1 << 20], 1 << 10);
     write!(client, "\n{}\n", event("b", 2)).unwrap();
     tldrs.wait_for_trace("t", &events(&["a", "b"]));
-    // It is written after the events that came with it.
+    // The rejected line is written after the events that came with it.
     let rejected = tldrs.data.join("t.rejected.jsonl");
     wait_until("the line is kept as rejected", || {
         fs::read(&rejected).is_ok_and(|lines| lines.ends_with(b"\n"))
@@ -67,7 +68,7 @@ fn thousand_clients_take_little_memory() {
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| tldrs.connect()).collect();
     let chunk = events(&["a"]).repeat(700);
     for (number, client) in clients.iter_mut().enumerate() {
-        // Half a line stays with the daemon for each.
+        // The daemon buffers half a line for each client.
         write!(client, "OPEN t-{}\n{chunk}{{\"half\":", number % 10).unwrap();
     }
     let size = || (0..10).map(|trace| tldrs.data.join(format!("t-{trace}.jsonl")));
@@ -76,7 +77,9 @@ fn thousand_clients_take_little_memory() {
             .map(|path| path.metadata().map_or(0, |file| file.len()))
             .sum::<u64>()
     };
-    wait_until("all is stored", || size() == (CLIENTS * chunk.len()) as u64);
+    wait_until("all lines are stored", || {
+        size() == (CLIENTS * chunk.len()) as u64
+    });
     assert!(
         tldrs.proc_status("VmHWM") < MAX_MEMORY_KIB,
         "{} KiB",
@@ -102,8 +105,8 @@ fn daemon_survives_malformed_input_of_all_kinds() {
                 random.to_be_bytes()[0]
             })
             .collect();
-        client.write_all(b"OPEN rubbish\n").unwrap();
-        // Not so much rubbish that it would say DIE.
+        client.write_all(b"OPEN random\n").unwrap();
+        // A line DIE is too unlikely in so few random bytes.
         let _ = client.write_all(&bytes);
     }
     let deep = "[".repeat(100_000);
@@ -124,11 +127,11 @@ fn many_refused_lines_are_counted_and_not_all_kept_or_logged() {
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
     writeln!(client, "OPEN t").unwrap();
-    written(&mut client, "no\n".repeat(1000).as_bytes(), LINES / 1000);
+    write_repeatedly(&mut client, "no\n".repeat(1000).as_bytes(), LINES / 1000);
     drop(client);
     let record = tldrs.data.join(".t.state.json");
     let count = |record: &serde_json::Value| record["refused"].as_u64();
-    wait_until("all are counted", || {
+    wait_until("all lines are counted", || {
         let record = serde_json::from_slice(&fs::read(&record).unwrap_or_default());
         record.is_ok_and(|record| count(&record) == Some(LINES as u64))
     });

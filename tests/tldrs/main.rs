@@ -1,5 +1,5 @@
-//! The `tldrs` daemon and its commands, as programs: what clients may rely on, in conversations of our
-//! own and in those that were recorded with the reference.
+//! The `tldrs` daemon and its commands as programs: what clients may rely on. Tests named `case_NN` repeat the
+//! conversations that were recorded with the reference.
 
 mod clients;
 mod commands;
@@ -12,18 +12,18 @@ mod shared_directories;
 mod shutdown;
 mod sockets;
 
-/// An event of some name.
+/// A complete event of this name.
 fn event(name: &str, ts: u32) -> String {
     format!(r#"{{"name":"{name}","cat":"demo","ph":"X","ts":{ts},"dur":1,"pid":100,"tid":1}}"#)
 }
 
-/// Events of these names, one to a line.
+/// Lines with an event for each name, numbered from `ts` 1.
 fn events(names: &[&str]) -> String {
     let numbered = names.iter().zip(1..);
     numbered.map(|(name, ts)| event(name, ts) + "\n").collect()
 }
 
-/// The same as the reference exports them.
+/// The export of [`events`] as a JSON array, as the reference writes it.
 fn array(names: &[&str]) -> String {
     format!("[{}]\n", events(names).trim_end().replace('\n', ",\n"))
 }

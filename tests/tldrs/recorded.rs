@@ -1,5 +1,5 @@
-//! The conversations that were recorded with the reference, said again to ours, if the recordings are
-//! there: beside the workspace, or further up.
+//! Replays the conversations that were recorded with the reference, if the recordings lie beside the workspace or in
+//! a directory above.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,15 +13,14 @@ use serde_json::Value;
 use tests::tldrs::{DaemonPaths, Tldrs, run_tldrs};
 use tests::{Lab, wait_until};
 
-/// Contents of files by their paths in the lab.
+/// The contents of files by their paths in the directory of the test.
 type Files = BTreeMap<String, String>;
 
-/// Those that ask for files that the recording only tells of; `commands.rs` and `differences.rs` have
-/// them.
+/// Cases that need files which the recordings do not contain; `commands.rs` and `differences.rs` cover them.
 const NOT_REPLAYED: &[&str] = &["18-emit-tef-relative-path", "33-cli", "36-xdg-data-dirs"];
 
-/// Pauses let the reference flush; ours needs none. This is to let exports happen in turn.
-const LONGEST_PAUSE: Duration = Duration::from_millis(60);
+/// The maximum of recorded pauses, which were made for the reference to flush. The rest keeps exports in order.
+const MAX_PAUSE: Duration = Duration::from_millis(60);
 
 fn recordings() -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -62,7 +61,7 @@ struct Replay<'a> {
 fn replay(case: &Path, name: &str) {
     let lab = Lab::new();
     let places = DaemonPaths::in_lab(&lab);
-    let told: Value = serde_json::from_slice(&fs::read(case.join("case.json")).unwrap()).unwrap();
+    let recipe: Value = serde_json::from_slice(&fs::read(case.join("case.json")).unwrap()).unwrap();
     if name.starts_with("20-") {
         fs::write(places.out.join("precious.txt"), "do not lose me\n").unwrap();
     }
@@ -73,11 +72,11 @@ fn replay(case: &Path, name: &str) {
         daemon: None,
         clients: HashMap::new(),
     };
-    if let Some(file) = told["serve"]["into_file"].as_str() {
+    if let Some(file) = recipe["serve"]["into_file"].as_str() {
         replay.options = vec!["--into-file".to_owned(), replay.expand_paths(file)];
     }
     replay.start();
-    for step in told["steps"].as_array().unwrap() {
+    for step in recipe["steps"].as_array().unwrap() {
         replay.step(step);
     }
     let expected = expected(name, &recorded(case), &lab);
@@ -85,7 +84,7 @@ fn replay(case: &Path, name: &str) {
     for (path, text) in &expected {
         wait_until(&format!("{name}: {path} is {text}"), || {
             fs::read_to_string(lab.path().join(path)).is_ok_and(|found| {
-                // The reference keeps lines of one client back while another's are written.
+                // The reference writes the lines of several clients in another order.
                 found == *text || name.starts_with("29-") && sorted(&found) == sorted(text)
             })
         });
@@ -123,7 +122,7 @@ impl Replay<'_> {
                 let client = self.clients.get_mut(&text("client")).unwrap();
                 let bytes = replaced(bytes, self.lab);
                 if let Err(error) = client.write_all(&bytes) {
-                    // Ours has ended before, since it was told to.
+                    // The daemon may have exited, since the case sends DIE.
                     let has_ended = self.case.ends_with("25-die");
                     assert!(has_ended, "{}: {error}", self.case.display());
                 }
@@ -131,7 +130,7 @@ impl Replay<'_> {
             "close" => drop(self.clients.remove(&text("client"))),
             "sleep_ms" => {
                 let pause = Duration::from_millis(step["ms"].as_u64().unwrap());
-                std::thread::sleep(pause.min(LONGEST_PAUSE));
+                std::thread::sleep(pause.min(MAX_PAUSE));
             }
             "signal_daemon" => self.signal(&text("signal")),
             "start_daemon" => self.start(),
@@ -178,7 +177,7 @@ fn recorded(case: &Path) -> Files {
     files(&case.join("result"))
 }
 
-/// Traces and exports, wherever they are; not what ours keeps beside them.
+/// The traces and exports of a case, without the state, lock and reject files that the daemon keeps beside them.
 fn files(directory: &Path) -> Files {
     let mut found = Files::new();
     for part in ["data", "out", "cwd"] {
@@ -205,7 +204,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// What ours must leave behind: what the reference has, but for the differences that are meant.
+/// The files that the daemon must leave: those of the reference, except for the intended differences.
 fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
     let mut files = recorded.clone();
     let array = |lines: &str| format!("[{}]\n", lines.trim_end().replace('\n', ",\n"));
@@ -218,7 +217,7 @@ fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
     };
     let x = |name: &str, ts: u32| crate::event(name, ts) + "\n";
     match name.split('-').next().unwrap() {
-        // Events before any `OPEN` are kept, and what follows is heard.
+        // Events before any `OPEN` are stored, and the connection stays open.
         "04" => {
             let unnamed = format!("data/unnamed-{}.jsonl", std::process::id());
             put(&mut files, &unnamed, &x("early", 1));
@@ -226,7 +225,7 @@ fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
         }
         // No hidden files.
         "10" => rename(&mut files, "data/.hidden.jsonl", "data/%2Ehidden.jsonl"),
-        // No way out of the directory.
+        // Trace names cannot lead out of the directory.
         "11" => {
             let out = lab.path().join("out/absolute").display().to_string();
             let absolute = format!("data/{}.jsonl", out.replace('/', "%2F"));
@@ -244,7 +243,7 @@ fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
             "data/bad.jsonl",
             &format!("{{\"v\":\"nan\"}}\n{}", x("ok", 1)),
         ),
-        // What is not UTF-8 is replaced, and what follows is heard.
+        // Bytes that are not UTF-8 are replaced, and the connection stays open.
         "15" => {
             let lines = files["data/utf.jsonl"].clone()
                 + "{\"ph\":\"i\",\"name\":\"\u{fffd}\u{fffd}\",\"ts\":2,\"pid\":1,\"tid\":1}\n"
@@ -268,12 +267,12 @@ fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
             "out/x1.json",
             &array(&recorded["data/x1.jsonl"]),
         ),
-        // It does not linger.
+        // The daemon exits at once.
         "25" => {
             let first = recorded["data/d2.jsonl"].lines().next().unwrap();
             put(&mut files, "data/d2.jsonl", &format!("{first}\n"));
         }
-        // Nothing is lost.
+        // No event is lost.
         "31" | "32" => {
             let lines: String = (0..50)
                 .map(|number| x(&format!("e{number}"), number))
@@ -281,7 +280,7 @@ fn expected(name: &str, recorded: &Files, lab: &Lab) -> Files {
             let path = recorded.keys().next().unwrap();
             put(&mut files, path, &lines);
         }
-        // What is not JSON is repaired.
+        // Values that are not JSON are repaired.
         "35" => {
             for text in files.values_mut() {
                 *text = text.replace("{\"bad\":inf}", "{\"bad\":\"inf\"}");

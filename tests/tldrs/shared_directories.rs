@@ -1,5 +1,5 @@
-//! Directories that other users may write to: what they have put there is neither followed, nor
-//! believed, nor replaced. Only root can act for two users; without it less is tried, and said so.
+//! Directories that other users may write to: their links are not followed, their files neither used nor replaced. Only
+//! root can create files of another user; otherwise the tests check less and print so.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -10,21 +10,22 @@ use tests::tldrs::{DaemonPaths, Tldrs, run_tldrs};
 
 use crate::{array, events};
 
-const OTHER: u32 = 65_534;
+/// The user and group `nobody`.
+const NOBODY: u32 = 65_534;
 
-/// A directory like `/tmp`.
-fn shared(lab: &Lab) -> PathBuf {
+/// Creates a directory with the mode of `/tmp`.
+fn create_shared_directory(lab: &Lab) -> PathBuf {
     let path = lab.path().join("shared");
     fs::create_dir(&path).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o1777)).unwrap();
     path
 }
 
-/// Whether a file or link could be made another user's, which only root can do.
-fn is_given_away(path: &Path) -> bool {
+/// Gives a file or link to another user. Returns whether that was possible, which is only for root.
+fn give_to_other_user(path: &Path) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
-        lchown(path, Some(OTHER), Some(OTHER)).unwrap();
+        lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     } else {
         eprintln!("not root: {} stays a file of this user", path.display());
     }
@@ -43,16 +44,16 @@ fn mode(path: &Path) -> u32 {
 fn export_replaces_no_file_of_another_user_and_takes_over_no_set_user_id_bit() {
     let lab = Lab::new();
     let mut tldrs = Tldrs::start(&lab);
-    let path = shared(&lab).join("trace.json");
+    let path = create_shared_directory(&lab).join("trace.json");
     fs::write(&path, "[").unwrap();
-    let is_foreign = is_given_away(&path);
+    let is_foreign = give_to_other_user(&path);
     set_mode(&path, 0o6777);
     let export = format!("OPEN t\n{}EMIT_TEF {}\n", events(&["a"]), path.display());
     tldrs.send(&export);
     if is_foreign {
         tldrs.wait_for_log("that file belongs to user 65534, not 0");
         assert_eq!(fs::read(&path).unwrap(), b"[");
-        assert_eq!(path.metadata().unwrap().uid(), OTHER);
+        assert_eq!(path.metadata().unwrap().uid(), NOBODY);
     } else {
         tldrs.wait_for_file(&path, &array(&["a"]));
         assert_eq!(mode(&path), 0o755);
@@ -66,12 +67,12 @@ fn export_at_exit_follows_no_symlink_of_another_user() {
     let mut tldrs = Tldrs::start(&lab);
     let target = lab.path().join("target");
     fs::create_dir(&target).unwrap();
-    let link = shared(&lab).join("out");
+    let link = create_shared_directory(&lab).join("out");
     symlink(&target, &link).unwrap();
-    let is_foreign = is_given_away(&link);
+    let is_foreign = give_to_other_user(&link);
     let path = link.join("t.json");
-    let wish = format!("EMIT_TEF_AT_EXIT {}\n", path.display());
-    tldrs.send(&format!("OPEN t\n{wish}{}", events(&["a"])));
+    let request = format!("EMIT_TEF_AT_EXIT {}\n", path.display());
+    tldrs.send(&format!("OPEN t\n{request}{}", events(&["a"])));
     if is_foreign {
         tldrs.wait_for_log("a symbolic link in the path belongs to user 65534");
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
@@ -93,7 +94,7 @@ fn files_that_another_user_has_put_into_the_trace_directory_are_not_used() {
     let (trace, planted) = (data.join("x.jsonl"), data.join(".x.state.json"));
     fs::write(&trace, events(&["planted"])).unwrap();
     fs::write(&planted, record).unwrap();
-    let is_foreign = is_given_away(&trace) && is_given_away(&planted);
+    let is_foreign = give_to_other_user(&trace) && give_to_other_user(&planted);
     let mut tldrs = Tldrs::start(&lab);
     if is_foreign {
         tldrs.wait_for_log("record of a trace not used");
@@ -112,7 +113,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
     let lab = Lab::new();
     let trace = lab.path().join("t.jsonl");
     fs::write(&trace, events(&["a"])).unwrap();
-    let shared = shared(&lab);
+    let shared = create_shared_directory(&lab);
     let get_tef = |output: &Path| {
         let words = ["get-tef", trace.to_str().unwrap(), "-o"];
         run_tldrs(&lab, &[&words[..], &[output.to_str().unwrap()]].concat())
@@ -125,7 +126,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
     fs::write(&precious, "do not lose me").unwrap();
     fs::write(&file, "theirs").unwrap();
     symlink(&precious, &link).unwrap();
-    if is_given_away(&file) && is_given_away(&link) {
+    if give_to_other_user(&file) && give_to_other_user(&link) {
         for path in [&file, &link] {
             let ended = get_tef(path);
             assert!(!ended.status.success());
@@ -134,7 +135,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
         assert_eq!(fs::read(&precious).unwrap(), b"do not lose me");
         assert_eq!(fs::read(&file).unwrap(), b"theirs");
     }
-    // What there is of one's own, and of the system, is written to as ever.
+    // Files of the same user and of the system are written to as usual.
     let own = lab.path().join("own");
     fs::write(&own, "longer than what is going to be there".repeat(9)).unwrap();
     symlink(&own, lab.path().join("link")).unwrap();

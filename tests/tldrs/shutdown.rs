@@ -1,4 +1,4 @@
-//! How the daemon ends, and what is left when it does.
+//! Shutdown, `DIE`, crashes and restarts of the daemon.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,9 +18,9 @@ fn case_25_die_stores_everything_and_exits_at_once_with_success() {
     tldrs.wait_for_trace("d2", &events(&["other"]));
     let mut last = tldrs.connect();
     let (before, after) = (event("a", 1), event("after-die", 2));
-    // At once: nobody listens to what comes after it.
-    let said = format!("OPEN d1\n{before}\nDIE\n{after}\n");
-    last.write_all(said.as_bytes()).unwrap();
+    // In one write: the daemon must not store what follows DIE.
+    let lines = format!("OPEN d1\n{before}\nDIE\n{after}\n");
+    last.write_all(lines.as_bytes()).unwrap();
     let (socket, data) = (tldrs.socket.clone(), tldrs.data.clone());
     let ended = tldrs.wait_for_exit();
     assert_eq!(ended.status.code(), Some(0), "{:#?}", ended.stderr);
@@ -35,8 +35,13 @@ fn case_26_die_when_idle_waits_for_the_last_trace_and_for_nothing_else() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/i1.json\n");
-    write!(client, "OPEN i1\n{wish}DIE_WHEN_IDLE\n{}", events(&["a"])).unwrap();
+    let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/i1.json\n");
+    write!(
+        client,
+        "OPEN i1\n{request}DIE_WHEN_IDLE\n{}",
+        events(&["a"])
+    )
+    .unwrap();
     tldrs.wait_for_trace("i1", &events(&["a"]));
     writeln!(client, "{}", event("b", 2)).unwrap();
     tldrs.wait_for_trace("i1", &events(&["a", "b"]));
@@ -63,9 +68,9 @@ fn case_31_killed_daemon_has_lost_no_event_that_it_had_read() {
     let mut client = tldrs.connect();
     let lines = (event("e", 1) + "\n").repeat(50);
     write!(client, "OPEN sk\n{lines}").unwrap();
-    // It has read what the system does not hold any more.
+    // The daemon has read what the socket does not hold any more.
     let queued = || rustix::io::ioctl_fionread(&client).unwrap_or(0);
-    tests::wait_until("all is read", || queued() == 0);
+    tests::wait_until("the daemon has read everything", || queued() == 0);
     tldrs.wait_for_trace("sk", &lines);
     let data = tldrs.data.clone();
     tldrs.kill();
@@ -78,8 +83,8 @@ fn case_32_daemon_shuts_down_cleanly_on_a_signal() {
         let lab = Lab::new();
         let tldrs = Tldrs::start(&lab);
         let mut client = tldrs.connect();
-        let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
-        write!(client, "OPEN st\n{wish}{}", events(&["a", "b"])).unwrap();
+        let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+        write!(client, "OPEN st\n{request}{}", events(&["a", "b"])).unwrap();
         tldrs.signal(signal);
         let (data, out) = (tldrs.data.clone(), tldrs.out.clone());
         let directory = tldrs.socket.parent().unwrap().to_owned();
@@ -90,7 +95,7 @@ fn case_32_daemon_shuts_down_cleanly_on_a_signal() {
         let exported = fs::read_to_string(out.join("t.json")).unwrap();
         assert_eq!(exported, array(&["a", "b"]));
         let left = fs::read_dir(directory).unwrap().count();
-        assert_eq!(left, 0, "socket or lock stay behind");
+        assert_eq!(left, 0, "socket and lock are removed");
     }
 }
 
@@ -99,8 +104,8 @@ fn pending_export_survives_a_killed_daemon() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/late.json\n");
-    write!(client, "OPEN a/b\n{wish}{}", events(&["a"])).unwrap();
+    let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/late.json\n");
+    write!(client, "OPEN a/b\n{request}{}", events(&["a"])).unwrap();
     tldrs.wait_for_trace("a%2Fb", &events(&["a"]));
     let out = tldrs.out.clone();
     tldrs.kill();
@@ -108,7 +113,7 @@ fn pending_export_survives_a_killed_daemon() {
 
     let tldrs = Tldrs::start(&lab);
     tldrs.wait_for_export("late.json", &array(&["a"]));
-    // Once is enough.
+    // An export is made once.
     fs::remove_file(out.join("late.json")).unwrap();
     tldrs.send(&format!("OPEN a/b\n{}", event("b", 2)));
     tldrs.wait_for_trace("a%2Fb", &events(&["a", "b"]));
@@ -121,8 +126,8 @@ fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let mut client = tldrs.connect();
-    let wish = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
-    write!(client, "OPEN t\n{wish}{}", events(&["a"])).unwrap();
+    let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
+    write!(client, "OPEN t\n{request}{}", events(&["a"])).unwrap();
     tldrs.wait_for_trace("t", &events(&["a"]));
     let second = tldrs.socket.with_file_name("second");
     let mut command = lab.command(tests::binaries::tldrs());
@@ -172,13 +177,13 @@ fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
     let lab = Lab::new();
     let (socket, data) = (lab.directory("cwd").join("sock"), lab.directory("data"));
     let mut command = lab.command(tests::binaries::tldrs());
-    // As seen from where it is started.
+    // Paths relative to the working directory of the caller.
     command.args(["serve", "--daemonize", "--socket", "cwd/sock", "-d", "data"]);
     let started = tests::process::Process::start(&mut command).wait();
     assert!(started.status.success(), "{:#?}", started.stderr);
     let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
     write!(client, "OPEN bg\n{}DIE\n", events(&["a"])).unwrap();
-    tests::wait_until("it has gone", || !socket.exists());
+    tests::wait_until("the daemon has exited", || !socket.exists());
     let stored = fs::read_to_string(data.join("bg.jsonl")).unwrap();
     assert_eq!(stored, events(&["a"]));
 
@@ -190,5 +195,9 @@ fn daemonized_daemon_accepts_connections_when_its_starter_returns() {
         "-d",
         "missing",
     ]));
-    assert_eq!(started.wait().status.code(), Some(1), "errors are not lost");
+    assert_eq!(
+        started.wait().status.code(),
+        Some(1),
+        "errors of the background process are reported"
+    );
 }

@@ -1,4 +1,4 @@
-//! Where the daemon listens, and to whom.
+//! The sockets of the daemon: paths, modes, allowed users, and sockets of the service manager.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,8 +13,8 @@ use tests::{Lab, binaries};
 
 use crate::{array, events};
 
-/// Starts a daemon that must not come up, and gives what it says.
-fn refusal(lab: &Lab) -> String {
+/// Starts a daemon that must fail, and returns its messages.
+fn start_failure(lab: &Lab) -> String {
     let DaemonPaths { socket, data, .. } = DaemonPaths::in_lab(lab);
     let mut command = lab.command(binaries::tldrs());
     command
@@ -32,7 +32,7 @@ fn refusal(lab: &Lab) -> String {
 fn second_daemon_leaves_the_socket_of_the_first_alone() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
-    assert!(refusal(&lab).contains("another daemon listens there"));
+    assert!(start_failure(&lab).contains("another daemon listens there"));
     tldrs.send(&format!("OPEN t\n{}", events(&["a"])));
     tldrs.wait_for_trace("t", &events(&["a"]));
 }
@@ -52,11 +52,11 @@ fn foreign_file_or_socket_at_the_socket_path_is_not_removed() {
     let lab = Lab::new();
     let socket = lab.directory("cwd").join("sock");
     fs::write(&socket, "precious").unwrap();
-    assert!(refusal(&lab).contains("something else than a socket"));
+    assert!(start_failure(&lab).contains("something else than a socket"));
     assert_eq!(fs::read(&socket).unwrap(), b"precious");
     fs::remove_file(&socket).unwrap();
     let _other = UnixListener::bind(&socket).unwrap();
-    assert!(refusal(&lab).contains("another program listens there"));
+    assert!(start_failure(&lab).contains("another program listens there"));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
         .env_remove("XDG_DATA_HOME");
     let mut daemon = Process::start(&mut command);
     daemon.wait_for_stderr_text("serve: ready");
-    // The well-known one may be taken by a daemon that is none of ours; then that is said.
+    // `/tmp/tldrs.socket` may belong to another daemon of this host, which the daemon then reports.
     let is_refused = daemon
         .stderr()
         .iter()
@@ -104,7 +104,7 @@ fn daemon_listens_on_the_known_socket_and_in_the_runtime_directory() {
         write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
     }
     let stored = lab.path().join(".local/share/tldrs/t.jsonl");
-    tests::wait_until("both are heard", || {
+    tests::wait_until("the events of all clients are stored", || {
         fs::read_to_string(&stored).is_ok_and(|text| text.lines().count() == sockets.len())
     });
     daemon.signal(rustix::process::Signal::TERM);
@@ -120,7 +120,7 @@ fn inherited_socket_accepts_clients() {
         .arg("--version")
         .output()
     else {
-        eprintln!("no systemd-socket-activate: not tried");
+        eprintln!("no systemd-socket-activate: test skipped");
         return;
     };
     assert!(activate.status.success());
@@ -132,7 +132,9 @@ fn inherited_socket_accepts_clients() {
         .args(["serve", "-d"])
         .arg(&data);
     let daemon = Process::start(&mut command);
-    tests::wait_until("somebody listens", || UnixStream::connect(&socket).is_ok());
+    tests::wait_until("the socket accepts connections", || {
+        UnixStream::connect(&socket).is_ok()
+    });
     let mut client = UnixStream::connect(&socket).unwrap();
     write!(client, "OPEN t\n{}DIE\n", events(&["a"])).unwrap();
     assert!(daemon.wait().status.success());
@@ -140,20 +142,20 @@ fn inherited_socket_accepts_clients() {
     assert_eq!(stored, events(&["a"]));
 }
 
-/// A client that runs as another user, since only that shows whom the daemon lets in.
-struct Stranger;
+/// A client that runs as another user.
+struct OtherUser;
 
 const NOBODY: u32 = 65_534;
 
-impl Stranger {
-    /// Says something, and gives whether the daemon hung up at once.
-    fn say(tldrs: &Tldrs, text: &str) -> bool {
+impl OtherUser {
+    /// Sends a text and returns whether the daemon closed the connection at once.
+    fn send(tldrs: &Tldrs, text: &str) -> bool {
         const CLIENT: &str = "import socket,sys\n\
             s=socket.socket(socket.AF_UNIX)\n\
             s.connect(sys.argv[1])\n\
             s.settimeout(1)\n\
             try:\n s.sendall(sys.argv[2].encode())\n s.shutdown(1)\n print(len(s.recv(1)))\n\
-            except OSError as e: print('hung up', e)\n";
+            except OSError as e: print('closed', e)\n";
         let mut command = Command::new("python3");
         command
             .args(["-c", CLIENT])
@@ -165,23 +167,23 @@ impl Stranger {
             .current_dir("/")
             .stdout(Stdio::piped())
             .spawn();
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut client = client.unwrap();
         client
             .stdout
             .take()
             .unwrap()
-            .read_to_string(&mut said)
+            .read_to_string(&mut printed)
             .unwrap();
         assert!(client.wait().unwrap().success());
-        said.contains("hung up")
+        printed.contains("closed")
     }
 
     fn is_possible() -> bool {
         let is_root = rustix::process::geteuid().is_root();
         let has_python = Command::new("python3").arg("--version").output().is_ok();
         if !(is_root && has_python) {
-            eprintln!("not root, or no python3: not tried");
+            eprintln!("not root, or no python3: test skipped");
         }
         is_root && has_python
     }
@@ -189,27 +191,27 @@ impl Stranger {
 
 #[test]
 fn client_of_another_user_is_accepted_only_if_that_user_is_allowed() {
-    if !Stranger::is_possible() {
+    if !OtherUser::is_possible() {
         return;
     }
     let lab = Lab::new();
     let mut tldrs = Tldrs::start(&lab);
-    // So that it is not the mode that keeps him out.
+    // With the mode 0600 the kernel would refuse the client before the daemon does.
     fs::set_permissions(&tldrs.socket, fs::Permissions::from_mode(0o666)).unwrap();
-    let said = format!("OPEN theirs\n{}", events(&["a"]));
-    Stranger::say(&tldrs, &said);
+    let text = format!("OPEN theirs\n{}", events(&["a"]));
+    OtherUser::send(&tldrs, &text);
     tldrs.wait_for_log("not an allowed user");
     assert!(!tldrs.data.join("theirs.jsonl").exists());
     tldrs.stop();
 
     let tldrs = Tldrs::start_with(&lab, &["--allow-user", "65534"]);
-    Stranger::say(&tldrs, &said);
+    OtherUser::send(&tldrs, &text);
     tldrs.wait_for_trace("theirs", &events(&["a"]));
 }
 
 #[test]
 fn export_of_another_user_below_the_emit_root_belongs_to_that_user() {
-    if !Stranger::is_possible() {
+    if !OtherUser::is_possible() {
         return;
     }
     let lab = Lab::new();
@@ -222,11 +224,11 @@ fn export_of_another_user_below_the_emit_root_belongs_to_that_user() {
         root.to_str().unwrap(),
     ];
     let mut tldrs = Tldrs::start_with(&lab, &options);
-    let said = format!(
+    let text = format!(
         "OPEN theirs\n{}EMIT_TEF @OUT@/outside.json\nEMIT_TEF @OUT@/root/inside.json\n",
         events(&["a"])
     );
-    Stranger::say(&tldrs, &said);
+    OtherUser::send(&tldrs, &text);
     tldrs.wait_for_export("root/inside.json", &array(&["a"]));
     tldrs.wait_for_log("may export below");
     assert_eq!(
