@@ -10,7 +10,7 @@
 //! The library and the program `tldrs` are two packages because cargo allows no cycle between packages:
 //! the program needs the forwarder of package `consumer`, and the forwarder needs this library.
 //!
-//! The daemon knows no relay, and nothing of an event but whether it is one.
+//! The daemon knows no relay. Of an event it knows only whether it is valid.
 
 mod client;
 mod daemon;
