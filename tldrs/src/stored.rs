@@ -90,7 +90,10 @@ pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
             let shown = || output.display().to_string();
             let mut to = open_output(&default_paths::absolute_path(output)?).with_context(shown)?;
             if is_same(&from, &to)? {
-                bail!("{}: is the trace itself", output.display());
+                bail!(
+                    "cannot export to {}: it is the trace itself",
+                    output.display()
+                );
             }
             if to.metadata().with_context(shown)?.is_file() {
                 to.set_len(0).with_context(shown)?;

@@ -111,7 +111,7 @@ impl StatusApi {
 
     /// What is not well, so that only another start could help.
     fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
-        (self.health.mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
+        (self.health.error_mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
             .then_some("threads do not come round, or a port is not listened on")
     }
 

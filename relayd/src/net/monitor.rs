@@ -29,10 +29,10 @@ pub(super) async fn monitor(
         let now = Instant::now();
         let (workers, rounds) = (producers.check(), rounds.check(now));
         if workers && rounds {
-            health.producers.beat(now);
+            health.producers.record_heartbeat(now);
         }
         if viewers.check() {
-            health.viewers.beat(now);
+            health.viewers.record_heartbeat(now);
         }
     }
 }
