@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `consumer`, and the settings that follow from it. No other module names clap.
 
 use std::path::PathBuf;
 use std::time::Duration;

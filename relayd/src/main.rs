@@ -138,9 +138,9 @@ fn report_repairs(repaired: Repaired) {
 /// The signals that the relay catches.
 struct Signals {
     stop: StopSignals,
-    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the
-    /// signal that a relay sends to its parent process; SIGXFSZ comes with a write beyond the limit of file sizes, which
-    /// also fails with an error.
+    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that a relay
+    /// sends to its parent process; SIGXFSZ comes with a write beyond the limit of file sizes, which also
+    /// fails with an error.
     _harmless: [Signal; 2],
 }
 

@@ -20,14 +20,14 @@ use crate::settings::{Storage, WhenFull};
 use crate::trace::{Trace, count_lines};
 use crate::traces::{Membership, Traces};
 
-/// What the tasks of all clients share.
+/// The state that the tasks of all clients share.
 #[derive(Debug)]
 pub(crate) struct ClientContext {
     pub(crate) reader: ReaderContext,
     pub(crate) traces: Arc<Traces>,
     pub(crate) storage: Storage,
     pub(crate) when_full: WhenFull,
-    /// Stops the daemon.
+    /// Cancelled to stop the daemon.
     pub(crate) stop: CancellationToken,
 }
 
@@ -60,7 +60,7 @@ enum EventTarget {
     Refused,
 }
 
-/// What to do after a command.
+/// The action after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextAction {
     Continue,

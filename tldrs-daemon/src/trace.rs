@@ -1,4 +1,4 @@
-//! One open trace: its file, to which nobody else writes, and its record.
+//! One open trace: its file, of which it is the only writer, and its record.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -74,12 +74,12 @@ pub(crate) struct AppendError {
 #[error("too many exports wait for this trace already")]
 pub(crate) struct TooManyExports;
 
-/// What a client learns when it opens a trace.
+/// The result of opening a trace for a client.
 #[derive(Debug)]
 pub(crate) struct TraceEntry {
-    /// Its number in the trace.
+    /// The client's number in the trace, counted from 0.
     pub(crate) client: u32,
-    /// Whether nobody else has it open.
+    /// Whether no other client has the trace open.
     pub(crate) is_first: bool,
 }
 

@@ -7,12 +7,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, onesho
 
 use super::step::Step;
 
-/// How many bytes of steps may be queued.
+/// The capacity of the queues: how many bytes of steps may be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueCapacity {
-    /// Bytes of one session.
+    /// Capacity for one session, in bytes.
     pub session_bytes: u32,
-    /// Bytes of all sessions together.
+    /// Capacity for all sessions together, in bytes.
     pub all_bytes: u32,
 }
 
@@ -35,23 +35,23 @@ pub struct SessionReceiver {
 /// A step in the queue. It counts against the queue's capacity until it is dropped.
 #[derive(Debug)]
 pub struct QueuedStep {
-    /// What happens.
+    /// The step.
     pub step: Step,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-/// What became of a session.
+/// The outcome of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionOutcome {
     /// Packets that a relay has acknowledged.
     pub acknowledged: u64,
     /// Packets that were given up.
     pub lost: u64,
-    /// How the session ended.
+    /// The reason for its end.
     pub end: SessionEnd,
 }
 
-/// How a session ended.
+/// The reason for the end of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SessionEnd {
     /// Everything was acknowledged, and all streams closed.

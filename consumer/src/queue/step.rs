@@ -57,7 +57,7 @@ pub enum Step {
     Metadata {
         /// The trace.
         trace: TraceKey,
-        /// At least one byte.
+        /// The metadata; at least one byte.
         bytes: Bytes,
     },
     /// The next packet of a stream.

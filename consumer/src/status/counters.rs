@@ -18,7 +18,7 @@ struct Sessions {
 /// Totals of the sessions that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedSessions {
-    /// Number of sessions.
+    /// Number of sessions that have ended.
     pub sessions: u64,
     /// Their packets that a relay has acknowledged.
     pub acknowledged: u64,
@@ -31,7 +31,7 @@ pub struct EndedSessions {
 pub struct SessionCounters {
     /// Name of the session, by which viewers ask for it.
     pub name: String,
-    /// The traced host.
+    /// Name of the traced host.
     pub host: String,
     state: Mutex<ConnectionState>,
     /// Packets that are queued or sent, and not acknowledged yet.

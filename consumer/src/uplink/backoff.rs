@@ -1,7 +1,7 @@
 //! Reconnect delays: exponential backoff with jitter.
 //!
-//! The delay doubles with each failure in a row, up to a maximum. Half of it is random ("equal jitter"), so that the sessions of
-//! many agents do not reconnect at the same moment when a relay comes back.
+//! The delay doubles with each failure in a row, up to a maximum. Half of it is random ("equal jitter"), so
+//! that the sessions of many agents do not reconnect at the same moment when a relay comes back.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the next delay. `random` decides where it lies between half of the doubled delay and all of it.
+    /// Returns the next delay. `random` decides where it lies between half of the doubled delay and all of
+    /// it.
     pub(super) fn next_delay(&mut self, random: u32) -> Duration {
         let doubled =
             MIN_RECONNECT_DELAY.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));

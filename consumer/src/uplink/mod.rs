@@ -38,7 +38,7 @@ use self::target::RelayTarget;
 use crate::queue::OpenedSession;
 use crate::status::StatusRegistry;
 
-/// How sessions are sent to a relay.
+/// The settings of the uplink.
 #[derive(Debug, Clone)]
 pub struct UplinkSettings {
     /// The relay's address.

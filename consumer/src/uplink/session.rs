@@ -30,7 +30,7 @@ use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 /// Steps that are taken from the queue before the connection is served again.
 const MAX_STEPS_PER_TURN: usize = 1024;
 
-/// What the tasks of all sessions share.
+/// The state that the tasks of all sessions share.
 #[derive(Debug)]
 pub(super) struct UplinkContext {
     pub(super) target: RelayTarget,

@@ -38,7 +38,7 @@ pub(super) struct TraceState {
     pub(super) relay_state: TraceRelayState,
 }
 
-/// What the relay of the present connection has been sent of a trace.
+/// The part of a trace that has been sent over the present connection.
 #[derive(Debug, Default)]
 pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
@@ -64,7 +64,7 @@ pub(super) struct StreamState {
     pub(super) relay_state: StreamRelayState,
 }
 
-/// What the relay of the present connection has been sent of a stream.
+/// The part of a stream that has been sent over the present connection.
 #[derive(Debug, Default)]
 pub(super) struct StreamRelayState {
     pub(super) is_added: bool,

@@ -135,7 +135,7 @@ mod tests {
         let file = NumberFile::create(&path, 1).unwrap();
         fs::remove_file(&path).unwrap();
         make_pipe();
-        // Reading it to see whose it is would wait for a writer.
+        // Opening it to compare its owner would wait for a writer.
         drop(file);
         assert!(fs::symlink_metadata(&path).is_ok());
     }

@@ -1,4 +1,4 @@
-//! What scripts, service managers and the other programs of LTTng see of a relay besides its ports
+//! The interfaces of a relay for scripts, service managers and the other programs of LTTng, besides its ports
 //! and traces: files in the run folder, the health socket, and the readiness notification.
 //!
 //! Read in this order: [`Service`] here, [`run_folder`] (directory and group), `files` (pid file and port
@@ -42,7 +42,7 @@ pub struct ServiceConfig {
 #[derive(Debug, Error)]
 #[error("cannot {what} {}", .path.display())]
 pub struct ServiceError {
-    /// What has failed: a verb.
+    /// The operation that has failed: a verb, and perhaps a noun.
     what: &'static str,
     /// The file or directory.
     path: PathBuf,

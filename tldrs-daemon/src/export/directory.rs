@@ -135,7 +135,7 @@ mod tests {
         if uid == ROOT {
             lchown(&link, Some(OTHER), None).unwrap();
         } else {
-            // Only root can make a link of somebody else: so the request is somebody else's.
+            // Only root can make a link of another user: so the request comes from another user.
             uid += 1;
         }
         for path in [link.clone(), link.join("..")] {

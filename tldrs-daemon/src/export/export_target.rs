@@ -19,7 +19,7 @@ use super::directory::{DirectoryError, open_directory};
 use crate::limits::REPLACED_FILE_CHECK_BYTES;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
-/// rare accident, and nobody can take them all beforehand.
+/// rare accident, and no other user can take all of them beforehand.
 const MAX_DRAFT_NAMES: u32 = 16;
 
 /// Bytes of the file's name that its draft takes over.

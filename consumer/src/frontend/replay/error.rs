@@ -1,11 +1,11 @@
-//! Why a replay fails.
+//! The failures of a replay.
 
 use ctf::directory::DirectoryError;
 use thiserror::Error;
 
 use crate::queue::SessionClosed;
 
-/// A replay has failed.
+/// A replay cannot begin, or its reader has failed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// There is no trace, or none can be read.

@@ -30,12 +30,12 @@ pub use self::replay_clock::{Rate, RateError};
 use self::source::{PacketSource, SourcePacket, stream_key};
 use crate::queue::{SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step};
 
-/// What is replayed, and how.
+/// The settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplaySettings {
     /// Directories; all traces at or below them are sent.
     pub directories: Vec<PathBuf>,
-    /// The speed.
+    /// The speed, in relation to that of the recording.
     pub rate: Rate,
     /// Interval of beacons for idle streams in a live session. If absent, the session is not live.
     pub live_timer: Option<Duration>,

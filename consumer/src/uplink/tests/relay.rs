@@ -27,13 +27,13 @@ pub(super) struct Script {
     pub(super) refuse_session: bool,
     /// Number of streams that are refused.
     pub(super) refuse_streams: usize,
-    /// Never confirms packets.
+    /// The relay never confirms packets.
     pub(super) always_pending: bool,
-    /// Never replies.
+    /// The relay never replies.
     pub(super) is_mute: bool,
 }
 
-/// What the relay received on one pair of connections.
+/// The commands and packets that the relay has received on one pair of connections.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedSession {
     script: Script,
@@ -117,7 +117,7 @@ struct RelayConnection {
     replies: BytesMut,
 }
 
-/// What the relay does after it has handled input.
+/// The reaction of the relay after it has handled input.
 enum NextAction {
     ReadMore,
     SendReplies,

@@ -57,7 +57,7 @@ pub(super) struct RelaySession {
 pub(super) struct SessionUpload {
     opened: RelaySession,
     pub(super) out: SendQueue,
-    /// What the replies to the commands in flight are about, in order.
+    /// The subjects of the replies to the commands in flight, in order.
     pub(super) awaited: VecDeque<AwaitedReply>,
     /// Number of streams whose id the relay has not replied yet.
     adding: usize,
@@ -69,7 +69,8 @@ pub(super) struct SessionUpload {
     traces_with_unsent_metadata: BTreeSet<TraceKey>,
     /// The steps of that metadata, which count against the capacity of the queue until they are dropped.
     permits: Vec<QueuedStep>,
-    /// Packets of an earlier connection that are to be sent again: their streams, in the order of the packets.
+    /// Packets of an earlier connection that are to be sent again: their streams, in the order of the
+    /// packets.
     resend_queue: VecDeque<StreamKey>,
     /// Streams with packets that the relay has not been asked about.
     streams_to_ask: BTreeSet<StreamKey>,
@@ -83,7 +84,7 @@ pub(super) struct SessionUpload {
     pub(super) path: Option<Text>,
 }
 
-/// What the reply to a command in flight is about.
+/// The subject of the reply to a command in flight.
 #[derive(Debug)]
 pub(super) enum AwaitedReply {
     /// The relay has an id for the stream.
