@@ -1,4 +1,4 @@
-//! The running agent: the uplink with a frontend or more before it, until a signal.
+//! The running agent: the uplink, and the frontends that open sessions on it.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::queue::{QueueCapacity, SessionEnd, SessionOpener, session_channel};
 use crate::status::{self, StatusRegistry};
 use crate::uplink;
 
-/// The command line asks for nothing that can be done.
+/// The command line and the configuration together ask for nothing.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// The uplink, running, with nothing before it yet.
+/// A running uplink, on which frontends open sessions.
 #[derive(Debug)]
 pub struct Agent {
     opener: SessionOpener,
@@ -37,7 +37,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts it. After `stop` is cancelled, relays get `stop_timeout` to take what is left.
+    /// Starts the uplink. Packets that no relay has acknowledged `stop_timeout` after `stop` is cancelled
+    /// are lost.
     #[must_use]
     pub fn start(
         settings: uplink::UplinkSettings,
@@ -62,8 +63,9 @@ impl Agent {
         }
     }
 
-    /// The way for traces of a `tldrs` daemon, and what takes them. It ends when the way is dropped and
-    /// the relay has everything.
+    /// Makes a forwarder for the traces of a `tldrs` daemon: the sending end for the daemon, and the
+    /// future that forwards. The future ends when the sending end has been dropped and the relay has
+    /// acknowledged everything, or the sessions have been given up.
     pub fn start_forwarding(
         &self,
         settings: tldrs::ForwardSettings,
@@ -73,20 +75,20 @@ impl Agent {
         (forward, forwarded)
     }
 
-    /// Waits until all sessions have ended; no other can be opened.
+    /// Waits until all sessions have ended. Frontends must have dropped their openers before.
     ///
     /// # Errors
-    /// If the uplink has failed.
+    /// If the uplink has panicked.
     pub async fn finish(self) -> anyhow::Result<()> {
         drop(self.opener);
         Ok(self.uplink.await?)
     }
 }
 
-/// Runs the agent with all frontends that the configuration names, until `stop`.
+/// Runs the agent with all frontends of the configuration, until `stop`.
 ///
 /// # Errors
-/// If it cannot start, a frontend fails, or something was lost.
+/// If the agent cannot start, a frontend fails, or packets were lost.
 pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
     config.check()?;
     let agent = Agent::start(
@@ -97,7 +99,7 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     );
     let mut frontends = start_frontends(&config, &agent, &stop)?;
     if frontends.is_empty() {
-        let usage = "nothing to serve: --tldrs, or [tldrs] in the configuration, is what there is";
+        let usage = "nothing to serve: use --tldrs, or add [tldrs] to the configuration";
         return Err(UsageError(usage.to_owned()).into());
     }
     let socket = &config.agent.status_socket;
@@ -122,8 +124,8 @@ pub async fn serve(config: Config, stop: CancellationToken) -> anyhow::Result<()
     }
 }
 
-/// Starts every frontend that the configuration asks for: the only place that knows them all. Each
-/// ends when `stop` is cancelled.
+/// Starts every frontend of the configuration; this is the only place that knows all of them. Each ends
+/// when `stop` is cancelled.
 fn start_frontends(
     config: &Config,
     agent: &Agent,
@@ -135,7 +137,7 @@ fn start_frontends(
         let daemon = Daemon::start(options.settings()?, Some(forward))?;
         let stop = stop.clone();
         frontends.spawn(async move {
-            // The daemon's end of the way goes with it.
+            // The forwarder ends when the daemon has ended and dropped its sending end.
             tokio::join!(daemon.run(stop), forwarded);
             Ok(())
         });
@@ -143,10 +145,11 @@ fn start_frontends(
     Ok(frontends)
 }
 
-/// Sends traces of a directory, and says what has come of it. Whether all of it is with the relay.
+/// Replays traces, and prints a summary on standard error. Returns whether the relay has acknowledged all
+/// packets of all files.
 ///
 /// # Errors
-/// If there is nothing to send, or no relay takes it.
+/// If there is nothing to send, or the session was given up.
 pub async fn replay(
     settings: replay::ReplaySettings,
     uplink: uplink::UplinkSettings,
@@ -161,7 +164,7 @@ pub async fn replay(
     let begun = Instant::now();
     let to_continue = is_held.then(continue_on_enter);
     if is_held {
-        eprintln!("Enter sends the packets, and Enter once more ends the session.");
+        eprintln!("Press Enter to send the packets, and once more to end the session.");
     }
     let summary = replay::run(settings, agent.opener.clone(), progress, to_continue, stop).await;
     stop_drawing.cancel();
@@ -180,10 +183,11 @@ pub async fn replay(
     }
 }
 
-/// Goes on with each line of standard input.
+/// Lets a replay continue with each line of standard input.
 fn continue_on_enter() -> ContinueReceiver {
     let (go_on, to_continue) = mpsc::unbounded_channel();
-    // Not one of the runtime's threads: nothing can end a read of a terminal.
+    // Not one of the runtime's threads: a read of a terminal cannot be cancelled, and the runtime would
+    // wait for it.
     std::thread::spawn(move || {
         for line in io::stdin().lines() {
             if line.is_err() || go_on.send(()).is_err() {
@@ -194,7 +198,7 @@ fn continue_on_enter() -> ContinueReceiver {
     to_continue
 }
 
-/// One line.
+/// Describes a replay in one line: packets, bytes, rate and losses.
 fn summary_line(summary: &ReplaySummary, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "to be read by people")]
@@ -216,7 +220,7 @@ fn summary_line(summary: &ReplaySummary, took: Duration) -> String {
     line
 }
 
-/// Shows on a terminal how far a replay has come.
+/// Draws a progress bar, if standard error is a terminal.
 async fn draw_progress(progress: Arc<Progress>, until: CancellationToken) {
     if !io::stderr().is_terminal() {
         return;

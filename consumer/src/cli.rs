@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `consumer`, and the settings that follow from it. No other module names clap.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,117 +14,118 @@ use crate::uplink;
 
 const EXAMPLES: &str = "\
 Examples:
-  consumer serve -U net://COLLECTOR --tldrs      Take events of this host's tldrs clients there
-  consumer replay -U net://COLLECTOR TRACE       Send a recording again, as fast as it goes
+  consumer serve -U net://COLLECTOR --tldrs      Stream events of local tldrs clients to the relay
+  consumer replay -U net://COLLECTOR TRACE       Send a recorded trace as fast as the relay takes it
   consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE
-                                                 As if it happened now, for viewers
-  consumer status                                How a running agent is doing
+                                                 Send it at its original speed, for live viewers
+  consumer status                                Show the sessions of a running agent
 
-A URL is net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// for IPv6 with [ADDRESS]; -C and -D
-take tcp://HOST[:PORT] and tcp6://. PATH is where the trace is wanted below the host's directory on
-the relay. RUST_LOG selects what is logged and overrides -v.
+URL is net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// with [ADDRESS] for IPv6. The options -C
+and -D take tcp://HOST[:PORT] and tcp6://. PATH is the trace's path below the host's directory on the
+relay. The environment variable RUST_LOG selects log messages by module and overrides -v.
 
-Exit status: 0 all is with the relay; 1 something is not; 2 the command line is wrong.";
+Exit status: 0 if the relay has acknowledged everything, 1 if not, 2 if the command line or the
+configuration is invalid.";
 
-/// Take events of this host to a relay daemon, as CTF.
+/// Stream events of this host to a relay daemon as CTF.
 #[derive(Debug, Parser)]
 #[command(name = "consumer", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Tell more: -v what happens, -vv details, -vvv every packet
+    /// Log more: -v for events of note, -vv for details, -vvv for every packet
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
 }
 
-/// What to do.
+/// The commands of `consumer`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the agent until it is told to stop
+    /// Run the agent until SIGTERM or SIGINT
     Serve(ServeArguments),
-    /// Send traces of a directory
+    /// Send recorded traces
     Replay(ReplayArguments),
-    /// Show how a running agent is doing
+    /// Show the sessions of a running agent
     Status(StatusArguments),
-    /// Check a configuration, and show all of it
+    /// Check a configuration file, and print all settings
     CheckConfig {
-        /// The file
+        /// Configuration file
         file: PathBuf,
     },
 }
 
-/// Which relay.
+/// The options that name a relay.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RelayUrls {
-    /// The relay: net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]
+    /// Send to the relay at net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]
     #[arg(short = 'U', long, value_name = "URL", conflicts_with_all = ["ctrl_url", "data_url"])]
     set_url: Option<String>,
-    /// Where it takes commands: tcp://HOST[:PORT]
+    /// Send commands to the relay port tcp://HOST[:PORT]
     #[arg(short = 'C', long, value_name = "URL", requires = "data_url")]
     ctrl_url: Option<String>,
-    /// Where it takes packets: tcp://HOST[:PORT]
+    /// Send packets to the relay port tcp://HOST[:PORT]
     #[arg(short = 'D', long, value_name = "URL", requires = "ctrl_url")]
     data_url: Option<String>,
 }
 
-/// `consumer serve`
+/// The options of `consumer serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     #[command(flatten)]
     relay: RelayUrls,
-    /// Settings; the command line has its way over them
+    /// Read settings from FILE; options override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Take events from the clients of a tldrs daemon, at SOCKET or where they look for it
+    /// Run a tldrs daemon on SOCKET [default: the sockets of tldrs serve], and forward its traces
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     tldrs: Option<PathBuf>,
-    /// Where that keeps them [default: as tldrs serve does]
+    /// Store the traces of the tldrs daemon in DIR [default: the directory of tldrs serve]
     #[arg(long, value_name = "DIR", requires = "tldrs")]
     tldrs_dir: Option<PathBuf>,
-    /// Send what there is every USEC microseconds [default: 100000]
+    /// Send pending events every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
-    /// The host that sessions are said to be of [default: this one]
+    /// Name of the traced host, for the relay and viewers [default: the name of this host]
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
-    /// Where `consumer status` asks
+    /// Listen for `consumer status` on the Unix socket PATH
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// `consumer replay`
+/// The arguments of `consumer replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// Traces, or trees of them
+    /// Directories of traces; all traces at or below them are sent
     #[arg(value_name = "TRACE_DIR", required = true)]
     directories: Vec<PathBuf>,
     #[command(flatten)]
     relay: RelayUrls,
-    /// How fast: realtime, max, or N% of real time
+    /// Replay speed: realtime, max, or N% of real time
     #[arg(long, default_value = "max")]
     rate: Rate,
-    /// As a live session, with news of each stream every USEC microseconds
+    /// Open a live session, with beacons for idle streams every USEC microseconds
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
     live: Option<u32>,
-    /// What the session is called [default: as the first directory]
+    /// Name of the session [default: the name of the first directory]
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// The host that it is said to be of [default: this one]
+    /// Name of the traced host, for the relay and viewers [default: the name of this host]
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
-    /// Wait for Enter before the first packet and before the end, so that viewers can attach and
-    /// catch up
+    /// Wait for Enter before the first packet and before the end of the session, so that viewers can
+    /// attach and catch up
     #[arg(long)]
     pub hold: bool,
-    /// Give up when there has been no relay for so many seconds
+    /// Give up when no relay has been connected for SECONDS
     #[arg(long = "reconnect-timeout", alias = "patience", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
     reconnect_timeout_s: u64,
-    /// Have the relay begin another tracefile at so many bytes
+    /// Have the relay begin the next tracefile of a stream at BYTES; 0: no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     tracefile_size: u64,
-    /// Have the relay keep so many tracefiles of a stream
+    /// Have the relay keep the last N tracefiles of a stream; 0: all
     #[arg(
         long,
         value_name = "N",
@@ -134,19 +135,19 @@ pub struct ReplayArguments {
     tracefile_count: u64,
 }
 
-/// `consumer status`
+/// The options of `consumer status`.
 #[derive(Debug, Args)]
 pub struct StatusArguments {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Where the agent is asked
+    /// Ask the agent on the Unix socket PATH
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// From which level on is logged, unless `RUST_LOG` says otherwise.
+    /// Returns the lowest level that is logged, unless `RUST_LOG` is set.
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
         logging::level(self.verbose)
@@ -154,7 +155,7 @@ impl Arguments {
 }
 
 impl RelayUrls {
-    /// As a configuration has it.
+    /// Returns the URLs as a section of the configuration.
     #[must_use]
     pub fn relay(&self) -> RelayConfig {
         RelayConfig {
@@ -166,10 +167,10 @@ impl RelayUrls {
 }
 
 impl ServeArguments {
-    /// What the file says, and over it what the command line says.
+    /// Returns the configuration file's settings, or the defaults, overridden by these options.
     ///
     /// # Errors
-    /// If the file cannot be followed.
+    /// If the file cannot be read, or the result is invalid.
     pub fn config(self) -> Result<Config, ConfigError> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
@@ -203,10 +204,10 @@ impl ServeArguments {
 }
 
 impl ReplayArguments {
-    /// What is sent, how, and where to.
+    /// Returns the settings of the replay, and of the uplink that it goes through.
     ///
     /// # Errors
-    /// If no relay is named.
+    /// If no relay is named, or its URL is malformed.
     pub fn settings(self) -> Result<(replay::ReplaySettings, uplink::UplinkSettings), ConfigError> {
         let uplink = uplink::UplinkSettings {
             target: self.relay.relay().target()?,
@@ -224,7 +225,7 @@ impl ReplayArguments {
     }
 }
 
-/// How many bytes of a replay may wait for the relay.
+/// Returns the capacity of a replay's queue: the default.
 #[must_use]
 pub fn replay_queue_capacity() -> crate::queue::QueueCapacity {
     let QueueConfig {

@@ -1,4 +1,4 @@
-//! What the agent is told: a TOML file, over which the command line has its way.
+//! The configuration of `consumer serve`: a TOML file. Options of the command line override it.
 
 use std::fs;
 use std::io;
@@ -16,110 +16,111 @@ use crate::queue::QueueCapacity;
 use crate::uplink::target::{RelayTarget, TargetError};
 use crate::{status, uplink};
 
-/// All settings of `consumer serve`. What a file does not say has its usual value.
+/// All settings of `consumer serve`. A setting that the file does not have has its default value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// Where everything goes.
+    /// The relay that all sessions are sent to.
     pub relay: RelayConfig,
-    /// What sessions are like.
+    /// Properties of the sessions that are opened on the relay.
     pub session: SessionConfig,
-    /// What may wait for the relay.
+    /// Limits of the queue between frontends and relay.
     pub queue: QueueConfig,
-    /// The process.
+    /// Settings of the agent's process.
     pub agent: AgentConfig,
-    /// A `tldrs` daemon in it. Without this section there is none.
+    /// Options of the `tldrs` daemon that the agent runs. If absent, it runs none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tldrs: Option<tldrs_daemon::DaemonOptions>,
 }
 
-/// Where everything goes: one URL, or two.
+/// The relay's address: either `url`, or both `control_url` and `data_url`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RelayConfig {
-    /// `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`
+    /// Both ports in one: `net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// `tcp://HOST[:PORT]`
+    /// The port for commands: `tcp://HOST[:PORT]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_url: Option<String>,
-    /// `tcp://HOST[:PORT]`
+    /// The port for packets: `tcp://HOST[:PORT]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_url: Option<String>,
 }
 
-/// What sessions are like, unless a frontend knows better.
+/// Properties of sessions, where a frontend does not set its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SessionConfig {
-    /// The host that they are said to be of.
+    /// Name of the traced host, as the relay stores it and viewers ask for it.
     pub host: String,
-    /// How often what there is is sent, and viewers are told of quiet streams, in microseconds.
+    /// Live timer, in microseconds: how often pending events are sent as a packet, and beacons for idle
+    /// streams.
     pub live_timer_us: u32,
-    /// Largest packet, in bytes.
+    /// Maximum size of a packet, in bytes.
     pub packet_bytes: u32,
-    /// Size at which the relay begins another tracefile, in bytes. 0: never.
+    /// Size in bytes at which the relay begins the next tracefile of a stream. 0: no limit.
     pub tracefile_bytes: u64,
-    /// Tracefiles that it keeps of a stream. 0: all, or 65536 if their size is limited.
+    /// Number of tracefiles that the relay keeps of a stream. 0: all, or 65536 if their size is limited.
     pub tracefile_count: u64,
 }
 
-/// What may wait for the relay, in bytes.
+/// Limits of the queue of packets that the relay has not acknowledged yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct QueueConfig {
-    /// Of one session.
+    /// Capacity for one session, in bytes.
     pub session_bytes: u32,
-    /// Of all together.
+    /// Capacity for all sessions together, in bytes.
     pub all_bytes: u32,
 }
 
-/// The process.
+/// Settings of the agent's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentConfig {
-    /// Where `consumer status` asks.
+    /// Path of the Unix socket on which `consumer status` asks the agent.
     pub status_socket: PathBuf,
-    /// When it is told to stop: seconds in which a relay may take what is left.
+    /// Stop timeout, in seconds: how long the relay may take the queued packets after SIGTERM or SIGINT.
     pub stop_within_s: u32,
 }
 
-/// Why a configuration cannot be followed.
+/// A configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The configuration file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is no TOML, or says what nobody knows.
+    /// The file is not TOML, or has an unknown setting or a value of the wrong type.
     #[error("{}: {source}", path.display())]
     Syntax {
-        /// Which file.
+        /// The configuration file.
         path: PathBuf,
-        /// What, and in which line.
+        /// The fault, with its line in the file.
         source: Box<toml::de::Error>,
     },
-    /// No relay.
-    #[error("no relay is named: -U net://HOST, or url in [relay]")]
+    /// Neither the command line nor the file names a relay.
+    #[error("no relay is named: use -U net://HOST, or set url in [relay]")]
     NoRelay,
-    /// One of two ports.
-    #[error("a relay is one url (-U), or both control-url (-C) and data-url (-D)")]
+    /// The relay has one of its two URLs only, or all three.
+    #[error("incomplete relay: use either url (-U), or both control-url (-C) and data-url (-D)")]
     IncompleteRelay,
-    /// A relay that is none.
+    /// A URL of the relay is malformed.
     #[error(transparent)]
     Relay(#[from] TargetError),
-    /// A value that cannot be.
+    /// A value is out of its range.
     #[error("{key} must be from {min} to {max}")]
     Range {
-        /// Its key.
+        /// The setting, as it is written in the file: section and key.
         key: &'static str,
-        /// At min.
+        /// The smallest allowed value.
         min: u64,
-        /// At max.
+        /// The largest allowed value.
         max: u64,
     },
 }
@@ -137,7 +138,7 @@ impl Default for SessionConfig {
 }
 
 impl SessionConfig {
-    /// How traces of the `tldrs` daemon are forwarded.
+    /// Returns the settings for forwarding traces of the `tldrs` daemon.
     #[must_use]
     pub fn forward(&self) -> tldrs::ForwardSettings {
         tldrs::ForwardSettings {
@@ -168,10 +169,10 @@ impl Default for AgentConfig {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
-    /// If it cannot be read, or has in it what is not known here.
+    /// If the file cannot be read, or [`ConfigError::Syntax`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
@@ -183,10 +184,10 @@ impl Config {
         })
     }
 
-    /// Whether it can be followed.
+    /// Checks that a relay is named and all values are in their ranges.
     ///
     /// # Errors
-    /// If it names no relay, or a value is out of its range.
+    /// The first fault.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.relay.target()?;
         let ranges = [
@@ -223,18 +224,18 @@ impl Config {
         Ok(())
     }
 
-    /// As a file that says all of it.
+    /// Returns the text of a configuration file with all settings, defaults included.
     ///
     /// # Errors
-    /// If a path in it is not UTF-8.
+    /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
 
-    /// How sessions are taken to the relay.
+    /// Returns the settings of the uplink, which reconnects without a timeout.
     ///
     /// # Errors
-    /// If none is named.
+    /// If no relay is named, or its URL is malformed.
     pub fn uplink(&self) -> Result<uplink::UplinkSettings, ConfigError> {
         Ok(uplink::UplinkSettings {
             target: self.relay.target()?,
@@ -242,7 +243,7 @@ impl Config {
         })
     }
 
-    /// How many bytes may wait for the relay.
+    /// Returns the capacity of the queue.
     #[must_use]
     pub fn queue_capacity(&self) -> QueueCapacity {
         QueueCapacity {
@@ -251,7 +252,7 @@ impl Config {
         }
     }
 
-    /// In which time a relay may take what is left when the process is told to stop.
+    /// Returns [`AgentConfig::stop_within_s`] as a duration.
     #[must_use]
     pub fn stop_timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.agent.stop_within_s))
@@ -259,10 +260,10 @@ impl Config {
 }
 
 impl RelayConfig {
-    /// The relay that is named.
+    /// Parses the relay's address.
     ///
     /// # Errors
-    /// If none is, or only half of one.
+    /// If there is none, it is incomplete, or a URL is malformed.
     pub fn target(&self) -> Result<RelayTarget, ConfigError> {
         match (&self.url, &self.control_url, &self.data_url) {
             (Some(url), None, None) => Ok(url.parse()?),
@@ -272,14 +273,14 @@ impl RelayConfig {
         }
     }
 
-    /// Whether it names anything.
+    /// Whether any of the URLs is set.
     #[must_use]
     pub fn is_given(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// What this host calls itself.
+/// Returns the name of this host (`uname -n`).
 #[must_use]
 pub fn host_name() -> String {
     let names = rustix::system::uname();

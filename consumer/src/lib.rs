@@ -1,10 +1,10 @@
 //! The agent on a traced host: takes events of local programs, makes CTF packets of them and streams
 //! these to a relay.
 //!
-//! The way of an event: a [`frontend`] takes it from its program, [`packetize`] puts it into a packet of
-//! a session, or the frontend has packets already; the [`queue`] holds the packets, bounded, until a relay
-//! has acknowledged them; the [`uplink`] takes them there. The [`agent`] runs all of it, and [`status`]
-//! tells how it goes.
+//! The path of an event, in the order in which to read the modules: a [`frontend`] receives the event from
+//! its program; [`packetize`] writes it to a packet of a session, unless the frontend has packets already;
+//! the [`queue`] holds the packets, bounded, until a relay has acknowledged them; the [`uplink`] sends
+//! them. The [`agent`] runs all of these, and [`status`] reports their counters.
 
 pub mod agent;
 pub mod cli;

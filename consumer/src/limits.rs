@@ -1,22 +1,22 @@
-//! Every limit in one place, each with its reason.
+//! All limits and timeouts of the agent, each with its reason.
 
 use std::time::Duration;
 
 // What a session may have.
 
-/// Metadata of all traces of a session, in bytes. It is kept for a relay that has to be told anew;
-/// the largest that tracers of whole kernels write are a few megabytes.
+/// Metadata of all traces of a session, in bytes. It is kept for a relay that has to be sent it again after
+/// a reconnect; the largest that tracers of whole kernels write are a few megabytes.
 pub const MAX_METADATA_BYTES: usize = 64 << 20;
 
 /// Longest packet, in bytes: relays and viewers refuse longer ones.
 pub const MAX_PACKET_BYTES: u64 = 1 << 30;
 
-/// Tracefiles of a stream that a relay is asked to keep. Relays of LTTng take memory by the number, for
-/// each stream, and die of a large one. They also die where the size of tracefiles is limited and their
-/// number is not, so that this is what they are told then: after so many files the oldest is replaced.
+/// Tracefiles of a stream that a relay is asked to keep. Relays of LTTng allocate memory by the number, for
+/// each stream, and crash if it is large. They also crash if the size of tracefiles is limited and their
+/// number is not: then they are sent this number, after which the oldest file is replaced.
 pub const MAX_TRACEFILES: u64 = 65_536;
 
-/// Host and base path together, in bytes: relays of LTTng die of more than 4096.
+/// Host and base path together, in bytes: relays of LTTng crash with more than 4096.
 pub const MAX_PATH_BYTES: usize = 3072;
 
 /// Longest session name, in bytes. The relay appends a date to it, and makes a file name of that.
@@ -25,10 +25,9 @@ pub const MAX_NAME_BYTES: usize = 200;
 /// Longest name of a host, in bytes: that of a file.
 pub const MAX_HOST_BYTES: usize = 255;
 
-/// Longest path of a trace and name of a stream, in bytes: what the protocol allows, less what the
-/// relay appends.
+/// Longest path of a trace, in bytes: what the protocol allows, less what the relay appends.
 pub const MAX_TRACE_PATH_BYTES: usize = 254;
-/// See [`MAX_TRACE_PATH_BYTES`].
+/// Longest name of a stream, in bytes; see [`MAX_TRACE_PATH_BYTES`].
 pub const MAX_CHANNEL_BYTES: usize = 240;
 
 /// Longest packet that is made here for one event, in bytes: twice the default length of a line of the
@@ -49,18 +48,18 @@ pub const REOPEN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// microseconds: this covers a few milliseconds of distance.
 pub const MAX_COMMANDS_IN_FLIGHT: usize = 256;
 
-/// Bytes of packets that wait for one vectored write, about: no further packet is sent before.
+/// Bytes of packets that may wait to be written. While there are more, no further packet is sent.
 pub const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Slices of one vectored write: a packet is two of them.
 pub const MAX_WRITE_SLICES: usize = 64;
 
-/// Bytes of commands that wait to be written before metadata is appended to them.
+/// Bytes of commands that may wait to be written. While there are more, no metadata is appended.
 pub const MAX_BUFFERED_COMMAND_BYTES: usize = 256 << 10;
 
 /// Largest piece in which metadata is sent, in bytes. A relay takes each into memory as a whole; but
-/// viewers who ask between two of them may be shown half a declaration, so that most metadata should be
-/// one.
+/// viewers that ask between two pieces may get a part of a declaration, so most metadata should be one
+/// piece.
 pub const MAX_METADATA_PIECE_BYTES: usize = 1 << 20;
 
 /// While there is more to send, the relay is asked whether it has everything of a stream after so
@@ -77,15 +76,15 @@ pub const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// How long connecting to a relay may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long nothing may come from a relay that owes a reply. A relay whose disk is slow takes seconds.
+/// How long a reply may take. A relay whose disk is slow takes seconds.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// TCP keep-alive: after so long without traffic, and then at every interval, the system probes the
-/// relay; after so many probes without an answer the connection is lost.
+/// TCP keep-alive: time without traffic after which the kernel probes the relay. A relay whose host has
+/// vanished is noticed after a minute.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(20);
-/// See [`KEEP_ALIVE_IDLE`].
+/// TCP keep-alive: time between two probes.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// See [`KEEP_ALIVE_IDLE`].
+/// TCP keep-alive: number of probes without an answer after which the connection is lost.
 pub const KEEP_ALIVE_COUNT: u32 = 4;
 
 /// First delay before reconnecting. It doubles with each failure ...
@@ -99,17 +98,17 @@ pub const STABLE_CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 // The agent.
 
-/// Bytes of a session that wait for a relay, unless the user says otherwise: some seconds of a busy
+/// Bytes of a session that wait for a relay, unless configured otherwise: some seconds of a busy
 /// host, or a third of a second of a fast disk.
 pub const DEFAULT_QUEUE_BYTES: u32 = 64 << 20;
 
 /// Smallest packet that may be asked for, in bytes: one page, as with LTTng.
 pub const MIN_PACKET_BYTES: u64 = 4096;
 
-/// How long relays may take the queued packets when the agent stops, unless the user says otherwise.
+/// How long relays may take the queued packets when the agent stops, unless configured otherwise.
 pub const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a replay goes on without a relay before it is given up, unless the user says otherwise.
+/// How long a replay goes on without a relay before it is given up, unless configured otherwise.
 pub const DEFAULT_REPLAY_RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time between two redraws of a progress bar.

@@ -1,4 +1,4 @@
-//! Arguments, then what they ask for until it ends or a signal comes, then out.
+//! Runs the command that the arguments name, and turns its result into the exit status.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all is well.
+/// Runs a command. Returns whether the relay has acknowledged everything; true for commands without one.
 fn run(arguments: Arguments) -> anyhow::Result<bool> {
     logging::start(arguments.log_level(), LogFormat::Text)?;
     match arguments.command {
@@ -62,7 +62,7 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
     }
 }
 
-/// Runs something that a signal tells to end.
+/// Runs a future on a runtime of its own. The token is cancelled at the first SIGTERM or SIGINT.
 fn until_stopped<F>(run: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<bool>
 where
     F: Future<Output = anyhow::Result<bool>>,
@@ -75,7 +75,7 @@ where
         tokio::spawn(signals.stop_or_exit(move || stopped.cancel()));
         run(stop).await
     });
-    // A thread may still be reading from a slow disk.
+    // Does not wait for a thread that still reads from a slow disk.
     runtime.shutdown_background();
     ended
 }

@@ -9,41 +9,43 @@ use thiserror::Error;
 /// An address to listen on, as the user writes it: `tcp://HOST[:PORT]`, `tcp4://` or `tcp6://`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Of IPv6, rather than IPv4.
+    /// Whether the address is of IPv6 rather than IPv4.
     v6: bool,
+    /// Host name, or an address without brackets.
     host: String,
+    /// Port; absent if the user has not given one.
     port: Option<u16>,
 }
 
-/// Why a text is no [`Endpoint`], or nothing can listen there.
+/// A text is not an [`Endpoint`], or it cannot be resolved.
 #[derive(Debug, Error)]
 pub enum EndpointError {
-    /// It is not of the form.
+    /// The text is not of the form.
     #[error("{0:?} is not of the form tcp://HOST[:PORT] or tcp6://HOST[:PORT]")]
     Form(String),
-    /// The same, where it may be shorter.
+    /// The text is not of the shorter form for HTTP.
     #[error("{0:?} is not of the form [HOST:]PORT")]
     HttpForm(String),
     /// The host has no address of the family asked for.
     #[error("{host:?} has no {family} address")]
     NoAddress {
-        /// The host.
+        /// Host as the user has given it.
         host: String,
-        /// `IPv4` or `IPv6`.
+        /// The family: `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// The host is not known.
+    /// The host cannot be looked up.
     #[error("cannot find {host:?}")]
     Unknown {
-        /// The host.
+        /// Host as the user has given it.
         host: String,
-        /// What the system says.
+        /// The error of the lookup.
         source: std::io::Error,
     },
 }
 
 impl Endpoint {
-    /// An address of IPv4.
+    /// Makes an endpoint of IPv4.
     #[must_use]
     pub fn v4(host: &str, port: u16) -> Self {
         Self {
@@ -53,10 +55,10 @@ impl Endpoint {
         }
     }
 
-    /// As it is written for HTTP: `[HOST:]PORT`, or as a URL. Without a host, this one only.
+    /// Parses the form for HTTP: `[HOST:]PORT`, or a URL. Without a host the address is 127.0.0.1.
     ///
     /// # Errors
-    /// If it is of neither form.
+    /// If the text is of neither form.
     pub fn parse_http(text: &str) -> Result<Self, EndpointError> {
         if text.contains("://") {
             return text.parse();
@@ -66,21 +68,21 @@ impl Endpoint {
         }
         let scheme = if text.starts_with('[') { "tcp6" } else { "tcp" };
         let parsed = format!("{scheme}://{text}").parse();
-        // It is not to name a scheme that was not written.
+        // The message must not show a scheme that the user did not write.
         parsed.map_err(|_| EndpointError::HttpForm(text.to_owned()))
     }
 
-    /// The same, on this port if it names none itself.
+    /// Returns the endpoint with this port, if it has none.
     #[must_use]
     pub fn or_port(mut self, port: u16) -> Self {
         self.port.get_or_insert(port);
         self
     }
 
-    /// Looks the host up.
+    /// Looks the host up, and returns its first address of the family.
     ///
     /// # Errors
-    /// If it is not known, or has no address of the family.
+    /// If the host is not known, or has no address of the family.
     pub fn resolve(&self) -> Result<SocketAddr, EndpointError> {
         let host = || self.host.clone();
         let mut found = (self.host.as_str(), self.port.unwrap_or(0))
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_written_as_urls() {
+    fn endpoints_parse_from_and_print_as_urls() {
         for (text, shown) in [
             ("tcp://0.0.0.0:5342", "tcp://0.0.0.0:5342"),
             ("tcp4://localhost", "tcp://localhost"),
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn for_http_a_port_is_enough_and_means_this_host_only() {
+    fn http_endpoint_without_a_host_is_on_the_loopback_address() {
         for (text, shown) in [
             ("9342", "tcp://127.0.0.1:9342"),
             ("0.0.0.0:9342", "tcp://0.0.0.0:9342"),
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_looked_up_in_its_family() {
+    fn host_is_resolved_in_its_address_family() {
         let four: Endpoint = "tcp://127.0.0.1:7".parse().unwrap();
         assert_eq!(four.resolve().unwrap(), "127.0.0.1:7".parse().unwrap());
         let six: Endpoint = "tcp6://::1".parse().unwrap();

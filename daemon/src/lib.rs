@@ -1,4 +1,4 @@
-//! What the programs of this workspace need around their main loops.
+//! The parts around the main loops of all programs of this workspace.
 //!
 //! Each module stands alone: [`background`] (daemonize), [`signals`] (SIGTERM and SIGINT), [`fd_limit`],
 //! [`logging`], [`notify`] (readiness, for a service manager or the parent process) and [`endpoint`]

@@ -1,4 +1,4 @@
-//! How the relay is: whether its threads still come round, and its ports are still listened on.
+//! The health of the relay: whether its threads respond, and its ports are listened on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -7,84 +7,84 @@ use parking_lot::Mutex;
 
 use crate::limits::HEALTH_HEARTBEAT_TIMEOUT;
 
-/// The bits of the answer, lowest first, for producers; those for viewers come next.
+/// The bits of the error mask for producers; those for viewers follow, in the same order.
 const DISPATCHER: u64 = 1 << 0;
 const WORKER: u64 = 1 << 1;
 const LISTENER: u64 = 1 << 2;
 const BITS: u32 = 3;
 
-/// How the relay is.
+/// The health of the relay.
 #[derive(Debug)]
 pub struct Health {
-    /// What serves producers.
-    pub producers: Side,
-    /// What serves viewers.
-    pub viewers: Side,
+    /// Threads and ports for producers.
+    pub producers: ThreadHealth,
+    /// Threads and ports for viewers.
+    pub viewers: ThreadHealth,
 }
 
-/// One of the two sets of threads.
+/// The health of one of the two sets of threads, and of their ports.
 #[derive(Debug)]
-pub struct Side {
-    /// When its tasks last had their turn.
-    beat: Mutex<Instant>,
-    /// A port of it is listened on no more.
-    is_deaf: AtomicBool,
+pub struct ThreadHealth {
+    /// The time of the last heartbeat.
+    last_heartbeat: Mutex<Instant>,
+    /// Whether one of the ports is not listened on any more.
+    has_closed_port: AtomicBool,
 }
 
-/// As long as there is one, a port is listened on.
+/// A guard of a port that is listened on. Dropping it says that the port is not listened on any more.
 #[derive(Debug)]
-pub struct Listening<'a>(&'a Side);
+pub struct ListeningGuard<'a>(&'a ThreadHealth);
 
 impl Health {
-    /// Of a relay that starts now.
+    /// Makes the health of a relay that starts now, and is healthy.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        let side = || Side {
-            beat: Mutex::new(now),
-            is_deaf: AtomicBool::new(false),
+        let healthy = || ThreadHealth {
+            last_heartbeat: Mutex::new(now),
+            has_closed_port: AtomicBool::new(false),
         };
         Self {
-            producers: side(),
-            viewers: side(),
+            producers: healthy(),
+            viewers: healthy(),
         }
     }
 
-    /// What is not well, a bit for each part; 0: all is.
+    /// Returns the error mask, a bit for each unhealthy part; 0 if the relay is healthy.
     #[must_use]
-    pub fn mask(&self, now: Instant) -> u64 {
-        self.producers.mask(now) | self.viewers.mask(now) << BITS
+    pub fn error_mask(&self, now: Instant) -> u64 {
+        self.producers.error_mask(now) | self.viewers.error_mask(now) << BITS
     }
 }
 
-impl Side {
-    /// Its tasks have their turn.
-    pub fn beat(&self, now: Instant) {
-        *self.beat.lock() = now;
+impl ThreadHealth {
+    /// Records a heartbeat: all threads have responded.
+    pub fn record_heartbeat(&self, now: Instant) {
+        *self.last_heartbeat.lock() = now;
     }
 
-    /// A port is listened on.
+    /// Returns the guard of a port that is listened on.
     #[must_use]
-    pub fn listening(&self) -> Listening<'_> {
-        Listening(self)
+    pub fn listening_guard(&self) -> ListeningGuard<'_> {
+        ListeningGuard(self)
     }
 
-    fn mask(&self, now: Instant) -> u64 {
-        let since = now.saturating_duration_since(*self.beat.lock());
+    fn error_mask(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(*self.last_heartbeat.lock());
         let mut mask = 0;
         if since >= HEALTH_HEARTBEAT_TIMEOUT {
             mask |= WORKER;
         }
-        // The same task accepts a connection and finds it a place.
-        if self.is_deaf.load(Ordering::Relaxed) {
+        // One task does both: it accepts a connection and dispatches it to a worker.
+        if self.has_closed_port.load(Ordering::Relaxed) {
             mask |= LISTENER | DISPATCHER;
         }
         mask
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for ListeningGuard<'_> {
     fn drop(&mut self) {
-        self.0.is_deaf.store(true, Ordering::Relaxed);
+        self.0.has_closed_port.store(true, Ordering::Relaxed);
     }
 }
 
@@ -93,18 +93,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_well_has_its_bit() {
+    fn each_unhealthy_part_sets_its_bit_of_the_error_mask() {
         let start = Instant::now();
         let health = Health::new(start);
         let later = start + HEALTH_HEARTBEAT_TIMEOUT;
-        assert_eq!(health.mask(start), 0);
-        assert_eq!(health.mask(later), 0b010_010);
-        health.producers.beat(later);
-        assert_eq!(health.mask(later), 0b010_000);
-        health.viewers.beat(later);
-        drop(health.producers.listening());
-        assert_eq!(health.mask(later), 0b000_101);
-        drop(health.viewers.listening());
-        assert_eq!(health.mask(later), 0b101_101);
+        assert_eq!(health.error_mask(start), 0);
+        assert_eq!(health.error_mask(later), 0b010_010);
+        health.producers.record_heartbeat(later);
+        assert_eq!(health.error_mask(later), 0b010_000);
+        health.viewers.record_heartbeat(later);
+        drop(health.producers.listening_guard());
+        assert_eq!(health.error_mask(later), 0b000_101);
+        drop(health.viewers.listening_guard());
+        assert_eq!(health.error_mask(later), 0b101_101);
     }
 }

@@ -1,4 +1,4 @@
-//! Arguments, then the relay until a signal, then out.
+//! Runs the relay until a signal.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use daemon::{background, logging};
 use relayd::cli::{Arguments, Mode};
 use relayd::config::LogFormat;
 use relayd::limits::DELETION_TIMEOUT;
-use relayd::net::{Addresses, Inherited, Server};
+use relayd::net::{Addresses, InheritedPorts, Server};
 use relayd::service::{self, Service};
 use relayd::store::repair::{Repaired, repair};
 use relayd::store::{deletion, make_directory};
@@ -47,7 +47,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let inherited = Inherited::take().context("what was handed over is no port")?;
+    let inherited = InheritedPorts::from_environment()
+        .context("a socket from the service manager is not a listening TCP socket")?;
     let (arguments, warnings) = arguments.with_files()?;
     let mode = arguments.mode();
     if mode != Mode::Foreground && !background::is_background(BACKGROUND_MARKER) {
@@ -62,19 +63,19 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     logging::start(arguments.log_level(), log_format(&arguments))?;
-    warnings.iter().for_each(|doubt| warn!("{doubt}"));
+    warnings.iter().for_each(|warning| warn!("{warning}"));
     let config = arguments.config(raise_fd_limit())?;
     let warnings = &config.network.warnings;
-    warnings.iter().for_each(|doubt| warn!("{doubt}"));
+    warnings.iter().for_each(|warning| warn!("{warning}"));
     if mode != Mode::Foreground {
-        background::detach().context("cannot leave for the background")?;
+        background::detach().context("cannot detach from the foreground")?;
     }
     let process = &config.process;
     if let Some(directory) = &process.working_directory {
-        service::enter(directory)?;
+        service::enter_working_directory(directory)?;
     }
     make_directory(&config.output)?;
-    report(repair(&config.output));
+    report_repairs(repair(&config.output));
     let server = Server::start(&config, inherited)?;
     let signals = server
         .block_on(async { Signals::catch() })
@@ -85,7 +86,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         ("data", addresses.data.port()),
         ("live", addresses.live.port()),
     ];
-    let service = Service::begin(process, &ports, server.health())?;
+    let service = Service::create(process, &ports, server.health())?;
     let Addresses {
         control,
         data,
@@ -95,15 +96,15 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let (output, grouping) = (config.output.display(), config.grouping);
     info!(%control, %data, %live, %output, by = %grouping, pool = config.pool, "listening");
     if let Some(http) = http {
-        info!(%http, "telling how it is");
+        info!(%http, "status endpoint enabled");
     }
     match mode {
         Mode::Foreground => background::close_stdin()?,
         Mode::Background | Mode::Daemon => background::report_ready(mode == Mode::Daemon)?,
     }
-    service.ready();
+    service.notify_ready();
     server.block_on(signals.wait_for_stop());
-    service.stopping();
+    service.notify_stopping();
     server.stop();
     if !deletion::finish(DELETION_TIMEOUT) {
         warn!("chunks are still being deleted: the next start completes it");
@@ -118,8 +119,8 @@ fn log_format(arguments: &Arguments) -> logging::LogFormat {
     }
 }
 
-/// Says what an earlier relay that was killed had left.
-fn report(repaired: Repaired) {
+/// Logs the repairs of the output of a relay that was killed.
+fn report_repairs(repaired: Repaired) {
     let Repaired {
         indexes,
         tracefiles,
@@ -134,10 +135,12 @@ fn report(repaired: Repaired) {
     }
 }
 
+/// The signals that the relay catches.
 struct Signals {
     stop: StopSignals,
-    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. It sends the one itself, and the
-    /// other comes with a write beyond the limit of file sizes, which also fails with an error.
+    /// SIGUSR1 and SIGXFSZ, caught so that they do not end the process. SIGUSR1 is the signal that a relay
+    /// sends to its parent process; SIGXFSZ comes with a write beyond the limit of file sizes, which also
+    /// fails with an error.
     _harmless: [Signal; 2],
 }
 

@@ -18,7 +18,7 @@ use viewer_proto::session::Seek;
 #[test]
 fn status_endpoint_is_off_by_default_and_listens_on_loopback_only() {
     let (_lab, relay) = Relay::start_in_new_lab();
-    assert!(!relay.has_logged(&["telling how it is"]));
+    assert!(!relay.has_logged(&["status endpoint enabled"]));
     let (_relay, status) = StatusEndpoint::start_relay(&Lab::new(), &[]);
     assert!(status.address().ip().is_loopback());
     assert_eq!(status.get("/healthz"), (200, "ok\n".to_owned()));

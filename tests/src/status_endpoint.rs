@@ -29,7 +29,7 @@ impl StatusEndpoint {
             let log = relay.log();
             let mut fields = log
                 .iter()
-                .filter_map(|line| line.split_once("telling how it is http="));
+                .filter_map(|line| line.split_once("status endpoint enabled http="));
             fields.find_map(|(_, address)| address.trim().parse().ok())
         }))
     }

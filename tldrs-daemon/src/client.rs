@@ -20,58 +20,58 @@ use crate::settings::{Storage, WhenFull};
 use crate::trace::{Trace, count_lines};
 use crate::traces::{Membership, Traces};
 
-/// What the tasks of all clients share.
+/// The state that the tasks of all clients share.
 #[derive(Debug)]
 pub(crate) struct ClientContext {
     pub(crate) reader: ReaderContext,
     pub(crate) traces: Arc<Traces>,
     pub(crate) storage: Storage,
     pub(crate) when_full: WhenFull,
-    /// Stops the daemon.
+    /// Cancelled to stop the daemon.
     pub(crate) stop: CancellationToken,
 }
 
-/// One client.
+/// A connected client.
 #[derive(Debug)]
 struct Client<'a> {
-    all: &'a ClientContext,
+    context: &'a ClientContext,
     peer: &'a Peer,
-    /// The traces that it has opened. They stay its own until it goes.
+    /// The traces that it has opened. They stay open until it disconnects.
     opened: Vec<Membership>,
     target: EventTarget,
-    /// Exports that it asked for before it opened a trace.
+    /// Pending exports that it asked for before it opened a trace.
     pending_exports: Vec<PathBuf>,
-    /// Lines that were refused.
+    /// Number of lines that were refused.
     refused: u64,
-    /// Events that were neither stored nor forwarded.
+    /// Number of events that were not stored.
     lost: u64,
-    /// Events of the present trace that were not forwarded, and of which that has not been said yet.
+    /// Number of events of the present trace that were not forwarded, and not reported as lost yet.
     not_forwarded: u64,
 }
 
-/// Where a client's events go.
+/// The trace that a client's events belong to.
 #[derive(Debug, Clone, Copy)]
 enum EventTarget {
-    /// It has not said.
+    /// The client has not opened a trace.
     Unknown,
-    /// To this one of the traces that it has opened.
+    /// The trace of this index in [`Client::opened`].
     Opened(usize),
-    /// To one that could not be opened.
+    /// The trace could not be opened: the events are lost.
     Refused,
 }
 
-/// Whether to go on with a client.
+/// The action after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextAction {
     Continue,
     Disconnect,
 }
 
-/// Serves a client until it has gone or the daemon stops.
-pub(crate) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<ClientContext>) {
+/// Serves a client until it disconnects or the daemon stops.
+pub(crate) async fn serve(socket: OwnedFd, peer: Peer, context: Arc<ClientContext>) {
     debug!(%peer, "connected");
     let mut client = Client {
-        all: &all,
+        context: &context,
         peer: &peer,
         opened: Vec::new(),
         target: EventTarget::Unknown,
@@ -80,7 +80,7 @@ pub(crate) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<ClientContext>) 
         lost: 0,
         not_forwarded: 0,
     };
-    if matches!(all.storage, Storage::File(_)) {
+    if matches!(context.storage, Storage::File(_)) {
         client.open_unnamed_trace().await;
     }
     if let Err(error) = client.read_until_closed(socket).await {
@@ -91,8 +91,8 @@ pub(crate) async fn serve(socket: OwnedFd, peer: Peer, all: Arc<ClientContext>) 
 
 impl Client<'_> {
     async fn read_until_closed(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        let context = &self.all.reader;
-        let mut reader = LineReader::new(socket, context, &self.all.stop)?;
+        let readers = &self.context.reader;
+        let mut reader = LineReader::new(socket, readers, &self.context.stop)?;
         loop {
             self.wait_for_capacity().await;
             let Some(mut received) = reader.receive_lines().await? else {
@@ -100,23 +100,23 @@ impl Client<'_> {
             };
             let (lines, validator) = received.lines_and_validator();
             let next = self.handle_lines(lines, validator).await;
-            context.return_lines(received).await;
+            readers.return_lines(received).await;
             if next == NextAction::Disconnect {
                 return Ok(());
             }
         }
     }
 
-    /// A client that must wait for others should not keep what it has sent in memory meanwhile.
+    /// Waits for capacity in the forward queue before reading, so that a blocked client holds no read buffer.
     async fn wait_for_capacity(&self) {
         if let (WhenFull::Block, Some(forwarder)) = (
-            self.all.when_full,
+            self.context.when_full,
             self.membership()
                 .and_then(|member| member.forwarder.as_ref()),
         ) {
             tokio::select! {
                 () = forwarder.wait_for_capacity() => {}
-                () = self.all.stop.cancelled() => {}
+                () = self.context.stop.cancelled() => {}
             }
         }
     }
@@ -150,13 +150,13 @@ impl Client<'_> {
             Command::EmitTef(path) => self.queue_export(path),
             Command::EmitTefAtExit(path) => self.add_pending_export(path),
             Command::Die => {
-                info!(%peer, "stopping, as was wished");
-                self.all.stop.cancel();
+                info!(%peer, "stopping: DIE received");
+                self.context.stop.cancel();
                 return NextAction::Disconnect;
             }
             Command::DieWhenIdle => {
-                info!(%peer, "stopping when no trace is open, as was wished");
-                self.all.traces.stop_when_idle();
+                info!(%peer, "stopping when no trace is open: DIE_WHEN_IDLE received");
+                self.context.traces.stop_when_idle();
             }
         }
         NextAction::Continue
@@ -164,15 +164,15 @@ impl Client<'_> {
 
     async fn open_trace(&mut self, id: &str) {
         self.report_unforwarded().await;
-        // One file is one trace, whatever it is called.
-        let is_one = matches!(self.all.storage, Storage::File(_));
+        // With one file for all events there is one trace, whatever its id is.
+        let is_one = matches!(self.context.storage, Storage::File(_));
         let is_it = |member: &Membership| is_one || member.trace.id == id;
         let known = self.opened.iter().position(is_it);
         if let Some(known) = known {
             self.target = EventTarget::Opened(known);
             return;
         }
-        match self.all.traces.open(id, self.peer).await {
+        match self.context.traces.open(id, self.peer).await {
             Ok(membership) => {
                 for path in std::mem::take(&mut self.pending_exports) {
                     add_pending_export(&membership, path, self.peer);
@@ -183,13 +183,13 @@ impl Client<'_> {
             Err(error) => {
                 let reason = std::error::Error::source(&error).map(ToString::to_string);
                 let reason = reason.unwrap_or_default();
-                error!(peer = %self.peer, trace = id, %error, reason, "trace refused: its events are lost");
+                error!(peer = %self.peer, trace = id, %error, reason, "cannot open the trace; its events are lost");
                 self.target = EventTarget::Refused;
             }
         }
     }
 
-    /// For what comes before any `OPEN`.
+    /// Opens the trace for events that come before any `OPEN`.
     async fn open_unnamed_trace(&mut self) {
         let id = match self.peer.pid {
             Some(pid) => format!("unnamed-{pid}"),
@@ -233,7 +233,7 @@ impl Client<'_> {
         }
     }
 
-    /// A path as the client means it.
+    /// Resolves a path against the client's working directory.
     fn absolute_path(&self, path: &Path) -> Option<PathBuf> {
         let bytes = path.as_os_str().len();
         if bytes > MAX_PATH_BYTES {
@@ -245,7 +245,7 @@ impl Client<'_> {
         }
         let directory = self.peer.directory();
         if directory.is_none() {
-            warn!(peer = %self.peer, path = %path.display(), "not exported: its working directory is not known");
+            warn!(peer = %self.peer, path = %path.display(), "not exported: the working directory of the client is not known");
         }
         directory.map(|directory| directory.join(path))
     }
@@ -258,12 +258,12 @@ impl Client<'_> {
             self.lost += lines;
             return;
         };
-        let lost = append_events(membership, self.all, text, lines).await;
+        let lost = append_events(membership, self.context, text, lines).await;
         self.lost += lost;
         self.forward_events(text, lines).await;
     }
 
-    /// Passes events on, if somebody wants them.
+    /// Queues events for the forwarder, if the trace is forwarded.
     async fn forward_events(&mut self, text: &[u8], lines: u64) {
         let Some(membership) = self.membership() else {
             return;
@@ -272,10 +272,10 @@ impl Client<'_> {
         let Some(forwarder) = membership.forwarder.clone() else {
             return;
         };
-        // First that some are missing, if it has not been said.
+        // Lost events are reported before the next ones.
         if self.not_forwarded > 0 && self.send_lost(&forwarder, client).await.is_err()
             || forwarder
-                .send_lines(client, text, self.all.when_full)
+                .send_lines(client, text, self.context.when_full)
                 .await
                 .is_err()
         {
@@ -292,7 +292,10 @@ impl Client<'_> {
         if let EventTarget::Opened(index) = self.target
             && let Some(membership) = self.opened.get_mut(index)
         {
-            warn!(trace = membership.trace.id, "not forwarded any more");
+            warn!(
+                trace = membership.trace.id,
+                "the forwarder has ended; the trace is not forwarded any more"
+            );
             membership.forwarder = None;
         }
     }
@@ -318,7 +321,7 @@ impl Client<'_> {
             count: self.not_forwarded,
             reason: "the relay was too slow".into(),
         };
-        forwarder.send_item(lost, self.all.when_full).await?;
+        forwarder.send_item(lost, self.context.when_full).await?;
         self.not_forwarded = 0;
         Ok(())
     }
@@ -339,8 +342,8 @@ impl Client<'_> {
                 count: found.refused,
                 reason: found.reason.clone().into(),
             };
-            // If nobody takes it, it still is in the record.
-            let _ = forwarder.send_item(lost, self.all.when_full).await;
+            // If that fails, the record still counts them.
+            let _ = forwarder.send_item(lost, self.context.when_full).await;
         }
     }
 
@@ -356,21 +359,22 @@ impl Client<'_> {
         for membership in &mut self.opened {
             membership.announce_close().await;
         }
-        debug!(%peer, "gone");
+        debug!(%peer, "disconnected");
     }
 }
 
 fn add_pending_export(membership: &Membership, path: PathBuf, peer: &Peer) {
-    debug!(%peer, path = %path.display(), "to be exported when the last client has gone");
+    debug!(%peer, path = %path.display(), "to be exported when the last client disconnects");
     if let Err(error) = membership.add_pending_export(path, peer) {
         warn!(%peer, %error, "will not be exported");
     }
 }
 
-/// Appends to a trace; when the disk is full, as the policy says. Gives how many events are lost.
+/// Appends events to a trace; when the disk is full, waits or drops them as the policy says. Returns the
+/// number of lost events.
 async fn append_events(
     membership: &Membership,
-    all: &ClientContext,
+    context: &ClientContext,
     text: &[u8],
     lines: u64,
 ) -> u64 {
@@ -385,9 +389,9 @@ async fn append_events(
             .map(|full| Some(full.raw_os_error()))
             .contains(&error.source.raw_os_error());
         if !has_waited {
-            error!(trace = trace.id, error = %error.source, policy = %all.when_full, "cannot append");
+            error!(trace = trace.id, error = %error.source, policy = %context.when_full, "cannot append");
         }
-        if !is_full || all.when_full == WhenFull::DropNewest || all.stop.is_cancelled() {
+        if !is_full || context.when_full == WhenFull::DropNewest || context.stop.is_cancelled() {
             trace.count_lost(left);
             return left;
         }
@@ -407,6 +411,6 @@ async fn sync_events(trace: &Arc<Trace>) {
     let file = Arc::clone(trace);
     let synced = tokio::task::spawn_blocking(move || file.sync_events()).await;
     if let Ok(Err(error)) = synced {
-        error!(trace = trace.id, %error, "cannot be brought to the disk");
+        error!(trace = trace.id, %error, "cannot sync the trace to the disk");
     }
 }

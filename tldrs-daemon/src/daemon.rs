@@ -22,57 +22,58 @@ use crate::settings::{DaemonSettings, Storage};
 use crate::socket::{self, Socket, SocketError};
 use crate::traces::Traces;
 
-/// Why the daemon does not start.
+/// The daemon cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// It cannot listen.
+    /// A socket cannot be listened on.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The directory or file for events cannot be used.
     #[error("{}: cannot store events there", path.display())]
     Storage {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The emit root cannot be used.
     #[error("{}: cannot export below it", path.display())]
     EmitRoot {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// As the system says.
+    /// A socket cannot be registered with the runtime.
     #[error("cannot wait for connections")]
     Listen(#[source] io::Error),
 }
 
-/// Why the daemon has stopped.
+/// The reason why the daemon has stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// Because it was told to by whoever started it.
+    /// The token that [`Daemon::run`] was given was cancelled.
     Requested,
-    /// Because a client wanted it.
+    /// A client has sent `DIE`, or `DIE_WHEN_IDLE` and no trace was open any more.
     ByClient,
 }
 
-/// A daemon that listens, and does not answer yet.
+/// A daemon that listens, and accepts no client before it runs.
 #[derive(Debug)]
 pub struct Daemon {
     listeners: Vec<tokio::net::UnixListener>,
-    guards: Vec<socket::Guard>,
+    guards: Vec<socket::SocketGuard>,
     allowed_users: BTreeSet<u32>,
     max_clients: usize,
     clients: ClientContext,
 }
 
 impl Daemon {
-    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run).
+    /// Listens. Clients can connect when this returns; they are served by [`run`](Self::run). To be called
+    /// on a tokio runtime.
     ///
     /// # Errors
-    /// If a socket or the directory cannot be used. To be called on a runtime.
+    /// If a socket, the storage or the emit root cannot be used.
     pub fn start(
         settings: DaemonSettings,
         forward: Option<TraceSender>,
@@ -95,7 +96,7 @@ impl Daemon {
             match Socket::listen(path, mode) {
                 Ok(socket) => sockets.push(socket),
                 Err(error) => {
-                    warn!(%error, "programs that look for the daemon there will not find it");
+                    warn!(%error, "cannot listen on the further socket; programs that look for the daemon there will not find it");
                 }
             }
         }
@@ -129,7 +130,8 @@ impl Daemon {
         })
     }
 
-    /// Serves clients until `stop`, or until one of them wants the daemon to end.
+    /// Serves clients until `stop` is cancelled, or a client stops the daemon. When this returns, the events
+    /// that clients had sent are stored, and pending exports are made.
     pub async fn run(self, stop: CancellationToken) -> StopReason {
         let Self {
             listeners,
@@ -140,7 +142,7 @@ impl Daemon {
         } = self;
         let clients = Arc::new(clients);
         if let Err(error) = clients.traces.resume_exports() {
-            warn!(%error, "exports that are due are not done");
+            warn!(%error, "pending exports of an earlier daemon are not resumed");
         }
         let acceptor = Arc::new(ClientAcceptor {
             allowed_users,
@@ -158,7 +160,7 @@ impl Daemon {
         let polling = Arc::clone(&acceptor);
         let poll_timer = tokio::spawn(async move {
             if let Err(error) = polling.clients.reader.run_poll_timer().await {
-                warn!(%error, "no timer: busy clients may stall");
+                warn!(%error, "the poll timer has failed; clients that send in small pieces may stall");
             }
         });
         let end = &acceptor.clients.stop;
@@ -167,13 +169,13 @@ impl Daemon {
             () = end.cancelled() => StopReason::ByClient,
         };
         end.cancel();
-        // From now on nobody can connect; who has connected is still listened to for a moment.
-        guards.iter().for_each(socket::Guard::remove);
+        // From now on no client can connect. Clients that are connected are still read from for a moment.
+        guards.iter().for_each(socket::SocketGuard::remove);
         acceptor.closed.cancel();
         accepting.close();
         accepting.wait().await;
         acceptor.drain_clients().await;
-        // Only now another daemon may take over.
+        // Releases the locks: only now another daemon may listen on the sockets.
         drop(guards);
         poll_timer.abort();
         why
@@ -205,12 +207,12 @@ impl ClientAcceptor {
             match accepted {
                 Ok((socket, _)) => self.admit_client(socket),
                 Err(error) => {
-                    warn!(%error, "connection not accepted");
+                    warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             }
         }
-        // Who was connected before has sent something, perhaps, and gone.
+        // Clients that had connected before may have sent events already.
         while let Some(Ok((socket, _))) = now_or_never(listener.accept()) {
             self.admit_client(socket);
         }
@@ -219,17 +221,17 @@ impl ClientAcceptor {
     fn admit_client(self: &Arc<Self>, socket: tokio::net::UnixStream) {
         let peer = match socket.peer_cred() {
             Ok(credentials) => Peer::new(credentials),
-            Err(error) => return debug!(%error, "connection lost at once"),
+            Err(error) => return debug!(%error, "connection lost before it was served"),
         };
         if !self.allowed_users.contains(&peer.uid) {
-            return warn!(%peer, "refused: not an allowed user");
+            return warn!(%peer, "connection refused: not an allowed user");
         }
         let Ok(permit) = Arc::clone(&self.client_permits).try_acquire_owned() else {
-            return warn!(%peer, most = self.max_clients, "refused: too many clients");
+            return warn!(%peer, max = self.max_clients, "connection refused: too many clients");
         };
         let socket = match socket.into_std() {
             Ok(socket) => socket.into(),
-            Err(error) => return debug!(%peer, %error, "connection lost at once"),
+            Err(error) => return debug!(%peer, %error, "connection lost before it was served"),
         };
         let acceptor = Arc::clone(self);
         self.tasks.spawn(async move {
@@ -248,7 +250,7 @@ impl ClientAcceptor {
             .await
             .is_err()
         {
-            warn!("some clients are given up");
+            warn!("some clients did not finish in time and are disconnected");
             self.abort.cancel();
             self.tasks.wait().await;
         }
@@ -257,7 +259,7 @@ impl ClientAcceptor {
             .await
             .is_err()
         {
-            warn!("some exports are left to the next start");
+            warn!("some exports did not finish in time; the next start makes them");
         }
         info!("stopped");
     }

@@ -6,24 +6,25 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// Where programs look for the daemon.
+/// The path of the socket at which programs look for the daemon.
 pub const KNOWN_SOCKET: &str = "/tmp/tldrs.socket";
 
-/// The name of everything that is ours.
+/// Name of the directory of traces, below the data directories.
 const NAME: &str = "tldrs";
 
-/// Your own directory of traces. It ends in a slash, as the reference prints it.
+/// Returns the user's own directory of traces. It ends in a slash, as the reference prints it.
 ///
 /// # Errors
-/// If neither `XDG_DATA_HOME` nor `HOME` tells.
+/// If neither `XDG_DATA_HOME` nor `HOME` is an absolute path.
 pub fn own_directory() -> anyhow::Result<PathBuf> {
-    let home = || Some(absolute("HOME")?.join(".local/share"));
-    let data = absolute("XDG_DATA_HOME").or_else(home);
-    let data = data.context("neither --dir, XDG_DATA_HOME nor HOME says where traces are")?;
+    let home = || Some(absolute_variable("HOME")?.join(".local/share"));
+    let data = absolute_variable("XDG_DATA_HOME").or_else(home);
+    let data =
+        data.context("no directory of traces: neither --dir, XDG_DATA_HOME nor HOME is set")?;
     Ok(data.join(NAME).join(""))
 }
 
-/// Directories of traces that are not your own.
+/// Returns the directories of traces of the whole system (`XDG_DATA_DIRS`).
 #[must_use]
 pub fn other_directories() -> Vec<PathBuf> {
     let directories = env::var_os("XDG_DATA_DIRS").filter(|value| !value.is_empty());
@@ -32,29 +33,29 @@ pub fn other_directories() -> Vec<PathBuf> {
     absolute.map(|path| path.join(NAME)).collect()
 }
 
-/// Where the daemon listens, and where it does if it can.
+/// Returns the path at which the daemon listens, and a further one at which it listens if it is free.
 #[must_use]
-pub fn sockets() -> (PathBuf, Option<PathBuf>) {
+pub fn default_sockets() -> (PathBuf, Option<PathBuf>) {
     let known = PathBuf::from(KNOWN_SOCKET);
-    match absolute("XDG_RUNTIME_DIR").filter(|path| path.is_dir()) {
+    match absolute_variable("XDG_RUNTIME_DIR").filter(|path| path.is_dir()) {
         Some(runtime) => (runtime.join("tldrs.socket"), Some(known)),
         None => (known, None),
     }
 }
 
-/// A path that still is the same after a change of directory.
+/// Makes a path absolute, so that it stays valid after a change of directory.
 ///
 /// # Errors
-/// If the present directory is not known.
-pub fn fixed(path: &Path) -> anyhow::Result<PathBuf> {
+/// If the current directory is not known.
+pub fn absolute_path(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| path.display().to_string())
 }
 
-/// The number of a user, given by number or by a name in `/etc/passwd`.
+/// Returns the id of a user that is given by id or by its name in `/etc/passwd`.
 ///
 /// # Errors
 /// If there is no such user.
-pub fn user(text: &str) -> anyhow::Result<u32> {
+pub fn parse_user(text: &str) -> anyhow::Result<u32> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
@@ -66,11 +67,11 @@ pub fn user(text: &str) -> anyhow::Result<u32> {
     });
     match number {
         Some(number) => Ok(number),
-        None => bail!("{text}: no such user in /etc/passwd; give the number"),
+        None => bail!("{text}: no such user in /etc/passwd; use the number"),
     }
 }
 
-fn absolute(variable: &str) -> Option<PathBuf> {
+fn absolute_variable(variable: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env::var_os(variable)?);
     path.is_absolute().then_some(path)
 }
@@ -81,8 +82,8 @@ mod tests {
 
     #[test]
     fn users_are_parsed_as_number_or_name() {
-        assert_eq!(user("1000").unwrap(), 1000);
-        assert_eq!(user("root").unwrap(), 0);
-        assert!(user("no such user").is_err());
+        assert_eq!(parse_user("1000").unwrap(), 1000);
+        assert_eq!(parse_user("root").unwrap(), 0);
+        assert!(parse_user("no such user").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Stored lines -> one JSON document.
+//! Exports: writes the stored lines of a trace as one JSON document.
 
 mod directory;
 mod document;
@@ -20,17 +20,17 @@ use thiserror::Error;
 /// An export of a trace.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// Where to: absolute.
+    /// Absolute path of the export.
     pub(crate) path: PathBuf,
-    /// Who wants it.
+    /// The user that asked for it.
     pub(crate) owner: ExportOwner,
-    /// So many bytes of the events' file.
+    /// Number of bytes at the front of the events' file that are exported.
     pub(crate) length: u64,
-    /// Whether it was asked for before, to be done when the last client has gone.
+    /// Whether it was pending until the last client had disconnected.
     pub(crate) is_pending_export: bool,
 }
 
-/// Why an export was not done.
+/// An export has failed.
 #[derive(Debug, Error)]
 pub(crate) enum ExportError {
     #[error("refused")]
@@ -40,7 +40,8 @@ pub(crate) enum ExportError {
 }
 
 impl Export {
-    /// Writes it: aside first, so that whoever reads the path sees all of it or what was there before.
+    /// Writes the export to a temporary file first, so that a reader of the path sees the whole export or
+    /// what was there before.
     pub(crate) fn write(
         &self,
         events: &File,
@@ -60,7 +61,7 @@ impl Export {
     }
 }
 
-/// The first bytes of a file that others append to.
+/// Reads the bytes at the front of a file that is being appended to.
 struct Front<'a> {
     file: &'a File,
     at: u64,

@@ -1,4 +1,4 @@
-//! Which files a trace has, and which traces a directory has.
+//! The files of a trace, and the traces of a directory.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -21,27 +21,27 @@ const RECORD: &str = ".state.json";
 /// The files of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceFiles {
-    /// Its events, one to a line.
+    /// The events, one to a line.
     pub events: PathBuf,
-    /// Lines that were refused, with the reasons. Usually there is none.
+    /// Refused lines with the reasons. The file exists only if there are any.
     pub rejected: PathBuf,
-    /// What else is known: [`TraceRecord`](crate::record::TraceRecord).
+    /// The [`TraceRecord`](crate::record::TraceRecord).
     pub record: PathBuf,
 }
 
-/// A trace in a directory.
+/// A stored trace.
 #[derive(Debug, Clone)]
 pub struct StoredTrace {
-    /// Where it is.
+    /// The files of the trace.
     pub files: TraceFiles,
-    /// When something was last written to it.
+    /// When the events' file was last written to.
     pub modified: SystemTime,
-    /// Bytes of its events.
+    /// Size of the events' file, in bytes.
     pub size: u64,
 }
 
 impl TraceFiles {
-    /// Those of the trace with this file name.
+    /// Returns the files of the trace of this name in a directory.
     #[must_use]
     pub fn in_directory(directory: &Path, name: &str) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl TraceFiles {
         }
     }
 
-    /// Those of a trace that is written to this file.
+    /// Returns the files of the trace whose events are in the file `events`.
     #[must_use]
     pub fn of_events(events: PathBuf) -> Self {
         let file = events.file_name().unwrap_or_default().as_bytes();
@@ -71,7 +71,7 @@ impl TraceFiles {
         file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
 
-    /// Those of the trace whose record has this path, if it can be one.
+    /// Returns the files of the trace whose record has this path; none if the name is not that of a record.
     pub(crate) fn of_record(record: &Path) -> Option<Self> {
         let file = record.file_name()?.to_str()?;
         let name = file.strip_prefix('.')?.strip_suffix(RECORD)?;
@@ -79,11 +79,11 @@ impl TraceFiles {
     }
 }
 
-/// The traces of a directory, in the order of their paths' bytes.
+/// Lists the traces of a directory, in the order of their paths' bytes.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
+pub fn list_traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
     let mut traces = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -91,7 +91,7 @@ pub fn traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
         let is_trace = name.ends_with(EVENTS.as_bytes())
             && !name.ends_with(REJECTED.as_bytes())
             && !name.starts_with(b".");
-        // It may have gone since.
+        // The file may have been removed since.
         let Ok(metadata) = path.symlink_metadata() else {
             continue;
         };
@@ -107,7 +107,7 @@ pub fn traces(directory: &Path) -> io::Result<Vec<StoredTrace>> {
     Ok(traces)
 }
 
-/// The files of those traces of a directory that have records.
+/// Lists the files of those traces of a directory that have records.
 pub(crate) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -117,15 +117,15 @@ pub(crate) fn with_records(directory: &Path) -> io::Result<Vec<TraceFiles>> {
     Ok(found)
 }
 
-/// A daemon holds a lock on the events of every trace that it has open, shared: whoever wants to
-/// remove them takes it for himself first.
+/// The exclusive lock on a trace, which is needed to remove it. A daemon holds a shared lock on the events'
+/// file of every trace that it has open.
 #[derive(Debug)]
 pub struct TraceLock {
     _file: File,
 }
 
 impl StoredTrace {
-    /// The lock, or nothing if a daemon has the trace open.
+    /// Takes the lock; returns none if a daemon has the trace open.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -138,10 +138,10 @@ impl StoredTrace {
         }
     }
 
-    /// Removes all its files.
+    /// Removes all files of the trace.
     ///
     /// # Errors
-    /// As the system says.
+    /// If a file cannot be removed.
     pub fn remove(&self, lock: TraceLock) -> io::Result<()> {
         fs::remove_file(&self.files.events)?;
         self.remove_companions()?;
@@ -149,10 +149,10 @@ impl StoredTrace {
         Ok(())
     }
 
-    /// Empties it, while the daemon goes on writing to it.
+    /// Truncates the events' file, while a daemon may be writing to it.
     ///
     /// # Errors
-    /// As the system says.
+    /// If the file cannot be opened or truncated.
     pub fn empty(&self) -> io::Result<()> {
         let file = open_regular(&self.files.events, File::options().write(true))?;
         file.set_len(0)
@@ -188,7 +188,7 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         fs::write(at("a.jsonl"), "{}\n").unwrap();
         fs::write(at("precious"), "do not lose me").unwrap();
-        let traces = traces(directory.path()).unwrap();
+        let traces = list_traces(directory.path()).unwrap();
         let trace = traces.first().unwrap();
         fs::remove_file(at("a.jsonl")).unwrap();
         std::os::unix::fs::symlink("precious", at("a.jsonl")).unwrap();
@@ -215,7 +215,7 @@ mod tests {
             fs::write(path(name), "{}\n").unwrap();
         }
         fs::create_dir(path("c.jsonl")).unwrap();
-        let traces = traces(directory.path()).unwrap();
+        let traces = list_traces(directory.path()).unwrap();
         let found: Vec<_> = traces.iter().map(|trace| &trace.files.events).collect();
         assert_eq!(found, [&path("a.jsonl"), &path("b.jsonl")]);
         let lock = traces.first().unwrap().lock().unwrap().unwrap();

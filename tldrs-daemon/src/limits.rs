@@ -1,4 +1,4 @@
-//! Every limit of the daemon in one place, each with its reason.
+//! All limits and timeouts of the daemon, each with its reason.
 
 use std::time::Duration;
 
@@ -83,7 +83,8 @@ pub const READ_AGAIN_BYTES: usize = 8 << 10;
 /// A polled client of which a read brings no more bytes than this is read from less often, down to once
 /// in [`MAX_TICKS_PER_READ`] ticks, and at every tick again when there is more.
 pub const POLL_LESS_OFTEN_BYTES: usize = 2 << 10;
-/// See [`POLL_LESS_OFTEN_BYTES`]. Less than a millisecond: nobody notices.
+/// Most ticks between two reads of a polled client; see [`POLL_LESS_OFTEN_BYTES`]. Together they take less
+/// than a millisecond, which is not noticeable.
 pub const MAX_TICKS_PER_READ: u32 = 4;
 
 /// After so many polled reads without a byte, reading from the client becomes event-driven again.

@@ -1,4 +1,4 @@
-//! What a line says.
+//! The kinds of lines: commands, and candidates for events.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -8,31 +8,31 @@ use std::path::Path;
 /// A line without the blanks around it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// Nothing.
+    /// An empty line.
     Empty,
-    /// Something to be done.
+    /// A command.
     Command(Command<'a>),
-    /// Anything else; what looks like an event is one of these until it has been checked.
+    /// Any other line: an event, if it is valid.
     Other(&'a [u8]),
 }
 
-/// What a client wants to be done.
+/// A command of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command<'a> {
-    /// From now on its events belong to the trace of this id.
+    /// `OPEN`: the following events belong to the trace of this id.
     Open(Cow<'a, str>),
-    /// The daemon is to stop.
+    /// `DIE`: the daemon stops.
     Die,
-    /// The daemon is to stop as soon as no trace is open.
+    /// `DIE_WHEN_IDLE`: the daemon stops as soon as no trace is open.
     DieWhenIdle,
-    /// The trace as it is now is to be written to this file.
+    /// `EMIT_TEF`: exports the trace as it is now to this path.
     EmitTef(&'a Path),
-    /// The trace is to be written to this file when its last client has gone.
+    /// `EMIT_TEF_AT_EXIT`: exports the trace to this path when its last client disconnects.
     EmitTefAtExit(&'a Path),
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line. The words are case-sensitive, the separator is one blank.
+    /// Parses a line. Commands are case-sensitive, and followed by exactly one blank.
     pub(crate) fn read(line: &'a [u8]) -> Self {
         // The reference strips all that Unicode calls white space.
         let line = match std::str::from_utf8(line) {

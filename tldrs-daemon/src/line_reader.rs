@@ -24,7 +24,7 @@ use crate::poll_timer::{PollTimer, TickSubscription};
 use crate::read_buffer::{ReadBuffer, ReadBufferPool};
 use crate::watch::watch_readable;
 
-/// What the readers of all clients share: the poll timer, the buffers, and a limit.
+/// The state that the readers of all clients share: the poll timer, the buffers, and a limit.
 #[derive(Debug)]
 pub(crate) struct ReaderContext {
     poll_timer: PollTimer,
@@ -59,7 +59,7 @@ pub(crate) struct LineReader<'a> {
 enum ReadMode<'a> {
     /// The runtime wakes it when the socket is readable.
     EventDriven(AsyncFd<OwnedFd>),
-    /// It tries after so many ticks of the poll timer.
+    /// The reader tries to read after this number of ticks of the poll timer.
     Polled(OwnedFd, TickSubscription<'a>, u32),
     /// The socket is closed.
     Lost,

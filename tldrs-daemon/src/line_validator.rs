@@ -1,4 +1,5 @@
-//! Validates and repairs lines: what a client has sent -> commands, and events as they are stored.
+//! Validates and repairs the lines of a client: takes bytes, returns commands, and events in the form in
+//! which they are stored.
 
 use memchr::{memchr, memchr_iter};
 use serde::Serialize;
@@ -18,32 +19,31 @@ pub(crate) struct Lines<'a> {
 /// The next part of the lines: a command, or all events before one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LinePart<'a> {
-    /// Something to be done.
+    /// A command.
     Command(Command<'a>),
     /// Events in the form that is stored: one to a line, each with its line feed.
     Events {
         /// Complete lines.
         text: &'a [u8],
-        /// How many.
+        /// Number of lines.
         lines: u64,
     },
-    /// Nothing but lines that were refused, before a command.
+    /// All lines before a command were refused.
     Refused,
 }
 
 /// The repairs that lines needed, and the lines that were refused, since findings were last taken.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// What was put right.
+    /// The repairs.
     pub(crate) repairs: Repairs,
-    /// Lines that were refused.
+    /// Number of refused lines.
     pub(crate) refused: u64,
-    /// Why the first of them was.
+    /// Why the first of them was refused.
     pub(crate) reason: String,
-    /// How it begins.
+    /// The beginning of that line.
     pub(crate) begin: String,
-    /// The lines that were refused, with the reasons, in the form that is stored; not all, if they
-    /// are many.
+    /// Refused lines with the reasons, in the form in which they are stored; bounded, so some may be missing.
     pub(crate) rejected: Vec<u8>,
 }
 
@@ -57,6 +57,7 @@ pub(crate) struct LineValidator {
     findings: Findings,
 }
 
+/// A refused line as it is stored.
 #[derive(Debug, Serialize)]
 struct Rejected<'a> {
     reason: &'a str,
@@ -72,7 +73,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Without its line feed.
+    /// Returns the first line without its line feed.
     fn first_line(&self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;
@@ -217,7 +218,7 @@ impl LineValidator {
         }
         match tef::check(line) {
             Checked::Valid(event) => self.repaired.extend_from_slice(event.as_bytes()),
-            // It could be put right, but what ends so has never been an event here.
+            // It could be repaired, but the reference does not accept such a line either.
             Checked::Repaired(..) if !line.ends_with(b"}") => {
                 self.findings.add_refused(line, "a comma after the object");
                 return false;

@@ -1,15 +1,15 @@
-//! The file name of a trace: any id that a client may think of becomes one name in one directory.
+//! The file name of a trace: maps any id to a valid name in one directory.
 
 use crate::limits::MAX_TRACE_NAME_BYTES;
 
-/// What the file of refused lines has between name and ending.
+/// Suffix of the name of the file of refused lines, before the ending.
 const REJECTED: &str = ".rejected";
 
-/// The name for an id. Ids that differ have names that differ, and a name never begins with a dot
-/// nor has a slash in it.
+/// Returns the file name for an id. Different ids have different names; a name never begins with a dot nor
+/// contains a slash.
 ///
 /// Letters and digits of all scripts stay, and `.`, `_`, `-` and the blank; every other byte becomes
-/// `%XX`. A name that would be too long is cut and ends in a number made of the whole id.
+/// `%XX`. A name that would be too long is truncated, and ends in a hash of the whole id.
 #[must_use]
 pub(crate) fn safe_name(id: &str) -> String {
     let mut name = String::with_capacity(id.len());
@@ -25,7 +25,7 @@ pub(crate) fn safe_name(id: &str) -> String {
         }
     }
     if name.len() > MAX_TRACE_NAME_BYTES {
-        cut(&mut name, &format!("-{:032x}", fnv(id.as_bytes())));
+        truncate_name(&mut name, &format!("-{:032x}", fnv(id.as_bytes())));
     }
     name
 }
@@ -40,8 +40,8 @@ fn escape(letter: char, name: &mut String) {
     }
 }
 
-/// Leaves no part of an escape behind.
-fn cut(name: &mut String, suffix: &str) {
+/// Truncates a name, not within an escape, and appends the suffix.
+fn truncate_name(name: &mut String, suffix: &str) {
     let mut end = MAX_TRACE_NAME_BYTES - suffix.len();
     while !name.is_char_boundary(end) {
         end -= 1;
@@ -54,7 +54,7 @@ fn cut(name: &mut String, suffix: &str) {
     name.push_str(suffix);
 }
 
-/// Fowler, Noll and Vo's 1a with 128 bits: it must be the same with every release.
+/// The hash FNV-1a with 128 bits. File names depend on it: it must not change.
 fn fnv(bytes: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;

@@ -1,4 +1,5 @@
-//! Opens files in directories that other users may write to: what is there may be a trap.
+//! Opens files in directories that other users may write to: another user may have put a link, a pipe or a
+//! device there.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,8 +11,8 @@ use rustix::fs::OFlags;
 /// Opens a regular file.
 ///
 /// # Errors
-/// As the system says; also if there is a symbolic link, or anything that is no regular file. A pipe
-/// does not keep us waiting for its other end.
+/// If the system refuses, or the path is a symbolic link or anything but a regular file. Opening a pipe does
+/// not wait for its other end.
 pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options
@@ -27,7 +28,7 @@ pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
 /// Opens a regular file of the user that this process runs as.
 ///
 /// # Errors
-/// As [`open_regular`]; also if the file belongs to another user, who could read what is written to it
+/// As [`open_regular`]; also if the file belongs to another user, which could read what is written to it
 /// and decide what is read from it.
 pub(crate) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = open_regular(path, options)?;

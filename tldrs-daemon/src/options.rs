@@ -1,4 +1,4 @@
-//! How users say how the daemon is to run.
+//! The options of the daemon as users write them, and the settings that follow from them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,33 +10,33 @@ use crate::default_paths;
 use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
 use crate::settings::{DaemonSettings, Storage, WhenFull};
 
-/// What may be said; what is not has its usual value.
+/// The options of the daemon. An option that is not given has its default value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DaemonOptions {
-    /// Where it listens. None: where clients look.
+    /// Paths of the sockets to listen on. If empty, the default paths, where clients look.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<PathBuf>,
-    /// Where events are kept, one file for each trace. None: in a directory of the user's.
+    /// The directory in which traces are stored, one file for each. If absent, the user's default directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// Where they all are kept instead, in one file.
+    /// A file in which all events are stored instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub into_file: Option<PathBuf>,
-    /// Whether events are on the disk before the next ones are read.
+    /// Whether events are synced to the disk before the next ones are read.
     pub sync: bool,
-    /// Longer lines are refused. In bytes.
+    /// Maximum length of a line, in bytes; longer lines are refused.
     pub max_line: usize,
-    /// No more clients at a time.
+    /// Maximum number of clients at the same time.
     pub max_clients: usize,
-    /// No more traces open at a time.
+    /// Maximum number of open traces.
     pub max_traces: usize,
-    /// Users that may connect, by name or number, beside the daemon's own and root.
+    /// Users that may connect, by name or number, besides the daemon's own user and root.
     pub allow_user: Vec<String>,
-    /// Other users may export below this directory, and only there.
+    /// The directory below which other users may export. If absent, they may not export.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emit_root: Option<PathBuf>,
-    /// What happens when there is no room for events.
+    /// What happens when the disk is full, or a trace is forwarded too slowly.
     pub when_full: WhenFull,
 }
 
@@ -58,38 +58,44 @@ impl Default for DaemonOptions {
 }
 
 impl DaemonOptions {
-    /// How the daemon is to run. Makes the user's directory for events if that is where they go.
+    /// Resolves paths and users. Makes the user's default directory if traces are stored there.
     ///
     /// # Errors
-    /// If that cannot be told, or a user is not known.
+    /// If there is no default directory, it cannot be made, or a user does not exist.
     pub fn settings(&self) -> anyhow::Result<DaemonSettings> {
         let storage = match (&self.into_file, &self.directory) {
-            (Some(file), _) => Storage::File(default_paths::fixed(file)?),
-            (None, Some(directory)) => Storage::Directory(default_paths::fixed(directory)?),
+            (Some(file), _) => Storage::File(default_paths::absolute_path(file)?),
+            (None, Some(directory)) => Storage::Directory(default_paths::absolute_path(directory)?),
             (None, None) => {
                 let directory = default_paths::own_directory()?;
                 fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
                 Storage::Directory(directory)
             }
         };
-        let (usual, extra) = default_paths::sockets();
+        let (usual, extra) = default_paths::default_sockets();
         let mut settings = DaemonSettings::new(usual, storage);
         if self.sockets.is_empty() {
             settings.extra_socket = extra;
         } else {
-            let sockets = self.sockets.iter().map(|path| default_paths::fixed(path));
+            let sockets = self
+                .sockets
+                .iter()
+                .map(|path| default_paths::absolute_path(path));
             settings.sockets = sockets.collect::<Result<_, _>>()?;
         }
         settings.sync = self.sync;
         settings.max_line_bytes = self.max_line;
         settings.max_clients = self.max_clients;
         settings.max_traces = self.max_traces;
-        let users = self.allow_user.iter().map(|user| default_paths::user(user));
+        let users = self
+            .allow_user
+            .iter()
+            .map(|user| default_paths::parse_user(user));
         settings.allowed_users = users.collect::<Result<_, _>>()?;
         settings.emit_root = self
             .emit_root
             .as_ref()
-            .map(|path| default_paths::fixed(path))
+            .map(|path| default_paths::absolute_path(path))
             .transpose()?;
         settings.when_full = self.when_full;
         Ok(settings)

@@ -1,24 +1,24 @@
-//! Who is at the other end of a connection.
+//! The process at the other end of a connection.
 
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-/// A client's process, as the system vouches for it.
+/// A client's process, by the credentials of its socket (`SO_PEERCRED`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// Its number, if it is in our sight.
+    /// Process id; absent if the process is in another PID namespace.
     pub(crate) pid: Option<u32>,
-    /// Whom it runs as.
+    /// User id.
     pub(crate) uid: u32,
-    /// And with which group.
+    /// Group id.
     pub(crate) gid: u32,
-    /// Its working directory when it connected.
+    /// Working directory when it connected.
     directory: Option<PathBuf>,
 }
 
 impl Peer {
-    /// The peer that these are of.
+    /// Makes the peer of these credentials.
     pub(crate) fn new(credentials: tokio::net::unix::UCred) -> Self {
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
         let mut peer = Self {
@@ -31,12 +31,12 @@ impl Peer {
         peer
     }
 
-    /// Its working directory; that in which it connected, if it has ended since.
+    /// Returns the present working directory; that when it connected, if the process has ended.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         self.link("cwd").or_else(|| self.directory.clone())
     }
 
-    /// Its program, or nothing if that cannot be told.
+    /// Returns the path of the program; empty if it is not known.
     pub(crate) fn program(&self) -> String {
         let path = self.link("exe");
         path.map_or_else(String::new, |path| path.to_string_lossy().into_owned())

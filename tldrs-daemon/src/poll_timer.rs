@@ -31,7 +31,7 @@ pub(crate) struct PollTimer {
 pub(crate) struct TickSubscription<'a>(&'a PollTimer);
 
 impl PollTimer {
-    /// Subscribes to the ticks, and starts them if nobody else has.
+    /// Subscribes to the ticks, and starts the timer if this is the first subscription.
     pub(crate) fn subscribe(&self) -> TickSubscription<'_> {
         if self.subscribers.fetch_add(1, Ordering::Relaxed) == 0 {
             self.first_subscriber.notify_one();

@@ -1,7 +1,7 @@
-//! What is known of a trace beside its events: a small file next to theirs, hidden, JSON.
+//! The record of a trace: counters and pending exports, in a hidden JSON file next to the events.
 //!
-//! It tells `tldrs list --long` what to show, and the next start of the daemon which exports are
-//! still due.
+//! `tldrs list --long` shows the counters; the next start of the daemon makes the pending exports of a
+//! daemon that was killed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -16,34 +16,34 @@ use tracing::warn;
 use crate::limits::MAX_RECORD_BYTES;
 use crate::open::{open_own, open_regular};
 
-/// What is known of a trace. Counts are sums since the record was begun.
+/// The record of a trace. Counters are sums since the record was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceRecord {
-    /// The trace's id, as clients say it.
+    /// The trace's id, as clients give it.
     pub id: String,
-    /// Clients that have it open; out of date if the daemon was killed.
+    /// Number of clients that have the trace open; stale if the daemon was killed.
     pub clients: u32,
-    /// Clients that have opened it.
+    /// Number of times that a client has opened the trace.
     pub connections: u64,
-    /// Events stored.
+    /// Number of stored events.
     pub events: u64,
-    /// What was put right in them.
+    /// Repairs of stored events.
     pub repaired: Repaired,
-    /// Lines refused.
+    /// Number of refused lines.
     pub refused: u64,
-    /// Events that could not be stored or forwarded.
+    /// Number of events that could not be stored or forwarded.
     pub lost: u64,
     /// Exports to be made when the last client disconnects.
     #[serde(rename = "wishes")]
     pub pending_exports: Vec<PendingExport>,
 }
 
-/// [`Repairs`], written down.
+/// The counters of [`Repairs`], as they are saved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Repaired {
-    /// Values that are no finite numbers.
+    /// Values that are not finite numbers.
     pub not_finite: u64,
     /// Unpaired surrogates.
     pub surrogates: u64,
@@ -52,7 +52,7 @@ pub struct Repaired {
 }
 
 impl Repaired {
-    /// Of all kinds.
+    /// Returns the number of repairs of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.not_finite + self.surrogates + self.not_utf8
@@ -80,7 +80,7 @@ pub struct PendingExport {
 }
 
 impl TraceRecord {
-    /// The record of this path; if there is none, or none that can be read, an empty one.
+    /// Loads the record at this path; returns an empty one if there is none or it cannot be read.
     #[must_use]
     pub fn load(path: &Path) -> Self {
         open_regular(path, File::options().read(true))
@@ -107,17 +107,16 @@ impl TraceRecord {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Replaces the one that was there.
+    /// Saves the record, and replaces an earlier one atomically.
     ///
     /// # Errors
-    /// As the system says. Then the old one is still there.
+    /// If the system refuses; then the earlier one is unchanged.
     pub fn save(&self, path: &Path, sync: bool) -> io::Result<()> {
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        // What is left there of a daemon that was killed, or was put there by another user, is not
-        // written to.
+        // A file that a killed daemon has left, or another user has put there, must not be written to.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -131,7 +130,7 @@ impl TraceRecord {
     }
 }
 
-/// A path is bytes; most of them are text.
+/// A path in the record: text if it is UTF-8, otherwise its bytes.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum WrittenPath {

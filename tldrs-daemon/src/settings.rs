@@ -1,4 +1,4 @@
-//! How the daemon is to run.
+//! The settings of the daemon, with all paths resolved.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,39 +9,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{DEFAULT_MAX_CLIENTS, DEFAULT_MAX_LINE_BYTES, DEFAULT_MAX_TRACES};
 
-/// How the daemon is to run.
+/// The settings of a daemon.
 #[derive(Debug)]
 pub struct DaemonSettings {
-    /// Where it listens. All of them must be free, or left behind by a daemon that is dead.
+    /// Paths of the sockets to listen on. Each must be free, or the stale socket of a daemon that has died.
     pub sockets: Vec<PathBuf>,
-    /// Where it listens too if it can: clients look there, but others may have taken it.
+    /// A further path to listen on, which may be taken: clients look there, but so may another daemon.
     pub extra_socket: Option<PathBuf>,
-    /// Where it listens already, since a service manager does.
+    /// Sockets that the service manager has passed on (socket activation).
     pub inherited: Vec<UnixListener>,
-    /// Where events go.
+    /// Where events are stored.
     pub storage: Storage,
-    /// Whether events are on the disk before the next ones are read.
+    /// Whether events are synced to the disk before the next ones are read.
     pub sync: bool,
-    /// Longer lines are refused.
+    /// Maximum length of a line, in bytes; longer lines are refused.
     pub max_line_bytes: usize,
-    /// No more clients at a time.
+    /// Maximum number of clients at the same time.
     pub max_clients: usize,
-    /// No more traces open at a time.
+    /// Maximum number of open traces.
     pub max_traces: usize,
-    /// Users that may connect, beside the daemon's own and root.
+    /// Ids of the users that may connect, besides the daemon's own user and root.
     pub allowed_users: BTreeSet<u32>,
-    /// Other users may export below this directory, and only there.
+    /// The directory below which other users may export. If absent, they may not export.
     pub emit_root: Option<PathBuf>,
-    /// What happens when there is no room for events.
+    /// What happens when the disk is full, or a trace is forwarded too slowly.
     pub when_full: WhenFull,
 }
 
-/// Where events go.
+/// Where events are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Storage {
-    /// To a file in this directory for each trace.
+    /// In this directory, one file for each trace.
     Directory(PathBuf),
-    /// All to this file, whatever trace clients open.
+    /// In this file, whatever traces clients open.
     File(PathBuf),
 }
 
@@ -52,12 +52,12 @@ pub enum WhenFull {
     /// Clients wait.
     #[default]
     Block,
-    /// New events are dropped, and counted.
+    /// New events are dropped and counted.
     DropNewest,
 }
 
 impl DaemonSettings {
-    /// The usual ones.
+    /// The default settings.
     #[must_use]
     pub fn new(socket: PathBuf, storage: Storage) -> Self {
         Self {
@@ -75,7 +75,8 @@ impl DaemonSettings {
         }
     }
 
-    /// Who may connect is seen by the credentials; other users must get so far.
+    /// Returns the mode of the sockets. If other users are allowed, any user may connect, and the peer
+    /// credentials decide who is served.
     pub(crate) fn socket_mode(&self) -> u32 {
         if self.allowed_users.is_empty() {
             0o600

@@ -15,30 +15,30 @@ use tracing::{debug, warn};
 
 use crate::limits::LISTEN_BACKLOG;
 
-/// What the lock's name has behind the socket's.
+/// Suffix of the lock file: its path is that of the socket and this.
 const LOCK: &str = ".lock";
 
-/// How often it is tried again when the lock is removed while it is being taken.
+/// Attempts to take the lock when its file is removed meanwhile.
 const LOCK_TRIES: usize = 16;
 
-/// Why there cannot be a socket.
+/// A socket cannot be listened on.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Another daemon of ours holds the lock.
+    /// Another daemon holds the lock.
     #[error("{}: another daemon listens there", .0.display())]
     Locked(PathBuf),
-    /// Somebody without our lock does.
+    /// A program that does not use the lock listens there.
     #[error("{}: another program listens there", .0.display())]
     Taken(PathBuf),
-    /// Something that is no socket; it is not ours to remove.
+    /// The path is something other than a socket, which is not removed.
     #[error("{}: there is something else than a socket", .0.display())]
     NoSocket(PathBuf),
-    /// As the system says.
+    /// The system refuses.
     #[error("{}: cannot listen", path.display())]
     Listen {
-        /// Where.
+        /// Path of the socket or its lock.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -47,37 +47,37 @@ pub enum SocketError {
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) listener: UnixListener,
-    pub(crate) guard: Guard,
+    pub(crate) guard: SocketGuard,
 }
 
-/// The names of a socket, and of its lock.
+/// The files of a socket and its lock. Dropping it removes both.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct SocketGuard {
     path: PathBuf,
-    /// The file's, to tell it from one that has taken its place.
+    /// Device and inode of the socket, to tell it from another socket at the same path.
     identity: (u64, u64),
-    _lock: Lock,
+    _lock: LockFile,
 }
 
-/// Held as long as the socket is there. Dropping it removes it.
+/// The lock file, locked for as long as the socket exists. Dropping it removes the file.
 #[derive(Debug)]
-struct Lock {
+struct LockFile {
     path: PathBuf,
     _file: File,
 }
 
 impl Socket {
-    /// Listens at this path. A socket that a dead daemon has left there is removed.
+    /// Listens at this path. The stale socket of a daemon that has died is removed.
     pub(crate) fn listen(path: &Path, mode: u32) -> Result<Self, SocketError> {
         let failed = |source: io::Error| SocketError::Listen {
             path: path.to_owned(),
             source,
         };
-        let lock = Lock::take(path)?;
+        let lock = LockFile::acquire(path)?;
         remove_stale(path)?;
         let listener = listen_at(path, mode).map_err(failed)?;
         let metadata = path.symlink_metadata().map_err(failed)?;
-        let guard = Guard {
+        let guard = SocketGuard {
             path: path.to_owned(),
             identity: (metadata.dev(), metadata.ino()),
             _lock: lock,
@@ -86,26 +86,26 @@ impl Socket {
     }
 }
 
-impl Guard {
-    /// Takes the socket away, so that nobody can connect any more; the lock stays.
+impl SocketGuard {
+    /// Removes the socket, so that no client can connect any more; the lock stays.
     pub(crate) fn remove(&self) {
         let is_ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if self.path.symlink_metadata().is_ok_and(is_ours)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            warn!(socket = %self.path.display(), %error, "not removed");
+            warn!(socket = %self.path.display(), %error, "cannot remove the socket");
         }
     }
 }
 
-impl Drop for Guard {
+impl Drop for SocketGuard {
     fn drop(&mut self) {
         self.remove();
     }
 }
 
-impl Lock {
-    fn take(socket: &Path) -> Result<Self, SocketError> {
+impl LockFile {
+    fn acquire(socket: &Path) -> Result<Self, SocketError> {
         let mut path = socket.as_os_str().to_owned();
         path.push(LOCK);
         let path = PathBuf::from(path);
@@ -119,7 +119,7 @@ impl Lock {
                 .create(true)
                 .truncate(false)
                 .mode(0o600)
-                // A pipe that somebody has put there must not keep us waiting for its reader.
+                // Opening a pipe that another user has put there must not block.
                 .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
                 .open(&path)
                 .map_err(failed)?;
@@ -130,7 +130,7 @@ impl Lock {
                 }
                 Err(error) => return Err(failed(error.into())),
             }
-            // A daemon that ended just now may have removed the file that is locked.
+            // The daemon that held the lock before may have removed the file between open and lock.
             let held = file.metadata().map_err(failed)?;
             let is_there = path
                 .symlink_metadata()
@@ -143,15 +143,15 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for LockFile {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            debug!(lock = %self.path.display(), %error, "not removed");
+            debug!(lock = %self.path.display(), %error, "cannot remove the lock file");
         }
     }
 }
 
-/// Removes a socket on which nobody listens.
+/// Removes a socket on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let failed = |source: io::Error| SocketError::Listen {
         path: path.to_owned(),
@@ -168,7 +168,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
     match UnixStream::connect(path) {
         Ok(_) => Err(SocketError::Taken(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            debug!(socket = %path.display(), "left behind: removed");
+            debug!(socket = %path.display(), "stale socket removed");
             fs::remove_file(path).map_err(failed)
         }
         Err(error) => Err(failed(error)),
@@ -180,7 +180,7 @@ fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &address)?;
-    // Nobody can connect before it listens.
+    // The mode is set before `listen`: until then no client can connect.
     let prepared = chmodat(
         CWD,
         path,

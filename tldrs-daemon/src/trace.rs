@@ -1,4 +1,4 @@
-//! One open trace: its file, to which nobody else writes, and its record.
+//! One open trace: its file, of which it is the only writer, and its record.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,7 +24,8 @@ use crate::line_validator::Findings;
 use crate::open::open_append;
 use crate::record::{PendingExport, TraceRecord};
 
-/// A program that removes traces holds their locks for a moment only.
+/// Attempts to take the lock, and the pause between them: a program that removes traces holds it only
+/// briefly.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
@@ -73,12 +74,12 @@ pub(crate) struct AppendError {
 #[error("too many exports wait for this trace already")]
 pub(crate) struct TooManyExports;
 
-/// What a client learns when it opens a trace.
+/// The result of opening a trace for a client.
 #[derive(Debug)]
 pub(crate) struct TraceEntry {
-    /// Its number in the trace.
+    /// The client's number in the trace, counted from 0.
     pub(crate) client: u32,
-    /// Whether nobody else has it open.
+    /// Whether no other client has the trace open.
     pub(crate) is_first: bool,
 }
 
@@ -162,7 +163,8 @@ impl Trace {
         self.state.lock().forwarder = forwarder;
     }
 
-    /// Stores events. They are with the system when this returns.
+    /// Appends events to the file. When this returns the kernel has them: they survive the daemon, not a
+    /// power failure.
     pub(crate) fn append_events(
         self: &Arc<Self>,
         text: &[u8],
@@ -178,29 +180,29 @@ impl Trace {
         appended
     }
 
-    /// Whether what has been stored is to be on the disk before anything else is done.
+    /// Whether events have to be synced to the disk before the next ones are read.
     pub(crate) fn should_sync(&self) -> bool {
         self.sync
     }
 
-    /// Brings what has been stored to the disk.
+    /// Syncs the events to the disk.
     pub(crate) fn sync_events(&self) -> io::Result<()> {
         let file = Arc::clone(&self.state.lock().file);
         file.sync_data()
     }
 
-    /// Counts what was wrong, and keeps the lines that were refused.
+    /// Counts repairs and refused lines, and appends the refused lines to their file.
     pub(crate) fn count_findings(self: &Arc<Self>, found: &Findings) {
         let mut state = self.state.lock();
         state.record.repaired += found.repairs;
         state.record.refused += found.refused;
         if let Err(error) = state.keep_rejected(&self.files, &found.rejected) {
-            warn!(trace = %self.id, %error, "refused lines cannot be kept");
+            warn!(trace = %self.id, %error, "cannot store refused lines");
         }
         self.save_record_soon(&mut state);
     }
 
-    /// Counts events that are not in the trace.
+    /// Counts events that were not stored or not forwarded.
     pub(crate) fn count_lost(self: &Arc<Self>, lines: u64) {
         let mut state = self.state.lock();
         state.record.lost += lines;
@@ -246,7 +248,7 @@ impl Trace {
         Some((export?, Arc::clone(&state.file)))
     }
 
-    /// An export has been done, or never can be.
+    /// Removes a pending export from the record: it was made, or has failed.
     pub(crate) fn export_done(&self, export: &Export) {
         if export.is_pending_export {
             let mut state = self.state.lock();
@@ -261,13 +263,13 @@ impl Trace {
         state.record.clients == 0 && !state.is_exporting && state.exports.is_empty()
     }
 
-    /// The record is saved in a while, with all that is in it by then.
+    /// Schedules a save of the record after [`RECORD_SAVE_DELAY`], unless one is scheduled.
     fn save_record_soon(self: &Arc<Self>, state: &mut TraceState) {
         if state.is_save_scheduled {
             return;
         }
         state.is_save_scheduled = true;
-        // If the trace is closed before, it has been saved then.
+        // If the trace is closed before that, the record is saved then.
         let trace = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(RECORD_SAVE_DELAY).await;
@@ -282,12 +284,13 @@ impl Trace {
         let mut record = state.record.clone();
         record.pending_exports.extend(state.due.iter().cloned());
         if let Err(error) = record.save(&self.files.record, self.sync) {
-            warn!(trace = %self.id, %error, "what is known of the trace cannot be written down");
+            warn!(trace = %self.id, %error, "cannot save the record of the trace");
         }
     }
 }
 
 impl TraceState {
+    /// Moves all pending exports to the queue.
     fn schedule_exports(&mut self) {
         for pending in std::mem::take(&mut self.record.pending_exports) {
             let owner = ExportOwner {
@@ -314,7 +317,7 @@ impl TraceState {
             length,
             is_pending_export,
         };
-        // It has all that an earlier one to the same place would have had.
+        // A later export to the same path has all events of an earlier one.
         self.exports.retain(|waiting| {
             waiting.path != export.path
                 || waiting.owner != owner
@@ -344,12 +347,12 @@ impl TraceState {
     }
 }
 
-/// Opens the file of events, and holds its lock so that nobody removes it.
+/// Opens the events' file, and holds a shared lock on it so that it is not removed.
 fn open_events(files: &TraceFiles) -> io::Result<File> {
     for _ in 0..LOCK_TRIES {
         let file = open_append(&files.events)?;
         let is_locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
-        // Whoever held the lock may have removed the file.
+        // The program that held the lock may have removed the file.
         if is_locked && file.metadata()?.nlink() > 0 {
             complete_last_line(&file)?;
             return Ok(file);
@@ -359,7 +362,7 @@ fn open_events(files: &TraceFiles) -> io::Result<File> {
     Err(io::Error::other("another program keeps it locked"))
 }
 
-/// After a power failure the last line may have been cut off: the next one must not be glued to it.
+/// Ends the last line, which a power failure may have truncated: the next event needs a line of its own.
 fn complete_last_line(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = [b'\n'];
@@ -369,11 +372,11 @@ fn complete_last_line(file: &File) -> io::Result<()> {
     if last == *b"\n" {
         return Ok(());
     }
-    debug!("the last line of the trace was cut off");
+    debug!("the last line of the trace was truncated");
     (&*file).write_all(b"\n")
 }
 
-/// Writes all of the text, or if that cannot be, whole lines only.
+/// Writes the text. If that fails, only whole lines remain in the file.
 fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
     let mut written = 0;
     while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
@@ -394,18 +397,18 @@ fn append_text(file: &File, text: &[u8]) -> Result<(), AppendError> {
     Ok(())
 }
 
-/// Takes back the beginning of a line of which the rest could not be written.
+/// Truncates the file after the last whole line, when the rest of a line could not be written.
 fn cut_partial_line(file: &File, text: &[u8], written: usize, source: io::Error) -> AppendError {
     let done = text.get(..written).unwrap_or_default();
     let stored = memrchr(b'\n', done).map_or(0, |end| end + 1);
     let cut = || file.set_len(file.metadata()?.len() - (written - stored) as u64);
     if written > stored && cut().is_err() {
-        debug!("half a line stays behind");
+        debug!("cannot truncate the file: a partial line remains");
     }
     AppendError { stored, source }
 }
 
-/// Lines of complete ones.
+/// Counts lines, all of which end in a line feed.
 pub(crate) fn count_lines(text: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', text).count() as u64
 }

@@ -23,7 +23,7 @@ use crate::record::{PendingExport, TraceRecord};
 use crate::settings::{DaemonSettings, Storage, WhenFull};
 use crate::trace::{TooManyExports, Trace};
 
-/// The trace of all clients when everything goes into one file, as the reference calls it.
+/// Id and name of the one trace when all events are stored in one file, as with the reference.
 const DEFAULT: &str = "default";
 
 /// The open traces.
@@ -43,7 +43,7 @@ pub(crate) struct Traces {
     exports: TaskTracker,
 }
 
-/// Why a trace cannot be opened.
+/// A trace cannot be opened.
 #[derive(Debug, Error)]
 pub(crate) enum OpenError {
     #[error("{max_traces} traces are open already")]
@@ -94,7 +94,10 @@ impl Traces {
         if let (Some(forward), Some(forwarded)) = (&self.forward, forwarded)
             && forward.send(forwarded).await.is_err()
         {
-            warn!(trace = id, "nobody forwards traces any more");
+            warn!(
+                trace = id,
+                "the forwarder has ended; the trace is not forwarded"
+            );
             membership.trace.set_forwarder(None);
         }
         membership.announce_open(peer).await;
@@ -124,7 +127,7 @@ impl Traces {
         Ok((membership, forwarded))
     }
 
-    /// The trace of this id, opened if it was not.
+    /// Returns the trace of this id, and opens it if it is not open.
     fn get_or_open(
         &self,
         open: &mut HashMap<String, Arc<Trace>>,
@@ -136,7 +139,7 @@ impl Traces {
                 let files = TraceFiles::in_directory(directory, &name);
                 (id, name, files)
             }
-            // One file, one writer, whatever the clients call it.
+            // One file has one writer, whatever the id is.
             Storage::File(file) => {
                 let files = TraceFiles::of_events(file.clone());
                 (DEFAULT, DEFAULT.to_owned(), files)
@@ -156,7 +159,7 @@ impl Traces {
         Ok(trace)
     }
 
-    /// From now on the daemon stops as soon as nobody has any trace open.
+    /// Has the daemon stop as soon as no client has a trace open.
     pub(crate) fn stop_when_idle(&self) {
         self.stop_when_idle.store(true, Ordering::Relaxed);
         self.stop_if_idle(&self.open.lock());
@@ -171,23 +174,23 @@ impl Traces {
         for files in all {
             let record = TraceRecord::load_own(&files.record);
             let has_nothing_due = record.pending_exports.is_empty() && record.clients == 0;
-            // Another daemon may be at it.
+            // The trace may be open in another daemon.
             if has_nothing_due || !files.events.exists() || files.is_open() {
                 continue;
             }
             let mut open = self.open.lock();
             match self.get_or_open(&mut open, &record.id) {
                 Ok(trace) => {
-                    let wishes = record.pending_exports.len();
+                    let exports = record.pending_exports.len();
                     info!(
                         trace = record.id,
-                        wishes, "left open by a daemon that was killed"
+                        exports, "pending exports of a daemon that was killed"
                     );
                     trace.schedule_exports();
                     self.start_exports(&trace);
                     close_if_idle(&mut open, &trace);
                 }
-                Err(error) => warn!(trace = record.id, %error, "exports that are due are not done"),
+                Err(error) => warn!(trace = record.id, %error, "pending exports are not made"),
             }
         }
         Ok(())
@@ -211,7 +214,7 @@ impl Traces {
     fn stop_if_idle(&self, open: &HashMap<String, Arc<Trace>>) {
         let is_idle = || open.values().all(|trace| !trace.has_clients());
         if self.stop_when_idle.load(Ordering::Relaxed) && is_idle() {
-            info!("no trace is open: stopping, as was wished");
+            info!("stopping: no trace is open");
             self.stop.cancel();
         }
     }
@@ -238,7 +241,7 @@ impl Traces {
             Ok(written) => {
                 info!(trace = trace.id, %path, events = written.events, "exported");
                 if written.dropped > 0 {
-                    warn!(trace = trace.id, %path, lines = written.dropped, "not in the export: no events");
+                    warn!(trace = trace.id, %path, lines = written.dropped, "lines left out of the export: not events");
                 }
             }
             Err(error) => {
@@ -285,7 +288,7 @@ impl Membership {
         let client = self.client;
         if let Some(forwarder) = self.forwarder.take() {
             let closed = ForwardItem::ClientClosed { client };
-            // If the receiver is gone nobody misses it; and the trace's end says it too.
+            // If the receiver is gone, it needs no message; and the end of the trace says the same.
             let _ = forwarder.send_item(closed, self.traces.when_full).await;
         }
     }

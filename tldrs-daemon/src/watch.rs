@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 /// Registers a descriptor with the runtime, which then tells when it is readable.
 #[expect(
     deprecated,
-    reason = "the new way is unsafe for the sake of types whose descriptor may change; this one's cannot"
+    reason = "its replacement is unsafe, for types whose descriptor may change; that of `OwnedFd` cannot"
 )]
 pub(crate) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)

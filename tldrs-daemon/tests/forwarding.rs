@@ -186,7 +186,7 @@ async fn dropped_events_are_counted_and_reported_before_the_next_event() {
         write!(client, "OPEN slow\n{}", many()).unwrap();
         client
     });
-    // Although nobody takes anything.
+    // Although the receiver takes nothing.
     let mut client = sending.await.unwrap();
     let mut trace = daemon.trace().await;
     let stored = daemon.stored("slow");

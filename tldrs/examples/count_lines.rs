@@ -132,7 +132,7 @@ impl Events {
         self.socket.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Names this process.
+    /// Sends the name of this process (metadata event `process_name`).
     fn name(&mut self, name: &str) -> io::Result<()> {
         let args = json!({ "name": name });
         self.event("M", "process_name", &format!(r#","args":{args}"#))

@@ -1,4 +1,4 @@
-//! The command line: that of the reference, and what is ours by long names.
+//! The command line: that of the reference, and further options by long names only.
 
 use std::path::PathBuf;
 
@@ -13,92 +13,93 @@ use tracing::level_filters::LevelFilter;
 
 const EXAMPLES: &str = "\
 Examples:
-  tldrs serve                              Collect what programs send; one file for each trace
-  tldrs serve --daemonize                  The same, in the background
-  TRACE=1 ./program                        Run a program that was built with trace-tef-tldrs
-  tldrs list --long                        What is there
-  tldrs get-tef latest -o trace.json       The newest trace, for ui.perfetto.dev
+  tldrs serve                              Collect events of local programs, one file for each trace
+  tldrs serve --daemonize                  Collect events in the background
+  TRACE=1 ./program                        Trace a program that was built with trace-tef-tldrs
+  tldrs list --long                        List the traces with their size and counters
+  tldrs get-tef latest -o trace.json       Export the newest trace, for ui.perfetto.dev
   tldrs clear                              Remove all traces that are not being written
 
-A trace is a file of JSON objects, one to a line. RUST_LOG selects what is logged and overrides -v.";
+A trace is a file of JSON objects, one to a line. The environment variable RUST_LOG selects log
+messages by module and overrides -v.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  tldrs serve -v                           Tell what happens
-  tldrs serve -d /srv/traces --sync        Survive a power failure, too
-  tldrs serve -U net://COLLECTOR           Also stream events to a relay, for viewers
-  tldrs serve --into-file all.jsonl        All events into one file, no OPEN needed
+  tldrs serve -v                           Log connections, traces and exports
+  tldrs serve -d /srv/traces --sync        Sync events to the disk, to survive a power failure
+  tldrs serve -U net://COLLECTOR           Also stream events to a relay, for live viewers
+  tldrs serve --into-file all.jsonl        Store all events in one file; clients need no OPEN
   tldrs serve --allow-user alice --emit-root /srv/exports
-                                           Let another user in, and have her exports below a directory
+                                           Let user alice connect, and export below /srv/exports
 
-By hand:
+Send an event by hand:
   printf 'OPEN t\\n{\"ph\":\"i\",\"name\":\"hello\",\"ts\":1}\\n' | socat - UNIX-CONNECT:/tmp/tldrs.socket
 
-SIGTERM and SIGINT end it in good order: what has been sent is stored, exports that were wished for are
-written, the status is 0.";
+SIGTERM and SIGINT stop the daemon: it stores the events that clients have sent, makes pending
+exports, and exits with status 0.";
 
 /// Collect Trace Event Format events of local programs, one file for each trace.
 #[derive(Debug, Parser)]
 #[command(name = "tldrs", version, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Tell more: -v what happens, -vv details, -vvv everything
+    /// Log more: -v for events of note, -vv for details, -vvv for everything
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 }
 
-/// What to do.
+/// The commands of `tldrs`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon
-    Serve(Serve),
-    /// Print the paths of the traces
-    List(List),
+    Serve(ServeArguments),
+    /// List the paths of the traces
+    List(ListArguments),
     /// Remove the traces of your own directory, except those that are being written
-    Clear(Clear),
+    Clear(ClearArguments),
     /// Print the directory of the traces
-    Dir(Directory),
+    Dir(DirectoryArguments),
     /// Write a trace as one JSON document
-    GetTef(GetTef),
+    GetTef(GetTefArguments),
 }
 
-/// Where traces are.
+/// The option that names the directory of traces.
 #[derive(Debug, Args)]
-pub struct Directory {
-    /// Where traces are [default: $XDG_DATA_HOME/tldrs, or ~/.local/share/tldrs]
+pub struct DirectoryArguments {
+    /// Use the directory of traces DIR [default: $XDG_DATA_HOME/tldrs, or ~/.local/share/tldrs]
     #[arg(short, long = "dir", value_name = "DIR")]
     pub directory: Option<PathBuf>,
 }
 
-/// How to run the daemon.
+/// The options of `tldrs serve`.
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
-pub struct Serve {
-    /// Listen at PATH; may be given several times [default: $XDG_RUNTIME_DIR/tldrs.socket, and
-    /// /tmp/tldrs.socket where programs look]
+pub struct ServeArguments {
+    /// Listen on the Unix socket PATH; may be repeated [default: $XDG_RUNTIME_DIR/tldrs.socket and
+    /// /tmp/tldrs.socket]
     #[arg(long, value_name = "PATH")]
     pub socket: Vec<PathBuf>,
 
-    /// Where traces are.
+    /// The directory of traces.
     #[command(flatten)]
-    pub directory: Directory,
+    pub directory: DirectoryArguments,
 
-    /// A relay to take events to as well, live.
+    /// The relay to which events are forwarded.
     #[command(flatten)]
     pub relay: RelayUrls,
 
-    /// Have the relay know what there is every USEC microseconds
+    /// Forward pending events every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
     pub live: Option<u32>,
 
-    /// The host that sessions at the relay are said to be of [default: this one]
+    /// Name of the traced host, for the relay and viewers [default: the name of this host]
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
 
-    /// Write all events to FILE, whatever trace they belong to
+    /// Store all events in FILE, whatever trace they belong to
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     pub into_file: Option<PathBuf>,
 
@@ -106,110 +107,110 @@ pub struct Serve {
     #[arg(long)]
     pub daemonize: bool,
 
-    /// Bring events to the disk before more are read
+    /// Sync events to the disk before the next ones are read
     #[arg(long)]
     pub sync: bool,
 
-    /// Refuse longer lines (suffixes k, M, G)
-    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = line_size)]
+    /// Refuse lines longer than SIZE bytes (suffixes k, M, G)
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_line_size)]
     pub max_line: usize,
 
-    /// Refuse more clients at a time
+    /// Refuse more than N clients at a time
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_clients: u32,
 
-    /// Refuse more open traces at a time
+    /// Refuse more than N open traces at a time
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_traces: u32,
 
-    /// Let USER, a name or a number, connect too; may be given several times
+    /// Let USER connect, a name or number, besides root and the user of the daemon; may be repeated
     #[arg(long, value_name = "USER")]
     pub allow_user: Vec<String>,
 
-    /// Let other users export below DIR, and only there
+    /// Let other users export, but only below DIR
     #[arg(long, value_name = "DIR")]
     pub emit_root: Option<PathBuf>,
 
-    /// What to do when there is no room for events
-    #[arg(long, value_enum, default_value_t = Policy::Block)]
-    pub when_full: Policy,
+    /// When the disk is full, or forwarding is too slow:
+    #[arg(long, value_enum, default_value_t = WhenFullPolicy::Block)]
+    pub when_full: WhenFullPolicy,
 }
 
-/// What to do when there is no room for events.
+/// The policy when the disk is full, or forwarding is too slow.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Policy {
-    /// Programs wait.
+pub enum WhenFullPolicy {
+    /// Make clients wait
     Block,
-    /// New events are dropped and counted.
+    /// Drop new events, and count them
     DropNewest,
 }
 
-/// What to list.
+/// The options of `tldrs list`.
 #[derive(Debug, Args)]
-pub struct List {
-    /// Where traces are.
+pub struct ListArguments {
+    /// The directory of traces.
     #[command(flatten)]
-    pub directory: Directory,
+    pub directory: DirectoryArguments,
 
-    /// Also time of last change, size, events, clients, and what was wrong with events
+    /// Also print time of modification, size, events, clients, and repaired, refused and lost events
     #[arg(short, long)]
     pub long: bool,
 }
 
-/// What to remove.
+/// The options of `tldrs clear`.
 #[derive(Debug, Args)]
-pub struct Clear {
-    /// Where traces are.
+pub struct ClearArguments {
+    /// The directory of traces.
     #[command(flatten)]
-    pub directory: Directory,
+    pub directory: DirectoryArguments,
 
-    /// Empty those that are being written, too
+    /// Also empty traces that are being written
     #[arg(long)]
     pub force: bool,
 }
 
-/// What to export.
+/// The arguments of `tldrs get-tef`.
 #[derive(Debug, Args)]
-pub struct GetTef {
-    /// Path of a trace; with -d, name of a file there; or: latest
+pub struct GetTefArguments {
+    /// Path of a trace, or with -d the name of a file there, or `latest` for the newest trace
     #[arg(value_name = "FILE")]
     pub trace: PathBuf,
 
-    /// Where traces are.
+    /// The directory of traces.
     #[command(flatten)]
-    pub directory: Directory,
+    pub directory: DirectoryArguments,
 
-    /// Write to OUT instead of standard output
+    /// Write to the file OUT instead of standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
 
-    /// For whom: an array of events, or an object with the events in it
-    #[arg(long = "for", value_enum, default_value_t = Reader::Any)]
-    pub reader: Reader,
+    /// Form of the document
+    #[arg(long = "for", value_enum, default_value_t = ExportReader::Any)]
+    pub reader: ExportReader,
 }
 
-/// Who is to read an export.
+/// The program that is to read an export.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Reader {
-    /// An array of events.
+pub enum ExportReader {
+    /// An array of events
     Any,
-    /// An object, by which Perfetto knows an empty trace as well.
+    /// An object with the array, which Perfetto accepts even without events
     Perfetto,
 }
 
 impl Arguments {
-    /// From which level on is logged, unless `RUST_LOG` says otherwise: nothing while all is well.
+    /// Returns the lowest level that is logged, unless `RUST_LOG` is set.
     #[must_use]
     pub fn log_level(&self) -> LevelFilter {
         logging::level(self.verbose)
     }
 }
 
-impl Serve {
-    /// What is said of the daemon.
+impl ServeArguments {
+    /// Returns the options of the daemon.
     ///
     /// # Errors
-    /// If a number does not fit this machine.
+    /// If a number does not fit a `usize`.
     pub fn options(&self) -> Result<DaemonOptions, std::num::TryFromIntError> {
         Ok(DaemonOptions {
             sockets: self.socket.clone(),
@@ -225,10 +226,10 @@ impl Serve {
         })
     }
 
-    /// What is said of the relay. None: there is none.
+    /// Returns the configuration for forwarding; none if no relay is named.
     ///
     /// # Errors
-    /// If what is named cannot be one.
+    /// If the address of the relay is incomplete or malformed.
     pub fn relay(&self) -> Result<Option<Config>, ConfigError> {
         let relay = self.relay.relay();
         if !relay.is_given() {
@@ -249,26 +250,26 @@ impl Serve {
     }
 }
 
-impl From<Policy> for WhenFull {
-    fn from(policy: Policy) -> Self {
+impl From<WhenFullPolicy> for WhenFull {
+    fn from(policy: WhenFullPolicy) -> Self {
         match policy {
-            Policy::Block => Self::Block,
-            Policy::DropNewest => Self::DropNewest,
+            WhenFullPolicy::Block => Self::Block,
+            WhenFullPolicy::DropNewest => Self::DropNewest,
         }
     }
 }
 
-impl From<Reader> for DocumentForm {
-    fn from(reader: Reader) -> Self {
+impl From<ExportReader> for DocumentForm {
+    fn from(reader: ExportReader) -> Self {
         match reader {
-            Reader::Any => Self::Array,
-            Reader::Perfetto => Self::Object,
+            ExportReader::Any => Self::Array,
+            ExportReader::Perfetto => Self::Object,
         }
     }
 }
 
-/// A number of bytes that a line may have: `4096`, `16k`, `32M`, `1G`.
-fn line_size(text: &str) -> Result<usize, String> {
+/// Parses the maximum length of a line in bytes: `4096`, `16k`, `32M`, `1G`.
+fn parse_line_size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (text.get(..at), 1 << 10),
         Some((at, 'M')) => (text.get(..at), 1 << 20),
@@ -318,10 +319,10 @@ mod tests {
 
     #[test]
     fn line_sizes_have_suffixes_and_bounds() {
-        assert_eq!(line_size("16k"), Ok(16 << 10));
-        assert_eq!(line_size("1G"), Ok(1 << 30));
+        assert_eq!(parse_line_size("16k"), Ok(16 << 10));
+        assert_eq!(parse_line_size("1G"), Ok(1 << 30));
         for text in ["", "k", "0", "1", "2G", "-1", "99999999999G"] {
-            assert!(line_size(text).is_err(), "{text}");
+            assert!(parse_line_size(text).is_err(), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Arguments, then the command that they name.
+//! Runs the command that the arguments name.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use tldrs::cli::{Arguments, Command};
 use tldrs::{serve, stored};
 
 fn main() -> ExitCode {
-    // Prints help to standard output and ends with 0, or what is wrong to standard error and with 2.
+    // On --help this prints to standard output and exits with 0; on an error, to standard error and with 2.
     let arguments = Arguments::parse();
     match run(arguments) {
         Ok(code) => code,

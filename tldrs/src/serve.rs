@@ -1,4 +1,4 @@
-//! The daemon until a signal, or until a client wants it to end.
+//! Runs the daemon until a signal, or until a client stops it.
 
 use std::process::ExitCode;
 
@@ -18,19 +18,19 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::cli::Serve;
+use crate::cli::ServeArguments;
 
 /// Set in the environment of the process in the background.
 const BACKGROUND_MARKER: &str = "TLDRS_IN_BACKGROUND";
 
-/// Of a daemon in the background, as the reference has it.
+/// The umask of a daemon in the background: that of the reference.
 const BACKGROUND_UMASK: u32 = 0o027;
 
-/// Runs the daemon.
+/// Runs the daemon, and with a relay the uplink.
 ///
 /// # Errors
-/// If it cannot start.
-pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
+/// If the daemon cannot start, or the uplink panics.
+pub fn run(options: ServeArguments) -> anyhow::Result<ExitCode> {
     let daemonize = options.daemonize;
     if daemonize && !background::is_background(BACKGROUND_MARKER) {
         let is_ready = background::start_in_background(BACKGROUND_MARKER)
@@ -41,11 +41,11 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    // Paths are as seen from where it was started.
+    // Resolves paths before the working directory changes.
     let settings = settings(&options)?;
     let relay = options.relay()?;
     if daemonize {
-        background::detach().context("cannot leave for the background")?;
+        background::detach().context("cannot detach from the foreground")?;
         umask(Mode::from_raw_mode(BACKGROUND_UMASK));
     }
     raise_fd_limit();
@@ -81,15 +81,15 @@ pub fn run(options: Serve) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The way to a relay.
+/// The uplink to a relay.
 struct Uplink {
     agent: Agent,
-    /// Takes traces until there will be no more.
+    /// The task that forwards traces.
     forwarded: JoinHandle<()>,
 }
 
 impl Uplink {
-    /// Starts it. After `stop` the relay may take what is left, but not for ever.
+    /// Starts the uplink. After `stop` the relay has the stop timeout to take the queued packets.
     fn start(config: &Config, stop: &CancellationToken) -> anyhow::Result<(TraceSender, Self)> {
         let agent = Agent::start(
             config.uplink()?,
@@ -108,8 +108,8 @@ impl Uplink {
     }
 }
 
-fn settings(serve: &Serve) -> anyhow::Result<DaemonSettings> {
-    let inherited = inherited()?;
+fn settings(serve: &ServeArguments) -> anyhow::Result<DaemonSettings> {
+    let inherited = inherited_sockets()?;
     let mut settings = serve.options()?.settings()?;
     if serve.socket.is_empty() && !inherited.is_empty() {
         settings.sockets.clear();
@@ -119,13 +119,15 @@ fn settings(serve: &Serve) -> anyhow::Result<DaemonSettings> {
     Ok(settings)
 }
 
-/// Sockets on which a service manager listens for us.
-fn inherited() -> anyhow::Result<Vec<std::os::unix::net::UnixListener>> {
+/// Returns the sockets that the service manager has passed on (socket activation).
+fn inherited_sockets() -> anyhow::Result<Vec<std::os::unix::net::UnixListener>> {
     let mut passed = ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..passed.len() {
         let listener = passed.take_unix_listener(index);
-        listeners.extend(listener.context("a socket that was passed on is none for streams")?);
+        listeners.extend(
+            listener.context("a socket from the service manager is not a Unix stream socket")?,
+        );
     }
     Ok(listeners)
 }
@@ -134,7 +136,7 @@ fn runtime() -> anyhow::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Builder::new_multi_thread()
         .thread_name("tldrs")
-        // Writing blocks when the disk does: then some other client can go on.
+        // A write blocks its thread when the disk is slow; other clients need another one.
         .worker_threads(cores.clamp(2, 8))
         .enable_all()
         .build()

@@ -1,4 +1,4 @@
-//! Commands for traces that are stored.
+//! The commands for stored traces.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -8,33 +8,33 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
+use tldrs_daemon::default_paths;
 use tldrs_daemon::export::{DocumentForm, ExportCounts, open_output, write_document};
-use tldrs_daemon::files::{StoredTrace, traces};
+use tldrs_daemon::files::{StoredTrace, list_traces};
 use tldrs_daemon::record::TraceRecord;
 use tracing::warn;
 
-use crate::cli::{Clear, Directory, GetTef, List};
-use tldrs_daemon::default_paths;
+use crate::cli::{ClearArguments, DirectoryArguments, GetTefArguments, ListArguments};
 
-/// The newest trace goes by this name.
+/// The name that stands for the newest trace.
 const LATEST: &str = "latest";
 
-/// Prints where traces are.
+/// Prints the directory of traces.
 ///
 /// # Errors
-/// If that is not known.
-pub fn print_directory(options: &Directory) -> anyhow::Result<ExitCode> {
-    println!("{}", directory(options)?.display());
+/// If there is no default directory.
+pub fn print_directory(options: &DirectoryArguments) -> anyhow::Result<ExitCode> {
+    println!("{}", traces_directory(options)?.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints which traces there are.
+/// Lists the traces.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn list(options: &List) -> anyhow::Result<ExitCode> {
+pub fn list(options: &ListArguments) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let listed = visible(&options.directory)?;
+    let listed = list_all_traces(&options.directory)?;
     if options.long {
         writeln!(
             out,
@@ -45,10 +45,10 @@ pub fn list(options: &List) -> anyhow::Result<ExitCode> {
     for trace in listed {
         let path = trace.files.events.display();
         if options.long {
-            // It may go meanwhile.
+            // The trace may be removed meanwhile.
             match long_line(&trace) {
                 Ok(line) => writeln!(out, "{line}  {path}")?,
-                Err(error) => warn!(%path, %error, "not listed"),
+                Err(error) => warn!(%path, %error, "cannot list the trace"),
             }
         } else {
             writeln!(out, "{path}")?;
@@ -58,15 +58,15 @@ pub fn list(options: &List) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes traces, and prints which.
+/// Removes traces, and prints their paths.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn clear(options: &Clear) -> anyhow::Result<ExitCode> {
+pub fn clear(options: &ClearArguments) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for trace in in_own_directory(&options.directory)? {
+    for trace in list_own_traces(&options.directory)? {
         let path = trace.files.events.display();
-        match remove(&trace, options.force) {
+        match remove_or_empty(&trace, options.force) {
             Ok(done) => println!("{done} {path}"),
             Err(error) => {
                 eprintln!("tldrs: {path}: {error:#}");
@@ -77,32 +77,35 @@ pub fn clear(options: &Clear) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Writes a trace as one document.
+/// Writes a trace as one JSON document.
 ///
 /// # Errors
 /// If there is no such trace, or it cannot be read or written.
-pub fn get_tef(options: &GetTef) -> anyhow::Result<ExitCode> {
-    let path = find(&options.trace, &options.directory)?;
+pub fn get_tef(options: &GetTefArguments) -> anyhow::Result<ExitCode> {
+    let path = find_trace(&options.trace, &options.directory)?;
     let mut from = File::open(&path).with_context(|| path.display().to_string())?;
     let form = options.reader.into();
     let written = match &options.output {
         Some(output) => {
             let shown = || output.display().to_string();
-            let mut to = open_output(&default_paths::fixed(output)?).with_context(shown)?;
+            let mut to = open_output(&default_paths::absolute_path(output)?).with_context(shown)?;
             if is_same(&from, &to)? {
-                bail!("{}: would replace the trace itself", output.display());
+                bail!(
+                    "cannot export to {}: it is the trace itself",
+                    output.display()
+                );
             }
             if to.metadata().with_context(shown)?.is_file() {
                 to.set_len(0).with_context(shown)?;
             }
             write_document(&mut from, &mut to, form)
         }
-        None => to_stdout(&mut from, form),
+        None => write_to_stdout(&mut from, form),
     };
     let dropped = written.with_context(|| path.display().to_string())?.dropped;
     if dropped > 0 {
         eprintln!(
-            "tldrs: {}: left out {dropped} lines that are no events",
+            "tldrs: {}: left out {dropped} lines that are not events",
             path.display()
         );
     }
@@ -114,56 +117,56 @@ fn is_same(file: &File, other: &File) -> io::Result<bool> {
     Ok(file.metadata().map(identity)? == other.metadata().map(identity)?)
 }
 
-/// Whoever reads may have seen enough.
-fn to_stdout(from: &mut File, form: DocumentForm) -> io::Result<ExportCounts> {
+/// Writes to standard output. A reader that closes the pipe early is not an error.
+fn write_to_stdout(from: &mut File, form: DocumentForm) -> io::Result<ExportCounts> {
     match write_document(from, &mut io::stdout().lock(), form) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExportCounts::default()),
         written => written,
     }
 }
 
-fn directory(options: &Directory) -> anyhow::Result<PathBuf> {
+fn traces_directory(options: &DirectoryArguments) -> anyhow::Result<PathBuf> {
     match &options.directory {
         Some(directory) => Ok(directory.clone()),
         None => default_paths::own_directory(),
     }
 }
 
-/// Those of the directory that was named, or of all that there usually are.
-fn visible(options: &Directory) -> anyhow::Result<Vec<StoredTrace>> {
-    let mut all = in_own_directory(options)?;
+/// Lists the traces of the directory that was named, or of all default directories.
+fn list_all_traces(options: &DirectoryArguments) -> anyhow::Result<Vec<StoredTrace>> {
+    let mut all = list_own_traces(options)?;
     if options.directory.is_none() {
         for directory in default_paths::other_directories() {
-            all.extend(if_there(&directory)?);
+            all.extend(list_if_exists(&directory)?);
         }
         all.sort_by(|a, b| a.files.events.as_os_str().cmp(b.files.events.as_os_str()));
     }
     Ok(all)
 }
 
-fn in_own_directory(options: &Directory) -> anyhow::Result<Vec<StoredTrace>> {
-    let directory = directory(options)?;
+fn list_own_traces(options: &DirectoryArguments) -> anyhow::Result<Vec<StoredTrace>> {
+    let directory = traces_directory(options)?;
     if options.directory.is_some() {
-        traces(&directory).with_context(|| directory.display().to_string())
+        list_traces(&directory).with_context(|| directory.display().to_string())
     } else {
-        // No daemon has made it yet.
-        if_there(&directory)
+        // A missing directory has no traces: the first daemon makes it.
+        list_if_exists(&directory)
     }
 }
 
-fn if_there(directory: &Path) -> anyhow::Result<Vec<StoredTrace>> {
-    match traces(directory) {
+fn list_if_exists(directory: &Path) -> anyhow::Result<Vec<StoredTrace>> {
+    match list_traces(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         traces => traces.with_context(|| directory.display().to_string()),
     }
 }
 
-fn find(name: &Path, options: &Directory) -> anyhow::Result<PathBuf> {
+fn find_trace(name: &Path, options: &DirectoryArguments) -> anyhow::Result<PathBuf> {
     if name.is_file() {
         return Ok(name.to_owned());
     }
     if name == Path::new(LATEST) {
-        let newest = visible(options)?
+        let newest = list_all_traces(options)?
             .into_iter()
             .max_by(|a, b| a.modified.cmp(&b.modified));
         let newest = newest.context("there are no traces")?;
@@ -175,7 +178,7 @@ fn find(name: &Path, options: &Directory) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn remove(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static str> {
+fn remove_or_empty(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static str> {
     match trace.lock()? {
         Some(lock) => {
             trace.remove(lock)?;
@@ -185,7 +188,7 @@ fn remove(trace: &StoredTrace, force: bool) -> anyhow::Result<&'static str> {
             trace.empty()?;
             Ok("emptied")
         }
-        None => bail!("is being written; --force empties it"),
+        None => bail!("the trace is being written; use --force to empty it"),
     }
 }
 
@@ -201,15 +204,15 @@ fn long_line(trace: &StoredTrace) -> io::Result<String> {
         "{}  {:>12}  {:>10}  {clients:>7}  {:>8}  {:>7}  {:>6}",
         modified.strftime("%Y-%m-%d %H:%M:%S"),
         trace.size,
-        events(&trace.files.events)?,
+        count_lines(&trace.files.events)?,
         record.repaired.total(),
         record.refused,
         record.lost,
     ))
 }
 
-/// The lines of a file. Not from the record: other daemons may have written to it, too.
-fn events(path: &Path) -> io::Result<u64> {
+/// Counts the lines of a file. The record is not used: other daemons may have written to the file, too.
+fn count_lines(path: &Path) -> io::Result<u64> {
     let mut file = BufReader::with_capacity(1 << 18, File::open(path)?);
     let mut lines = 0;
     loop {

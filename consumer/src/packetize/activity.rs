@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts packets of all sessions. Clones are the same.
+/// The number of packets of all sessions. Clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct Activity(Arc<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! The clock of traces that are made here: the host's monotonic clock.
+//! The clock of the traces that are written here: the host's monotonic clock.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,18 +8,18 @@ use ctf::write::TraceClock;
 use rustix::time::{ClockId, clock_gettime};
 use wire::Timestamp;
 
-/// How often both clocks are read, to find a moment when nothing came between.
+/// How often both clocks are read; the reading with the shortest interruption counts.
 const READINGS: usize = 8;
 
-/// Times of events, in nanoseconds since the host has started.
+/// The monotonic clock of the host, in nanoseconds since boot, and its offset from the time of day.
 #[derive(Debug, Clone, Copy)]
 pub struct HostClock {
     trace: TraceClock,
 }
 
 impl HostClock {
-    /// Measures how far the monotonic clock is from the time of day, once: to correct it later would
-    /// make events trade places.
+    /// Measures the offset of the monotonic clock from the time of day. To be done once: a later correction
+    /// would change the order of events.
     #[must_use]
     pub fn measure() -> Self {
         let offset = (0..READINGS)
@@ -46,13 +46,13 @@ impl HostClock {
         }
     }
 
-    /// Now.
+    /// Returns the present time.
     #[must_use]
     pub fn now() -> Timestamp {
         Timestamp(monotonic())
     }
 
-    /// What the metadata says of it.
+    /// Returns the declaration of the clock for the metadata.
     #[must_use]
     pub fn trace_clock(self) -> TraceClock {
         self.trace

@@ -1,11 +1,12 @@
-//! Events into packets of bounded size, and these into the session's queue.
+//! Writes events to CTF packets of bounded size, and queues these in the session's queue.
 //!
-//! A packet is cut when it is full, and when it is time ([`Packetizer::flush`]): what has happened is
-//! then with the relay, and streams on which nothing has say so by a beacon. Metadata grows as event
-//! classes appear, and is always queued before the packet that needs it.
+//! A packet is cut when it is full, and on a timer ([`Packetizer::flush`]), which also makes beacons for
+//! streams without events. Metadata grows as event classes are declared, and is always queued before the
+//! packet that needs it.
 //!
-//! Until a packet is cut its events are here; if this process dies they are lost. Knows no clock: times
-//! come in as arguments, and never go back within a stream.
+//! Events are held here until their packet is cut; if this process dies, they are lost. The packetizer knows
+//! no clock: times come as arguments, and never go back within a stream. [`HostClock`] reads the clock for
+//! its callers.
 
 mod activity;
 mod clock;
@@ -26,18 +27,18 @@ pub use activity::Activity;
 pub use clock::HostClock;
 use stream::PacketStream;
 
-/// Why an event is in no packet.
+/// An event was not appended.
 #[derive(Debug, Error)]
 pub enum PacketizeError {
-    /// No packet can hold it; the stream is as it was.
+    /// No packet can hold the event; the stream is unchanged.
     #[error(transparent)]
     Event(#[from] PacketError),
-    /// Nobody takes packets any more.
+    /// The session has been given up.
     #[error(transparent)]
     SessionClosed(#[from] SessionClosed),
 }
 
-/// Writes one trace, alone in its session.
+/// The writer of one trace, which is the only one of its session.
 #[derive(Debug)]
 pub struct Packetizer {
     uuid: Uuid,
@@ -45,7 +46,7 @@ pub struct Packetizer {
     streams: Vec<PacketStream>,
     queue: SessionSender,
     activity: Activity,
-    /// What had happened anywhere when beacons were sent last.
+    /// The activity of all sessions when beacons were last sent.
     beacons: activity::SeenActivity,
 }
 
@@ -53,7 +54,7 @@ pub struct Packetizer {
 const TRACE: TraceKey = TraceKey(0);
 
 impl Packetizer {
-    /// Begins a trace whose files lie at `path` below the session's directory.
+    /// Begins a trace, whose directory is `path` below that of the session.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -75,20 +76,20 @@ impl Packetizer {
         })
     }
 
-    /// Declares a class of streams.
+    /// Declares a stream class.
     ///
     /// # Errors
-    /// If there is one of this id.
+    /// If the id is already declared.
     pub fn declare_stream_class(&mut self, id: u32) -> Result<DeclaredStreamClass, DeclareError> {
         self.metadata.stream(id)
     }
 
-    /// Where event classes are declared, at any time.
+    /// Returns the metadata, in which event classes may be declared at any time.
     pub fn metadata(&mut self) -> &mut MetadataText {
         &mut self.metadata
     }
 
-    /// Adds a stream, whose tracefile has that name.
+    /// Adds a stream, whose tracefiles are named `channel`.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -109,8 +110,8 @@ impl Packetizer {
         Ok(StreamKey(number))
     }
 
-    /// Puts an event into the stream's packet. One whose time is before that of what was written last
-    /// is taken to be of then. Waits while the queue is full and a packet has to go.
+    /// Appends an event to the stream's packet. An event whose time is before the stream's watermark gets
+    /// the time of the watermark. Waits while the queue is full and a full packet has to be queued.
     ///
     /// # Errors
     /// If no packet can hold the event, or the session has been given up.
@@ -128,14 +129,14 @@ impl Packetizer {
         if stream.append(class, event)? {
             return Ok(());
         }
-        // It is full up to there, and nothing is lost if it takes long to be queued.
+        // The packet is full. It ends where the event begins, however long queueing it takes.
         let time = event.time;
         self.cut_packet(place, time).await?;
         self.stream(place).append(class, event)?;
         Ok(())
     }
 
-    /// Counts events of a stream that are lost.
+    /// Counts lost events of a stream: they are added to its packets' counter of discarded events.
     ///
     /// # Panics
     /// If the stream is not one of this packetizer's.
@@ -144,9 +145,9 @@ impl Packetizer {
         self.stream(place).discard(events);
     }
 
-    /// Cuts all packets with events in them. If anything has been cut anywhere since the last time,
-    /// other streams say that nothing happened on them. `even_if_idle`: they do in any case, for
-    /// viewers who merge them with streams of other hosts.
+    /// Cuts all packets with events in them. Sends beacons for the other streams if any session has cut a
+    /// packet since the last beacons, or if `even_if_idle`, for viewers that merge them with streams of other
+    /// hosts.
     ///
     /// # Errors
     /// If the session has been given up.
@@ -171,9 +172,9 @@ impl Packetizer {
         Ok(())
     }
 
-    /// Ends the session with all that is in it, and waits until it is with the relay or given up.
+    /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.
     pub async fn finish(mut self, now: Timestamp) -> SessionOutcome {
-        // Whether it has been given up is told by the outcome.
+        // If the session has been given up, the outcome says so.
         let _ = self.close_streams(now).await;
         self.queue.finish().await
     }
@@ -204,7 +205,7 @@ impl Packetizer {
         self.queue.send(step).await
     }
 
-    /// Queues what is new of the metadata.
+    /// Queues the metadata that was declared since the last call.
     async fn queue_metadata(&mut self) -> Result<(), SessionClosed> {
         let text = self.metadata.take_new();
         if text.is_empty() {

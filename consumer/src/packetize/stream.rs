@@ -12,7 +12,7 @@ pub(super) struct PacketStream {
     writer: StreamWriter,
     /// The watermark: the time of the last event or beacon, before which no event may be written.
     earliest: Timestamp,
-    /// Whether events were lost that no packet tells of.
+    /// Whether events were lost since the last packet was closed.
     has_loss: bool,
 }
 
@@ -25,12 +25,12 @@ impl PacketStream {
         }
     }
 
-    /// Whether there is something to cut a packet for.
+    /// Whether there are events or losses that no packet has reported.
     pub(super) fn has_changes(&self) -> bool {
         self.writer.has_events() || self.has_loss
     }
 
-    /// Appends an event to the packet, the first to a new one. False: it is full.
+    /// Appends an event to the open packet, or opens one. Returns false if the packet is full.
     pub(super) fn append(
         &mut self,
         class: &DeclaredEventClass,
@@ -50,7 +50,7 @@ impl PacketStream {
         self.has_loss |= events > 0;
     }
 
-    /// Closes the packet that is open, or an empty one to tell of losses.
+    /// Closes the open packet; if there is none, an empty one that reports losses.
     pub(super) fn close_packet(&mut self, now: Timestamp) -> Option<(Vec<u8>, PacketIndex)> {
         let end = now.max(self.earliest);
         if !self.writer.is_open() {

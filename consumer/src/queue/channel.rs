@@ -7,12 +7,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, onesho
 
 use super::step::Step;
 
-/// How many bytes of steps may be queued.
+/// The capacity of the queues: how many bytes of steps may be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueCapacity {
-    /// Bytes of one session.
+    /// Capacity for one session, in bytes.
     pub session_bytes: u32,
-    /// Bytes of all sessions together.
+    /// Capacity for all sessions together, in bytes.
     pub all_bytes: u32,
 }
 
@@ -35,35 +35,35 @@ pub struct SessionReceiver {
 /// A step in the queue. It counts against the queue's capacity until it is dropped.
 #[derive(Debug)]
 pub struct QueuedStep {
-    /// What happens.
+    /// The step.
     pub step: Step,
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-/// What became of a session.
+/// The outcome of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionOutcome {
     /// Packets that a relay has acknowledged.
     pub acknowledged: u64,
     /// Packets that were given up.
     pub lost: u64,
-    /// How it ended.
+    /// The reason for its end.
     pub end: SessionEnd,
 }
 
-/// How a session ended.
+/// The reason for the end of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SessionEnd {
     /// Everything was acknowledged, and all streams closed.
     Complete,
-    /// It was given up, and why.
+    /// The session was given up; with the reason.
     Failed(String),
-    /// The uplink has stopped before.
+    /// The uplink has stopped before the end of the session.
     #[default]
     Abandoned,
 }
 
-/// The session has been given up: its steps are not taken to a relay any more.
+/// The session has been given up: its steps are not sent to a relay any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the session has been given up")]
 pub struct SessionClosed;
@@ -71,8 +71,8 @@ pub struct SessionClosed;
 /// Why a step was not taken at once.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TrySendError {
-    /// The queue is full: the step is given back.
-    #[error("no room in the queue")]
+    /// The queue is full; with the step.
+    #[error("the queue is full")]
     QueueFull(QueueFull),
     /// The session has been given up.
     #[error(transparent)]
@@ -83,7 +83,7 @@ pub enum TrySendError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueFull(pub Step);
 
-/// A limit of bytes, with a permit for each.
+/// A limit of bytes: a semaphore with a permit for each byte.
 #[derive(Debug, Clone)]
 struct ByteLimit {
     semaphore: Arc<Semaphore>,
@@ -95,7 +95,7 @@ impl ByteLimit {
         Self { semaphore, bytes }
     }
 
-    /// Permits for a step of that weight: all of them if it is larger than the limit.
+    /// Returns the permits for a step of `weight` bytes: all of them if it is larger than the limit.
     fn permits_for(&self, weight: usize) -> u32 {
         u32::try_from(weight).map_or(self.bytes, |weight| weight.min(self.bytes))
     }
@@ -126,14 +126,15 @@ pub(super) fn step_channel(
 }
 
 impl SessionSender {
-    /// Queues a step, as soon as the capacity allows it.
+    /// Queues a step, and waits until the capacity allows it.
     ///
     /// # Errors
     /// If the session has been given up.
     pub async fn send(&self, step: Step) -> Result<(), SessionClosed> {
         let weight = step.weight();
         let [own, shared] = &self.limits;
-        // The own limit first: a session that waits for its own relay does not keep others waiting.
+        // The session's own limit first: a session whose own queue is full must not hold permits of the
+        // shared limit.
         let own = Arc::clone(&own.semaphore).acquire_many_owned(own.permits_for(weight));
         let own = tokio::select! {
             own = own => own.map_err(|_| SessionClosed)?,
@@ -150,7 +151,7 @@ impl SessionSender {
     /// Queues a step if the capacity allows it now.
     ///
     /// # Errors
-    /// If it does not, with the step, or the session has been given up.
+    /// If the queue is full, or the session has been given up.
     pub fn try_send(&self, step: Step) -> Result<(), TrySendError> {
         let weight = step.weight();
         let [own, shared] = &self.limits;
@@ -176,7 +177,7 @@ impl SessionSender {
         self.steps.send(queued).map_err(|_| SessionClosed)
     }
 
-    /// Ends the session, and waits until all of it is with the relay, or given up.
+    /// Ends the session, and waits until the relay has acknowledged everything or the session is given up.
     pub async fn finish(self) -> SessionOutcome {
         let Self { steps, outcome, .. } = self;
         drop(steps);
@@ -185,21 +186,21 @@ impl SessionSender {
 }
 
 impl SessionReceiver {
-    /// The next step; None when the session is to end.
+    /// Waits for the next step; returns none when the sender is dropped and the queue is empty.
     pub async fn next_step(&mut self) -> Option<QueuedStep> {
         self.steps.recv().await
     }
 
-    /// The next step, if one is there.
+    /// Returns the next step, if one is queued.
     pub fn try_next_step(&mut self) -> Option<QueuedStep> {
         self.steps.try_recv().ok()
     }
 
-    /// Says what became of the session. Steps that come later are refused.
+    /// Reports the outcome to the sender. Later steps are refused.
     pub fn report_outcome(mut self, outcome: SessionOutcome) {
         self.steps.close();
         if let Some(ends) = self.outcome.take() {
-            // Nobody may wait for it.
+            // The sender may be gone.
             let _ = ends.send(outcome);
         }
     }

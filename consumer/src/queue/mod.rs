@@ -2,12 +2,12 @@
 //! (backpressure).
 //!
 //! A frontend opens a session ([`SessionOpener::open_session`]) and sends what happens in it as
-//! [`Step`]s. The uplink takes the steps to a relay. A step counts against the queue's capacity until
+//! [`Step`]s. The uplink sends them to a relay. A step counts against the queue's capacity until
 //! the relay has acknowledged it: until then the packet is retained here, and can be sent again. When the
-//! queue is full, [`SessionSender::send`] waits and [`SessionSender::try_send`] gives the step back: a
-//! relay that is slow, or away, slows the producer down and never takes memory.
+//! queue is full, [`SessionSender::send`] waits and [`SessionSender::try_send`] returns the step: a relay
+//! that is slow or away makes the producer wait, and does not make the queue grow.
 //!
-//! If this process dies, what is in the queue is lost.
+//! If this process dies, the packets in the queue are lost.
 
 mod channel;
 mod session_opener;

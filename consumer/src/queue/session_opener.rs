@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::channel::{QueueCapacity, SessionClosed, SessionReceiver, SessionSender, step_channel};
 use super::step::SessionDescription;
 
-/// Opens sessions; the uplink takes each of them to a relay.
+/// Opens sessions, which the uplink sends to a relay.
 #[derive(Debug, Clone)]
 pub struct SessionOpener {
     opened: mpsc::UnboundedSender<OpenedSession>,
@@ -18,7 +18,7 @@ pub struct SessionOpener {
 /// A session that a frontend has opened, as the uplink receives it.
 #[derive(Debug)]
 pub struct OpenedSession {
-    /// What the relay is told of the session.
+    /// The properties of the session.
     pub description: SessionDescription,
     /// The receiving end of the session's queue.
     pub steps: SessionReceiver,

@@ -1,4 +1,4 @@
-//! What a session is, and what happens in one.
+//! The description of a session, and the steps that happen in it.
 
 use std::time::Duration;
 
@@ -6,23 +6,24 @@ use bytes::Bytes;
 use relay_proto::session::TraceFormat;
 use wire::{ClassId, PacketIndex, Timestamp};
 
-/// What a relay is told of a session when it is opened.
+/// The properties of a session that the relay is told when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionDescription {
-    /// As viewers ask for it.
+    /// Name of the session, by which viewers ask for it.
     pub name: String,
-    /// The traced host.
+    /// Name of the traced host.
     pub host: String,
-    /// Where the trace is wanted below the host's directory on the relay; empty: by the session's
-    /// name and date.
+    /// Path of the trace below the host's directory on the relay. If empty, the relay makes one of the
+    /// session's name and creation time.
     pub base_path: String,
-    /// How often there is news of each stream. None: viewers cannot attach.
+    /// Live timer: the interval of packets or beacons of each stream. If absent, the session is not live, and
+    /// viewers cannot attach.
     pub live_timer: Option<Duration>,
-    /// What the metadata is written in.
+    /// The format of the metadata.
     pub trace_format: TraceFormat,
-    /// Size in bytes at which the relay begins the next tracefile of a stream. 0: never.
+    /// Size in bytes at which the relay begins the next tracefile of a stream. 0: no limit.
     pub tracefile_size: u64,
-    /// Tracefiles that the relay keeps of a stream. 0: all.
+    /// Number of tracefiles that the relay keeps of a stream. 0: all.
     pub tracefile_count: u64,
 }
 
@@ -34,59 +35,59 @@ pub struct TraceKey(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey(pub u32);
 
-/// What happens next in a session.
+/// One thing that happens in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// There is a further trace, [`TraceKey`] the number of those before.
+    /// A trace is added. Its [`TraceKey`] is the number of traces before it.
     AddTrace {
-        /// Its directory below the session's, as in `ust/uid/1000/64-bit`.
+        /// Its directory below that of the session, such as `ust/uid/1000/64-bit`.
         path: String,
     },
-    /// There is a further stream, [`StreamKey`] the number of those before. Viewers are told with the
-    /// first step that is another.
+    /// A stream is added. Its [`StreamKey`] is the number of streams before it. Streams are announced to
+    /// viewers with the first step that is neither this nor [`Self::AddTrace`].
     AddStream {
-        /// Its trace, which has been added.
+        /// The trace, which must have been added before.
         trace: TraceKey,
-        /// Name of its tracefile.
+        /// Name of its tracefiles.
         channel: String,
-        /// Number of its class in the metadata.
+        /// Id of its stream class in the metadata.
         class: ClassId,
     },
-    /// The next bytes of a trace's metadata, in any pieces. Before the packet that needs them.
+    /// The next bytes of a trace's metadata, in pieces of any size, before the packet that needs them.
     Metadata {
-        /// Whose.
+        /// The trace.
         trace: TraceKey,
-        /// At least one byte.
+        /// The metadata; at least one byte.
         bytes: Bytes,
     },
     /// The next packet of a stream.
     Packet {
-        /// Whose.
+        /// The stream.
         stream: StreamKey,
-        /// Header and all. What is missing up to the packet's size is zeros.
+        /// The packet with its header. Bytes that are missing up to the packet's size are zeros.
         bytes: Bytes,
-        /// What viewers are told of it. Its size is that of the packet, not of `bytes`.
+        /// The index entry. Its packet size is that of the whole packet, not of `bytes`.
         index: PacketIndex,
     },
-    /// Nothing will happen on a stream before that time. Not before its last packet ended.
+    /// A beacon: no event of the stream is before `until`, which is not before the end of its last packet.
     Beacon {
-        /// Whose.
+        /// The stream.
         stream: StreamKey,
-        /// In cycles of the trace's clock.
+        /// The watermark, in cycles of the trace's clock.
         until: Timestamp,
     },
-    /// Nothing will follow on a stream.
+    /// The stream ends.
     CloseStream {
-        /// Which.
+        /// The stream.
         stream: StreamKey,
     },
 }
 
 impl Step {
-    /// What a step without bytes is counted as: its place in the queue.
+    /// Bytes that each step counts besides its content: its entry in the queue.
     const ENTRY_BYTES: usize = 128;
 
-    /// Bytes that it takes while it waits.
+    /// Returns the bytes that the step counts against the capacity of the queue.
     pub(super) fn weight(&self) -> usize {
         let content = match self {
             Self::AddTrace { path } => path.len(),

@@ -1,4 +1,4 @@
-//! The counters and connection state of each session, updated by the task that takes it to a relay.
+//! The counters and connection state of each session, updated by the task that sends it to a relay.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ struct Sessions {
 /// Totals of the sessions that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedSessions {
-    /// Number of sessions.
+    /// Number of sessions that have ended.
     pub sessions: u64,
     /// Their packets that a relay has acknowledged.
     pub acknowledged: u64,
@@ -31,18 +31,18 @@ pub struct EndedSessions {
 pub struct SessionCounters {
     /// Name of the session, by which viewers ask for it.
     pub name: String,
-    /// The traced host.
+    /// Name of the traced host.
     pub host: String,
     state: Mutex<ConnectionState>,
-    /// Packets that wait to be sent or acknowledged.
+    /// Packets that are queued or sent, and not acknowledged yet.
     pub queued_packets: Counter,
-    /// Their bytes.
+    /// Their size in bytes.
     pub queued_bytes: Counter,
-    /// Packets that were sent; one that was sent again counts again.
+    /// Packets that were sent. A packet that is sent again counts again.
     pub sent: Counter,
-    /// Packets that a relay has: data and index.
+    /// Packets that a relay has acknowledged: it has data and index.
     pub acknowledged: Counter,
-    /// Their bytes, without padding.
+    /// Their size in bytes, without padding.
     pub acknowledged_bytes: Counter,
     /// Packets that were given up.
     pub lost: Counter,
@@ -58,16 +58,16 @@ pub struct Counter(AtomicU64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum ConnectionState {
-    /// It is being connected.
+    /// The first connection is being made.
     Connecting,
-    /// The relay takes it.
+    /// The relay has opened the session.
     Connected {
-        /// Where its trace lies, below the relay's output.
+        /// Path of the trace below the output directory of the relay.
         path: String,
     },
-    /// The relay is away, or refuses.
+    /// The connection has failed, and is made again after a delay.
     Waiting {
-        /// What it said last.
+        /// The last failure.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the agent is doing: counted for each session, and told on a socket.
+//! The status of the agent: counters for each session, reported on a Unix socket.
 
 mod counters;
 mod report;

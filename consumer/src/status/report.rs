@@ -1,4 +1,4 @@
-//! What is told of a running agent: as JSON on its socket, as a table to people.
+//! The status report of a running agent: JSON on its socket, a table for people.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::counters::{ConnectionState, EndedSessions, SessionCounters, StatusRegistry};
 
-/// All of it.
+/// The status of an agent and all its sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// The agent's process.
+    /// Process id of the agent.
     pub process: u32,
-    /// Its version.
+    /// Version of the agent.
     pub version: String,
-    /// Sessions that are open.
+    /// The open sessions.
     pub sessions: Vec<SessionReport>,
-    /// Those that have ended, together.
+    /// Totals of the sessions that have ended.
     pub ended: EndedSessions,
 }
 
-/// One session.
+/// The status of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as in SessionCounters, which it is a copy of")]
 pub struct SessionReport {
@@ -37,7 +37,7 @@ pub struct SessionReport {
 }
 
 impl StatusReport {
-    /// Of this process.
+    /// Makes the report of this process.
     #[must_use]
     pub fn of(registry: &StatusRegistry) -> Self {
         let (open, ended) = registry.sessions();
@@ -113,7 +113,7 @@ impl fmt::Display for StatusReport {
             for (place, (cell, &width)) in row.iter().zip(&widths).enumerate() {
                 match place {
                     0 => write!(f, "{cell:<width$}")?,
-                    // What comes last needs no blanks behind it.
+                    // The last column is not padded.
                     7 => writeln!(f, "  {cell}")?,
                     _ => write!(f, "  {cell:>width$}")?,
                 }

@@ -1,4 +1,4 @@
-//! The socket on which a running agent is asked: one JSON document for each connection.
+//! The status socket of a running agent: one JSON document for each connection.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -21,45 +21,45 @@ use super::counters::StatusRegistry;
 use super::report::StatusReport;
 use crate::limits::{MAX_STATUS_BYTES, MAX_STATUS_CONNECTIONS, STATUS_TIMEOUT};
 
-/// Connections that the system keeps until they are answered.
+/// Connections that the kernel queues until they are accepted.
 const LISTEN_BACKLOG: i32 = 16;
 
-/// Listens as long as it lives, and takes its socket away then.
+/// A listening status socket. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct StatusListener {
     task: JoinHandle<()>,
     path: PathBuf,
 }
 
-/// Why an agent does not tell.
+/// No status was received.
 #[derive(Debug, Error)]
 pub enum StatusError {
-    /// None is there.
+    /// No agent listens on the socket.
     #[error("no agent runs that listens on {}", path.display())]
     NoAgent {
-        /// Where it was looked for.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The connection fails.
-    #[error("cannot ask on {}: {source}", path.display())]
+    /// The connection has failed.
+    #[error("cannot read the status from {}: {source}", path.display())]
     Failed {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Whoever listens there is no agent.
-    #[error("what listens on {} does not answer as an agent: {source}", path.display())]
+    /// The program that listens on the socket is not an agent.
+    #[error("cannot read the status from {}: not an agent: {source}", path.display())]
     Answer {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// The fault of the reply.
         source: serde_json::Error,
     },
 }
 
-/// Where a user's agent listens: `$XDG_RUNTIME_DIR/consumer.socket`, or else in `/run/user/UID`, or else
-/// `/tmp/consumer-UID.socket`.
+/// Returns the default path of the socket: `$XDG_RUNTIME_DIR/consumer.socket`, otherwise
+/// `/run/user/UID/consumer.socket` if there is such a directory, otherwise `/tmp/consumer-UID.socket`.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = rustix::process::getuid().as_raw();
@@ -72,22 +72,22 @@ pub fn default_socket() -> PathBuf {
     }
 }
 
-/// Tells whoever asks, until it is dropped.
+/// Listens on a status socket until the returned value is dropped. A stale socket is replaced.
 ///
 /// # Errors
-/// If another agent listens there, or something else lies there.
+/// If another agent listens there, or the path is not a socket.
 pub fn listen(path: &Path, registry: StatusRegistry) -> io::Result<StatusListener> {
     remove_stale_socket(path)?;
     let listener = UnixListener::from_std(bind(path)?)?;
-    // From here on it is ours to take away.
+    // From here on the socket is removed on drop.
     Ok(StatusListener {
         task: tokio::spawn(accept_clients(listener, registry)),
         path: path.to_owned(),
     })
 }
 
-/// Binds a socket that nobody else may connect to, not for a moment: a file takes its mode from the
-/// socket that is bound to it.
+/// Binds a socket that other users cannot connect to at any moment: the mode is set before `bind`, which
+/// gives it to the file.
 fn bind(path: &Path) -> io::Result<BlockingListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -101,13 +101,13 @@ impl Drop for StatusListener {
     fn drop(&mut self) {
         self.task.abort();
         if let Err(error) = fs::remove_file(&self.path) {
-            debug!(path = %self.path.display(), %error, "status socket not taken away");
+            debug!(path = %self.path.display(), %error, "cannot remove the status socket");
         }
     }
 }
 
-/// Takes away what an agent left behind that was killed: a socket that nobody listens on, and nothing
-/// else.
+/// Removes the socket of an agent that was killed: a socket on which no process listens. Nothing else is
+/// removed.
 fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -141,14 +141,14 @@ async fn accept_clients(listener: UnixListener, registry: StatusRegistry) {
                     if let Ok(Err(error)) =
                         timeout(STATUS_TIMEOUT, send_status(socket, &registry)).await
                     {
-                        debug!(%error, "status not told");
+                        debug!(%error, "cannot send the status");
                     }
                     drop(permit);
                 });
             }
             Err(error) => {
-                debug!(%error, "status connection not taken");
-                // No file descriptor is left, say.
+                debug!(%error, "cannot accept a status connection");
+                // Out of file descriptors, for example.
                 tokio::time::sleep(STATUS_TIMEOUT).await;
             }
         }
@@ -156,16 +156,16 @@ async fn accept_clients(listener: UnixListener, registry: StatusRegistry) {
 }
 
 async fn send_status(mut socket: UnixStream, registry: &StatusRegistry) -> io::Result<()> {
-    let mut told = serde_json::to_vec(&StatusReport::of(registry))?;
-    told.push(b'\n');
-    socket.write_all(&told).await?;
+    let mut text = serde_json::to_vec(&StatusReport::of(registry))?;
+    text.push(b'\n');
+    socket.write_all(&text).await?;
     socket.shutdown().await
 }
 
-/// Asks the agent that listens there.
+/// Reads the status of the agent that listens on the socket.
 ///
 /// # Errors
-/// If none does, or it does not answer.
+/// If no agent listens, or it does not reply.
 pub fn request_status(path: &Path) -> Result<StatusReport, StatusError> {
     let failed = |source: io::Error| {
         let path = path.to_owned();
@@ -178,10 +178,10 @@ pub fn request_status(path: &Path) -> Result<StatusReport, StatusError> {
     socket
         .set_read_timeout(Some(STATUS_TIMEOUT))
         .map_err(failed)?;
-    let mut told = Vec::new();
+    let mut text = Vec::new();
     let mut limited = socket.take(MAX_STATUS_BYTES);
-    limited.read_to_end(&mut told).map_err(failed)?;
-    serde_json::from_slice(&told).map_err(|source| StatusError::Answer {
+    limited.read_to_end(&mut text).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|source| StatusError::Answer {
         path: path.to_owned(),
         source,
     })

@@ -1,4 +1,4 @@
-//! The two connections to a relay. Moves bytes, decides nothing.
+//! The two connections to a relay, control and data. Moves bytes and decides nothing.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::limits::{
     CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,
 };
 
-/// Bytes of one read of answers: max of them are 4 bytes.
+/// Bytes of one read of replies; most replies have 4 bytes.
 const READ_BYTES: usize = 4096;
 
 /// The two connections to a relay.
@@ -25,12 +25,12 @@ const READ_BYTES: usize = 4096;
 pub(super) struct ConnectionPair {
     control: TcpStream,
     data: TcpStream,
-    /// Answers that have not been understood yet.
+    /// Bytes of replies that have not been parsed yet.
     pub(super) answers: BytesMut,
 }
 
 impl ConnectionPair {
-    /// Connects both.
+    /// Connects to both ports.
     pub(super) async fn connect(target: &RelayTarget) -> Result<Self, UplinkError> {
         Ok(Self {
             control: connect(&target.control).await?,
@@ -39,10 +39,10 @@ impl ConnectionPair {
         })
     }
 
-    /// Writes what there is, as far as the relay takes it. Whether it took anything.
+    /// Writes as much of `out` as the sockets take now. Returns whether they took anything.
     pub(super) fn write(&self, out: &mut SendQueue) -> Result<bool, UplinkError> {
         let mut some = false;
-        // Packets first: the index of a packet says nothing without it.
+        // Packets first: the relay can use an index only when its packet has arrived.
         while !out.data.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_WRITE_SLICES];
             let filled = out.data.fill_slices(&mut slices);
@@ -69,7 +69,7 @@ impl ConnectionPair {
         Ok(some)
     }
 
-    /// Reads the answers that are there. Whether there was anything.
+    /// Reads the replies that have arrived. Returns whether there were any.
     pub(super) fn read(&mut self) -> Result<bool, UplinkError> {
         let mut some = false;
         loop {
@@ -85,14 +85,14 @@ impl ConnectionPair {
             }
         }
         if some {
-            // Relays of LTTng hold an answer back until the one before has been acknowledged, for which
-            // the system takes its time unless it is told each time.
+            // Relays of LTTng leave Nagle's algorithm on: a reply is not sent before the TCP acknowledgement
+            // of the one before. The kernel delays that unless quick acknowledgement is set again each time.
             let _ = sockopt::set_tcp_quickack(&self.control, true);
         }
         Ok(some)
     }
 
-    /// Waits until there are answers, or room for what is to be written.
+    /// Waits until there are replies to read, or the sockets can take more of `out`.
     pub(super) async fn wait_ready(&self, out: &SendQueue) -> Result<(), UplinkError> {
         let interest = |is_empty: bool| {
             if is_empty {
@@ -112,7 +112,7 @@ impl ConnectionPair {
         Ok(())
     }
 
-    /// Nothing ever comes on the data connection but its end.
+    /// Checks whether the relay has closed the data connection; it never sends anything there.
     fn check_data_connection(&self) -> Result<(), UplinkError> {
         match self.data.try_read(&mut [0; READ_BYTES]) {
             Ok(0) => Err(UplinkError::ConnectionClosed { connection: "data" }),
@@ -142,7 +142,7 @@ async fn connect(to: &Endpoint) -> Result<TcpStream, UplinkError> {
     Ok(socket)
 }
 
-/// Tries the addresses of the host one after the other.
+/// Tries the host's addresses of the family one after the other.
 async fn connect_any(to: &Endpoint) -> io::Result<TcpStream> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((to.host.as_str(), to.port))
         .await?

@@ -1,5 +1,5 @@
-//! Unique creation times for sessions. Relays make a directory of a session's name and the second of its
-//! creation: two of one name in one second would overwrite each other.
+//! Unique creation times for sessions. Relays name a session's directory by its name and the second of its
+//! creation: two sessions of one name in one second would overwrite each other.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Why a connection to a relay cannot go on, and what follows from that.
+//! Failures of a connection to a relay, and their consequences.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::target::Endpoint;
 
-/// Why a connection to a relay cannot go on.
+/// A connection to a relay has failed.
 #[derive(Debug, Error)]
 pub(super) enum UplinkError {
     #[error("cannot connect to {to}: {source}")]
@@ -18,9 +18,9 @@ pub(super) enum UplinkError {
     ConnectTimeout { to: Endpoint, within: Duration },
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
-    #[error("the relay has hung up the {connection} connection")]
+    #[error("the relay has closed the {connection} connection")]
     ConnectionClosed { connection: &'static str },
-    #[error("the relay has not answered {command:?} for {} s", within.as_secs())]
+    #[error("the relay has not replied to {command:?} within {} s", within.as_secs())]
     ReplyTimeout {
         command: CommandCode,
         within: Duration,
@@ -29,11 +29,11 @@ pub(super) enum UplinkError {
     Refused { command: CommandCode, why: String },
     #[error("the relay refuses the session {name:?}: {why}")]
     SessionRefused { name: String, why: String },
-    #[error("the relay speaks protocol 2.{minor}; 2.11 is the least")]
+    #[error("the relay speaks protocol 2.{minor}; 2.11 or later is needed")]
     TooOld { minor: u32 },
     #[error(transparent)]
     Protocol(#[from] ProducerError),
-    #[error("{what} {name:?} cannot be the name of a file on the relay")]
+    #[error("{what} {name:?} cannot be a file name on the relay")]
     Name { what: &'static str, name: String },
     #[error("more than {max} bytes of metadata")]
     TooMuchMetadata { max: usize },
@@ -41,17 +41,17 @@ pub(super) enum UplinkError {
     Unknown { what: String },
 }
 
-/// What a failure costs.
+/// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consequence {
-    /// The connection: another one may do better.
+    /// The connection is closed; the next one may succeed.
     Reconnect,
-    /// The session: nothing would be different the next time.
+    /// The session is given up: the next connection would fail in the same way.
     GiveUp,
 }
 
 impl UplinkError {
-    /// What the failure costs. The only place that decides it.
+    /// Returns the consequence of the failure. This is the only place that decides it.
     pub(super) fn consequence(&self) -> Consequence {
         match self {
             Self::Connect { .. }
@@ -60,7 +60,7 @@ impl UplinkError {
             | Self::ConnectionClosed { .. }
             | Self::ReplyTimeout { .. }
             | Self::Refused { .. } => Consequence::Reconnect,
-            // Bytes that are no reply: whatever it is, it is not a relay, or its stream is broken.
+            // The bytes are not a reply: the peer is not a relay, or its byte stream is corrupt.
             Self::Protocol(
                 ProducerError::Unasked { .. }
                 | ProducerError::Malformed { .. }

@@ -1,5 +1,5 @@
-//! The handshake with a relay: protocol version, session, and its only chunk. Each command waits
-//! for its answer, because the next one depends on it.
+//! The handshake with a relay: protocol version, session, and its only trace chunk. Each command waits
+//! for its reply, because the next one depends on it.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::upload::{CHUNK, RelaySession, TracefileLimits};
 use crate::limits::{MAX_TRACEFILES, REPLY_TIMEOUT};
 use crate::queue::SessionDescription;
 
-/// The oldest relays that are spoken to: since then traces lie in chunks.
+/// The oldest supported minor version of the protocol: the first with trace chunks.
 const MIN_MINOR: u32 = 11;
 
 /// The parameters of the session that is opened on the relay.
@@ -31,11 +31,11 @@ pub(super) struct HandshakeParameters<'a> {
     /// The session's number in this process.
     pub(super) id: u64,
     pub(super) created: EpochSeconds,
-    /// A relay has taken it before: what is refused now is not its name.
+    /// Whether a relay has opened the session before: then a refusal is not about its name.
     pub(super) has_been_opened: bool,
 }
 
-/// Opens a session on a relay. Also gives where its trace will lie there.
+/// Opens a session on a relay. Also returns the path of its trace below the output of the relay.
 pub(super) async fn open_relay_session(
     pair: &mut ConnectionPair,
     parameters: HandshakeParameters<'_>,
@@ -63,7 +63,7 @@ pub(super) async fn open_relay_session(
     if description.trace_format == TraceFormat::Ctf2 && !minor.names_trace_format() {
         warn!(
             session = %description.name,
-            "the relay is older than 2.15 and does not know CTF 2; it gets it all the same"
+            "the relay is older than 2.15 and does not know CTF 2; the trace is sent all the same"
         );
     }
     let (session, path) = create_session(pair, &mut machine, parameters).await?;
@@ -117,7 +117,7 @@ async fn create_session(
     }
 }
 
-/// Sends a command and waits for the answer, which must be that it was done.
+/// Sends a command and waits for its reply, which must report success.
 async fn send_and_wait(
     pair: &mut ConnectionPair,
     machine: &mut Producer,
@@ -151,12 +151,12 @@ async fn send_and_wait(
     }
 }
 
-/// Rounded up, and never 0, which would say that the session is not live.
+/// Converts the live timer. It is never 0, which would mean that the session is not live.
 fn live_timer_micros(period: Duration) -> Micros {
     Micros(u32::try_from(period.as_micros()).unwrap_or(u32::MAX).max(1))
 }
 
-/// What a relay of LTTng survives: see [`MAX_TRACEFILES`].
+/// Limits the tracefiles to what relays of LTTng survive: see [`MAX_TRACEFILES`].
 fn tracefile_limits(description: &SessionDescription) -> TracefileLimits {
     let count = match (description.tracefile_size, description.tracefile_count) {
         (0, _) => 0,

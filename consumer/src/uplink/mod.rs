@@ -1,12 +1,14 @@
-//! Takes sessions to a relay: one task for each, that speaks `relay-proto`, and finds the relay again
-//! when it is lost.
+//! Sends sessions to a relay: one task for each session, which speaks `relay-proto`, and reconnects with
+//! backoff when the connection is lost.
 //!
-//! A relay's session ends with the connection. When the relay is found again it is told everything
-//! anew, in a session of the same name that was created later: traces, streams and metadata as far as
-//! they are known, then the packets that were not confirmed before. Nothing is lost by that, but a
-//! packet may be in both sessions: it had arrived, and the answer had not.
+//! A relay closes the session when its connection is lost. After a reconnect the task opens another session
+//! of the same name, with a later creation time, and sends everything again that it knows: traces, streams
+//! and metadata, then the packets that the relay had not confirmed. No packet is lost by that, but a packet
+//! may be in both sessions, if it had arrived and its confirmation had not.
 //!
-//! Read `session` (the task), then `upload` (what is sent), `session_state` (what a reconnect resumes).
+//! Read in this order: `session` (the task), `handshake`, `upload` (the commands and replies of one
+//! connection, a state machine without I/O), `session_state` (what a reconnect resumes), `send_queue` and
+//! `connection_pair` (bytes).
 
 mod backoff;
 mod connection_pair;
@@ -36,18 +38,19 @@ use self::target::RelayTarget;
 use crate::queue::OpenedSession;
 use crate::status::StatusRegistry;
 
-/// How sessions are taken to a relay.
+/// The settings of the uplink.
 #[derive(Debug, Clone)]
 pub struct UplinkSettings {
-    /// Where the relay is.
+    /// The relay's address.
     pub target: RelayTarget,
-    /// How long a session may be without a relay before it is given up. None: for ever.
+    /// How long a session may be without a connection before it is given up. If absent, it reconnects for
+    /// ever.
     pub reconnect_timeout: Option<Duration>,
 }
 
-/// Takes all sessions to a relay, until no more can be opened and all have ended.
+/// Sends all sessions to a relay, until all openers are dropped and all sessions have ended.
 ///
-/// When `give_up` is cancelled, what has not reached a relay by then is lost, and counted.
+/// When `give_up` is cancelled, packets that no relay has confirmed are lost, and counted as such.
 pub async fn run(
     mut sessions: mpsc::UnboundedReceiver<OpenedSession>,
     settings: UplinkSettings,

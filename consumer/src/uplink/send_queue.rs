@@ -1,4 +1,5 @@
-//! What is to be written to a relay, on both connections. Packets are not copied.
+//! Bytes to be written to a relay, for both connections. Packets are not copied: they are written with
+//! vectored writes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,19 +8,23 @@ use bytes::{Buf, Bytes, BytesMut};
 use relay_proto::DataHeader;
 use wire::Field;
 
-/// What is to be written to a relay.
+/// The bytes that are to be written to a relay.
 #[derive(Debug, Default)]
 pub(super) struct SendQueue {
-    /// Commands, and metadata.
+    /// Commands and metadata, for the control connection.
     pub(super) control: BytesMut,
+    /// Packets, for the data connection.
     pub(super) data: PacketQueue,
 }
 
-/// Headers and packets, in order.
+/// Data headers and packets, in the order in which they are written.
 #[derive(Debug, Default)]
 pub(super) struct PacketQueue {
+    /// Headers and packets in turn; the first may have been written in part.
     pieces: VecDeque<Bytes>,
+    /// Spare memory for headers.
     headers: BytesMut,
+    /// Bytes in `pieces`.
     bytes: usize,
 }
 
@@ -31,7 +36,7 @@ impl PacketQueue {
         self.pieces.push_back(packet.clone());
     }
 
-    /// Bytes that are to be written.
+    /// Returns the number of bytes that are to be written.
     pub(super) fn len(&self) -> usize {
         self.bytes
     }
@@ -40,7 +45,7 @@ impl PacketQueue {
         self.bytes == 0
     }
 
-    /// Its front, to be written in one call: fills `slices` and gives how many there are.
+    /// Fills `slices` from the front of the queue, for one vectored write. Returns how many are filled.
     pub(super) fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut filled = 0;
         for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
@@ -50,7 +55,7 @@ impl PacketQueue {
         filled
     }
 
-    /// So many bytes have been written.
+    /// Removes the bytes that have been written from the front.
     pub(super) fn advance(&mut self, mut written: usize) {
         self.bytes -= written;
         while let Some(piece) = self.pieces.front_mut() {

@@ -27,15 +27,16 @@ use crate::queue::{
 };
 use crate::status::{ConnectionState, SessionCounters, StatusRegistry};
 
-/// Steps that are taken from the queue in one turn, so that the connection has its turn too.
+/// Steps that are taken from the queue before the connection is served again.
 const MAX_STEPS_PER_TURN: usize = 1024;
 
-/// What the tasks of all sessions share.
+/// The state that the tasks of all sessions share.
 #[derive(Debug)]
 pub(super) struct UplinkContext {
     pub(super) target: RelayTarget,
     pub(super) reconnect_timeout: Option<Duration>,
-    /// This run of this process.
+    /// A random id of this run of this process, by which the relay tells sessions of different producers
+    /// apart.
     pub(super) daemon: DaemonId,
     pub(super) creation_times: CreationTimes,
     pub(super) registry: StatusRegistry,
@@ -44,27 +45,28 @@ pub(super) struct UplinkContext {
 /// The task of one session.
 pub(super) struct SessionTask {
     description: SessionDescription,
-    /// Its number in this process.
+    /// The session's number in this process, from 0.
     id: u64,
     context: Arc<UplinkContext>,
     counters: Arc<SessionCounters>,
     steps: SessionReceiver,
     /// Steps that were received from the queue and are not handled yet.
     backlog: VecDeque<QueuedStep>,
-    /// No step will follow those in the backlog.
+    /// Whether the queue has ended: no step follows those in the backlog.
     is_last: bool,
     state: SessionState,
-    /// Relay sessions that were opened for it.
+    /// Number of sessions that were opened on relays for it: one for each connection.
     opened: u64,
-    /// A relay has all packets; only the closing is left.
+    /// Whether a relay has confirmed all packets, and only the closing is left.
     is_all_confirmed: bool,
     give_up: CancellationToken,
 }
 
-/// Why a session's task has stopped trying.
+/// Why a session's task does not reconnect any more.
 enum StopReason {
-    /// It was told to, or has waited long enough.
+    /// The agent stops, or the reconnect timeout has expired; with the reason.
     GivenUp(String),
+    /// The failure would be the same with the next connection.
     Failed(UplinkError),
 }
 
@@ -100,7 +102,7 @@ impl SessionTask {
             Err(StopReason::GivenUp(why)) => SessionEnd::Failed(why),
             Err(StopReason::Failed(error)) => SessionEnd::Failed(error.to_string()),
         };
-        // What was not taken from the queue is lost as well.
+        // Packets that are still in the queue are lost as well.
         while self.take_step() {}
         let unsent = self.backlog.iter().filter(|queued| is_packet(queued));
         let left = self.state.unconfirmed() + unsent.count() as u64;
@@ -145,7 +147,7 @@ impl SessionTask {
                 ConnectionState::Connected { .. }
             );
             if self.is_all_confirmed {
-                warn!(session = %self.description.name, "connection lost at the session's end: {error}");
+                warn!(session = %self.description.name, "connection lost while the session was being closed: {error}; the relay has all packets");
                 return Ok(());
             }
             if connected
@@ -180,7 +182,7 @@ impl SessionTask {
             session = %self.description.name,
             relay = %self.context.target,
             unacknowledged = self.counters.queued_packets.get(),
-            "{error}; trying again in {} ms, nothing is lost so far",
+            "{error}; reconnecting in {} ms, nothing is lost so far",
             pause.as_millis()
         );
     }
@@ -192,10 +194,10 @@ impl SessionTask {
             return;
         }
         self.counters.reconnects.add(1);
-        // As loud as the loss was.
+        // At the level at which the loss was logged.
         warn!(
             %session, %relay, %path,
-            "connected again, in another directory; {} packets are sent again",
+            "reconnected, to a session in another directory; {} packets are sent again",
             self.state.unconfirmed()
         );
     }
@@ -264,7 +266,7 @@ impl SessionTask {
             let taken = pair.answers.len() - input.len();
             bytes::Buf::advance(&mut pair.answers, taken);
             if has_written || has_replies {
-                // So that others have their turn as well.
+                // Yields to other sessions now and then, even if the socket is always ready.
                 tokio::task::consume_budget().await;
                 continue;
             }
@@ -307,8 +309,9 @@ impl SessionTask {
         self.backlog.push_back(queued);
     }
 
-    /// A path of the user's choice has no date in it: a second session there would overwrite the
-    /// first.
+    /// Returns the base path for the next session on the relay. A path that the user has chosen has no date
+    /// in it, unlike the default: from the second session on a number is appended, or that session would
+    /// overwrite the first.
     fn base_path(&self) -> String {
         let given = &self.description.base_path;
         let chosen = if given.is_empty() {
@@ -323,7 +326,7 @@ impl SessionTask {
         }
     }
 
-    /// Names that relays refuse, or die of.
+    /// Checks the names: relays refuse some, and crash with others.
     fn check_names(&self) -> Result<(), UplinkError> {
         let SessionDescription { name, host, .. } = &self.description;
         let is_name = |name: &str, max| {
@@ -360,8 +363,8 @@ fn is_packet(queued: &QueuedStep) -> bool {
 
 fn stop_reason(error: Option<&UplinkError>) -> StopReason {
     StopReason::GivenUp(match error {
-        Some(error) => format!("stopped before a relay was found again: {error}"),
-        None => "stopped before the relay had everything".to_owned(),
+        Some(error) => format!("stopped before it had reconnected: {error}"),
+        None => "stopped before the relay had confirmed everything".to_owned(),
     })
 }
 
@@ -377,7 +380,7 @@ fn epoch_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Any number. Only the length of a pause depends on it.
+/// Returns a random number, or `u32::MAX` if the system has none. Only a delay depends on it.
 fn random_u32() -> u32 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

@@ -21,8 +21,11 @@ pub(super) struct SessionState {
     /// The streams that are not closed.
     pub(super) streams: BTreeMap<StreamKey, StreamState>,
     pub(super) counters: Arc<SessionCounters>,
+    /// Number of the next stream, over all traces.
     next_stream: u32,
+    /// Bytes of the metadata of all traces.
     metadata_bytes: usize,
+    /// Number of packets that have been added.
     packets: u64,
 }
 
@@ -35,7 +38,7 @@ pub(super) struct TraceState {
     pub(super) relay_state: TraceRelayState,
 }
 
-/// What the relay of the present connection has been sent of a trace.
+/// The part of a trace that has been sent over the present connection.
 #[derive(Debug, Default)]
 pub(super) struct TraceRelayState {
     pub(super) is_added: bool,
@@ -61,7 +64,7 @@ pub(super) struct StreamState {
     pub(super) relay_state: StreamRelayState,
 }
 
-/// What the relay of the present connection has been sent of a stream.
+/// The part of a stream that has been sent over the present connection.
 #[derive(Debug, Default)]
 pub(super) struct StreamRelayState {
     pub(super) is_added: bool,
@@ -71,15 +74,15 @@ pub(super) struct StreamRelayState {
     pub(super) sent: u64,
     /// Number of packets that were confirmed.
     pub(super) confirmed: u64,
-    /// The relay has been asked whether it has the packets before this one.
+    /// The number of packets, from the first of this connection, that the relay is being asked about.
     pub(super) asked: Option<u64>,
-    /// Bytes that were sent since.
+    /// Bytes that were sent since the relay was last asked.
     pub(super) unasked_bytes: u64,
     /// The beacon is to be sent when all packets are confirmed: a relay ignores beacons while it waits
     /// for a packet or its index.
     pub(super) beacon_due: bool,
     pub(super) close_sent: bool,
-    /// First packet, by the tracer's count, that has not been sent.
+    /// The tracer's number (`packet_seq_num`) after that of the last packet that was sent.
     pub(super) next_packet_seq: u64,
 }
 
@@ -92,7 +95,7 @@ pub(super) struct UnconfirmedPacket {
 }
 
 impl UnconfirmedPacket {
-    /// The packet.
+    /// Returns the bytes and the index of the packet.
     pub(super) fn packet(&self) -> Option<(&Bytes, &PacketIndex)> {
         match &self.queued.step {
             Step::Packet { bytes, index, .. } => Some((bytes, index)),
@@ -163,7 +166,7 @@ impl SessionState {
         let text = Text::from(channel);
         let is_whole = text.as_bytes().len() == channel.len();
         let name: Result<FileName, NameError> = FileName::parse(&text);
-        // That name would make it a metadata stream.
+        // The relay would take a stream of that name for metadata.
         let is_taken = channel == relay_proto::stream::METADATA_CHANNEL;
         if !is_whole || channel.len() > MAX_CHANNEL_BYTES || name.is_err() || is_taken {
             return Err(name_error("stream", channel));
@@ -206,7 +209,7 @@ impl SessionState {
         Ok(())
     }
 
-    /// Adds a packet. One that no relay could take is given back.
+    /// Adds a packet. Returns it if no relay could take it.
     pub(super) fn add_packet(
         &mut self,
         stream: StreamKey,
@@ -238,15 +241,15 @@ impl SessionState {
         self.streams.values().all(settled)
     }
 
-    /// Packets that no relay has confirmed.
+    /// Returns the number of packets that no relay has confirmed.
     pub(super) fn unconfirmed(&self) -> u64 {
         let packets = self.streams.values().map(|stream| stream.unconfirmed.len());
         packets.sum::<usize>() as u64
     }
 }
 
-/// Whether a packet's index fits it: with another one relays would wait for bytes, or take it for a
-/// beacon.
+/// Whether a packet's index is consistent with its size. Otherwise relays would wait for bytes that never
+/// come, or take the index for a beacon.
 fn has_valid_index(bytes: &Bytes, index: &PacketIndex) -> bool {
     let Bits(content) = index.content_size;
     let Some(wire::Bytes(size)) = index.packet_size.to_bytes() else {

@@ -1,95 +1,95 @@
-//! Where a relay is, in the URLs that `lttng create` takes.
+//! The address of a relay, in the URLs that `lttng create` takes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Where relays listen for commands, and for packets.
+/// The default ports of a relay: control and data.
 const CONTROL_PORT: u16 = 5342;
 const DATA_PORT: u16 = 5343;
 
-/// A relay.
+/// The address of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTarget {
-    /// Where it takes commands.
+    /// The port for commands.
     pub control: Endpoint,
-    /// Where it takes packets.
+    /// The port for packets.
     pub data: Endpoint,
-    /// Where the trace is wanted below the host's directory; empty if the URL does not say.
+    /// Path of the trace below the host's directory on the relay; empty if the URL has none.
     pub base_path: String,
 }
 
-/// One of a relay's ports.
+/// One port of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Which addresses of the host may be used.
+    /// The family of the host's addresses that may be used.
     pub family: Family,
-    /// Name or address.
+    /// Host name, or an address without brackets.
     pub host: String,
-    /// The port.
+    /// TCP port.
     pub port: u16,
 }
 
-/// Which addresses may be used.
+/// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// Those of IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`.
+    /// IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`.
     V4,
-    /// Those of IPv6: `net6://`, `tcp6://`.
+    /// IPv6: `net6://`, `tcp6://`.
     V6,
 }
 
-/// Why a text names no relay.
+/// A URL does not name a relay.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{url}: {fault}")]
 pub struct TargetError {
-    /// As it was typed.
+    /// The URL as it was typed, with control characters escaped.
     pub url: String,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: UrlFault,
 }
 
-/// What can be wrong with a URL.
+/// A fault of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UrlFault {
-    /// No `://`.
+    /// The URL has no `://`.
     #[error("a relay is net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]")]
     NoScheme,
-    /// Another scheme.
-    #[error("{0}:// is not known here, but net://, net6://, tcp:// and tcp6://")]
+    /// The scheme is unknown.
+    #[error("unknown scheme {0}://; use net://, net6://, tcp:// or tcp6://")]
     Scheme(String),
-    /// One port where two belong.
+    /// A URL of one port is where both are needed.
     #[error("tcp:// is one port: give --ctrl-url and --data-url")]
     OnePort,
-    /// Two ports where one belongs.
+    /// A URL of both ports is where one is needed.
     #[error("net:// is both ports; one is tcp://HOST[:PORT]")]
     BothPorts,
-    /// No host.
+    /// The host is empty.
     #[error("the host is missing")]
     NoHost,
-    /// White space or the like.
-    #[error("{0:?} cannot be in a host's name")]
+    /// The host has a character that host names cannot have, such as white space.
+    #[error("invalid character {0:?} in the host name")]
     Character(char),
-    /// `[` without `]`, or something between `]` and `:`.
-    #[error("an IPv6 address is in brackets: [ADDRESS]:PORT")]
+    /// Brackets do not match, or an IPv6 address has none.
+    #[error("an IPv6 address must be in brackets: [ADDRESS]:PORT")]
     Brackets,
-    /// No number, or too high.
+    /// The port is not a number from 1 to 65535.
     #[error("{0:?} is not a port: 1 to 65535")]
     Port(String),
-    /// A path that leads elsewhere.
+    /// The path has a part `..`.
     #[error("the path must not have a part `..`")]
     Path,
-    /// Two different paths.
+    /// The URLs of the two ports have different paths.
     #[error("the paths of both URLs differ")]
     TwoPaths,
 }
 
 impl RelayTarget {
-    /// A relay with its two ports given one by one.
+    /// Makes the address of a relay of the URLs of its two ports.
     ///
     /// # Errors
-    /// If one is no `tcp://HOST[:PORT][/PATH]`, or the paths of both differ.
+    /// If a URL is not `tcp://HOST[:PORT][/PATH]`, or the paths differ.
     pub fn from_port_urls(control: &str, data: &str) -> Result<Self, TargetError> {
         let (endpoint, path) = parse_port_url(control, CONTROL_PORT)?;
         let (data_endpoint, data_path) = parse_port_url(data, DATA_PORT)?;
@@ -183,8 +183,9 @@ fn parse_port_url(url: &str, usual: u16) -> Result<(Endpoint, String), TargetErr
     Ok((endpoint, parts.path))
 }
 
-/// A URL taken apart.
+/// The parts of a URL.
 struct UrlParts<'a> {
+    /// Whether the scheme is that of both ports.
     net: bool,
     family: Family,
     host: &'a str,
@@ -247,7 +248,7 @@ fn port(text: &str) -> Result<Option<u16>, UrlFault> {
     }
 }
 
-/// Without doubled slashes.
+/// Removes empty parts and `.` from a path.
 fn normalize_path(path: &str) -> Result<String, UrlFault> {
     let parts: Vec<&str> = path
         .split('/')

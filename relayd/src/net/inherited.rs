@@ -1,49 +1,50 @@
-//! Ports that the service manager has bound and hands over (socket activation).
+//! Ports that the service manager has bound and passes on (socket activation, `sd_listen_fds(3)`).
 
 use std::io;
 use std::net::TcpListener;
 
 use listenfd::ListenFd;
 
-/// What the manager calls them, in the order in which they come if it gives no names.
+/// The names of the ports (systemd's `FileDescriptorName=`), in the order in which they are passed if none
+/// of them has a name.
 const NAMES: [&str; 3] = ["control", "data", "live"];
 
-/// Ports that are listened on already.
+/// The ports that are listened on already.
 #[derive(Debug, Default)]
-pub struct Inherited {
-    /// For producers' commands.
+pub struct InheritedPorts {
+    /// The port for producers' commands.
     pub control: Option<TcpListener>,
-    /// For producers' packets.
+    /// The port for producers' packets.
     pub data: Option<TcpListener>,
-    /// For viewers.
+    /// The port for viewers.
     pub live: Option<TcpListener>,
 }
 
-impl Inherited {
-    /// Takes what was handed over to this process. To be called before there are threads, since it
-    /// takes the variables that say so away.
+impl InheritedPorts {
+    /// Takes the ports that were passed to this process. To be called before other threads are started, since
+    /// it removes environment variables.
     ///
     /// # Errors
-    /// If one of them is not a port that is listened on.
-    pub fn take() -> io::Result<Self> {
+    /// If a descriptor is not a listening TCP socket.
+    pub fn from_environment() -> io::Result<Self> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let mut handed = ListenFd::from_env();
+        let mut passed = ListenFd::from_env();
         let mut inherited = Self::default();
-        for at in 0..handed.len() {
-            let place = match which(&names, at) {
+        for at in 0..passed.len() {
+            let port = match port_name(&names, at) {
                 Some("control") => &mut inherited.control,
                 Some("data") => &mut inherited.data,
                 Some("live") => &mut inherited.live,
                 _ => continue,
             };
-            *place = handed.take_tcp_listener(at)?;
+            *port = passed.take_tcp_listener(at)?;
         }
         Ok(inherited)
     }
 }
 
-/// Which port the descriptor at this place is for.
-fn which(names: &str, at: usize) -> Option<&str> {
+/// Returns the name of the port of the descriptor at this index.
+fn port_name(names: &str, at: usize) -> Option<&str> {
     let known = |name: &str| NAMES.contains(&name);
     let has_names = names.split(':').any(known);
     if has_names {
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_which_port_is_which_or_else_their_order() {
+    fn inherited_ports_are_told_apart_by_name_or_by_their_order() {
         for (names, want) in [
             ("", NAMES.map(Some)),
             ("relayd.socket:relayd.socket:relayd.socket", NAMES.map(Some)),
@@ -67,7 +68,7 @@ mod tests {
             ),
             ("live", [Some("live"), None, None]),
         ] {
-            assert_eq!([0, 1, 2].map(|at| which(names, at)), want, "{names}");
+            assert_eq!([0, 1, 2].map(|at| port_name(names, at)), want, "{names}");
         }
     }
 }

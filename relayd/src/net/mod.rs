@@ -41,13 +41,13 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::config::{Config, KeepAlive, Timeouts};
-use crate::health::{Health, Side};
+use crate::health::{Health, ThreadHealth};
 use crate::http::StatusApi;
 use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS};
 use crate::registry::{Registry, Settings};
 use crate::store::pool::Pool;
 use closing::close_all;
-pub use inherited::Inherited;
+pub use inherited::InheritedPorts;
 use listen::Listener;
 use monitor::monitor;
 use push::ViewerTasks;
@@ -131,7 +131,7 @@ impl Server {
     ///
     /// # Errors
     /// If a port cannot be listened on, or threads cannot be started.
-    pub fn start(config: &Config, inherited: Inherited) -> Result<Self, StartError> {
+    pub fn start(config: &Config, inherited: InheritedPorts) -> Result<Self, StartError> {
         let main = Workers::start_single("accept").map_err(StartError::Threads)?;
         let producers = Workers::start("ingest").map_err(StartError::Threads)?;
         let viewers = Workers::start_shared("live").map_err(StartError::Threads)?;
@@ -302,12 +302,12 @@ impl Server {
     /// until the loop ends.
     fn spawn_accept(
         &self,
-        side: fn(&Health) -> &Side,
+        side: fn(&Health) -> &ThreadHealth,
         accepting: impl Future<Output = ()> + Send + 'static,
     ) {
         let health = Arc::clone(&self.health);
         self.main.spawn(async move {
-            let _listening = side(&health).listening();
+            let _listening = side(&health).listening_guard();
             accepting.await;
         });
     }

@@ -30,10 +30,10 @@ pub(super) async fn monitor(
         let has_producers = producers.check_workers();
         let has_ticks = ticks.run_due(now);
         if has_producers && has_ticks {
-            health.producers.beat(now);
+            health.producers.record_heartbeat(now);
         }
         if viewers.check_workers() {
-            health.viewers.beat(now);
+            health.viewers.record_heartbeat(now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Small files that tell others a number: the process, a port.
+//! The pid file and the port files: small files with a number in them.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
@@ -9,23 +9,23 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::ServiceError;
 
-/// Permissions, before the umask: what is in the file is believed, so nobody else may write it.
+/// Permissions, before the umask: other programs trust the number, so no other user may write the file.
 const MODE: u32 = 0o644;
 
-/// A file with a number in it, which goes when this is dropped.
+/// A file with a number in it. Dropping it removes the file.
 #[derive(Debug)]
-pub(super) struct OwnFile {
+pub(super) struct NumberFile {
     path: PathBuf,
-    /// Open, so that no other file gets its inode number.
+    /// Held open, so that no other file gets its inode number.
     file: File,
 }
 
-impl OwnFile {
-    /// Writes it. Others look for it again and again, and never see half of it.
+impl NumberFile {
+    /// Writes the file. A program that waits for it never sees a part of it.
     ///
     /// A file or symbolic link that has the name is replaced, and nothing is written to it: in a
-    /// directory that several users write to, it may be a trap.
-    pub(super) fn number(path: &Path, number: u32) -> Result<Self, ServiceError> {
+    /// directory that several users write to, another user may have put them there.
+    pub(super) fn create(path: &Path, number: u32) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("write", path);
         check_replaceable(path).map_err(failed())?;
         let draft = draft_path(path).map_err(failed())?;
@@ -47,19 +47,19 @@ impl OwnFile {
     }
 }
 
-impl Drop for OwnFile {
+impl Drop for NumberFile {
     fn drop(&mut self) {
         let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
         let there = fs::symlink_metadata(&self.path).map(identity);
         let own = self.file.metadata().map(identity);
-        // Another relay may have put its own in the place.
+        // Another relay may have replaced the file by its own.
         if there.is_ok_and(|there| own.is_ok_and(|own| own == there)) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A device, say, stays what it is.
+/// Checks that the path is free, or a file or symbolic link: a device, for example, is not replaced.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() || there.is_symlink() => Ok(()),
@@ -71,7 +71,7 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Beside `path`, by a name that nobody can know beforehand.
+/// Returns a path in the same directory, with a name that cannot be guessed.
 fn draft_path(path: &Path) -> io::Result<PathBuf> {
     let mut random = [0; 8];
     getrandom(&mut random, GetRandomFlags::empty())?;
@@ -89,17 +89,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_is_there_for_as_long_as_it_is_true() {
+    fn number_file_exists_until_it_is_dropped_or_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("control.port");
-        let first = OwnFile::number(&path, 5342).unwrap();
+        let first = NumberFile::create(&path, 5342).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "5342\n");
-        let second = OwnFile::number(&path, 17).unwrap();
+        let second = NumberFile::create(&path, 17).unwrap();
         drop(first);
         assert_eq!(fs::read_to_string(&path).unwrap(), "17\n");
         drop(second);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-        assert!(OwnFile::number(&directory.path().join("no/where"), 1).is_err());
+        assert!(NumberFile::create(&directory.path().join("no/where"), 1).is_err());
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         symlink("precious", &path).unwrap();
         // Names that can be guessed from the process id.
         symlink("precious", at(&format!("pid.{}", std::process::id()))).unwrap();
-        let file = OwnFile::number(&path, 17).unwrap();
+        let file = NumberFile::create(&path, 17).unwrap();
         let there = fs::symlink_metadata(&path).unwrap();
         assert!(there.is_file());
         assert_eq!(there.mode() & 0o022, 0, "only the owner may write it");
@@ -125,17 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn pid_file_takes_no_place_of_a_pipe_or_device_and_leaves_one_that_took_its_own() {
+    fn pid_file_does_not_replace_a_pipe_or_device_nor_remove_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pid");
         let make_pipe = || mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
         make_pipe();
-        assert!(OwnFile::number(&path, 1).is_err());
+        assert!(NumberFile::create(&path, 1).is_err());
         fs::remove_file(&path).unwrap();
-        let file = OwnFile::number(&path, 1).unwrap();
+        let file = NumberFile::create(&path, 1).unwrap();
         fs::remove_file(&path).unwrap();
         make_pipe();
-        // Reading it to see whose it is would wait for a writer.
+        // Opening it to compare its owner would wait for a writer.
         drop(file);
         assert!(fs::symlink_metadata(&path).is_ok());
     }

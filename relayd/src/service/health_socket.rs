@@ -1,5 +1,5 @@
-//! Where the relay can be asked how it is. A thread of its own answers, so that it does when the
-//! others do not.
+//! The health socket: answers queries for the health of the relay (`lttng-relayd`'s health check). A thread
+//! of its own answers, so that it does when the others hang.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -13,37 +13,38 @@ use std::time::Instant;
 use tracing::{debug, warn};
 
 use super::ServiceError;
-use super::run_folder::{Group, give};
+use super::run_folder::{Group, change_group};
 use crate::health::Health;
 use crate::limits::{HEALTH_RETRY_INTERVAL, HEALTH_TIMEOUT};
 
-/// Who may ask: owner and group.
+/// Permissions of the socket: owner and group may query it.
 const MODE: u32 = 0o660;
 
-/// The one question there is: how are you?
+/// The only query: command 0, a 32-bit number.
 const CHECK: [u8; 4] = [0; 4];
 
-/// A socket that answers. Dropped, it is gone from its folder.
+/// The socket. Dropping it removes the file; the thread keeps running.
 #[derive(Debug)]
 pub(super) struct HealthSocket(PathBuf);
 
 impl HealthSocket {
-    /// Opens it. One that is left of a relay that was killed gives way.
+    /// Listens on the socket. The stale socket of a relay that was killed is replaced.
     pub(super) fn open(
         path: &Path,
         group: Option<Group>,
         health: Arc<Health>,
     ) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("open the health socket", path);
-        let is_left = |about: std::fs::Metadata| about.file_type().is_socket();
-        if std::fs::symlink_metadata(path).is_ok_and(is_left) && UnixStream::connect(path).is_err()
+        let is_socket = |about: std::fs::Metadata| about.file_type().is_socket();
+        if std::fs::symlink_metadata(path).is_ok_and(is_socket)
+            && UnixStream::connect(path).is_err()
         {
             std::fs::remove_file(path).map_err(failed())?;
         }
         let listener = UnixListener::bind(path).map_err(failed())?;
         let socket = Self(path.to_owned());
         std::fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(failed())?;
-        give(path, group)?;
+        change_group(path, group)?;
         thread::Builder::new()
             .name("health".to_owned())
             .spawn(move || answer_all(&listener, &health))
@@ -63,11 +64,11 @@ fn answer_all(listener: &UnixListener, health: &Health) {
         match listener.accept() {
             Ok((asking, _)) => {
                 if let Err(error) = answer(asking, health) {
-                    debug!(%error, "nobody told how the relay is");
+                    debug!(%error, "cannot answer a health query");
                 }
             }
             Err(error) => {
-                warn!(%error, "nobody can ask how the relay is");
+                warn!(%error, "cannot accept a health query");
                 thread::sleep(HEALTH_RETRY_INTERVAL);
             }
         }
@@ -79,15 +80,15 @@ fn answer_all(listener: &UnixListener, health: &Health) {
     reason = "both ends are on one machine, and this is how they speak"
 )]
 fn answer(mut asking: UnixStream, health: &Health) -> io::Result<()> {
-    // One that says nothing keeps the next waiting.
+    // A client that sends nothing blocks the next one.
     asking.set_read_timeout(Some(HEALTH_TIMEOUT))?;
     asking.set_write_timeout(Some(HEALTH_TIMEOUT))?;
     let mut question = [0; CHECK.len()];
     asking.read_exact(&mut question)?;
     if question != CHECK {
-        return Err(io::Error::other("not a question"));
+        return Err(io::Error::other("unknown query"));
     }
-    asking.write_all(&health.mask(Instant::now()).to_ne_bytes())
+    asking.write_all(&health.error_mask(Instant::now()).to_ne_bytes())
 }
 
 #[cfg(test)]
@@ -95,16 +96,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_asks_is_told_and_whoever_talks_nonsense_is_not() {
+    fn health_socket_answers_a_query_and_closes_on_anything_else() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("health");
-        // Left of another.
+        // A stale socket.
         drop(UnixListener::bind(&path).unwrap());
         let health = Arc::new(Health::new(Instant::now()));
         let socket = HealthSocket::open(&path, None, Arc::clone(&health)).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
-        let ask = |question: &[u8]| {
+        let query = |question: &[u8]| {
             let mut asking = UnixStream::connect(&path).unwrap();
             asking.write_all(question).unwrap();
             asking.shutdown(std::net::Shutdown::Write).unwrap();
@@ -112,11 +113,11 @@ mod tests {
             let _ = asking.read_to_end(&mut answer);
             answer
         };
-        assert_eq!(ask(&CHECK), [0; 8]);
-        assert!(ask(&[0, 0]).is_empty());
-        assert!(ask(&[1, 0, 0, 1]).is_empty());
-        drop(health.producers.listening());
-        let answer = ask(&CHECK);
+        assert_eq!(query(&CHECK), [0; 8]);
+        assert!(query(&[0, 0]).is_empty());
+        assert!(query(&[1, 0, 0, 1]).is_empty());
+        drop(health.producers.listening_guard());
+        let answer = query(&CHECK);
         assert!(answer.len() == 8 && answer.contains(&0b101));
         assert!(HealthSocket::open(&path, None, health).is_err());
         drop(socket);

@@ -1,9 +1,8 @@
-//! What scripts, service managers and the other programs of LTTng see of a relay besides its ports
-//! and traces: files in the run folder, a socket that tells how it is, who is told that it is ready.
+//! The interfaces of a relay for scripts, service managers and the other programs of LTTng, besides its ports
+//! and traces: files in the run folder, the health socket, and the readiness notification.
 //!
-//! Read in this order: [`Service`] here, [`run_folder`] (where and for whom), `files` (pid and ports),
-//! [`health`] (how it is) and `health_socket` (who may ask), `notify` (who is told), [`sockets`] (ports
-//! that somebody else has bound).
+//! Read in this order: [`Service`] here, [`run_folder`] (directory and group), `files` (pid file and port
+//! files), `health_socket` (answers queries from [`crate::health`]).
 
 mod files;
 mod health_socket;
@@ -18,36 +17,36 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use crate::health::Health;
-use files::OwnFile;
+use files::NumberFile;
 use health_socket::HealthSocket;
 use run_folder::RunFolder;
 
-/// What the relay has around it, besides ports and traces.
+/// The files, socket and notifications of the relay.
 #[derive(Debug, Clone, Default)]
 pub struct ServiceConfig {
-    /// Where it works, if not where it was started.
+    /// The working directory; if absent, that in which the relay was started.
     pub working_directory: Option<PathBuf>,
-    /// Whose members may ask how it is. None: the usual one, if there is one.
+    /// The group whose members may query the health socket; if absent, the group `tracing`, if it exists.
     pub group: Option<String>,
-    /// Where it can be asked, if not in the run folder.
+    /// Path of the health socket; if absent, it is in the run folder.
     pub health: Option<PathBuf>,
-    /// Where its number is to be written.
+    /// Path of the pid file; if absent, there is none.
     pub pid_file: Option<PathBuf>,
-    /// Whether its parent is sent a signal when it is ready.
+    /// Whether the parent process is sent SIGUSR1 when the relay is ready.
     pub signals_parent: bool,
-    /// Where LTTng's programs find each other. None: there is no home for one.
+    /// The run folder, in which the programs of LTTng find each other; absent if there is no home directory.
     pub run_folder: Option<PathBuf>,
 }
 
-/// Something around the relay that could not be made.
+/// A file, directory or socket of the service cannot be made.
 #[derive(Debug, Error)]
 #[error("cannot {what} {}", .path.display())]
 pub struct ServiceError {
-    /// What was to be done.
+    /// The operation that has failed: a verb, and perhaps a noun.
     what: &'static str,
-    /// To which file or directory.
+    /// The file or directory.
     path: PathBuf,
-    /// What the system says.
+    /// The error of the system.
     source: io::Error,
 }
 
@@ -58,34 +57,34 @@ impl ServiceError {
     }
 }
 
-/// The relay cannot work where it is to. Scripts match these words.
+/// The relay cannot change to its working directory. Scripts match these words.
 #[derive(Debug, Error)]
 #[error("Failed to change working directory to \"{}\"", .directory.display())]
-pub struct EnterError {
+pub struct WorkingDirectoryError {
     directory: PathBuf,
     source: io::Error,
 }
 
-/// A relay as its host knows it. Dropped, it takes away what it has made.
+/// The files and the health socket of a running relay. Dropping it removes them.
 #[derive(Debug)]
 pub struct Service {
     signals_parent: bool,
-    _files: Vec<OwnFile>,
+    _files: Vec<NumberFile>,
     _health: Option<HealthSocket>,
 }
 
-/// Goes to the directory that the relay is to work in.
+/// Changes to the working directory of the relay.
 ///
 /// # Errors
-/// If it cannot.
-pub fn enter(directory: &Path) -> Result<(), EnterError> {
-    rustix::process::chdir(directory).map_err(|error| EnterError {
+/// If the directory cannot be changed to.
+pub fn enter_working_directory(directory: &Path) -> Result<(), WorkingDirectoryError> {
+    rustix::process::chdir(directory).map_err(|error| WorkingDirectoryError {
         directory: directory.to_owned(),
         source: error.into(),
     })?;
     let writable = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK);
     if writable.is_err() && !rustix::process::geteuid().is_root() {
-        // As above.
+        // Scripts match these words, too.
         info!(
             "Working directory \"{}\" is not writable",
             directory.display()
@@ -95,19 +94,19 @@ pub fn enter(directory: &Path) -> Result<(), EnterError> {
 }
 
 impl Service {
-    /// Makes the files and the socket by which others find the relay. `ports` are the names of its ports,
-    /// of which the files are named, and their numbers.
+    /// Makes the files and the health socket. `ports` are the names of the ports, after which the port files
+    /// are named, and their numbers.
     ///
     /// # Errors
-    /// If some of it cannot be made.
-    pub fn begin(
+    /// If one of them cannot be made.
+    pub fn create(
         process: &ServiceConfig,
         ports: &[(&str, u16)],
         health: &Arc<Health>,
     ) -> Result<Self, ServiceError> {
-        let group = run_folder::group(process.group.as_deref());
+        let group = run_folder::find_group(process.group.as_deref());
         let folder = match &process.run_folder {
-            Some(path) => Some(RunFolder::make(path, group)?),
+            Some(path) => Some(RunFolder::create(path, group)?),
             None => {
                 warn!("no run folder: neither LTTNG_RUNDIR, LTTNG_HOME nor HOME is set");
                 None
@@ -116,12 +115,12 @@ impl Service {
         let folder = folder.as_ref().map(RunFolder::path);
         let mut files = Vec::new();
         if let Some(path) = &process.pid_file {
-            files.push(OwnFile::number(path, std::process::id())?);
+            files.push(NumberFile::create(path, std::process::id())?);
         }
         if let Some(folder) = folder {
             for (name, port) in ports {
                 let path = folder.join(format!("{name}.port"));
-                files.push(OwnFile::number(&path, (*port).into())?);
+                files.push(NumberFile::create(&path, (*port).into())?);
             }
         }
         let own = || folder.map(|folder| folder.join(format!("health-{}", std::process::id())));
@@ -137,16 +136,16 @@ impl Service {
         })
     }
 
-    /// All ports accept: tells whoever waits for that.
-    pub fn ready(&self) {
+    /// Tells the service manager, and the parent process if it waits for that, that all ports accept.
+    pub fn notify_ready(&self) {
         notify_ready();
         if self.signals_parent {
             signal_parent();
         }
     }
 
-    /// The relay is about to stop.
-    pub fn stopping(&self) {
+    /// Tells the service manager that the relay begins to stop.
+    pub fn notify_stopping(&self) {
         notify_stopping();
     }
 }

@@ -1,4 +1,4 @@
-//! The folder in which the programs of LTTng find each other.
+//! The run folder, in which the programs of LTTng find each other.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, Permissions};
@@ -11,24 +11,25 @@ use tracing::warn;
 
 use super::ServiceError;
 
-/// That of root.
+/// The run folder of root.
 const SYSTEM: &str = "/var/run/lttng";
 
-/// That of other users, below their home.
+/// The run folder of other users, below their home directory.
 const USER: &str = ".lttng";
 
-/// The relay's own, in it.
+/// The relay's directory in the run folder.
 const OWN: &str = "relayd";
 
-/// Permissions that the reference gives: of the folder, of root and of others, and of the relay's own.
+/// Permissions, as with the reference: of the run folder of root and of other users, and of the relay's
+/// directory.
 const SYSTEM_MODE: u32 = 0o755;
 const USER_MODE: u32 = 0o700;
 const OWN_MODE: u32 = 0o755;
 
-/// The group whose members may trace, unless another is named.
+/// The default group, whose members may trace.
 const TRACING: &str = "tracing";
 
-/// Where the run folder is. None: there is no home that it could be in.
+/// Returns the path of the run folder; none if there is no home directory for it.
 pub fn path(env: &dyn Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Option<PathBuf> {
     if let Some(given) = env("LTTNG_RUNDIR") {
         return Some(given.into());
@@ -39,12 +40,13 @@ pub fn path(env: &dyn Fn(&str) -> Option<OsString>, home: Option<&Path>) -> Opti
     home.map(|home| home.join(USER))
 }
 
-/// A group, as the system knows it.
+/// A group id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group(u32);
 
-/// The group that may ask how the relay is. Only root can give it what is root's.
-pub(super) fn group(named: Option<&str>) -> Option<Group> {
+/// Returns the group that may use the run folder and the health socket; none unless the relay runs as root,
+/// which alone can change the group of its files.
+pub(super) fn find_group(named: Option<&str>) -> Option<Group> {
     if !geteuid().is_root() {
         return None;
     }
@@ -52,7 +54,7 @@ pub(super) fn group(named: Option<&str>) -> Option<Group> {
     match nix::unistd::Group::from_name(name) {
         Ok(Some(group)) => Some(Group(group.gid.as_raw())),
         found => {
-            // Not every host has the usual one.
+            // A missing default group is not worth a warning.
             if named.is_some() {
                 let error = found.err().map(io::Error::from);
                 warn!(group = name, ?error, "no such group");
@@ -62,8 +64,8 @@ pub(super) fn group(named: Option<&str>) -> Option<Group> {
     }
 }
 
-/// Lets a group have a file or folder.
-pub(super) fn give(path: &Path, to: Option<Group>) -> Result<(), ServiceError> {
+/// Changes the group of a file or directory.
+pub(super) fn change_group(path: &Path, to: Option<Group>) -> Result<(), ServiceError> {
     match to {
         Some(Group(id)) => {
             lchown(path, None, Some(id)).map_err(ServiceError::on("change the group of", path))
@@ -72,21 +74,21 @@ pub(super) fn give(path: &Path, to: Option<Group>) -> Result<(), ServiceError> {
     }
 }
 
-/// The relay's own folder.
+/// The relay's directory in the run folder.
 #[derive(Debug)]
 pub(super) struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// Makes it, unless it is there.
-    pub(super) fn make(run_folder: &Path, group: Option<Group>) -> Result<Self, ServiceError> {
+    /// Makes the run folder and the directory in it, unless they exist.
+    pub(super) fn create(run_folder: &Path, group: Option<Group>) -> Result<Self, ServiceError> {
         let mode = if geteuid().is_root() {
             SYSTEM_MODE
         } else {
             USER_MODE
         };
-        make(run_folder, mode, group)?;
+        create_directory(run_folder, mode, group)?;
         let own = run_folder.join(OWN);
-        make(&own, OWN_MODE, group)?;
+        create_directory(&own, OWN_MODE, group)?;
         Ok(Self(own))
     }
 
@@ -95,8 +97,8 @@ impl RunFolder {
     }
 }
 
-/// Makes a folder with just these permissions, whatever the umask. One that is there stays as it is.
-fn make(path: &Path, mode: u32, group: Option<Group>) -> Result<(), ServiceError> {
+/// Makes a directory with exactly these permissions, whatever the umask is. An existing one is not changed.
+fn create_directory(path: &Path, mode: u32, group: Option<Group>) -> Result<(), ServiceError> {
     let failed = || ServiceError::on("make the run folder", path);
     let create = || DirBuilder::new().mode(mode).create(path);
     let created = match (create(), path.parent()) {
@@ -109,7 +111,7 @@ fn make(path: &Path, mode: u32, group: Option<Group>) -> Result<(), ServiceError
     match created {
         Ok(()) => {
             std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed())?;
-            give(path, group)
+            change_group(path, group)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(failed()(error)),
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_where_the_programs_of_lttng_look() {
+    fn run_folder_is_where_the_programs_of_lttng_look() {
         let given = path(&|_| Some("/given".into()), None);
         assert_eq!(given, Some(PathBuf::from("/given")));
         let usual = path(&|_| None, Some(Path::new("/home/me")));
@@ -134,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_with_the_folders_above_it() {
+    fn run_folder_is_made_with_its_parent_directories() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().join("a/b");
         for _ in 0..2 {
-            let folder = RunFolder::make(&at, None).unwrap();
+            let folder = RunFolder::create(&at, None).unwrap();
             let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
             assert_eq!(mode(folder.path()) & 0o777, OWN_MODE);
             let usual = if geteuid().is_root() {
@@ -148,6 +150,6 @@ mod tests {
             };
             assert_eq!(mode(&at) & 0o777, usual);
         }
-        assert!(RunFolder::make(Path::new("/proc/nowhere"), None).is_err());
+        assert!(RunFolder::create(Path::new("/proc/nowhere"), None).is_err());
     }
 }

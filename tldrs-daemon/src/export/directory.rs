@@ -12,10 +12,10 @@ use thiserror::Error;
 /// Symbolic links that one path may lead through. The limit of Linux.
 const MAX_SYMLINKS: u32 = 40;
 
-/// Root's links are part of the system.
+/// The user id of root, whose symbolic links are part of the system.
 pub(super) const ROOT: u32 = 0;
 
-/// Why a directory was not opened.
+/// A directory cannot be opened.
 #[derive(Debug, Error)]
 pub(super) enum DirectoryError {
     #[error("a symbolic link in the path belongs to user {owner}")]
@@ -27,7 +27,7 @@ pub(super) enum DirectoryError {
 /// Opens the directory at this absolute path for the user `uid`.
 ///
 /// A symbolic link of anyone but `uid` and root is not followed: in a directory that several users
-/// write to, its owner could lead the path to a directory in which `uid` may write and he may not.
+/// write to, its owner could lead the path to a directory in which `uid` may write and the owner may not.
 /// The descriptor stays with the directory, whatever is renamed afterwards.
 pub(super) fn open_directory(path: &Path, uid: u32) -> Result<OwnedFd, DirectoryError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -135,7 +135,7 @@ mod tests {
         if uid == ROOT {
             lchown(&link, Some(OTHER), None).unwrap();
         } else {
-            // Only root can make a link of somebody else: so the request is somebody else's.
+            // Only root can make a link of another user: so the request comes from another user.
             uid += 1;
         }
         for path in [link.clone(), link.join("..")] {

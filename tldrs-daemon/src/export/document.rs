@@ -1,4 +1,4 @@
-//! Lines of events -> the text of one JSON document.
+//! Writes lines of events as one JSON document.
 
 use std::io::{self, Read, Write};
 
@@ -7,27 +7,27 @@ use memchr::{memchr_iter, memrchr};
 use crate::limits::{MAX_LINE_BYTES, READ_BYTES};
 use crate::line_validator::{LinePart, LineValidator, Lines};
 
-/// What a document looks like.
+/// The form of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DocumentForm {
     /// An array of events, as the reference writes it.
     #[default]
     Array,
-    /// An object with the events in it. Perfetto knows an empty trace by it.
+    /// An object with the array in its member `traceEvents`. Perfetto accepts it even without events.
     Object,
 }
 
-/// What has become of the lines.
+/// The counts of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExportCounts {
-    /// Events in the document.
+    /// Number of events in the document.
     pub events: u64,
-    /// Lines that were no events, and are not.
+    /// Number of lines that are not events, and are left out.
     pub dropped: u64,
 }
 
-/// Writes a document with all events of `from`. What a daemon of ours has stored is valid; other
-/// daemons store more than that, so every line is checked and repaired if it must be.
+/// Writes a document with all events of `from`. Every line is validated, and repaired if necessary: other
+/// daemons than this one store invalid lines too.
 ///
 /// # Errors
 /// If reading or writing fails.
@@ -97,7 +97,7 @@ impl<W: Write> Document<'_, W> {
         let mut lines = Lines::new(lines);
         while let Some(part) = self.validator.next_part(&mut lines) {
             match part {
-                // A daemon that stores such a line is none of ours.
+                // Only other daemons store such a line.
                 LinePart::Command(_) => self.written.dropped += 1,
                 LinePart::Refused => {}
                 LinePart::Events { text, .. } => {

@@ -19,7 +19,7 @@ use super::directory::{DirectoryError, open_directory};
 use crate::limits::REPLACED_FILE_CHECK_BYTES;
 
 /// Names that are tried for a draft before it is given up. Each is random: one that is taken is a
-/// rare accident, and nobody can take them all beforehand.
+/// rare accident, and no other user can take all of them beforehand.
 const MAX_DRAFT_NAMES: u32 = 16;
 
 /// Bytes of the file's name that its draft takes over.
@@ -39,24 +39,24 @@ const PRIVATE_MODE: Mode = Mode::from_raw_mode(0o600);
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
 
-/// Whose an export will be.
+/// The user and group that an export will belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExportOwner {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-/// Where exports may go.
+/// The rules for where exports may be written.
 ///
-/// Who runs as the same user as the daemon may have them anywhere: he could write them himself.
-/// Others only below the emit root, where they could write themselves.
+/// The daemon's own user may export anywhere, since it could write the files itself. Other users may export
+/// only below the emit root, and only to directories that they may write to.
 #[derive(Debug, Clone)]
 pub(crate) struct ExportRules {
     uid: u32,
     emit_root: Option<PathBuf>,
 }
 
-/// Why an export may not go there.
+/// An export may not be written to a path.
 #[derive(Debug, Error)]
 pub(crate) enum ExportRefusal {
     #[error("the path is not absolute")]
@@ -83,16 +83,16 @@ pub(crate) enum ExportRefusal {
     NoTrace,
     #[error("no such directory")]
     Directory(#[source] io::Error),
-    #[error("what is there cannot be looked at")]
+    #[error("cannot read the file that is there")]
     Look(#[source] io::Error),
 }
 
-/// A name in a directory that an export may have.
+/// A directory, and the name in it that an export may have.
 #[derive(Debug)]
 pub(crate) struct ExportTarget {
     parent: OwnedFd,
     name: OsString,
-    /// Whom to give it to, if not to ourselves.
+    /// The user to give the export to; absent for the daemon's own.
     give_to: Option<ExportOwner>,
     /// The file that the export replaces.
     replaced: Option<ReplacedFile>,
@@ -116,7 +116,7 @@ pub(crate) struct ExportDraft<'a> {
 }
 
 impl ExportRules {
-    /// For a daemon that runs as this user.
+    /// Makes the rules of a daemon that runs as the user `uid`.
     pub(crate) fn new(uid: u32, emit_root: Option<PathBuf>) -> Self {
         Self { uid, emit_root }
     }
@@ -130,13 +130,13 @@ impl ExportRules {
         if !path.is_absolute() {
             return Err(ExportRefusal::Relative);
         }
-        // `Path` takes no notice of a slash at the end.
+        // `Path` ignores a slash at the end.
         let is_directory = path.as_os_str().as_bytes().ends_with(b"/");
         let (Some(name), Some(parent), false) = (path.file_name(), path.parent(), is_directory)
         else {
             return Err(ExportRefusal::NoName);
         };
-        // What is rightly root's own to decide may still be fenced in.
+        // An emit root restricts root too, if the daemon runs as root.
         let is_free = owner.uid == self.uid && (self.uid != 0 || self.emit_root.is_none());
         let parent = if is_free {
             open_directory(parent, owner.uid).map_err(|error| directory(error, owner.uid))?
@@ -167,7 +167,8 @@ impl ExportRules {
         let failed = |error: Errno| ExportRefusal::Directory(error.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        // Whoever gave the root has given it by this path, and nobody else may move it.
+        // The emit root was canonicalized at the start; a symbolic link of another user since then is an
+        // attack.
         let mut directory =
             open_directory(root, self.uid).map_err(|error| directory(error, self.uid))?;
         let mut stat = fstat(&directory).map_err(failed)?;
@@ -193,7 +194,7 @@ fn directory(error: DirectoryError, uid: u32) -> ExportRefusal {
     }
 }
 
-/// By owner, group and mode; the groups that a process has beside its own are not seen.
+/// Checks owner, group and mode. Supplementary groups of the process are not known, and not considered.
 fn allows_access(directory: &Stat, access: u32, owner: ExportOwner) -> bool {
     let shift = if directory.st_uid == owner.uid {
         6
@@ -217,7 +218,7 @@ fn check_replaced_file(
         (FileType::RegularFile, owner) => Err(ExportRefusal::FileOfOther { uid, owner }),
         _ => Err(ExportRefusal::NoRegularFile),
     };
-    // Opening what is no file may have effects of its own.
+    // Opening a device or pipe may have side effects.
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => check(&stat)?,
         Err(Errno::NOENT) => return Ok(None),
@@ -225,7 +226,7 @@ fn check_replaced_file(
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(parent, name, flags, Mode::empty()).map_err(failed)?;
-    // Something else may have taken the name since.
+    // Another file may have taken the name since.
     let stat = fstat(&file).map_err(failed)?;
     check(&stat)?;
     let mut buffer = [0; REPLACED_FILE_CHECK_BYTES];
@@ -242,7 +243,7 @@ fn check_replaced_file(
 impl ReplacedFile {
     fn new(stat: &Stat) -> Self {
         let mode = Mode::from_raw_mode(stat.st_mode) & KEPT_MODE;
-        // A file with several names may have been put there by somebody else, to be read by him.
+        // Another user may have put a file with several names there, to read the export by another name.
         let is_linked = stat.st_nlink > 1;
         Self {
             mode: if is_linked { mode & Mode::RWXU } else { mode },
@@ -252,11 +253,12 @@ impl ReplacedFile {
 }
 
 impl ExportTarget {
-    /// Something to write to.
+    /// Makes the temporary file that the export is written to.
     pub(crate) fn create_draft(&self) -> io::Result<ExportDraft<'_>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Who opens a file keeps it open, whatever its mode is later.
+        // The mode is restricted from the start: a process that opens the file keeps it open, whatever the
+        // mode is later.
         let mode = match (self.give_to, self.replaced) {
             (None, None) => NEW_MODE,
             _ => PRIVATE_MODE,
@@ -293,12 +295,12 @@ impl ExportTarget {
 }
 
 impl ExportDraft<'_> {
-    /// What to write to.
+    /// Returns the temporary file.
     pub(crate) fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Renames it to its target.
+    /// Renames the file to its target.
     pub(crate) fn publish(mut self, sync: bool) -> io::Result<()> {
         if sync {
             self.file.sync_data()?;
@@ -316,7 +318,7 @@ impl ExportDraft<'_> {
         }
         let mode = match (self.target.replaced, self.target.give_to) {
             (Some(ReplacedFile { mode, gid }), _) => {
-                // What one group was allowed is not for another.
+                // The permissions of one group are not for another.
                 let is_same_group = fstat(&self.file)?.st_gid == gid;
                 let lost = if is_same_group {
                     Mode::empty()
@@ -336,7 +338,7 @@ impl ExportDraft<'_> {
 impl Drop for ExportDraft<'_> {
     fn drop(&mut self) {
         if !self.is_published {
-            // There is nobody to tell, and nothing else to be done.
+            // The export has failed already; a file that cannot be removed stays.
             let _ = unlinkat(&self.target.parent, &self.name, AtFlags::empty());
         }
     }

@@ -14,41 +14,41 @@ use super::directory::{DirectoryError, ROOT, open_directory};
 /// Permissions of a new file, before the umask.
 const NEW_MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// Why a file for output was not opened.
+/// A file for output cannot be opened.
 #[derive(Debug, Error)]
 pub enum OutputError {
-    /// Another user decides what is written to.
+    /// A symbolic link of another user decides which file is written to.
     #[error("a symbolic link belongs to user {owner}, neither to user {uid} nor to root")]
     LinkOfOther {
-        /// Who runs the command.
+        /// The user that runs the command.
         uid: u32,
-        /// Whose it is.
+        /// The owner.
         owner: u32,
     },
-    /// Another user's, who could read what is written.
+    /// The file belongs to another user, which could read the output.
     #[error("the file belongs to user {owner}, not to user {uid}")]
     FileOfOther {
-        /// Who runs the command.
+        /// The user that runs the command.
         uid: u32,
-        /// Whose it is.
+        /// The owner.
         owner: u32,
     },
     /// The path ends in a directory.
     #[error("the path has no file name")]
     NoName,
-    /// As the system says.
+    /// The system refuses.
     #[error(transparent)]
     Open(#[from] io::Error),
 }
 
-/// Opens this absolute path to be written, and makes the file if there is none. What is in it stays.
+/// Opens a file at an absolute path for writing, and makes it if there is none. It is not truncated.
 ///
 /// A regular file or pipe of another user is not opened, and no symbolic link of another user is
 /// followed: in a directory like `/tmp` anybody may have put it there. Links of root are followed to
 /// whatever there is, so that `/dev/stdout` works.
 ///
 /// # Errors
-/// If there is something of another user, or as the system says.
+/// If a file or link of another user is in the way, or the system refuses.
 pub fn open_output(path: &Path) -> Result<File, OutputError> {
     let uid = rustix::process::geteuid().as_raw();
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -73,7 +73,7 @@ pub fn open_output(path: &Path) -> Result<File, OutputError> {
             return Err(OutputError::LinkOfOther { uid, owner });
         }
         Some((FileType::Symlink, _)) => return Ok(open(OFlags::empty())?.into()),
-        // Opening it would wait for the other end.
+        // Opening a pipe would wait for its other end.
         Some((FileType::Fifo, owner)) if owner != uid => {
             return Err(OutputError::FileOfOther { uid, owner });
         }

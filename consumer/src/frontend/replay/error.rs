@@ -1,20 +1,20 @@
-//! Why a replay fails.
+//! The failures of a replay.
 
 use ctf::directory::DirectoryError;
 use thiserror::Error;
 
 use crate::queue::SessionClosed;
 
-/// Why nothing can be sent.
+/// A replay cannot begin, or its reader has failed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// The traces cannot be read.
+    /// There is no trace, or none can be read.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The uplink has stopped.
+    /// The uplink has stopped before the session was opened.
     #[error(transparent)]
     SessionClosed(#[from] SessionClosed),
-    /// The thread that reads has ended.
-    #[error("reading has failed")]
+    /// The thread that reads the traces has panicked.
+    #[error("the reading thread has panicked")]
     Reader,
 }

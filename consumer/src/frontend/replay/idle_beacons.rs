@@ -1,5 +1,4 @@
-//! Beacons for the idle streams of a live session, so that viewers need not wait for
-//! them.
+//! Beacons for the idle streams of a live session, so that viewers need not wait for packets of them.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +12,25 @@ pub(super) struct IdleBeacons {
     period: Duration,
     next: Option<Instant>,
     streams: Vec<StreamProgress>,
-    /// The last begin of a packet, of each trace.
+    /// For each trace the last begin of a packet, in nanoseconds and in cycles.
     begins: Vec<Option<(i64, u64)>>,
-    /// The last end of a packet, of each trace, and of all in nanoseconds.
+    /// For each trace the last end of a packet, in nanoseconds and in cycles.
     ends: Vec<Option<(i64, u64)>>,
+    /// The last end of a packet of all traces, in nanoseconds.
     end: Option<i64>,
 }
 
 #[derive(Clone, Copy, Default)]
+/// The beacons and packets of one stream.
 struct StreamProgress {
+    /// Whether a packet was sent since the last beacons.
     had_packet: bool,
-    /// Until when it is known to be over: by its last beacon, or the end of its last packet.
+    /// The watermark, in cycles: the time of the last beacon, or the end of the last packet.
     known: u64,
 }
 
 impl IdleBeacons {
-    /// Beacons are due once in a period.
+    /// Makes beacons that are due once in a period.
     pub(super) fn new(period: Duration, source: &PacketSource) -> Self {
         Self {
             period,
@@ -87,7 +89,7 @@ impl IdleBeacons {
             let (Some(of), Some((since, cycles))) = (of, begin) else {
                 continue;
             };
-            // Since the last packet of its trace began, and no further than its own next one does.
+            // Counted from the last begin in its trace, but not beyond the begin of its own next packet.
             let passed = time.map_or(0, |time| time.saturating_sub(since).max(0).unsigned_abs());
             let mut until = cycles.saturating_add(cycles_of(passed, of.frequency));
             let next = if place == waiting.stream {
@@ -128,7 +130,7 @@ fn beacon(place: usize, until: u64) -> Step {
     }
 }
 
-/// Cycles in so many nanoseconds, of a clock of that frequency.
+/// Converts nanoseconds to cycles of a clock of that frequency in Hz; 1 GHz if absent.
 fn cycles_of(nanoseconds: u64, frequency: Option<u64>) -> u64 {
     let cycles = u128::from(nanoseconds) * u128::from(frequency.unwrap_or(1_000_000_000));
     u64::try_from(cycles / 1_000_000_000).unwrap_or(u64::MAX)

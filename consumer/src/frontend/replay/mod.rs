@@ -1,8 +1,9 @@
-//! Sends traces of a directory, as the tracer that wrote them would have: their packets as they are, in
-//! order of time over all streams.
+//! Replays recorded traces, as the tracer that wrote them would have sent them: packets are sent
+//! unchanged, merged over all streams in the order of their begin times.
 //!
-//! Reads in a thread of its own, so that a slow disk does not keep the uplink waiting. Knows of a packet
-//! only what its header says.
+//! Files are read in a thread of its own, so that a slow disk does not block the uplink. Of a packet only
+//! the header is decoded. Read in this order: [`run`], `source` (packets in order), `replay_clock` (when
+//! each is sent), `idle_beacons`, `names`.
 
 mod error;
 mod idle_beacons;
@@ -29,56 +30,57 @@ pub use self::replay_clock::{Rate, RateError};
 use self::source::{PacketSource, SourcePacket, stream_key};
 use crate::queue::{SessionDescription, SessionOpener, SessionOutcome, SessionSender, Step};
 
-/// What is sent, and how.
+/// The settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplaySettings {
-    /// Traces, or trees of them.
+    /// Directories; all traces at or below them are sent.
     pub directories: Vec<PathBuf>,
-    /// How fast.
+    /// The speed, in relation to that of the recording.
     pub rate: Rate,
-    /// How often there is news of each stream, if viewers are to attach.
+    /// Interval of beacons for idle streams in a live session. If absent, the session is not live.
     pub live_timer: Option<Duration>,
-    /// What the session is called; else as the first directory.
+    /// Name of the session. If absent, that of the first directory.
     pub name: Option<String>,
-    /// The host that it is said to be of.
+    /// Name of the traced host.
     pub host: String,
-    /// Tracefiles on the relay: size in bytes, and how many; 0: no limit.
+    /// Tracefiles of a stream on the relay: maximum size in bytes, and number; 0: no limit.
     pub tracefiles: (u64, u64),
 }
 
-/// Lets a replay go on where it is held: with its streams announced and before the first packet, and
-/// with all packets sent and before the end. When the other end is dropped, it is held no more.
+/// Lets a paused replay continue. A replay pauses twice: when its streams have been announced, before the
+/// first packet; and when all packets have been sent, before the end of the session. When the sending end
+/// is dropped, it does not pause any more.
 pub type ContinueReceiver = mpsc::UnboundedReceiver<()>;
 
-/// How far it has come, for those who want to show it.
+/// The progress of a replay, for a progress bar.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Packets that there are; 0: not known yet.
+    /// Number of packets in all traces; 0 until it is known.
     pub packets: AtomicU64,
-    /// Packets that have been queued.
+    /// Number of packets that have been queued.
     pub sent: AtomicU64,
 }
 
-/// What has come of it.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct ReplaySummary {
-    /// Packets that were queued.
+    /// Number of packets that were queued.
     pub packets: u64,
-    /// Their bytes, padding included.
+    /// Their size in bytes, padding included.
     pub bytes: u64,
-    /// What was wrong with files. Their good packets were sent.
+    /// Faults of files. The packets before a fault were sent.
     pub broken: Vec<Arc<DirectoryError>>,
-    /// It was stopped before its end.
+    /// Whether the replay was stopped before its end.
     pub is_partial: bool,
-    /// What the uplink says.
+    /// The outcome of the session, as the uplink reports it.
     pub outcome: SessionOutcome,
 }
 
-/// Sends all of it, and waits until it is with the relay. `stop` ends the session with what has been
-/// sent by then.
+/// Replays the traces, and waits until the relay has acknowledged all packets or the session is given up.
+/// When `stop` is cancelled, the session ends with the packets that have been queued by then.
 ///
 /// # Errors
-/// If there is nothing to send.
+/// If the directories have no trace, or none can be read.
 pub async fn run(
     settings: ReplaySettings,
     opener: SessionOpener,
@@ -97,6 +99,7 @@ pub async fn run(
     Ok(summary)
 }
 
+/// The thread that reads packets and queues them.
 struct ReplayTask {
     source: PacketSource,
     announcement: Vec<Step>,
@@ -108,7 +111,7 @@ struct ReplayTask {
     stop: CancellationToken,
 }
 
-/// There is nothing more to do: the uplink has given the session up, or all is to stop.
+/// The session has been given up, or the replay is to stop.
 struct Stopped;
 
 impl ReplayTask {
@@ -204,7 +207,7 @@ impl ReplayTask {
         self.wait_to_continue("before the end of the session")
     }
 
-    /// Waits for a word, if it is to be held.
+    /// Waits until the replay may continue, if it pauses.
     fn wait_to_continue(&mut self, point: &str) -> Result<(), Stopped> {
         let Some(to_continue) = &mut self.to_continue else {
             return Ok(());
@@ -219,7 +222,7 @@ impl ReplayTask {
         if goes_on { Ok(()) } else { Err(Stopped) }
     }
 
-    /// Waits until a packet is due. Meanwhile, says which streams are idle.
+    /// Waits until a packet is to be sent, and sends beacons for idle streams meanwhile.
     fn wait_until_due(&mut self, packet: &SourcePacket) -> Result<(), Stopped> {
         loop {
             let now = Instant::now();

@@ -1,18 +1,17 @@
-//! What traces and streams of a directory are called on the relay: as there, as far as a relay takes
-//! it, and no two the same.
+//! Names of traces and streams on the relay: as on disk, but sanitized, truncated and unique.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::limits::{MAX_CHANNEL_BYTES, MAX_NAME_BYTES, MAX_TRACE_PATH_BYTES};
 
-/// A trace that lies directly in the directory that was named.
+/// The path of a trace that is in the named directory itself.
 const ROOT: &str = "trace";
 
-/// What nothing else in a trace's directory may be called.
+/// Names in a trace's directory that no stream may have.
 const TAKEN: [&str; 2] = ["metadata", "index"];
 
-/// Paths of traces, below their session.
+/// The paths of traces below the session's directory that have been given out.
 #[derive(Debug)]
 pub(super) struct TracePaths {
     roots: Vec<PathBuf>,
@@ -20,13 +19,13 @@ pub(super) struct TracePaths {
 }
 
 impl TracePaths {
-    /// Of traces below these directories.
+    /// For traces below these directories.
     pub(super) fn new(roots: Vec<PathBuf>) -> Self {
         let taken = BTreeSet::new();
         Self { roots, taken }
     }
 
-    /// A path for the trace that lies there.
+    /// Returns a path for the trace in `directory`.
     pub(super) fn unique_path(&mut self, directory: &Path) -> String {
         let root = self.roots.iter().find(|root| directory.starts_with(root));
         let below = root.and_then(|root| directory.strip_prefix(root).ok());
@@ -44,7 +43,7 @@ impl TracePaths {
     }
 }
 
-/// A name for the stream whose first file that is.
+/// Returns a name for the stream whose first file is `file`.
 pub(super) fn stream_name(file: &Path, taken: &mut BTreeSet<String>) -> String {
     taken.extend(TAKEN.map(str::to_owned));
     let mut name = sanitize_name(&file.file_name().unwrap_or_default().to_string_lossy());
@@ -55,7 +54,7 @@ pub(super) fn stream_name(file: &Path, taken: &mut BTreeSet<String>) -> String {
     make_unique(name, taken)
 }
 
-/// A name for the session in which these directories are sent.
+/// Returns a name for the session that replays these directories.
 pub(super) fn session_name(roots: &[PathBuf]) -> String {
     let name = roots.first().and_then(|root| root.file_name());
     let mut name = sanitize_name(&name.unwrap_or_default().to_string_lossy());
@@ -74,15 +73,15 @@ fn sanitize_path(path: &Path) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// One part of a path: a dot in front would hide it from readers, or lead elsewhere.
+/// Sanitizes one part of a path: without leading dots, which would hide the file or lead to the parent.
 fn sanitize_name(name: &str) -> String {
     let kept = name.trim_start_matches('.');
     kept.replace(|c: char| c == '/' || c.is_control(), "_")
 }
 
-/// Shortens a text to so many bytes.
-fn truncate_name(text: &mut String, most: usize) {
-    text.truncate(text.floor_char_boundary(most));
+/// Truncates a text to at most `max` bytes.
+fn truncate_name(text: &mut String, max: usize) {
+    text.truncate(text.floor_char_boundary(max));
 }
 
 fn make_unique(mut name: String, taken: &mut BTreeSet<String>) -> String {

@@ -1,20 +1,20 @@
-//! When a packet is to be sent: as it happened, faster, slower, or at once.
+//! The clock of a replay: maps times of the trace to times at which packets are sent.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// How fast time passes.
+/// The speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
     /// As fast as the relay takes it.
     Max,
-    /// So many times as fast as it happened.
+    /// A multiple of the original speed: 1.0 is real time.
     Times(f64),
 }
 
-/// Why a text is no rate.
+/// A text is not a [`Rate`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("not a rate: realtime, max, or N% with N from 0.1 to 100000")]
 pub struct RateError;
@@ -39,12 +39,13 @@ impl FromStr for Rate {
     }
 }
 
-/// Which time it is in a trace.
+/// The clock of a replay. It starts with the first packet.
 #[derive(Debug)]
 pub(super) struct ReplayClock {
     rate: Rate,
-    /// The first packet's time in the trace, and when it was sent.
+    /// The first packet's begin in nanoseconds, and when it was sent.
     began: Option<(i64, Instant)>,
+    /// The latest begin of a packet, in nanoseconds.
     last: i64,
 }
 
@@ -57,7 +58,7 @@ impl ReplayClock {
         }
     }
 
-    /// When a packet of that time, in nanoseconds, is to be sent.
+    /// Returns when to send a packet that begins at `time`, in nanoseconds.
     pub(super) fn send_time(&mut self, time: i64, now: Instant) -> Instant {
         self.last = self.last.max(time);
         let (first, began) = *self.began.get_or_insert((time, now));
@@ -69,7 +70,7 @@ impl ReplayClock {
         began.checked_add(lasts).unwrap_or(now)
     }
 
-    /// Which time it is in the trace, in nanoseconds.
+    /// Returns the present time of the trace, in nanoseconds; none before the first packet.
     pub(super) fn trace_time(&self, now: Instant) -> Option<i64> {
         let (first, began) = self.began?;
         let Rate::Times(times) = self.rate else {

@@ -1,4 +1,6 @@
-//! The packets of traces on disk, merged over all streams in order of time, one at a time in memory.
+//! The packets of traces on disk, merged over all streams in the order of their begin times.
+//!
+//! A min-heap holds the begin of each stream's next packet; one packet at a time is in memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -15,16 +17,17 @@ use super::error::ReplayError;
 use super::names::{self, TracePaths};
 use crate::queue::{Step, StreamKey, TraceKey};
 
-/// The traces, and how far they have been read.
+/// The traces, each stream with its read position.
 pub(super) struct PacketSource {
     pub(super) traces: Vec<TraceDirectory>,
     pub(super) streams: Vec<SourceStream>,
-    /// The time of each stream's next packet.
+    /// The begin of each stream's next packet in nanoseconds, and the stream's index.
     next: BinaryHeap<Reverse<(i64, usize)>>,
-    /// What was wrong with files, after their good packets.
+    /// Faults of files; the packets before a fault have been read.
     pub(super) broken: Vec<Arc<DirectoryError>>,
 }
 
+/// One stream of a trace.
 pub(super) struct SourceStream {
     pub(super) trace: usize,
     pub(super) class: u64,
@@ -32,27 +35,27 @@ pub(super) struct SourceStream {
     reader: StreamReader,
     timescale: Option<Timescale>,
     pub(super) frequency: Option<u64>,
-    /// In nanoseconds, of the packet that was read last.
+    /// The latest begin of a packet, in nanoseconds.
     time: i64,
 }
 
 /// A packet as it is sent.
 pub(super) struct SourcePacket {
-    /// Place of its stream.
+    /// Index of its stream in [`PacketSource::streams`].
     pub(super) stream: usize,
-    /// Without the zeros at its end.
+    /// The packet without the zeros at its end: the relay adds them again.
     pub(super) bytes: Bytes,
     pub(super) index: PacketIndex,
     pub(super) times: PacketTimes,
 }
 
-/// When a packet begins and ends, as far as it says so.
+/// When a packet begins and ends; absent if its context has no timestamps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PacketTimes {
-    /// In nanoseconds.
+    /// In nanoseconds since the epoch.
     pub(super) begin: Option<i64>,
     pub(super) end: Option<i64>,
-    /// In cycles.
+    /// In cycles of the trace's clock.
     pub(super) begin_cycles: Option<u64>,
     pub(super) end_cycles: Option<u64>,
 }
@@ -91,7 +94,7 @@ impl PacketSource {
         Ok(source)
     }
 
-    /// How many packets there are.
+    /// Returns the number of packets of all streams.
     pub(super) fn packets(&self) -> u64 {
         let streams = self.traces.iter().flat_map(|trace| &trace.streams);
         streams.map(|files| files.packets()).sum::<usize>() as u64
@@ -101,7 +104,7 @@ impl PacketSource {
         self.traces.iter().any(|trace| trace.metadata.is_json())
     }
 
-    /// What a session with these traces begins with.
+    /// Returns the steps that a session with these traces begins with: traces, streams, metadata.
     pub(super) fn announcement(&self, roots: &[PathBuf]) -> Vec<Step> {
         let roots = roots.iter().filter_map(|root| root.canonicalize().ok());
         let mut paths = TracePaths::new(roots.collect());
@@ -126,7 +129,7 @@ impl PacketSource {
         steps
     }
 
-    /// The packet that was next in time; none when there is no other.
+    /// Reads the next packet in the order of begin times; none after the last.
     pub(super) fn next_packet(&mut self) -> Option<SourcePacket> {
         while let Some(Reverse((_, place))) = self.next.pop() {
             let packet = self.read_packet(place);
@@ -140,12 +143,12 @@ impl PacketSource {
         None
     }
 
-    /// What is known of a stream's next packet.
+    /// Returns the header of a stream's next packet, which is not read yet.
     pub(super) fn peek(&self, place: usize) -> Option<NextPacket> {
         self.streams.get(place)?.reader.peek()
     }
 
-    /// Puts a stream in line for its next packet, or for what is wrong with its file.
+    /// Adds a stream's next packet to the heap, or records the fault of its file.
     fn schedule_stream(&mut self, place: usize) {
         let Some(stream) = self.streams.get_mut(place) else {
             return;
@@ -153,7 +156,7 @@ impl PacketSource {
         match stream.reader.peek() {
             Some(next) => {
                 let time = stream.nanoseconds(next.begin).unwrap_or(stream.time);
-                // As they lie in the file, whatever their times say.
+                // Packets of one stream stay in the order of the file, whatever their times are.
                 stream.time = stream.time.max(time);
                 self.next.push(Reverse((stream.time, place)));
             }
@@ -230,7 +233,7 @@ fn packet_index(head: &PacketHead) -> PacketIndex {
     }
 }
 
-/// The packet without the padding at its end, if that is nothing but zeros: the relay puts them there.
+/// Removes the padding at the end of a packet if it is all zeros: the relay adds them again.
 fn strip_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
     let content = usize::try_from(head.content_bits.div_ceil(8)).unwrap_or(usize::MAX);
     let content = content.max(1);
@@ -238,7 +241,7 @@ fn strip_padding(mut bytes: Vec<u8>, head: &PacketHead) -> Bytes {
         Some(padding) if padding.iter().all(|byte| *byte == 0) => {}
         _ => return Bytes::from(bytes),
     }
-    // Space in the queue is counted without the padding: it must not be taken up all the same.
+    // The queue counts the bytes without padding, so the memory of long padding must be released.
     if content < bytes.len() / 2 {
         return Bytes::copy_from_slice(bytes.get(..content).unwrap_or_default());
     }

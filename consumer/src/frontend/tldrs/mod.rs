@@ -1,13 +1,13 @@
-//! Forwards traces to a relay, live, as CTF: a session for each trace, as long as somebody has it
-//! open.
+//! Forwards traces of the `tldrs` daemon to a relay, live, as CTF: one session for each trace, as long as
+//! a client has it open.
 //!
-//! `session` turns items of the queue into events and hands them to the packetizer; `clients` knows
-//! which clients are connected. Here: which trace goes to which session. A trace that is opened again soon after its
-//! last client has gone goes on in the same session: a build starts its programs one after the
-//! other.
+//! This module assigns traces to sessions; `session` turns items of the queue into events and hands them to
+//! the packetizer; `clients` knows which clients are connected. A trace that is opened again soon after
+//! its last client has disconnected continues in the same session: a build starts its programs one after
+//! the other.
 //!
-//! Events that wait here are in the daemon's file already: if this process dies, they are missing at the
-//! relay and nowhere else.
+//! The daemon has stored the events before it queues them here: if this process dies, they are missing
+//! on the relay, but not in the daemon's files.
 
 mod clients;
 mod session;
@@ -23,8 +23,7 @@ use crate::queue::SessionOpener;
 pub use session::ForwardSettings;
 use session::ForwardedSession;
 
-/// Forwards traces until there will be no more, and the last has been taken by the relay or given
-/// up.
+/// Forwards traces until the sending end is dropped and all sessions have ended.
 pub async fn run(
     mut traces: mpsc::Receiver<ForwardedTrace>,
     opener: SessionOpener,
@@ -56,7 +55,7 @@ pub async fn run(
             ForwardedSession::new(&trace, opener.clone(), &settings, clock, activity.clone());
         sessions.spawn(session.run(trace, again));
     }
-    // No trace can be opened again now: the sessions end.
+    // Dropping the senders ends the wait for a reopened trace in each session.
     open.clear();
     while sessions.join_next().await.is_some() {}
 }

@@ -25,16 +25,16 @@ const CHANNEL: &str = "events_0";
 /// The one class of streams.
 const STREAM_CLASS: u32 = 0;
 
-/// What sessions of forwarded traces are like.
+/// Properties of the sessions of forwarded traces.
 #[derive(Debug, Clone)]
 pub struct ForwardSettings {
-    /// The host that they are said to be of.
+    /// Name of the traced host.
     pub host: String,
-    /// How often what there is is sent, and viewers are told of quiet streams.
+    /// How often pending events are sent as a packet, and beacons for idle streams.
     pub live_timer: Duration,
-    /// Usual size of a packet in bytes.
+    /// Usual size of a packet, in bytes; a single long event may exceed it.
     pub packet_bytes: usize,
-    /// Size in bytes at which the relay begins another tracefile, and how many it keeps. 0: never, all.
+    /// Tracefiles of a stream on the relay: maximum size in bytes, and number; 0: no limit.
     pub tracefiles: (u64, u64),
 }
 

@@ -36,7 +36,7 @@ fn start_forwarder() -> TestForwarder {
 }
 
 impl TestForwarder {
-    /// A client opens a trace that nobody has open.
+    /// A client opens a trace that no other has open.
     async fn open_trace(&self, id: &str) -> mpsc::Sender<ForwardItem> {
         let (client, items) = mpsc::channel(16);
         let trace = ForwardedTrace {
@@ -68,7 +68,7 @@ fn line(text: &str) -> ForwardItem {
     }
 }
 
-/// What happens until a packet with this text comes, or the session ends.
+/// Returns the steps before the packet with this text, or before the end of the session.
 async fn until(session: &mut OpenedSession, text: &str) -> (Vec<Step>, Option<PacketIndex>) {
     let mut before = Vec::new();
     while let Some(queued) = session.steps.next_step().await {

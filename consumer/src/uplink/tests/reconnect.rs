@@ -97,7 +97,7 @@ async fn stream_that_is_refused_is_retried_after_a_reconnect() {
 
 #[tokio::test]
 async fn session_without_a_relay_waits_until_the_reconnect_timeout() {
-    // Nobody listens where somebody has.
+    // No relay listens at the address of an earlier one.
     let gone = Scripted::start(&[]).await;
     tokio::task::yield_now().await;
     let uplink = Uplink::connect_to(&gone.url, Some(Duration::from_millis(600)));

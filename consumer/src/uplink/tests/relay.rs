@@ -27,13 +27,13 @@ pub(super) struct Script {
     pub(super) refuse_session: bool,
     /// Number of streams that are refused.
     pub(super) refuse_streams: usize,
-    /// Never confirms packets.
+    /// The relay never confirms packets.
     pub(super) always_pending: bool,
-    /// Never replies.
+    /// The relay never replies.
     pub(super) is_mute: bool,
 }
 
-/// What the relay received on one pair of connections.
+/// The commands and packets that the relay has received on one pair of connections.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedSession {
     script: Script,
@@ -117,7 +117,7 @@ struct RelayConnection {
     replies: BytesMut,
 }
 
-/// What the relay does after it has handled input.
+/// The reaction of the relay after it has handled input.
 enum NextAction {
     ReadMore,
     SendReplies,
@@ -241,7 +241,7 @@ impl Relay for ReceivedSession {
         panic!("never sent")
     }
 
-    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+    fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
         let channel = self.channel(index.stream);
         if index.packet.is_beacon() {
             self.send_steps(format!("beacon {channel} {}", index.packet.end.0));
@@ -274,7 +274,7 @@ impl Relay for ReceivedSession {
         Some(self.script.always_pending || !is_there)
     }
 
-    fn quiescent(&mut self, _: StreamId) {}
+    fn quiescent_control(&mut self, _: StreamId) {}
 
     fn end_data_pending(&mut self) -> bool {
         self.send_steps("end round");

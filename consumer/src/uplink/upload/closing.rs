@@ -1,8 +1,8 @@
-//! The end of a session, in the order that relays know from LTTng: no packet is in flight, all
-//! streams leave the chunk, the chunk is closed, then the streams.
+//! The closing of a session, in the order in which LTTng does it: wait until no packet is in flight, rotate
+//! all streams out of the chunk, close the chunk, then the streams.
 //!
-//! Relays of LTTng die when streams leave a chunk while half of a packet is missing, so that the round
-//! of questions before is not only for show.
+//! Relays of LTTng crash if streams leave a chunk while a part of a packet is missing, so the questions at
+//! the beginning are necessary.
 
 use std::time::Instant;
 
@@ -22,7 +22,9 @@ use crate::uplink::session_state::SessionState;
 #[derive(Debug, Default)]
 pub(in crate::uplink) struct SessionClosing {
     stage: ClosingStage,
+    /// Whether a reply of this round has said that something is pending.
     is_pending: bool,
+    /// When the next round of questions begins.
     retry_at: Option<Instant>,
 }
 
@@ -30,11 +32,11 @@ pub(in crate::uplink) struct SessionClosing {
 enum ClosingStage {
     #[default]
     NotBegun,
-    /// The relay is asked whether it has everything.
+    /// The relay is asked whether anything is pending.
     Round,
-    /// It is closing the chunk.
+    /// The relay is closing the chunk.
     Chunk,
-    /// It is closing streams.
+    /// The relay is closing the streams.
     Streams,
     Done,
 }
@@ -52,14 +54,14 @@ impl SessionClosing {
         self.retry_at
     }
 
-    /// Records the answer of a stream in [`ClosingStage::Round`].
+    /// Records a reply in [`ClosingStage::Round`].
     pub(super) fn record_pending(&mut self, is_pending: bool) {
         self.is_pending |= is_pending;
     }
 }
 
 impl SessionUpload {
-    /// Takes the next stage of the closing, once all commands before have been answered.
+    /// Begins the next stage of the closing, once there are no commands in flight.
     pub(super) fn advance_closing(
         &mut self,
         state: &mut SessionState,
@@ -130,7 +132,7 @@ impl SessionUpload {
         if !positions.is_empty() {
             self.send_command(&leave(positions), AwaitedReply::Done)?;
         }
-        // Metadata goes on its own, as from LTTng.
+        // Each metadata stream has a command of its own, as from LTTng.
         for stream in metadata_streams(state) {
             let at = PacketSeqNum(0);
             let position = RotationPosition { stream, at };

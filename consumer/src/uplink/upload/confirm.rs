@@ -1,4 +1,5 @@
-//! Whether packets have arrived; and what may only be said when they have.
+//! Asks whether packets have arrived (`DATA_PENDING`), and sends what must wait for that: beacons and
+//! closes of streams.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::uplink::error::UplinkError;
 use crate::uplink::session_state::{SessionState, StreamState};
 
 impl SessionUpload {
-    /// Asks about the packets of streams where it is time to.
+    /// Asks about the packets of the streams where enough has been sent, or nothing more is to be sent.
     pub(super) fn ask_confirmations(
         &mut self,
         state: &mut SessionState,
@@ -65,6 +66,7 @@ impl SessionUpload {
         Ok(())
     }
 
+    /// Releases the packets that the relay has confirmed, or schedules another question.
     pub(super) fn handle_confirmation(
         &mut self,
         key: StreamKey,
@@ -100,7 +102,7 @@ impl SessionUpload {
         }
     }
 
-    /// Beacons and ends of streams, of those that have nothing in flight.
+    /// Sends the beacons and closes that are due, of streams without packets in flight.
     pub(super) fn send_due_beacons_and_closes(
         &mut self,
         state: &mut SessionState,
@@ -143,7 +145,7 @@ impl SessionUpload {
     }
 }
 
-/// The beacon that says that no packet of the stream begins before `until`.
+/// Makes the beacon that says that no packet of the stream begins before `until`.
 fn beacon(
     relay: StreamId,
     last: Option<SeqNum>,

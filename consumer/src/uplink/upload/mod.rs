@@ -1,9 +1,11 @@
-//! One session on one relay, from its first stream to its end: which commands and packets follow
-//! from the steps, and what the answers mean. Knows no socket; time comes as an argument.
+//! The upload of a session to one relay, from its first stream to its end: a state machine that turns steps
+//! into commands and packets, and handles the replies. It knows no socket; time comes as an argument.
 //!
-//! Commands are not waited for one by one: answers come in order. An answer to an index says that the
-//! index has arrived, not that the packet has: that is asked for now and then (`DATA_PENDING`), and a
-//! packet is kept until the relay says that it has both.
+//! Commands are pipelined; replies come in the order of the commands. The reply to an index says that the
+//! index has arrived, not that the packet has. So the relay is asked now and then (`DATA_PENDING`), and a
+//! packet is retained until the relay has confirmed that it has both.
+//!
+//! `send` sends streams, metadata and packets; `confirm` asks about packets; `closing` ends the session.
 
 mod closing;
 mod confirm;
@@ -25,13 +27,15 @@ use crate::uplink::send_queue::SendQueue;
 use crate::uplink::session_state::{SessionState, StreamState};
 use closing::SessionClosing;
 
-/// The chunk that all of a session lies in: it is never rotated.
+/// The trace chunk of the whole session, which is never rotated.
 pub(super) const CHUNK: ChunkId = ChunkId(0);
 
-/// How the relay is to cut streams into files.
+/// How the relay is to split streams into tracefiles; 0: no limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TracefileLimits {
+    /// Maximum size of a tracefile.
     pub(super) size: wire::Bytes,
+    /// Number of tracefiles that are kept of a stream.
     pub(super) count: u64,
 }
 
@@ -39,68 +43,74 @@ pub(super) struct TracefileLimits {
 #[derive(Debug)]
 pub(super) struct RelaySession {
     pub(super) machine: Producer,
-    /// The relay's number for it.
+    /// The relay's id of the session.
     pub(super) session: SessionId,
     pub(super) tracefiles: TracefileLimits,
-    /// When it was created, in both ways of telling the time.
+    /// The creation time that the relay was told.
     pub(super) created: EpochSeconds,
+    /// The same moment by the monotonic clock.
     pub(super) at: Instant,
 }
 
-/// One session on one relay.
+/// The upload of a session over one connection.
 #[derive(Debug)]
 pub(super) struct SessionUpload {
     opened: RelaySession,
     pub(super) out: SendQueue,
+    /// The subjects of the replies to the commands in flight, in order.
     pub(super) awaited: VecDeque<AwaitedReply>,
-    /// Streams whose number is awaited.
+    /// Number of streams whose id the relay has not replied yet.
     adding: usize,
-    /// Streams have been added since viewers were last told.
+    /// Whether streams have been added since the last announcement (`STREAMS_SENT`).
     is_unannounced: bool,
-    /// Traces whose metadata stream is to be added with that.
+    /// Traces whose metadata stream is to be added with the next announcement.
     unannounced: BTreeSet<TraceKey>,
-    /// Traces with metadata that was not sent.
+    /// Traces with metadata that has not been sent.
     traces_with_unsent_metadata: BTreeSet<TraceKey>,
-    /// The steps of that metadata, which hold its permits in the queue.
+    /// The steps of that metadata, which count against the capacity of the queue until they are dropped.
     permits: Vec<QueuedStep>,
-    /// Packets of an earlier connection that are to be sent again, by their streams.
+    /// Packets of an earlier connection that are to be sent again: their streams, in the order of the
+    /// packets.
     resend_queue: VecDeque<StreamKey>,
     /// Streams with packets that the relay has not been asked about.
     streams_to_ask: BTreeSet<StreamKey>,
-    /// Streams that it is to be asked about again, from then on.
+    /// Streams that the relay has to be asked about again, at `ask_again`.
     streams_to_ask_again: BTreeSet<StreamKey>,
     ask_again: Option<Instant>,
     /// Streams with a beacon to be sent, or to be closed, when all their packets are confirmed.
     due_streams: BTreeSet<StreamKey>,
     pub(super) closing_progress: SessionClosing,
-    /// Where the trace lies, as the relay said at its end.
+    /// The path of the trace, from the reply to the closing of the chunk.
     pub(super) path: Option<Text>,
 }
 
-/// What an answer will be about.
+/// The subject of the reply to a command in flight.
 #[derive(Debug)]
 pub(super) enum AwaitedReply {
+    /// The relay has an id for the stream.
     StreamAdded(StreamKey),
+    /// The relay has an id for the metadata stream of the trace.
     MetadataAdded(TraceKey),
     /// The relay has received metadata: its permits in the queue are released.
-    MetadataReceived {
-        _permits: Vec<QueuedStep>,
-    },
-    /// Whether the packets before this one have arrived.
+    MetadataReceived { _permits: Vec<QueuedStep> },
+    /// Whether packets of a stream have arrived.
     Confirmed {
         stream: StreamKey,
+        /// The number of packets that were asked about, from the first of this connection.
         before: u64,
     },
+    /// The relay has closed the stream.
     Closed(StreamKey),
-    /// In the closing: whether something is still pending.
+    /// Whether something is pending, while the session is closed.
     Pending,
+    /// The relay has closed the trace chunk.
     ChunkClosed,
-    /// Nothing follows but that it was done.
+    /// Success, and nothing else.
     Done,
 }
 
 impl SessionUpload {
-    /// In a session that a relay has just opened. Adds all that is known of it already.
+    /// Begins in a session that the relay has just opened. Adds the streams that the session has already.
     pub(super) fn begin(
         opened: RelaySession,
         state: &mut SessionState,
@@ -154,8 +164,8 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Does what can be done now: takes steps from the backlog as far as the window allows, and asks
-    /// about what was sent. `is_last`: no step will follow.
+    /// Takes steps from the backlog as far as the limits of commands and bytes in flight allow, and asks
+    /// about packets. `is_last` says that no step follows those in the backlog.
     pub(super) fn advance(
         &mut self,
         state: &mut SessionState,
@@ -182,7 +192,7 @@ impl SessionUpload {
         }
         let is_idle = backlog.is_empty() && self.resend_queue.is_empty();
         if is_idle && is_last {
-            // So that even streams nobody has said anything of are there.
+            // So that streams without any further step exist on the relay as well.
             self.send_missing_metadata(state)?;
         }
         self.send_due_beacons_and_closes(state)?;
@@ -195,28 +205,28 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// When [`advance`](Self::advance) may have something to do without an event.
+    /// Returns when [`advance`](Self::advance) has to be called even if nothing happens.
     pub(super) fn wake(&self) -> Option<Instant> {
         self.ask_again.or(self.closing_progress.wake())
     }
 
-    /// The relay's number for the session.
+    /// Returns the relay's id of the session.
     pub(super) fn session(&self) -> SessionId {
         self.opened.session
     }
 
-    /// That time by the clock that the session's creation was told by.
+    /// Returns `now` as seconds since the epoch, never before the creation time of the session.
     pub(super) fn wall_clock(&self, now: Instant) -> EpochSeconds {
         let lasted = now.saturating_duration_since(self.opened.at);
         EpochSeconds(self.opened.created.0.saturating_add(lasted.as_secs()))
     }
 
-    /// The command whose answer comes next.
+    /// Returns the command whose reply comes next.
     pub(super) fn next_answered(&self) -> Option<CommandCode> {
         self.opened.machine.next_answered()
     }
 
-    /// Whether the relay owes an answer.
+    /// Whether commands are in flight.
     pub(super) fn is_awaiting(&self) -> bool {
         !self.awaited.is_empty()
     }
@@ -225,7 +235,7 @@ impl SessionUpload {
         self.awaited.len() < MAX_COMMANDS_IN_FLIGHT && self.out.data.len() < MAX_WRITE_BYTES
     }
 
-    /// Whether a step can be taken; whatever must come before it is sent.
+    /// Whether a step can be taken now. Sends the announcements and metadata that must come before it.
     fn is_ready_for(&mut self, step: &Step, state: &mut SessionState) -> Result<bool, UplinkError> {
         if !self.has_room() {
             return Ok(false);
@@ -233,7 +243,7 @@ impl SessionUpload {
         match step {
             Step::AddTrace { .. } | Step::AddStream { .. } => return Ok(true),
             Step::Metadata { trace, .. } => {
-                // All of its streams may have been closed before the relay was found again.
+                // If all its streams were closed before the reconnect, nothing else has announced it.
                 if state
                     .traces
                     .get(trace)
@@ -248,8 +258,8 @@ impl SessionUpload {
         self.send_missing_metadata(state)
     }
 
-    /// Whether the relay has numbered all streams and has been sent all metadata; if not, sends what
-    /// can be sent of it.
+    /// Announces streams and sends metadata, as far as possible now. Returns whether the relay has ids for
+    /// all streams and has been sent all metadata.
     fn send_missing_metadata(&mut self, state: &mut SessionState) -> Result<bool, UplinkError> {
         if self.is_unannounced {
             self.announce_streams(state)?;
@@ -330,7 +340,7 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// Takes the answers off the front of `input`. Whether there were any.
+    /// Takes the complete replies off the front of `input`. Returns whether there were any.
     pub(super) fn receive_replies(
         &mut self,
         input: &mut &[u8],
@@ -391,7 +401,8 @@ impl SessionUpload {
         Ok(())
     }
 
-    /// The relay's numbers of all open streams, and of their last packets.
+    /// Returns the open streams by the relay's ids, with the last packet that was sent and the tracer's
+    /// number of the next one.
     pub(super) fn open_streams(state: &SessionState) -> BTreeMap<StreamId, (Option<SeqNum>, u64)> {
         let numbered = |stream: &StreamState| {
             let relay_state = &stream.relay_state;
@@ -402,7 +413,7 @@ impl SessionUpload {
     }
 }
 
-/// A packet that no relay could take: whoever made it has made a mistake.
+/// Counts and logs a packet that no relay could take: a defect of the frontend.
 fn drop_packet(refused: &QueuedStep, state: &SessionState) {
     if let Step::Packet {
         stream,
@@ -414,7 +425,7 @@ fn drop_packet(refused: &QueuedStep, state: &SessionState) {
             stream = stream.0,
             bytes = bytes.len(),
             packet_size = index.packet_size.0,
-            "packet dropped: its index does not fit it, or its stream is not open"
+            "packet dropped: its index is inconsistent, or its stream is not open"
         );
         state.counters.lost.add(1);
         state.counters.queued_packets.subtract(1);

@@ -1,4 +1,4 @@
-//! What is sent: streams, metadata, packets.
+//! Sends streams, metadata and packets.
 
 use relay_proto::index::SendIndex;
 use relay_proto::metadata::SendMetadata;
@@ -40,7 +40,7 @@ impl SessionUpload {
         self.send_command(&Command::AddStream(add), AwaitedReply::StreamAdded(key))
     }
 
-    /// Adds the metadata streams that are missing, and tells viewers of all that were added.
+    /// Adds the metadata streams that are missing, and announces all new streams to viewers.
     pub(super) fn announce_streams(&mut self, state: &mut SessionState) -> Result<(), UplinkError> {
         self.is_unannounced = false;
         for key in std::mem::take(&mut self.unannounced) {
@@ -66,7 +66,8 @@ impl SessionUpload {
         self.send_command(&Command::StreamsSent, AwaitedReply::Done)
     }
 
-    /// Sends what a relay does not have of a trace's metadata. Whether that is all of it.
+    /// Sends the metadata of a trace that the relay has not been sent yet, as far as the buffer has room.
+    /// Returns whether all of it has been sent.
     pub(super) fn send_metadata(
         &mut self,
         key: TraceKey,
@@ -96,7 +97,7 @@ impl SessionUpload {
             self.out.control.extend_from_slice(text);
             trace.relay_state.sent.1 = to;
         }
-        // Metadata has no answer; that of this command says that all before it has been taken.
+        // Metadata has no reply; the reply to this command says that all metadata before it has arrived.
         let _permits = std::mem::take(&mut self.permits);
         let quiescent = Command::QuiescentControl(QuiescentControl { stream });
         self.send_command(&quiescent, AwaitedReply::MetadataReceived { _permits })?;

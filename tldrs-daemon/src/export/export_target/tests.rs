@@ -32,8 +32,8 @@ impl Scene {
         }
     }
 
-    /// Makes it a file of somebody else's than the user whom this gives. Only root can give a file
-    /// away; otherwise it is the requester who is somebody else.
+    /// Makes it a file of another user than the requester that is returned. Only root can change the owner
+    /// of a file; without root the requester is another user instead.
     fn not_the_owner_of(&self, path: &Path) -> ExportOwner {
         if self.me.uid != 0 {
             return self.other();
@@ -78,7 +78,7 @@ fn export_replaces_a_trace_and_keeps_its_mode() {
     let path = scene.path("t.json");
     fs::write(&path, " \n{\"traceEvents\":[").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    // Left behind by somebody who was killed.
+    // Left behind by a daemon that was killed.
     fs::write(scene.path("t.json.tmp.0"), "").unwrap();
     scene.export(&rules, &path, scene.me).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"[]\n");
