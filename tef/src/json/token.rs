@@ -1,9 +1,9 @@
-//! Strings, numbers and words: each function takes where one begins and says where it ends.
+//! Strings, numbers and words: each function is given where a token begins and gives where it ends.
 //!
 //! What is inlined was measured (`cargo run --release -p tef --example speed`): to carry a `Result` through
 //! memory for every token takes a fifth of the time.
 
-use crate::check::{Fault, Reason};
+use super::error::{Fault, Reason};
 
 /// Eight times the same byte.
 const fn each(byte: u8) -> u64 {
@@ -60,7 +60,7 @@ fn ends_of_plain(word: u64) -> u64 {
     (is_zero(quote) | is_zero(backslash) | is_control) & HIGH
 }
 
-/// `at` is behind the first quotation mark; the end is behind the last.
+/// The end of a string. `at` is behind the first quotation mark; the end is behind the last.
 #[inline(always)]
 pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     loop {
@@ -95,7 +95,7 @@ fn long_name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Re
     string(bytes, at, surrogates)
 }
 
-/// Where plain text ends.
+/// Where a run of plain text ends.
 #[inline]
 fn plain(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = eight(bytes, at) {
@@ -111,7 +111,7 @@ fn plain(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// What in a string is neither plain nor its end.
+/// Where an escape ends: the only thing in a string that is neither plain nor its end.
 fn escape(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     if peek(bytes, at) != b'\\' {
         return Err(unexpected(bytes, at, Fault::Control));
@@ -130,7 +130,7 @@ fn escape(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reaso
     }
 }
 
-/// What `\u....` there stands for.
+/// The UTF-16 code unit that `\u....` at this place stands for.
 pub(crate) fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
     let [b'\\', b'u', digits @ ..] = bytes.get(at..at.checked_add(6)?)? else {
         return None;
@@ -150,7 +150,7 @@ fn digits(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// `at` is its minus sign or its first digit.
+/// The end of a number. `at` is its minus sign or its first digit.
 #[inline]
 pub(super) fn number(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     let first = at + usize::from(peek(bytes, at) == b'-');
@@ -176,7 +176,7 @@ pub(super) fn number(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     Ok(end)
 }
 
-/// `true`, `false` and `null`.
+/// The end of `true`, `false` or `null`.
 #[inline]
 pub(super) fn word(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     let rest = bytes.get(at..).unwrap_or_default();
