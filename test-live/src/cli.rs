@@ -366,7 +366,6 @@ impl Arguments {
                 TefTime::Arrival => tef::SentTimes::Arrival,
             },
             perfetto: self.viewer == Some(Viewer::Perfetto),
-            ..tef::Options::default()
         }
     }
 

@@ -41,21 +41,21 @@ impl Recording {
     }
 
     /// Shows what is found in each event.
-    fn read(&mut self, mut show: impl FnMut(&str, Option<Found<'_>>)) {
+    fn read(&mut self, mut show: impl FnMut(&str, Option<Decoded<'_>>)) {
         let mut metadata = Metadata::new();
         metadata.extend(self.metadata.as_str().as_bytes()).unwrap();
         let trace = metadata.trace();
         let packet = self.writer.close(Timestamp(2)).unwrap().bytes;
         let mut decoder = StreamDecoder::new();
-        let mut gather = Gather::default();
+        let mut record = RecordDecoder::default();
         decoder.begin_packet(trace, packet).unwrap();
         while decoder.advance(trace, packet).unwrap() {
             let event = decoder.event(trace, packet).unwrap();
-            gather.clear();
-            event.visit(&mut gather).unwrap();
+            record.clear();
+            event.visit(&mut record).unwrap();
             let class = event.class().name().unwrap();
-            assert!(Gather::understands(class));
-            show(class, gather.found(class));
+            assert!(RecordDecoder::is_known_class(class));
+            show(class, record.decode(class));
         }
     }
 }
@@ -74,7 +74,7 @@ fn each_family_has_its_class_and_keeps_its_phase() {
     recording.read(|class, found| {
         let phase = left.next().unwrap().to_string();
         let record = Record::Event(Event::new(&phase));
-        assert_eq!(found, Some(Found::Record { client: 9, record }));
+        assert_eq!(found, Some(Decoded::Record { client: 9, record }));
         assert_eq!(
             class.strip_prefix("tef:"),
             Some(crate::phase::family(&phase).class)
@@ -111,16 +111,16 @@ fn what_the_daemon_says_itself_comes_back() {
     recording.append(|classes| classes.record(2, &Record::Raw("{}")));
     let mut found = Vec::new();
     recording.read(|class, one| found.push(format!("{class} {:?}", one.unwrap())));
-    let raw = Found::Record {
+    let raw = Decoded::Record {
         client: 2,
         record: Record::Raw("{}"),
     };
     assert_eq!(
         found,
         [
-            format!("tef:client {:?}", Found::Client(opened)),
-            format!("tef:client {:?}", Found::Client(closed)),
-            format!("tef:lost {:?}", Found::Lost(lost)),
+            format!("tef:client {:?}", Decoded::Client(opened)),
+            format!("tef:client {:?}", Decoded::Client(closed)),
+            format!("tef:lost {:?}", Decoded::Lost(lost)),
             format!("tef:raw {raw:?}"),
         ]
     );
@@ -128,11 +128,11 @@ fn what_the_daemon_says_itself_comes_back() {
 
 #[test]
 fn an_event_that_only_has_a_name_of_ours_is_not_understood() {
-    let gather = Gather::default();
-    assert_eq!(gather.found("tef:complete"), None);
-    assert_eq!(gather.found("tef:nothing"), None);
-    assert_eq!(gather.found("complete"), None);
-    assert!(!Gather::understands("tef:event"));
+    let decoder = RecordDecoder::default();
+    assert_eq!(decoder.decode("tef:complete"), None);
+    assert_eq!(decoder.decode("tef:nothing"), None);
+    assert_eq!(decoder.decode("complete"), None);
+    assert!(!RecordDecoder::is_known_class("tef:event"));
 }
 
 #[test]
@@ -181,7 +181,7 @@ proptest! {
         }
         let mut sent = lines.iter();
         recording.read(|class, found| {
-            let Some(Found::Record { client: 3, record }) = found else {
+            let Some(Decoded::Record { client: 3, record }) = found else {
                 panic!("{class}: {found:?}");
             };
             let mut json = Vec::new();

@@ -36,6 +36,13 @@ impl Progress {
     }
 }
 
+impl Default for Progress {
+    /// At the beginning of members that lie side by side.
+    fn default() -> Self {
+        Self::new(Scopes::Flat, true)
+    }
+}
+
 /// Writes fields as JSON.
 #[derive(Debug)]
 pub(crate) struct Fields<'b> {
