@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use crate::attach::target::Target;
 use crate::bound::TypedTime;
 use crate::sink::tef;
-use crate::sink::text::{ClockFormat, Fields, Names, TextOptions};
+use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 
 /// Show live what is being recorded on other hosts, and read CTF traces.
 #[derive(Debug, Parser)]
@@ -289,13 +289,13 @@ impl FromStr for NamesList {
 
 /// `--fields`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldsList(pub Fields);
+pub struct FieldsList(pub HeaderFields);
 
 impl FromStr for FieldsList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let of = |all| Fields {
+        let of = |all| HeaderFields {
             trace: all,
             hostname: all,
             domain: all,
@@ -332,7 +332,9 @@ impl Arguments {
             clock: self.clock(),
             no_delta: self.no_delta,
             names: self.names.map_or_else(Names::default, |list| list.0),
-            fields: self.fields.map_or_else(Fields::default, |list| list.0),
+            fields: self
+                .fields
+                .map_or_else(HeaderFields::default, |list| list.0),
             colour: match self.color {
                 Colour::Always => true,
                 Colour::Never => false,
@@ -359,8 +361,8 @@ impl Arguments {
 
     /// What a trace.json looks like.
     #[must_use]
-    pub fn tef(&self) -> tef::Options {
-        tef::Options {
+    pub fn tef(&self) -> tef::TefOptions {
+        tef::TefOptions {
             sent: match self.tef_time {
                 TefTime::Producer => tef::SentTimes::Producer,
                 TefTime::Arrival => tef::SentTimes::Arrival,

@@ -17,7 +17,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Gives the place of `value`.
+    /// Inserts a value, and gives its place.
     pub(crate) fn insert(&mut self, value: T) -> usize {
         let place = self.free.pop().unwrap_or(self.values.len());
         match self.values.get_mut(place) {

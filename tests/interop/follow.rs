@@ -16,7 +16,7 @@ use relay_proto::reply::ReturnCode;
 use relay_proto::stream::AddStream;
 use relay_proto::{Command, Reply};
 use rustix::process::Signal;
-use test_live::attach::follow::{self, FollowOptions, Handle};
+use test_live::attach::follow::{self, FollowOptions, DirectorySource};
 use test_live::attach::{Packet, SourceEvent, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
@@ -167,7 +167,7 @@ impl Tracer {
 
 /// Whoever looks at a directory.
 struct Watcher {
-    handle: Handle,
+    handle: DirectorySource,
     events: Receiver<SourceEvent>,
     mux: Mux,
     seen: Seen,
@@ -233,9 +233,9 @@ impl Watcher {
                 self.seen.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);
             }
-            SourceEvent::Packet { stream, packet } => self.mux.push(stream, packet, &mut self.seen),
+            SourceEvent::Packet { stream, packet } => self.mux.push_packet(stream, packet, &mut self.seen),
             SourceEvent::Watermark { stream, until } => self.mux.advance_watermark(stream, until),
-            SourceEvent::StreamEnd { stream } => self.mux.end(stream),
+            SourceEvent::StreamEnd { stream } => self.mux.end_stream(stream),
             SourceEvent::TraceEnd { .. } => {}
             SourceEvent::Notice(what) | SourceEvent::Failed(what) => self.seen.trouble.push(what),
             SourceEvent::Done => self.has_ended = true,
@@ -288,11 +288,11 @@ impl Stage for Seen {
         Ok(())
     }
 
-    fn failed(&mut self, what: &str) {
+    fn report_failure(&mut self, what: &str) {
         self.trouble.push(what.to_owned());
     }
 
-    fn odd(&mut self, what: &str) {
+    fn report_warning(&mut self, what: &str) {
         self.trouble.push(what.to_owned());
     }
 }

@@ -88,7 +88,7 @@ impl Default for FollowOptions {
 
 /// A directory that is being followed. To let go of it ends that.
 #[derive(Debug)]
-pub struct Handle {
+pub struct DirectorySource {
     stop: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -103,7 +103,7 @@ pub fn spawn(
     directory: PathBuf,
     options: FollowOptions,
     events: Sender<SourceEvent>,
-) -> io::Result<Handle> {
+) -> io::Result<DirectorySource> {
     let watch = DirectoryWatch::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = watch.waker();
@@ -111,14 +111,14 @@ pub fn spawn(
     let mut follower = DirectoryFollower::new(directory, options, events, watch);
     let thread = std::thread::Builder::new().name("follow".to_owned());
     let thread = thread.spawn(move || follower.run())?;
-    Ok(Handle {
+    Ok(DirectorySource {
         stop,
         waker,
         thread: Some(thread),
     })
 }
 
-impl Handle {
+impl DirectorySource {
     /// Says that no more is wanted. What is on its way may still come.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -134,7 +134,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for DirectorySource {
     fn drop(&mut self) {
         self.stop();
     }

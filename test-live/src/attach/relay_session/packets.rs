@@ -28,7 +28,7 @@ const MAX_PIPELINED_REQUESTS: usize = 64;
 /// A reply to `GET_NEXT_INDEX` that has not been handled.
 pub(super) struct IndexReply {
     index: NextIndex,
-    /// What has come of its packet, if that has been asked for.
+    /// The received part of its packet, if that has been requested.
     packet: Option<IncomingPacket>,
 }
 
@@ -41,9 +41,9 @@ enum ReplyOutcome {
 /// How the fetching of a packet has ended.
 enum FetchOutcome {
     Whole(Packet),
-    /// It is requested again later.
+    /// The packet is requested again later.
     Later,
-    /// It cannot be had, and why, if it is not the relay that has lost it.
+    /// The packet cannot be had. With an error if it could not be stored, without if the relay has lost it.
     Lost(Option<io::Error>),
 }
 
@@ -225,7 +225,7 @@ impl RelaySession {
         Ok(())
     }
 
-    /// What to ask for at once, and the memory for it.
+    /// The requests to send at once, and the memory for their packets.
     fn prefetch_requests(
         &self,
         id: StreamId,

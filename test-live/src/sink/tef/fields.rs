@@ -5,7 +5,7 @@ use ctf::decode::{NumberFormat, Visitor};
 use ctf::model::{Labels, Scope};
 use serde::de::IgnoredAny;
 
-use super::super::json_fields::{Fields, Progress};
+use super::super::json_fields::{JsonFields, JsonPosition};
 use super::super::json_text::{self, integer, lossy_string, string};
 
 /// Members of contexts and payloads that mean something. From [`Phase`](Self::Phase) on they are of the
@@ -95,7 +95,7 @@ pub(super) struct EventFields {
     depth: usize,
     member: Option<Member>,
     argument: Argument,
-    progress: Progress,
+    position: JsonPosition,
 }
 
 impl EventFields {
@@ -109,7 +109,7 @@ impl EventFields {
         self.is_generic = is_generic;
         self.in_payload = false;
         self.depth = 0;
-        self.progress = Progress::default();
+        self.position = JsonPosition::default();
     }
 
     /// The process that the event is of, as its contexts say.
@@ -187,7 +187,7 @@ impl EventFields {
         self.is_generic && self.in_payload
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut Fields<'_>)) {
+    fn write(&mut self, write: impl FnOnce(&mut JsonFields<'_>)) {
         if self.in_generic_payload() {
             return;
         }
@@ -196,9 +196,9 @@ impl EventFields {
         } else {
             &mut self.context
         };
-        let mut fields = Fields::new(out, self.progress);
+        let mut fields = JsonFields::new(out, self.position);
         write(&mut fields);
-        self.progress = fields.progress();
+        self.position = fields.position();
     }
 
     /// Whether an element of `args` is being visited.
@@ -261,7 +261,7 @@ impl Visitor for EventFields {
         self.depth = 0;
         if scope == Scope::Payload {
             self.in_payload = true;
-            self.progress = Progress::default();
+            self.position = JsonPosition::default();
         }
         self.write(|fields| fields.begin_scope(scope));
     }

@@ -62,7 +62,7 @@ pub enum SentTimes {
 
 /// The options of the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct TefOptions {
     /// The times of events that were sent in this format.
     pub sent: SentTimes,
     /// Whether records that ui.perfetto.dev would misread are changed, and all are held until the end to
@@ -78,7 +78,7 @@ pub struct Tef<W: Write> {
     records: Records,
     /// Members of the record that is being written.
     members: Vec<u8>,
-    options: Options,
+    options: TefOptions,
     /// The time of the last event that had one, in nanoseconds.
     now: i64,
     tracks: Tracks,
@@ -100,7 +100,7 @@ struct StreamClassKinds {
 
 impl<W: Write> Tef<W> {
     /// A sink that writes to `out`, which needs no buffer of its own.
-    pub fn new(out: W, options: Options) -> Self {
+    pub fn new(out: W, options: TefOptions) -> Self {
         Self {
             out,
             records: Records::new(BEGIN.to_vec(), options.perfetto),

@@ -6,7 +6,7 @@ use ::tef::{Checked, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
 use super::records::{RecordTime, Records};
-use super::{Options, SentTimes, perfetto};
+use super::{SentTimes, TefOptions, perfetto};
 
 /// Writes such events as the records that were sent.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl SentRecordWriter {
     pub(super) fn write_event(
         &mut self,
         event: &Event<'_>,
-        options: &Options,
+        options: &TefOptions,
         records: &mut Records,
     ) -> Result<bool, FieldError> {
         let class = event.class().name().unwrap_or_default();
@@ -63,7 +63,7 @@ impl SentRecordWriter {
 fn write_record(
     record: Record<'_>,
     arrival: Option<i64>,
-    options: &Options,
+    options: &TefOptions,
     out: &mut Vec<u8>,
 ) -> RecordTime {
     let Record::Event(mut sent) = record else {

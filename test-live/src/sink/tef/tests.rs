@@ -12,7 +12,7 @@ type TestSink<'o> = Tef<&'o mut Vec<u8>>;
 /// The records that are written of some events.
 fn records(events: impl FnOnce(&mut TestSink<'_>)) -> Vec<Value> {
     let mut out = Vec::new();
-    let mut tef = Tef::new(&mut out, Options::default());
+    let mut tef = Tef::new(&mut out, TefOptions::default());
     events(&mut tef);
     tef.finish().unwrap();
     drop(tef);
@@ -342,7 +342,7 @@ fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
     assert!(records(|_| ()).is_empty());
     let mut out = Vec::new();
     let place = TestOrigin::new("a", "s");
-    let mut tef = Tef::new(&mut out, Options::default());
+    let mut tef = Tef::new(&mut out, TefOptions::default());
     let (none, origin) = (Environment::default(), place.origin());
     tef.write_event("e", &RecordKind::Instant, None, none, origin, |_| Ok(()))
         .unwrap();
