@@ -1,9 +1,8 @@
-//! The command line of the live viewer.
+//! The program of the live viewer: arguments, then the run until a signal, then the exit status.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use clap::Parser;
 use test_live::cli::Arguments;
 use test_live::run::{Outcome, Stop, UsageError, run};
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,11 +11,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    log(arguments.verbose);
+    let arguments = Arguments::from_words(std::env::args_os());
+    init_logging(arguments.verbose);
     let stop = Stop::default();
     if let Err(error) = stop_on_signals(stop.clone()) {
-        eprintln!("test-live: error: cannot wait for signals: {error}");
+        eprintln!("test-live: error: cannot handle signals: {error}; not started");
         return ExitCode::FAILURE;
     }
     match run(&arguments, &stop) {
@@ -29,7 +28,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The first SIGINT or SIGTERM ends well, with all that is certain; the second ends at once.
+/// Lets the first SIGINT or SIGTERM end the run in order, when all events that are certain have been shown, and the
+/// second end the process at once.
 fn stop_on_signals(stop: Stop) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -59,7 +59,7 @@ fn stop_on_signals(stop: Stop) -> io::Result<()> {
 }
 
 /// Logs to standard error, as `RUST_LOG` says, else as often as `-v` was given.
-fn log(verbose: u8) {
+fn init_logging(verbose: u8) {
     let level = match verbose {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,

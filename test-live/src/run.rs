@@ -1,4 +1,4 @@
-//! Joins sources, mux and sink, and ends with a status.
+//! The run: joins sources, mux and sink, and gives how it ended.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -311,7 +311,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
             || arguments.begin.is_some()
             || arguments.end.is_some())
     {
-        let what = "--sink ctf copies whole packets: it cannot leave out single events";
+        let what = "--sink ctf copies whole packets: it cannot be used with --begin, --end, --filter or --limit";
         bail!(UsageError(what.to_owned()));
     }
     Ok(Selection {
@@ -326,7 +326,7 @@ fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
     if arguments.sink == SinkKind::Ctf {
         let Some(path) = &arguments.output else {
             bail!(UsageError(
-                "--sink ctf needs a directory: --output PATH".to_owned()
+                "--sink ctf requires a directory: --output PATH".to_owned()
             ));
         };
         return Ok(Box::new(Recorder::new(path)?));
@@ -390,7 +390,7 @@ fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut out = io::stdout().lock();
     for target in &arguments.targets {
         let Target::Relay(target) = target else {
-            let what = format!("{target} is a directory: only relays have sessions to list");
+            let what = format!("cannot list sessions: {target}: a directory, not a relay");
             bail!(UsageError(what));
         };
         let listing = list::list(target, connect_timeout)?;

@@ -1,4 +1,4 @@
-//! Which events are shown: those between two times, those that a filter lets through, and no more
+//! The selection of events that are shown: those between two times, those that a filter lets through, and no more
 //! than were asked for. Losses and failures are told and counted here, whatever the sink.
 
 use std::collections::HashMap;
@@ -155,8 +155,8 @@ impl Stage for Select {
             Err(error) => {
                 let stream = &origin.stream.name;
                 self.report_failure(&format!(
-                    "stream {stream}: cannot read a packet back from its file: {error}; \
-                     the rest of it is not copied"
+                    "cannot read a packet from its file: stream {stream}: {error}; \
+                     the rest of the packet is not copied"
                 ));
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! Values at places that are used again when what was there has been removed.
+//! A slab: values at places that are used again when a value has been removed.
 
 /// Values, each at its place for as long as it is there.
 #[derive(Debug)]

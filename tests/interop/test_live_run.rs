@@ -286,7 +286,7 @@ fn one_who_follows_goes_on_with_the_next_relay_in_its_place() {
     let (replay, mut viewer) = shown(&lab, &relay, &recorded.directory, &["--follow"]);
     relay.process().signal(Signal::KILL);
     viewer.wait_for_stderr("it tries again", |line| {
-        line.contains("trying again").then_some(())
+        line.contains("reconnecting").then_some(())
     });
     drop(replay);
     let addresses = [relay.control, relay.data, relay.live];

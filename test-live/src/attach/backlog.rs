@@ -1,4 +1,4 @@
-//! How much has been handed over and not yet been decoded.
+//! The packets that have been handed over and not yet been decoded: backpressure on the sources.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! How much memory packets may take, in the whole program.
+//! The limit of the memory that packets take, in the whole program.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Why a relay cannot be followed.
+//! The errors of following a relay.
 
 use std::io;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use thiserror::Error;
 use viewer_proto::client::ClientError;
 use wire::{StreamId, TraceId};
 
-/// Why a relay cannot be asked, or not any longer.
+/// An error that ends the connection to a relay.
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// Its name is not known.
-    #[error("cannot find {host}")]
+    #[error("cannot resolve host: {host}")]
     Resolve {
         /// The name of the host.
         host: String,
@@ -19,7 +19,7 @@ pub enum AttachError {
         source: io::Error,
     },
     /// Its name is known, but not in the family of addresses that was asked for.
-    #[error("{host} has no IPv{family} address")]
+    #[error("cannot resolve host: {host}: no IPv{family} address")]
     NoAddress {
         /// The name of the host.
         host: String,
@@ -35,28 +35,30 @@ pub enum AttachError {
         source: io::Error,
     },
     /// The relay hung up on `CONNECT`, which is how relays refuse a version.
-    #[error("the relay hung up at once: it may speak another version, or be no relay")]
+    #[error(
+        "the relay closed the connection at once: it may speak another version, or be no relay"
+    )]
     Refused,
     /// The relay closed the connection.
-    #[error("the relay hung up")]
+    #[error("the relay closed the connection")]
     HungUp,
     /// The connection was lost.
     #[error("lost the connection to the relay")]
     Lost(#[source] io::Error),
     /// The relay has not answered for this long.
-    #[error("the relay has not answered for {} s", .0.as_secs())]
+    #[error("no reply from the relay for {} s", .0.as_secs())]
     Silent(Duration),
     /// The relay broke the protocol.
     #[error(transparent)]
     Protocol(#[from] ClientError),
     /// The reply is another command's.
-    #[error("the reply is to another command")]
+    #[error("protocol error: the reply is to another command")]
     OtherReply,
     /// The relay does not let this connection attach to sessions.
-    #[error("the relay cannot take another viewer")]
+    #[error("cannot create a viewer session: refused by the relay")]
     NoViewerSession,
     /// The relay refuses to attach to a session that it has listed.
-    #[error("the relay refuses to let session {session} be followed: {status}")]
+    #[error("cannot attach to session {session}: {status}")]
     Attach {
         /// The session's name for users.
         session: String,
@@ -64,7 +66,7 @@ pub enum AttachError {
         status: String,
     },
     /// The relay says of a stream that it has announced that there is none.
-    #[error("the relay cannot tell the next packet of {stream}: {status}")]
+    #[error("cannot get the next packet of {stream}: {status}")]
     Index {
         /// The stream.
         stream: StreamId,
@@ -72,19 +74,19 @@ pub enum AttachError {
         status: String,
     },
     /// The relay sends no bytes of a packet that it says it sends.
-    #[error("the relay sends nothing of a packet of {stream}")]
+    #[error("protocol error: {stream}: a packet without bytes")]
     EmptyPacket {
         /// The stream that the packet is of.
         stream: StreamId,
     },
     /// The relay announces a stream twice.
-    #[error("the relay announces {stream} twice")]
+    #[error("protocol error: the relay announces {stream} twice")]
     StreamTwice {
         /// The stream that is announced twice.
         stream: StreamId,
     },
     /// The relay announces two metadata streams of a trace.
-    #[error("the relay announces two metadata streams of {trace}")]
+    #[error("protocol error: the relay announces two metadata streams of {trace}")]
     MetadataTwice {
         /// The trace of both metadata streams.
         trace: TraceId,
@@ -93,7 +95,7 @@ pub enum AttachError {
     #[error("the relay has no live session {0}")]
     NoSession(String),
     /// The receiver of the events has been dropped.
-    #[error("nobody listens")]
+    #[error("the receiver of the events has been dropped")]
     ReceiverGone,
 }
 

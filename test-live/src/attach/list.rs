@@ -1,4 +1,4 @@
-//! Which sessions a relay has.
+//! The list of a relay's sessions.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Where packets come from: sessions of a relay, and directories.
+//! The sources of packets: sessions of a relay, and directories.
 //!
 //! A source that goes on while it is watched (a session, a directory that is being written) runs
 //! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must

@@ -159,7 +159,7 @@ impl RelayFollower {
         let session = self.session.insert(connected);
         *backoff = MIN_RETRY_INTERVAL;
         if std::mem::take(is_disconnected) {
-            let notice = format!("{}: the relay is back", self.target);
+            let notice = format!("{}: connection restored", self.target);
             session.send_event(SourceEvent::Notice(notice)).await?;
         }
         session.run(&mut self.resume).await
@@ -179,7 +179,7 @@ impl RelayFollower {
             self.options.missing = Missing::Wait;
         }
         if !std::mem::replace(is_disconnected, true) {
-            let notice = format!("{}: {}; trying again", self.target, with_sources(error));
+            let notice = format!("{}: {}; reconnecting", self.target, with_sources(error));
             let said = self.events.send(SourceEvent::Notice(notice)).await;
             return said.map_err(|_| AttachError::ReceiverGone);
         }

@@ -1,4 +1,4 @@
-//! What users name: a session of a relay, a whole relay, or a directory.
+//! The targets of the command line: a session of a relay, a whole relay, or a directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -67,43 +67,43 @@ pub struct TargetError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The text is empty.
-    #[error("a relay or a directory must be named")]
+    #[error("expected a relay or a directory")]
     Empty,
     /// The URL has this unknown scheme.
-    #[error("{0}:// is not known; a relay is net://HOST[:PORT][/host/TRACED-HOST/SESSION]")]
+    #[error("unknown scheme {0}://; expected net://HOST[:PORT][/host/TRACED-HOST/SESSION]")]
     Scheme(String),
     /// The relay has no host.
-    #[error("the relay's host is missing")]
+    #[error("the host of the relay is missing")]
     NoHost,
     /// White space or a control character.
-    #[error("{0:?} cannot be in a host's name")]
+    #[error("invalid character {0:?} in the host name")]
     Character(char),
     /// The address has `[` without `]`.
     #[error("the ] after an IPv6 address is missing")]
     Bracket,
     /// Something between `]` and `:`.
-    #[error("{0:?} does not belong behind an IPv6 address")]
+    #[error("unexpected {0:?} after the IPv6 address")]
     BehindBracket(String),
     /// An IPv6 address without brackets.
     #[error("an IPv6 address must be in brackets: [ADDRESS]:PORT")]
     BareV6,
     /// No number, or too high.
-    #[error("{0:?} is not a port: 0 to 65535")]
+    #[error("invalid port {0:?}: expected 0 to 65535")]
     Port(String),
     /// Something else behind the relay.
-    #[error("only /host/TRACED-HOST/SESSION may follow the relay, not {0:?}")]
+    #[error("unexpected path {0:?}: expected /host/TRACED-HOST/SESSION")]
     Path(String),
     /// The path has `/host` without a traced host.
-    #[error("the traced host is missing: /host/TRACED-HOST/SESSION")]
+    #[error("the traced host is missing: expected /host/TRACED-HOST/SESSION")]
     NoTracedHost,
     /// The path has `/host/HOST` without a session.
-    #[error("the session is missing: /host/TRACED-HOST/SESSION")]
+    #[error("the session is missing: expected /host/TRACED-HOST/SESSION")]
     NoSession,
     /// `/` at the end, or something behind it.
-    #[error("{0:?} does not belong behind the session")]
+    #[error("unexpected {0:?} after the session")]
     BehindSession(String),
     /// A path where nothing is.
-    #[error("there is no such directory; a relay's URL begins with net://")]
+    #[error("no such directory; a relay's URL begins with net://")]
     NoDirectory,
     /// A path where something else is.
     #[error("not a directory")]

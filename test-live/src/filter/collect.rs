@@ -1,4 +1,4 @@
-//! Watches the fields of an event pass and decides the comparisons that name them. No value is kept:
+//! The visitor of an event's fields that decides the comparisons of a filter. No value is kept:
 //! each comparison is made when its field is there.
 
 use ctf::decode::{NumberFormat, Visitor};

@@ -1,4 +1,4 @@
-//! What a filter says: comparisons, and how they are joined.
+//! The expression of a filter: comparisons, and how they are joined.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! Texts with wildcards: `*` stands for any text, `?` for any one character.
+//! Patterns with wildcards: `*` stands for any text, `?` for any one character.
 
 /// A text that is compared with others.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Which events are shown: `--filter EXPRESSION`. The language is described in `doc/filter.md`.
+//! The filter of events: `--filter EXPRESSION`. The language is described in `doc/filter.md`.
 //!
 //! Read in this order; each module uses only those before it: `error`, `glob` (patterns with `*` and `?`),
 //! `token` (the lexer), `expression` (what an expression is), `parse` (from tokens to that), `collect` (from the

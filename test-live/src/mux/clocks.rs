@@ -1,4 +1,4 @@
-//! Whether the times of all streams may be compared.
+//! Checks whether the clocks of all streams can be compared.
 
 use ctf::metadata::{StreamClass, Trace};
 use ctf::model::{EnvironmentValue, Uuid};

@@ -1,4 +1,4 @@
-//! One stream: where its packets come from, and how far it has been decoded.
+//! One stream of the mux: its source of packets, and how far it has been decoded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -292,12 +292,15 @@ impl Input {
         match &self.feed {
             Feed::Files(reader) => {
                 let place = reader.place().map(|(file, offset)| {
-                    format!("{}, packet at byte {offset}: {what}", file.display())
+                    format!(
+                        "cannot decode a packet: {}, byte {offset}: {what}; the rest of the stream is not shown",
+                        file.display()
+                    )
                 });
                 Step::Ended(Some(place.unwrap_or(what)))
             }
             Feed::Queue { .. } => Step::Passed(format!(
-                "stream {}: {what}; the rest of the packet is not shown",
+                "cannot decode a packet: stream {}: {what}; the rest of the packet is not shown",
                 self.info.name
             )),
         }

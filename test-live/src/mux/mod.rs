@@ -1,4 +1,4 @@
-//! Puts the events of all streams in order of time, and never shows one before it is certain that
+//! The mux: merges the events of all streams in order of time, and never shows one before it is certain that
 //! no other stream has an earlier one.
 
 mod clocks;
@@ -131,7 +131,9 @@ impl TraceState {
     fn report_error(&mut self, error: &MetadataError, stage: &mut impl Stage) {
         self.broken = true;
         let name = &self.info.name;
-        stage.report_failure(&format!("trace {name}: {error}; no more of it is shown"));
+        stage.report_failure(&format!(
+            "cannot read metadata: trace {name}: {error}; no more of the trace is shown"
+        ));
     }
 }
 
@@ -383,7 +385,10 @@ impl Mux {
                     return Ok(false);
                 }
                 if input.goes_back(time) {
-                    stage.report_warning(&format!("stream {}: time goes back", input.info.name));
+                    stage.report_warning(&format!(
+                        "event times go backwards: stream {}",
+                        input.info.name
+                    ));
                 }
             } else {
                 let losses = input.take_losses();
@@ -476,7 +481,7 @@ impl Mux {
                     let declared = trace.metadata.trace();
                     let class = declared.stream(input.info.class);
                     if class.is_some_and(|class| self.clocks.differ(declared, class)) {
-                        stage.report_warning("the streams have clocks that cannot be compared: their order means nothing");
+                        stage.report_warning("clocks of the streams cannot be compared; the order of events between streams is arbitrary");
                     }
                     if is_new {
                         let rank = Rank::new(&trace.info, &input.info);

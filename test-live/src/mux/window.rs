@@ -1,4 +1,4 @@
-//! Decodes a packet that lies in a file: at a time, a part of it is in memory.
+//! The decoding of a packet that lies in a file: at a time, a part of it is in memory.
 
 use ctf::decode::{PacketHead, PartStep, StreamDecoder};
 use ctf::metadata::Trace;

@@ -1,4 +1,4 @@
-//! How many events there are, of which name and from which stream: what `top` is to processes.
+//! The number of events, by name and by stream: what `top` is to processes.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -27,13 +27,13 @@ const MAX_NAME_ATTEMPTS: u32 = 1 << 20;
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// The target has something in it.
-    #[error("{} is not empty: a recording needs a new or empty directory", path.display())]
+    #[error("cannot record to {}: the directory is not empty", path.display())]
     NotEmpty {
         /// The directory of the copy.
         path: PathBuf,
     },
     /// The target cannot be made or looked into.
-    #[error("cannot use {} as directory of a recording", path.display())]
+    #[error("cannot record to {}", path.display())]
     Directory {
         /// The directory of the copy.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! How losses are said to users: the lines that `babeltrace2` prints on standard error, and a sum.
+//! Reports of losses: the lines that `babeltrace2` prints on standard error, and a sum.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Where events go. One file for each sink.
+//! The destinations of events: one file or folder for each sink.
 
 pub mod counter;
 pub mod ctf;

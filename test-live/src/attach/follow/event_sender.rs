@@ -1,4 +1,4 @@
-//! The way of [`SourceEvent`]s to the main thread.
+//! The channel of [`SourceEvent`]s to the main thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

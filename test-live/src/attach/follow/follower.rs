@@ -1,4 +1,4 @@
-//! What is known of a directory that is followed: its chunk directories, traces and streams.
+//! The state of a directory that is followed: its chunk directories, traces and streams.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;

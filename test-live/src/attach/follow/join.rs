@@ -1,4 +1,4 @@
-//! Which directories are one trace, and which files one stream: by what their first packet says, as
+//! Joins directories to traces, and files to streams: by what their first packet says, as
 //! [`ctf::directory`] does it. A file without packets is a stream of its own until it has one,
 //! unless it has the name of a tracefile of a stream: after a rotation, or in a ring of tracefiles.
 

@@ -1,4 +1,4 @@
-//! Reads streams: looks into their index files, and hands over the packets of the entries there.
+//! The reading of streams: polls their index files, and hands over the packets of new entries.
 
 use std::time::Instant;
 

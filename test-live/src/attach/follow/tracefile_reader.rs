@@ -1,4 +1,4 @@
-//! Reads one tracefile by its index file.
+//! The reader of one tracefile, by its index file.
 
 use std::ffi::OsString;
 use std::fmt::Display;

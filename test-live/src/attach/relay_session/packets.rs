@@ -175,8 +175,7 @@ impl RelaySession {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
-                self.abandon_stream(id, "has packets but no metadata")
-                    .await?;
+                self.abandon_stream(id, "packets without metadata").await?;
                 return with(true);
             }
             return Ok(ReplyOutcome::Pending(reply));
@@ -395,7 +394,10 @@ impl RelaySession {
         };
         stream.is_broken = true;
         let key = stream.key;
-        let text = format!("{} {fault}: it is left out", stream.name);
+        let text = format!(
+            "protocol error: stream {}: {fault}; the stream is left out",
+            stream.name
+        );
         self.send_notice(text).await?;
         self.send_event(SourceEvent::StreamEnd { stream: key })
             .await
@@ -467,11 +469,11 @@ impl AttachedStream {
 fn packet_size(index: &NextIndex) -> Result<u64, &'static str> {
     let packet = &index.packet;
     if packet.content_size > packet.packet_size {
-        return Err("has a packet with more in it than it has backlogs for");
+        return Err("the content of a packet is larger than the packet");
     }
     match packet.packet_size.to_bytes() {
-        None => Err("has a packet that ends inside of a byte"),
-        Some(Bytes(size)) if size > MAX_PACKET_BYTES => Err("has a packet of more than 1 GiB"),
+        None => Err("a packet does not end at a byte boundary"),
+        Some(Bytes(size)) if size > MAX_PACKET_BYTES => Err("a packet is larger than 1 GiB"),
         Some(Bytes(size)) => Ok(size),
     }
 }

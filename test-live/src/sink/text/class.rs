@@ -1,4 +1,4 @@
-//! What is the same in all events of a class, or of a packet, is put together once.
+//! Text that is the same in all events of a class, or of a packet, and so is put together once.
 
 use std::collections::hash_map::Entry;
 

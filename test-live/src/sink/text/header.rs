@@ -1,4 +1,4 @@
-//! What a line says between the time and the fields: where the event is from, and its name.
+//! The part of a line between the time and the fields: where the event is from, and its name.
 
 use ctf::decode::Event;
 use ctf::model::EnvironmentValue;

@@ -1,4 +1,4 @@
-//! How the fields of one event class become text. Put together once for each class: what is the
+//! The steps that write the fields of one event class as text. Put together once for each class: what is the
 //! same in all its events is one piece of text between two values.
 
 use ctf::decode::{FieldError, Fields};
