@@ -26,7 +26,7 @@ mod decoder;
 pub use classes::{Classes, Client, Encoded, Lost};
 pub use decoder::{Decoded, RecordDecoder};
 
-/// What the names of all classes begin with.
+/// The prefix of the names of all event classes here.
 pub const PREFIX: &str = "tef:";
 
 /// Fields that are not of [`Field`](crate::Field).

@@ -61,7 +61,7 @@ impl Recording {
 }
 
 #[test]
-fn each_family_has_its_class_and_keeps_its_phase() {
+fn each_phase_is_encoded_in_the_event_class_of_its_family() {
     let phases = FAMILIES.iter().flat_map(|family| family.phases.chars());
     let phases: Vec<_> = phases.chain(['?', 'é']).collect();
     let mut recording = Recording::new();
@@ -84,7 +84,7 @@ fn each_family_has_its_class_and_keeps_its_phase() {
 }
 
 #[test]
-fn what_the_daemon_says_itself_comes_back() {
+fn records_of_the_daemon_are_decoded_as_they_were_encoded() {
     let opened = Client {
         client: 1,
         pid: Some(1234),
@@ -127,7 +127,7 @@ fn what_the_daemon_says_itself_comes_back() {
 }
 
 #[test]
-fn an_event_that_only_has_a_name_of_ours_is_not_understood() {
+fn an_event_of_a_foreign_producer_with_our_class_name_is_not_decoded() {
     let decoder = RecordDecoder::default();
     assert_eq!(decoder.decode("tef:complete"), None);
     assert_eq!(decoder.decode("tef:nothing"), None);
@@ -136,7 +136,7 @@ fn an_event_that_only_has_a_name_of_ours_is_not_understood() {
 }
 
 #[test]
-fn an_event_of_no_thread_is_of_the_first() {
+fn an_event_without_a_thread_is_encoded_with_the_first_thread_of_its_process() {
     let recording = Recording::new();
     for (line, process, thread) in [
         (r#"{"ph":"C","pid":5}"#, 5, 5),
@@ -152,7 +152,7 @@ fn an_event_of_no_thread_is_of_the_first() {
 }
 
 #[test]
-fn no_family_has_more_fields_than_an_event_has_room_for() {
+fn no_family_has_more_fields_than_an_encoded_event_holds() {
     let record = Record::parse(r#"{"ph":"?","name":"n"}"#).unwrap();
     let recording = Recording::new();
     let encoded = recording.classes.record(1, &record);
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_line_comes_back_from_a_packet_with_the_same_meaning(
+    fn any_record_is_decoded_from_a_packet_with_the_same_meaning(
         lines in prop::collection::vec(line(), 1..40),
     ) {
         let mut recording = Recording::new();

@@ -27,7 +27,7 @@ impl ObjectVisitor for () {
 struct Nesting {
     /// Whether the innermost is an object; else it is an array.
     is_object: bool,
-    /// The same of those around it, the nearest in the lowest bit.
+    /// Likewise of those around it, the nearest in the lowest bit.
     outer: u128,
     depth: usize,
 }

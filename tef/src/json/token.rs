@@ -23,7 +23,7 @@ fn eight(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*eight))
 }
 
-/// Blanks between tokens.
+/// The end of the blanks between tokens.
 #[inline]
 pub(super) fn skip_blanks(bytes: &[u8], at: usize) -> usize {
     if peek(bytes, at) > b' ' {
@@ -42,7 +42,7 @@ fn skip_some_blanks(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// What is wrong with the byte there, if nothing more is known.
+/// The fault of the byte there, if nothing more is known.
 #[cold]
 pub(super) fn unexpected(bytes: &[u8], at: usize, wanted: Fault) -> Reason {
     let fault = if at < bytes.len() { wanted } else { Fault::Cut };
@@ -72,8 +72,8 @@ pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Resu
     }
 }
 
-/// The same for a name of a member: most are short, and the same from event to event. A processor
-/// foresees where such a one ends, and does not wait for eight bytes to be worked through.
+/// The end of a name of a member. Most are short, and the same from event to event: a processor predicts
+/// where such a name ends, and does not wait for eight bytes to be worked through.
 #[inline(always)]
 pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     let rest = bytes.get(at..).unwrap_or_default();
@@ -89,7 +89,7 @@ pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usi
     long_name(bytes, at, surrogates)
 }
 
-/// One of more than seven bytes, or that has others than most.
+/// The end of a name that has more than seven bytes, or others than most names have.
 #[inline(never)]
 fn long_name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     string(bytes, at, surrogates)
@@ -141,7 +141,7 @@ pub(crate) fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
     })
 }
 
-/// Where digits end. One by one, because most runs are short, as for [`name`].
+/// The end of a run of digits. One by one, because most runs are short, as for [`name`].
 #[inline]
 fn digits(bytes: &[u8], mut at: usize) -> usize {
     while peek(bytes, at).is_ascii_digit() {
