@@ -1,4 +1,4 @@
-//! Whether a line is one JSON object, and what is put right if it nearly is.
+//! Checks whether a line is one JSON object, and repairs it if it nearly is.
 //!
 //! | in the line | becomes |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | a comma after the last brace | nothing |
 //!
 //! Everything else stays byte by byte, and a line in which nothing is wrong stays as a whole.
-//! Members that have one name are nothing wrong here.
+//! Members of the same name are not looked for.
 
 #[cfg(test)]
 mod oracle;
@@ -16,40 +16,35 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-use thiserror::Error;
-
 use crate::json::scan_object;
+pub use crate::json::{Fault, MAX_DEPTH, Reason};
 
-/// How deep objects and arrays may be within each other, the event itself counted: as deep as most
-/// readers go.
-pub const MAX_DEPTH: usize = 128;
-
-/// What a line is.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked<'a> {
-    /// One JSON object. These are its bytes.
+    /// The line is one JSON object as it is.
     Valid(&'a str),
-    /// One JSON object since these were put right.
+    /// The line has become one JSON object by these repairs.
     Repaired(String, Repairs),
-    /// None.
+    /// The line is no JSON object and cannot be repaired.
     Rejected(Reason),
 }
 
-/// What was put right, and how often.
+/// The number of repairs of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repairs {
-    /// Values that are no finite numbers.
+    /// Values like `nan` and `inf`, which became strings.
     pub not_finite: u64,
-    /// Unpaired surrogates.
+    /// Unpaired surrogates, which became U+FFFD.
     pub surrogates: u64,
-    /// Sequences of bytes that are not UTF-8.
+    /// Sequences of bytes that are not UTF-8, which became U+FFFD.
     pub not_utf8: u64,
-    /// Commas after the last brace.
+    /// Commas after the last brace, which were removed.
     pub commas: u64,
 }
 
 impl Repairs {
-    /// Of all kinds.
+    /// The number of repairs of all kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
         let some = self.not_finite.saturating_add(self.surrogates);
@@ -71,69 +66,21 @@ impl std::ops::AddAssign for Repairs {
     }
 }
 
-/// Why a line is not one JSON object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("{fault} at byte {at}")]
-pub struct Reason {
-    /// What is wrong.
-    pub fault: Fault,
-    /// With which byte of the line, counted from 0.
-    pub at: usize,
-}
-
-/// What can be wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Fault {
-    /// It begins with something else than a brace.
-    #[error("no object")]
-    NoObject,
-    /// It ends too early.
-    #[error("cut off")]
-    Cut,
-    /// There is no name of a member.
-    #[error("no name of a member")]
-    Name,
-    /// There is no colon behind a name.
-    #[error("no colon")]
-    Colon,
-    /// There is no value.
-    #[error("no value")]
-    Value,
-    /// There is neither a comma nor the bracket that is due.
-    #[error("neither comma nor closing bracket")]
-    Comma,
-    /// A number goes on with what numbers do not have.
-    #[error("no number")]
-    Number,
-    /// A string has an escape that there is not.
-    #[error("no such escape")]
-    Escape,
-    /// A string has a control character that is not escaped.
-    #[error("control character")]
-    Control,
-    /// Too many brackets within each other.
-    #[error("more than {MAX_DEPTH} levels")]
-    Depth,
-    /// Something comes after the object.
-    #[error("more than one object")]
-    More,
-}
-
-/// Looks at a line, blanks at its ends already removed.
+/// Checks a line whose leading and trailing blanks have been removed, and repairs it if it nearly is JSON.
 #[must_use]
 pub fn check(line: &[u8]) -> Checked<'_> {
     match std::str::from_utf8(line) {
         Ok(line) => check_str(line),
-        Err(_) => repair::repaired(line),
+        Err(_) => repair::repair_line(line),
     }
 }
 
-/// [`check`], where it is already known that all is UTF-8.
+/// Checks a line that is known to be UTF-8, like [`check`].
 #[must_use]
 pub fn check_str(line: &str) -> Checked<'_> {
     match scan_object(line.as_bytes(), &mut ()) {
         Ok(false) => Checked::Valid(line),
-        Ok(true) | Err(_) => match repair::repaired(line.as_bytes()) {
+        Ok(true) | Err(_) => match repair::repair_line(line.as_bytes()) {
             // A surrogate pair.
             Checked::Repaired(_, repairs) if repairs.total() == 0 => Checked::Valid(line),
             other => other,

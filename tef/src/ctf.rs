@@ -1,5 +1,5 @@
 //! Events in a CTF trace: [`Classes`] declares what they look like and gives each as values ready for
-//! a packet; [`Gather`] takes them from a packet again.
+//! a packet; [`RecordDecoder`] takes them from a packet again.
 //!
 //! There is an event class for each row of [`FAMILIES`](crate::phase::FAMILIES), called
 //! `tef:` and what that says, with the members that mean something in it; and `tef:other` for phases
@@ -21,12 +21,12 @@
 //! The time of the event itself is that of its arrival: those that programs send run backwards.
 
 mod classes;
-mod gather;
+mod decoder;
 
 pub use classes::{Classes, Client, Encoded, Lost};
-pub use gather::{Found, Gather};
+pub use decoder::{Decoded, RecordDecoder};
 
-/// What the names of all classes begin with.
+/// The prefix of the names of all event classes here.
 pub const PREFIX: &str = "tef:";
 
 /// Fields that are not of [`Field`](crate::Field).

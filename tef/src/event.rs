@@ -16,14 +16,15 @@ use crate::phase::{Family, Field, family};
 
 pub use write::{write_microseconds, write_text};
 
-/// Of a line, members without a place of their own. A line with more of them is kept as a whole.
+/// Largest number of members without a place of their own. A line with more of them is kept as a raw
+/// record.
 pub const MAX_OTHER_MEMBERS: usize = 64;
 
-/// What a line says.
+/// The content of a line.
 #[expect(clippy::large_enum_variant, reason = "nearly all are events")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// An event.
+    /// A line that is an event.
     Event(Event<'a>),
     /// An object that is no event, or one with two members of one name, of which readers take
     /// whichever they like: kept as it is written.
@@ -34,45 +35,46 @@ pub enum Record<'a> {
 /// if there is any, in `rest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Which kind: one character. (`ph`)
+    /// The phase, which is the kind of event: one character. (`ph`)
     pub phase: &'a str,
-    /// When it began, in nanoseconds since whatever the program likes. (`ts`)
+    /// The begin, in nanoseconds on the program's clock. (`ts`)
     pub ts: Option<i64>,
-    /// How long it took, in nanoseconds. (`dur`)
+    /// The duration, in nanoseconds. (`dur`)
     pub dur: Option<i64>,
     /// [`ts`](Self::ts) by the clock of the thread. (`tts`)
     pub tts: Option<i64>,
     /// [`dur`](Self::dur) by the clock of the thread. (`tdur`)
     pub tdur: Option<i64>,
-    /// The process. (`pid`)
+    /// The number of the process. (`pid`)
     pub pid: Option<i32>,
-    /// The thread. (`tid`)
+    /// The number of the thread. (`tid`)
     pub tid: Option<i32>,
-    /// What it is called. (`name`) Without NUL, as all texts here.
+    /// The name, without NUL, as all texts here. (`name`)
     pub name: Option<Cow<'a, str>>,
-    /// Its categories, with commas between them. (`cat`)
+    /// The categories, with commas between them. (`cat`)
     pub cat: Option<Cow<'a, str>>,
-    /// What its `id` is unique in. (`scope`)
+    /// The scope in which `id` is unique. (`scope`)
     pub scope: Option<Cow<'a, str>>,
-    /// How far an instant reaches: `g`, `p` or `t`. (`s`)
+    /// The scope of an instant: `g` for global, `p` for the process, `t` for the thread. (`s`)
     pub s: Option<Cow<'a, str>>,
-    /// Where a flow ends: `e` is the slice around it. (`bp`)
+    /// The binding point of a flow: `e` is the slice around it. (`bp`)
     pub bp: Option<Cow<'a, str>>,
-    /// What belongs together. (`id`) As it is written, so that `1`, `"1"` and `"0x1"` stay apart.
+    /// The number that related events share, as it is written, so that `1`, `"1"` and `"0x1"` stay apart.
+    /// (`id`)
     pub id: Option<&'a str>,
-    /// The same, within the process. (`id2.local`)
+    /// The number that related events of the process share. (`id2.local`)
     pub id2_local: Option<&'a str>,
-    /// The same, everywhere. (`id2.global`)
+    /// The number that related events of all processes share. (`id2.global`)
     pub id2_global: Option<&'a str>,
     /// The flow that a slice belongs to. (`bind_id`) As it is written.
     pub bind_id: Option<&'a str>,
     /// Anything else that the program has to say: an object as it is written. (`args`)
     pub args: Option<&'a str>,
-    /// All other members: an object, or nothing if there are none.
+    /// All other members as one object. Empty if there are none.
     pub rest: Cow<'a, str>,
 }
 
-/// What is in a field.
+/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'e> {
     /// Nanoseconds, or the number of a process or thread.
@@ -82,7 +84,7 @@ pub enum Value<'e> {
 }
 
 impl<'a> Event<'a> {
-    /// One that says no more than its phase.
+    /// An event that has a phase and no other member.
     #[must_use]
     pub fn new(phase: &'a str) -> Self {
         Self {
@@ -113,14 +115,14 @@ impl<'a> Event<'a> {
         family(self.phase)
     }
 
-    /// When it was over, which is when programs send it: nanoseconds on the program's clock.
+    /// The end, when programs send the event: nanoseconds on the program's clock.
     #[must_use]
     pub fn end(&self) -> Option<i64> {
         let took = if self.phase == "X" { self.dur } else { None };
         self.ts?.checked_add(took.unwrap_or(0))
     }
 
-    /// What is in this field.
+    /// The value of this field. Absent if the event has none.
     #[must_use]
     pub fn get(&self, field: Field) -> Option<Value<'_>> {
         match field {
@@ -196,8 +198,8 @@ impl<'a> Event<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Takes a line apart that [`check`](fn@crate::check) calls valid. Nothing is copied but members
-    /// without a place, and texts that have escapes.
+    /// Parses a line that [`check`](fn@crate::check) calls valid. Copies only members without a place, and
+    /// texts that have escapes.
     ///
     /// # Errors
     /// If it is not one JSON object.

@@ -33,7 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way back is [`ctf::Gather`] and [`Record::write_json`].
+//! The way back is [`ctf::RecordDecoder`] and [`Record::write_json`].
 //!
 //! # Limits
 //!

@@ -1,36 +1,36 @@
-//! What kinds of events there are, and which members mean something in which: one table.
+//! The kinds of events, and which members mean something in which: one table.
 
 /// A member of an event that has a place of its own. The number is its bit in `present`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Field {
-    /// When it began. (`ts`)
+    /// The begin. (`ts`)
     Ts = 0,
-    /// How long it took. (`dur`)
+    /// The duration. (`dur`)
     Dur = 1,
-    /// When it began, by the clock of the thread. (`tts`)
+    /// The begin by the clock of the thread. (`tts`)
     Tts = 2,
-    /// How long it took, by the clock of the thread. (`tdur`)
+    /// The duration by the clock of the thread. (`tdur`)
     Tdur = 3,
-    /// The process. (`pid`)
+    /// The number of the process. (`pid`)
     Pid = 4,
-    /// The thread. (`tid`)
+    /// The number of the thread. (`tid`)
     Tid = 5,
-    /// What it is called. (`name`)
+    /// The name of the event. (`name`)
     Name = 6,
-    /// Its categories, with commas between them. (`cat`)
+    /// The categories, with commas between them. (`cat`)
     Cat = 7,
-    /// What its `id` is unique in. (`scope`)
+    /// The scope in which `id` is unique. (`scope`)
     Scope = 8,
-    /// How far an instant reaches: `g`, `p` or `t`. (`s`)
+    /// The scope of an instant: `g`, `p` or `t`. (`s`)
     S = 9,
-    /// Where a flow ends: `e` is the slice around it. (`bp`)
+    /// The binding point of a flow: `e` is the slice around it. (`bp`)
     Bp = 10,
-    /// What belongs together. (`id`)
+    /// The number that related events share. (`id`)
     Id = 11,
-    /// The same, within the process. (`id2.local`)
+    /// The number that related events of the process share. (`id2.local`)
     Id2Local = 12,
-    /// The same, everywhere. (`id2.global`)
+    /// The number that related events of all processes share. (`id2.global`)
     Id2Global = 13,
     /// The flow that a slice belongs to. (`bind_id`)
     BindId = 14,
@@ -38,14 +38,14 @@ pub enum Field {
     Args = 15,
 }
 
-/// What a member holds.
+/// The type of the value that a field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// Microseconds, kept as nanoseconds.
+    /// A time in microseconds, kept as nanoseconds.
     Time,
     /// A number that fits where readers look for processes and threads.
     Owner,
-    /// A text.
+    /// A text without NUL.
     Text,
     /// A string or a number, kept as it is written.
     Token,
@@ -54,7 +54,7 @@ pub(crate) enum Holds {
 }
 
 impl Field {
-    /// How many there are.
+    /// The number of fields.
     pub(crate) const COUNT: usize = 16;
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::Ts,
@@ -75,7 +75,7 @@ impl Field {
         Self::Args,
     ];
 
-    /// In JSON, and in CTF; those of `id2` are not members of the event itself.
+    /// The name in JSON and in CTF; those of `id2` are not members of the event itself in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Field {
         }
     }
 
-    /// Its bit in `present`.
+    /// The bit of the field in `present`.
     #[must_use]
     pub fn bit(self) -> u32 {
         1 << self as u8
@@ -118,11 +118,11 @@ impl Field {
 /// Phases whose events have the same members.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Of the event class.
+    /// The name of the event class, without prefix.
     pub class: &'static str,
     /// One, or several that the event has to tell apart; none for all that no other family has.
     pub phases: &'static str,
-    /// In the order in which they are shown. `pid`, `tid` and `args` are in all of them.
+    /// The fields in the order in which they are shown. `pid`, `tid` and `args` are in all of them.
     pub fields: &'static [Field],
 }
 
@@ -133,7 +133,7 @@ pub fn family(phase: &str) -> &'static Family {
     place.unwrap_or(&OTHER)
 }
 
-/// Where in [`FAMILIES`] that of this phase is.
+/// The index into [`FAMILIES`] of the family of this phase.
 pub(crate) fn place(phase: &str) -> Option<usize> {
     let [phase] = phase.as_bytes() else {
         return None;
@@ -175,7 +175,7 @@ const FLOW: &[Field] = &[Name, Cat, Ts, Id, Bp];
 const OBJECT: &[Field] = &[Name, Cat, Ts, Id, Scope];
 const POINT: &[Field] = &[Name, Cat, Ts];
 
-/// All but [`OTHER`].
+/// The families of all documented phases: all but [`OTHER`].
 pub const FAMILIES: [Family; 22] = [
     row("begin", "B", EDGE),
     row("end", "E", EDGE),
@@ -214,7 +214,7 @@ pub const OTHER: Family = row(
 
 const NOWHERE: u8 = u8::MAX;
 
-/// Where in [`FAMILIES`] a phase is.
+/// The index into [`FAMILIES`] of each phase, or [`NOWHERE`].
 #[expect(clippy::indexing_slicing, reason = "worked out by the compiler")]
 const PLACES: [u8; 128] = {
     let mut places = [NOWHERE; 128];
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_phase_finds_its_family_and_any_other_the_last() {
+    fn each_phase_has_its_family_and_an_unknown_phase_has_the_last() {
         for family_of in &FAMILIES {
             for phase in family_of.phases.chars() {
                 assert_eq!(family(&phase.to_string()), family_of);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_of_fields_stay_as_they_are() {
+    fn the_bits_of_fields_never_change() {
         // Traces are kept: a field may be added, never moved.
         let bits: Vec<_> = Field::ALL
             .iter()

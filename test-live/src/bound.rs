@@ -16,18 +16,18 @@ pub enum Bound {
     OfDay(Time, TimeZone),
 }
 
-/// What was typed, before the time zone is known.
+/// A time as it was typed, before the time zone is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypedTime {
-    /// `SECONDS[.N]`, in nanoseconds.
+    /// `SECONDS[.N]`: nanoseconds since the clock's origin.
     Seconds(i64),
-    /// `YYYY-MM-DD HH:MM:SS[.N]`
+    /// `YYYY-MM-DD HH:MM:SS[.N]`: a date and a time of the day.
     DateTime(Date, Time),
-    /// `HH:MM:SS[.N]`
+    /// `HH:MM:SS[.N]`: a time of the day.
     OfDay(Time),
 }
 
-/// It is no time.
+/// The error for a text that is no time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected [YYYY-MM-DD ]HH:MM:SS[.NNNNNNNNN] or SECONDS[.NNNNNNNNN]")]
 pub struct NoTime;
@@ -74,7 +74,7 @@ fn seconds(text: &str) -> Option<i64> {
 }
 
 impl TypedTime {
-    /// Where dates and times of the day are those of `zone`.
+    /// The bound that is meant if dates and times of the day are those of `zone`.
     #[must_use]
     pub fn in_zone(self, zone: &TimeZone) -> Bound {
         match self {
@@ -86,7 +86,8 @@ impl TypedTime {
 }
 
 impl Bound {
-    /// In nanoseconds since the clock's origin, when it is first compared with an event of `time`.
+    /// The bound in nanoseconds since the clock's origin. A time of the day is on the date of `time`, that
+    /// of the event with which the bound is first compared.
     #[inline]
     pub fn nanoseconds(&mut self, time: i64) -> i64 {
         match self {

@@ -1,5 +1,7 @@
-//! The command line. What `babeltrace2` has too is called the same.
+//! The command line: the only module that names `clap`. Options that `babeltrace2` has too are called the
+//! same.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,9 +12,12 @@ use jiff::tz::TimeZone;
 use crate::attach::target::Target;
 use crate::bound::TypedTime;
 use crate::sink::tef;
-use crate::sink::text::{ClockFormat, Fields, Names, TextOptions};
+use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 
-/// Show live what is being recorded on other hosts, and read CTF traces.
+/// Show events of live LTTng sessions while they are recorded, and read CTF traces.
+///
+/// test-live reads the events of the TARGETs, merges them in order of time and writes them to standard output.
+/// Discarded events and lost packets are reported on standard error.
 #[derive(Debug, Parser)]
 #[command(
     name = "test-live",
@@ -23,37 +28,38 @@ use crate::sink::text::{ClockFormat, Fields, Names, TextOptions};
     disable_version_flag = true
 )]
 pub struct Arguments {
-    /// What to read.
+    /// The relays and directories to read.
     #[arg(value_name = "TARGET", required = true, help = TARGETS)]
     pub targets: Vec<Target>,
 
-    /// List the sessions of relays, and end
+    /// List the sessions of the relays, and exit.
     #[arg(short, long)]
     pub list: bool,
-    /// List as JSON
+    /// Write the list of sessions as JSON.
     #[arg(long, requires = "list")]
     pub json: bool,
 
-    /// Where to begin in sessions that are there already
+    /// Begin here in sessions that exist when test-live starts; later sessions are read from their beginning.
     #[arg(long, value_enum, default_value = "last", help_heading = "Live")]
     pub seek: SeekTo,
-    /// Wait for more: sessions that come later, directories that are being written
+    /// Wait for further sessions, and for further packets of directories that are being written.
     #[arg(long, overrides_with = "no_follow", help_heading = "Live")]
     pub follow: bool,
-    /// End when what is there has ended
+    /// Exit when the sessions that exist have ended, and read directories only once.
     #[arg(long, overrides_with = "follow", help_heading = "Live")]
     pub no_follow: bool,
-    /// What to do if the session is not there
+    /// Select what to do if the session does not exist; default: continue with --follow or a whole relay, else
+    /// end.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Live")]
     pub session_not_found: Option<NotFound>,
-    /// When a relay is not there or goes away, end instead of trying again
+    /// Exit when a relay cannot be reached or the connection is lost, instead of reconnecting.
     #[arg(long, help_heading = "Live")]
     pub no_retry: bool,
-    /// Ask the relay again and again, even if it offers to say when there is more
+    /// Poll the relay, even if it offers to notify of new packets.
     #[arg(long, help_heading = "Live")]
     pub poll: bool,
 
-    /// Nothing earlier: [YYYY-MM-DD ]HH:MM:SS[.N] or SECONDS[.N]
+    /// Show no events before TIME: [YYYY-MM-DD ]HH:MM:SS[.N] or SECONDS[.N].
     #[arg(
         short,
         long,
@@ -62,7 +68,7 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pub begin: Option<TypedTime>,
-    /// Nothing later
+    /// Show no events after TIME, which has the same form.
     #[arg(
         short,
         long,
@@ -71,42 +77,42 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pub end: Option<TypedTime>,
-    /// Only events that match, as in '$name == "sched_*" && prev_tid > 0'
+    /// Show only events that match EXPR, for example '$name == "sched_*" && prev_tid > 0'.
     #[arg(long, value_name = "EXPR", help_heading = "Selection")]
     pub filter: Option<String>,
-    /// No more than N events
+    /// Exit after N events.
     #[arg(long, value_name = "N", help_heading = "Selection")]
     pub limit: Option<u64>,
-    /// Only the time in which all streams of a trace are active
+    /// Show only the time in which all streams of a trace are active.
     #[arg(long, help_heading = "Selection")]
     pub stream_intersection: bool,
 
-    /// Where events go
+    /// Write events in this format.
     #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
     pub sink: SinkKind,
-    /// To a file instead of standard output; for --sink ctf a directory
+    /// Write to the file PATH instead of standard output; with --sink ctf, to the directory PATH.
     #[arg(short = 'w', long, value_name = "PATH", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Fail if anything was lost
+    /// Exit with status 1 if events or packets were lost.
     #[arg(long, help_heading = "Output")]
     pub strict: bool,
-    /// No summary, no notices
+    /// Do not write notices and the summary to standard error.
     #[arg(short, long, help_heading = "Output")]
     pub quiet: bool,
 
-    /// Times in universal time
+    /// Show times in UTC.
     #[arg(long, help_heading = "Text")]
     pub clock_gmt: bool,
-    /// Times with their date
+    /// Show times with their date.
     #[arg(long, help_heading = "Text")]
     pub clock_date: bool,
-    /// Times as seconds since 1970
+    /// Show times as seconds since 1970.
     #[arg(long, help_heading = "Text")]
     pub clock_seconds: bool,
-    /// Times as cycles of their clock
+    /// Show times as cycles of the trace's clock.
     #[arg(long, help_heading = "Text")]
     pub clock_cycles: bool,
-    /// Add so many seconds to all times
+    /// Add S seconds to all times.
     #[arg(
         long,
         value_name = "S",
@@ -115,7 +121,7 @@ pub struct Arguments {
         help_heading = "Text"
     )]
     pub clock_offset: i64,
-    /// Add so many nanoseconds to all times
+    /// Add NS nanoseconds to all times.
     #[arg(
         long,
         value_name = "NS",
@@ -124,17 +130,17 @@ pub struct Arguments {
         help_heading = "Text"
     )]
     pub clock_offset_ns: i64,
-    /// Without the time since the event before
+    /// Do not show the time since the previous event.
     #[arg(long, help_heading = "Text")]
     pub no_delta: bool,
-    /// Where names are shown: payload, context, scope, header, all, none
+    /// Show names of these parts, separated by commas: payload, context, scope, header, all, none.
     #[arg(short, long, value_name = "LIST", help_heading = "Text")]
     pub names: Option<NamesList>,
-    /// What stands before the event's name: trace, trace:hostname, trace:domain, trace:procname,
-    /// trace:vpid, loglevel, emf, callsite, all
+    /// Show these parts before the event name, separated by commas: trace, trace:hostname, trace:domain,
+    /// trace:procname, trace:vpid, loglevel, emf, callsite, all.
     #[arg(short, long, value_name = "LIST", help_heading = "Text")]
     pub fields: Option<FieldsList>,
-    /// Colours
+    /// Use colors.
     #[arg(
         long,
         value_enum,
@@ -144,8 +150,8 @@ pub struct Arguments {
     )]
     pub color: Colour,
 
-    /// Write what that viewer would take amiss otherwise, in order of time and since the first event;
-    /// all is held until the end
+    /// Change records that VIEWER would misread, sort them by time and count times from the first event; nothing
+    /// is written until the end.
     #[arg(
         long = "for",
         value_enum,
@@ -153,7 +159,7 @@ pub struct Arguments {
         help_heading = "Trace Event Format"
     )]
     pub viewer: Option<Viewer>,
-    /// Times of events that programs have sent in this format
+    /// Select the times of events that programs have sent in this format.
     #[arg(
         long,
         value_enum,
@@ -163,101 +169,116 @@ pub struct Arguments {
     )]
     pub tef_time: TefTime,
 
-    /// Say more; twice: much more
+    /// Log more to standard error; may be given up to three times.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Print help
+    /// Print help, and exit; --help prints more than -h.
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// Print the version
+    /// Print the version, and exit.
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
 }
 
-// Not a comment on the field, where brackets are links.
-const TARGETS: &str = "What to read: HOST[:PORT] for all live sessions of a relay, \
-net://HOST[:PORT]/host/TRACED/SESSION for one of them, or a directory: a trace, or a tree of traces";
+// Not a doc comment of the field, where rustdoc takes brackets for links.
+const TARGETS: &str = "The source of events: HOST[:PORT] for all live sessions of a relay, \
+net://HOST[:PORT]/host/TRACED/SESSION for one session, or a directory with traces";
 
 const EXAMPLES: &str = "\
 Examples:
-  test-live collector                       all that is being recorded there, as it happens
-  test-live --list collector                which sessions there are
-  test-live net://collector/host/db7/slow   one session
-  test-live ~/lttng-traces/slow-20260101    a recording, as text
-  test-live --filter '$name == \"sched_*\" && prev_tid > 0' collector
-  test-live --sink tef --for perfetto -w trace.json DIR    for ui.perfetto.dev
-  test-live --sink counter collector        events per second, by name and stream
+  Show all sessions that a relay is recording:
+    test-live collector
 
-Exit status: 0 all was shown; 1 something could not be read, or was lost and --strict was given;
-2 the command line is wrong.";
+  List these sessions:
+    test-live --list collector
 
-/// Where to begin.
+  Show one session:
+    test-live net://collector/host/db7/slow
+
+  Show a recording as text:
+    test-live ~/lttng-traces/slow-20260101
+
+  Show only events that match an expression:
+    test-live --filter '$name == \"sched_*\" && prev_tid > 0' collector
+
+  Write a recording for ui.perfetto.dev:
+    test-live --sink tef --for perfetto -w trace.json DIR
+
+  Show events per second, by name and by stream:
+    test-live --sink counter collector
+
+Exit status:
+  0  All events were shown.
+  1  Something could not be read, or was lost and --strict was given.
+  2  The command line is invalid.";
+
+/// A place in a session to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SeekTo {
-    /// With all that the relay still has
+    /// The first packet that the relay still has.
     Beginning,
-    /// With what comes from now on
+    /// The first packet after the start of test-live.
     Last,
 }
 
-/// What to do if there is no session.
+/// An action if there is no session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NotFound {
-    /// Wait for it
+    /// Wait for the session.
     Continue,
-    /// End with an error
+    /// Exit with an error.
     Fail,
-    /// End
+    /// Exit without an error.
     End,
 }
 
-/// Where events go.
+/// A format of events, and where they go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SinkKind {
-    /// Lines, as babeltrace2 writes them
+    /// One line for each event, as babeltrace2 writes it.
     Text,
-    /// All that is known of each event, on many lines
+    /// All fields of each event, as a tree.
     Details,
-    /// An object on each line
+    /// One JSON object on each line.
     Json,
-    /// A trace.json for ui.perfetto.dev and chrome://tracing
+    /// A trace.json in Trace Event Format, for ui.perfetto.dev and chrome://tracing.
     Tef,
-    /// A copy that every reader of CTF understands
+    /// A copy of the trace for any CTF reader.
     Ctf,
-    /// Events per second
+    /// The number of events per second.
     Counter,
-    /// Nowhere: decode only
+    /// No output: decode only.
     Dummy,
 }
 
-/// Who opens a trace.json.
+/// A program that opens a trace.json.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Viewer {
-    /// ui.perfetto.dev
+    /// The trace viewer at ui.perfetto.dev.
     Perfetto,
 }
 
-/// Times of events that were sent in Trace Event Format.
+/// The times of events that were sent in Trace Event Format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TefTime {
-    /// As the program wrote them
+    /// The times that the program wrote.
     Producer,
-    /// When they arrived, on the clock of all other events
+    /// The times of arrival, on the clock of all other events.
     Arrival,
 }
 
-/// When there are colours.
+/// The use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Colour {
-    /// On terminals
+    /// Only if the output is a terminal.
     Auto,
-    /// Never
+    /// In no case.
     Never,
-    /// Always
+    /// In any case.
     Always,
 }
 
-/// `--names`
+/// The places where names are shown. (`--names`)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamesList(pub Names);
 
@@ -280,22 +301,26 @@ impl FromStr for NamesList {
                 "header" => names.header = true,
                 "all" => names = of(true),
                 "none" => names = of(false),
-                other => return Err(format!("there are no names of {other:?}")),
+                other => {
+                    return Err(format!(
+                        "unknown part {other:?}: expected payload, context, scope, header, all or none"
+                    ));
+                }
             }
         }
         Ok(Self(names))
     }
 }
 
-/// `--fields`
+/// The parts that stand before the name of an event. (`--fields`)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldsList(pub Fields);
+pub struct FieldsList(pub HeaderFields);
 
 impl FromStr for FieldsList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let of = |all| Fields {
+        let of = |all| HeaderFields {
             trace: all,
             hostname: all,
             domain: all,
@@ -317,7 +342,11 @@ impl FromStr for FieldsList {
                 // Known, and never present in a trace.
                 "callsite" => {}
                 "all" => fields = of(true),
-                other => return Err(format!("there is no field {other:?}")),
+                other => {
+                    return Err(format!(
+                        "unknown part {other:?}: expected trace, trace:hostname, trace:domain, trace:procname, trace:vpid, loglevel, emf, callsite or all"
+                    ));
+                }
             }
         }
         Ok(Self(fields))
@@ -325,14 +354,26 @@ impl FromStr for FieldsList {
 }
 
 impl Arguments {
-    /// How lines of text look, on a terminal or not.
+    /// The arguments of a command line, of which the first word is the program. Exits if they are invalid, or
+    /// help or the version was requested.
+    #[must_use]
+    pub fn from_words<W>(words: impl IntoIterator<Item = W>) -> Self
+    where
+        W: Into<OsString> + Clone,
+    {
+        Self::parse_from(words)
+    }
+
+    /// The options of text output, on a terminal or not.
     #[must_use]
     pub fn text(&self, terminal: bool) -> TextOptions {
         TextOptions {
             clock: self.clock(),
             no_delta: self.no_delta,
             names: self.names.map_or_else(Names::default, |list| list.0),
-            fields: self.fields.map_or_else(Fields::default, |list| list.0),
+            fields: self
+                .fields
+                .map_or_else(HeaderFields::default, |list| list.0),
             colour: match self.color {
                 Colour::Always => true,
                 Colour::Never => false,
@@ -341,7 +382,7 @@ impl Arguments {
         }
     }
 
-    /// How times look.
+    /// The format of times.
     #[must_use]
     pub fn clock(&self) -> ClockFormat {
         let seconds = Duration::from_secs(self.clock_offset.unsigned_abs());
@@ -357,20 +398,19 @@ impl Arguments {
         }
     }
 
-    /// What a trace.json looks like.
+    /// The options of a trace.json.
     #[must_use]
-    pub fn tef(&self) -> tef::Options {
-        tef::Options {
+    pub fn tef(&self) -> tef::TefOptions {
+        tef::TefOptions {
             sent: match self.tef_time {
                 TefTime::Producer => tef::SentTimes::Producer,
                 TefTime::Arrival => tef::SentTimes::Arrival,
             },
             perfetto: self.viewer == Some(Viewer::Perfetto),
-            ..tef::Options::default()
         }
     }
 
-    /// The zone in which times are typed and shown.
+    /// The time zone in which times are typed and shown.
     #[must_use]
     pub fn zone(&self) -> TimeZone {
         if self.clock_gmt {
@@ -388,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clap_definition_of_the_command_line_is_valid() {
+    fn the_definition_of_the_command_line_is_valid() {
         Arguments::command().debug_assert();
     }
 

@@ -1,9 +1,8 @@
-//! The command line of the live viewer.
+//! The program of the live viewer: arguments, then the run until a signal, then the exit status.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use clap::Parser;
 use daemon::logging;
 use daemon::signals::StopSignals;
 use test_live::cli::Arguments;
@@ -13,11 +12,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    log(arguments.verbose);
+    let arguments = Arguments::from_words(std::env::args_os());
+    init_logging(arguments.verbose);
     let stop = Stop::default();
     if let Err(error) = stop_on_signals(stop.clone()) {
-        eprintln!("test-live: error: cannot wait for signals: {error}");
+        eprintln!("test-live: error: cannot handle signals: {error}; not started");
         return ExitCode::FAILURE;
     }
     match run(&arguments, &stop) {
@@ -30,7 +29,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The first SIGINT or SIGTERM ends well, with all that is certain; the second ends at once.
+/// Lets the first SIGINT or SIGTERM end the run in order, when all events that are certain have been shown, and the
+/// second end the process at once.
 fn stop_on_signals(stop: Stop) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -46,7 +46,7 @@ fn stop_on_signals(stop: Stop) -> io::Result<()> {
 }
 
 /// Logs to standard error, as `RUST_LOG` says, else as often as `-v` was given.
-fn log(verbose: u8) {
+fn init_logging(verbose: u8) {
     let targets = std::env::var("RUST_LOG")
         .ok()
         .and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! How far the reading of a large directory has come.
+//! The progress bar for reading a large directory.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;

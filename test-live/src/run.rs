@@ -1,4 +1,4 @@
-//! Joins sources, mux and sink, and ends with a status.
+//! The run: joins sources, mux and sink, and gives how it ended.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -40,7 +40,7 @@ pub struct UsageError(pub String);
 /// How a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All was shown.
+    /// All events were shown.
     Whole,
     /// Something could not be read, or was lost and that counts.
     Partial,
@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         }
     }
     let times = Times::new(arguments.clock());
-    let mut select = Select::new(selection(arguments)?, sink(arguments)?, times);
+    let mut select = Select::new(selection(arguments)?, open_sink(arguments)?, times);
     let memory = MemoryBudget::default();
     let mut mux = Mux::with_memory(memory.clone());
     if !complete.is_empty() {
@@ -107,7 +107,7 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
     let (held_back, is_held_back) = watch::channel(false);
     let mut sources = Vec::new();
     for target in relays {
-        let options = relay::Options {
+        let options = relay::RelayOptions {
             memory: memory.clone(),
             ..relay_options(arguments, &target)
         };
@@ -137,8 +137,8 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
         source_events,
         held_back,
     };
-    let shown = show(&mut mux, &mut select, channels, stop, arguments.quiet);
-    select.end_report();
+    let shown = show_events(&mut mux, &mut select, channels, stop, arguments.quiet);
+    select.clear_progress_bar();
     for source in &sources {
         source.stop();
     }
@@ -156,8 +156,8 @@ pub fn run(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Outcome> {
 
 /// A source that runs on a thread of its own.
 enum Source {
-    Relay(relay::Handle),
-    Directory(follow::Handle),
+    Relay(relay::RelaySource),
+    Directory(follow::DirectorySource),
 }
 
 impl Source {
@@ -192,14 +192,14 @@ fn add_directories(
     let traces = ctf::directory::open(directories)?;
     let on_terminal = arguments.output.is_none() && io::stdout().is_terminal();
     let silent = arguments.quiet || on_terminal;
-    select.report_to(progress::of_directories(&traces, silent));
+    select.set_progress_bar(progress::of_directories(&traces, silent));
     for mut trace in traces {
         for warning in trace.metadata.take_warnings() {
-            select.odd(&format!("trace {}: {warning}", trace.name));
+            select.report_warning(&format!("trace {}: {warning}", trace.name));
         }
         let key = TraceKey::fresh();
         if arguments.stream_intersection {
-            select.intersect(key, &trace);
+            select.restrict_to_intersection(key, &trace);
         }
         mux.add_directory(key, trace, select)?;
     }
@@ -214,7 +214,7 @@ struct SourceChannels {
 }
 
 /// Handles what the sources report and shows events until all sources have ended.
-fn show(
+fn show_events(
     mux: &mut Mux,
     select: &mut Select,
     SourceChannels {
@@ -224,7 +224,7 @@ fn show(
     stop: &Stop,
     quiet: bool,
 ) -> Result<(), SinkError> {
-    if select.is_full() {
+    if select.is_limit_reached() {
         return Ok(());
     }
     loop {
@@ -266,15 +266,15 @@ fn handle_event(
             name,
             backlog,
         } => mux.add_stream(stream, trace, name, backlog),
-        SourceEvent::Packet { stream, packet } => mux.push(stream, packet, select),
+        SourceEvent::Packet { stream, packet } => mux.push_packet(stream, packet, select),
         SourceEvent::Watermark { stream, until } => mux.advance_watermark(stream, until),
-        SourceEvent::StreamEnd { stream } => mux.end(stream),
+        SourceEvent::StreamEnd { stream } => mux.end_stream(stream),
         SourceEvent::TraceEnd { trace } => mux.end_trace(trace),
         SourceEvent::Notice(notice) if quiet => tracing::info!("{notice}"),
         SourceEvent::Notice(notice) => {
             let _ = writeln!(io::stderr(), "test-live: {notice}");
         }
-        SourceEvent::Failed(what) => select.failed(&what),
+        SourceEvent::Failed(what) => select.report_failure(&what),
         SourceEvent::Done => {}
     }
     Ok(())
@@ -311,7 +311,7 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
             || arguments.begin.is_some()
             || arguments.end.is_some())
     {
-        let what = "--sink ctf copies whole packets: it cannot leave out single events";
+        let what = "--sink ctf copies whole packets: it cannot be used with --begin, --end, --filter or --limit";
         bail!(UsageError(what.to_owned()));
     }
     Ok(Selection {
@@ -322,11 +322,11 @@ fn selection(arguments: &Arguments) -> anyhow::Result<Selection> {
     })
 }
 
-fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
+fn open_sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
     if arguments.sink == SinkKind::Ctf {
         let Some(path) = &arguments.output else {
             bail!(UsageError(
-                "--sink ctf needs a directory: --output PATH".to_owned()
+                "--sink ctf requires a directory: --output PATH".to_owned()
             ));
         };
         return Ok(Box::new(Recorder::new(path)?));
@@ -356,13 +356,13 @@ fn sink(arguments: &Arguments) -> anyhow::Result<Box<dyn Sink>> {
     })
 }
 
-/// Rows and columns.
+/// The size of the terminal: rows and columns.
 fn terminal_size() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(io::stdout());
     size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()))
 }
 
-fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::Options {
+fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::RelayOptions {
     // A whole relay is watched until it is left; a session until it ends.
     let follow = (target.session.is_none() || arguments.follow) && !arguments.no_follow;
     let missing = match arguments.session_not_found {
@@ -372,7 +372,7 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::Options 
         None if follow => relay::Missing::Wait,
         None => relay::Missing::End,
     };
-    relay::Options {
+    relay::RelayOptions {
         seek: match arguments.seek {
             SeekTo::Beginning => Seek::Beginning,
             SeekTo::Last => Seek::Last,
@@ -381,16 +381,16 @@ fn relay_options(arguments: &Arguments, target: &RelayTarget) -> relay::Options 
         follow,
         retry: follow && !arguments.no_retry,
         push: !arguments.poll,
-        ..relay::Options::default()
+        ..relay::RelayOptions::default()
     }
 }
 
 fn list_sessions(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let connect_timeout = relay::Options::default().connect_timeout;
+    let connect_timeout = relay::RelayOptions::default().connect_timeout;
     let mut out = io::stdout().lock();
     for target in &arguments.targets {
         let Target::Relay(target) = target else {
-            let what = format!("{target} is a directory: only relays have sessions to list");
+            let what = format!("cannot list sessions: {target}: a directory, not a relay");
             bail!(UsageError(what));
         };
         let listing = list::list(target, connect_timeout)?;

@@ -1,4 +1,4 @@
-//! Which events are shown: those between two times, those that a filter lets through, and no more
+//! The selection of events that are shown: those between two times, those that a filter lets through, and no more
 //! than were asked for. Losses and failures are told and counted here, whatever the sink.
 
 use std::collections::HashMap;
@@ -16,25 +16,25 @@ use crate::sink::losses::{LossSum, write_warning};
 use crate::sink::text::Times;
 use crate::sink::{Loss, Origin, Sink, SinkError};
 
-/// What is to be shown.
+/// The events that are to be shown.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// Nothing earlier.
+    /// The earliest time that is shown.
     pub begin: Option<Bound>,
-    /// Nothing later.
+    /// The latest time that is shown.
     pub end: Option<Bound>,
-    /// Only what it matches.
+    /// The filter that events have to match.
     pub filter: Option<Filter>,
     /// No more events than this.
     pub limit: Option<u64>,
 }
 
-/// What has been shown, and what has not.
+/// The counts of what has been shown and what has not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Events that have been shown.
     pub events: u64,
-    /// What was lost before it could be shown.
+    /// Events and packets that were lost before they could be shown.
     pub lost: LossSum,
     /// Streams and traces that could not be read to their end, packets that were passed over.
     pub failures: u64,
@@ -46,7 +46,7 @@ pub struct Select {
     /// The times of single traces that are shown.
     spans: HashMap<TraceKey, (i64, i64)>,
     sink: Box<dyn Sink>,
-    /// For the times of losses.
+    /// The format of the times in warnings of losses.
     times: Times,
     tally: Tally,
     progress: ProgressBar,
@@ -66,30 +66,30 @@ impl Select {
         }
     }
 
-    /// What has been shown so far.
+    /// The counts so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// The sink.
+    /// The sink that is shown the selected events.
     pub fn sink(&mut self) -> &mut dyn Sink {
         &mut *self.sink
     }
 
     /// Shows on `bar` how many bytes of packets have been read.
-    pub(crate) fn report_to(&mut self, bar: ProgressBar) {
+    pub(crate) fn set_progress_bar(&mut self, bar: ProgressBar) {
         self.progress = bar;
     }
 
-    /// Takes the bar away.
-    pub(crate) fn end_report(&self) {
+    /// Removes the progress bar.
+    pub(crate) fn clear_progress_bar(&self) {
         self.progress.finish_and_clear();
     }
 
     /// Shows of a trace only the time in which all of its streams are active: from the latest begin
     /// of a first packet to the earliest end of a last one.
-    pub fn intersect(&mut self, key: TraceKey, trace: &TraceDirectory) {
+    pub fn restrict_to_intersection(&mut self, key: TraceKey, trace: &TraceDirectory) {
         let declared = trace.metadata.trace();
         let spans = trace.streams.iter().filter_map(|stream| {
             let scale = declared.stream(stream.class)?.timescale()?;
@@ -104,7 +104,7 @@ impl Select {
 
     /// Whether `limit` has been reached before the first event.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub fn is_limit_reached(&self) -> bool {
         self.selection.limit == Some(self.tally.events)
     }
 }
@@ -142,7 +142,7 @@ impl Stage for Select {
         }
         self.sink.event(event, origin)?;
         self.tally.events += 1;
-        Ok(!self.is_full())
+        Ok(!self.is_limit_reached())
     }
 
     fn packet(&mut self, packet: &Packet, origin: Origin<'_>) -> Result<(), SinkError> {
@@ -154,9 +154,9 @@ impl Stage for Select {
             Ok(copied) => copied,
             Err(error) => {
                 let stream = &origin.stream.name;
-                self.failed(&format!(
-                    "stream {stream}: cannot read a packet back from its file: {error}; \
-                     the rest of it is not copied"
+                self.report_failure(&format!(
+                    "cannot read a packet from its file: stream {stream}: {error}; \
+                     the rest of the packet is not copied"
                 ));
                 Ok(())
             }
@@ -188,12 +188,12 @@ impl Stage for Select {
         self.sink.lost(loss, origin)
     }
 
-    fn failed(&mut self, what: &str) {
+    fn report_failure(&mut self, what: &str) {
         self.tally.failures += 1;
         let _ = writeln!(io::stderr(), "test-live: error: {what}");
     }
 
-    fn odd(&mut self, what: &str) {
+    fn report_warning(&mut self, what: &str) {
         let _ = writeln!(io::stderr(), "test-live: warning: {what}");
     }
 }

@@ -1,4 +1,4 @@
-//! Values at places that are used again when what was there has been removed.
+//! A slab: values at places that are used again when a value has been removed.
 
 /// Values, each at its place for as long as it is there.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Gives the place of `value`.
+    /// Inserts a value, and gives its place.
     pub(crate) fn insert(&mut self, value: T) -> usize {
         let place = self.free.pop().unwrap_or(self.values.len());
         match self.values.get_mut(place) {

@@ -8,7 +8,6 @@
 
 use std::path::Path;
 
-use clap::Parser;
 use ctf::model::Uuid;
 use ctf::write::{Appended, MetadataText, PacketSize, StreamWriter, TraceDeclaration};
 use serde_json::{Number, Value, json};
@@ -56,7 +55,7 @@ fn shown(directory: &Path, options: &[&str]) -> String {
     arguments.push(out.to_str().unwrap());
     arguments.extend(options);
     arguments.push(directory.to_str().unwrap());
-    let arguments = Arguments::parse_from(arguments);
+    let arguments = Arguments::from_words(arguments);
     assert_eq!(run(&arguments, &Stop::default()).unwrap(), Outcome::Whole);
     std::fs::read_to_string(out).unwrap()
 }

@@ -14,7 +14,7 @@ use ctf::write::{
 use relay_proto::Command;
 use relay_proto::chunk::CloseCommand;
 use relay_proto::stream::AddStream;
-use test_live::attach::follow::{self, FollowOptions, Handle};
+use test_live::attach::follow::{self, DirectorySource, FollowOptions};
 use test_live::attach::{Packet, SourceEvent, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
@@ -165,7 +165,7 @@ impl Tracer {
 
 /// A viewer that follows a directory, with its events decoded and in order.
 struct Follower {
-    handle: Handle,
+    handle: DirectorySource,
     events: Receiver<SourceEvent>,
     mux: Mux,
     seen: Seen,
@@ -231,9 +231,11 @@ impl Follower {
                 self.seen.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);
             }
-            SourceEvent::Packet { stream, packet } => self.mux.push(stream, packet, &mut self.seen),
+            SourceEvent::Packet { stream, packet } => {
+                self.mux.push_packet(stream, packet, &mut self.seen)
+            }
             SourceEvent::Watermark { stream, until } => self.mux.advance_watermark(stream, until),
-            SourceEvent::StreamEnd { stream } => self.mux.end(stream),
+            SourceEvent::StreamEnd { stream } => self.mux.end_stream(stream),
             SourceEvent::TraceEnd { .. } => {}
             SourceEvent::Notice(what) | SourceEvent::Failed(what) => self.seen.trouble.push(what),
             SourceEvent::Done => self.has_ended = true,
@@ -286,11 +288,11 @@ impl Stage for Seen {
         Ok(())
     }
 
-    fn failed(&mut self, what: &str) {
+    fn report_failure(&mut self, what: &str) {
         self.trouble.push(what.to_owned());
     }
 
-    fn odd(&mut self, what: &str) {
+    fn report_warning(&mut self, what: &str) {
         self.trouble.push(what.to_owned());
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use relay_proto::stream::AddStream;
 use test_live::attach::list::list;
-use test_live::attach::relay::{Handle, Options, spawn};
+use test_live::attach::relay::{RelayOptions, RelaySource, spawn};
 use test_live::attach::target::{RelayTarget, Target};
 use test_live::attach::{Backlog, SourceEvent, StreamKey};
 use tests::lab::Lab;
@@ -23,12 +23,12 @@ fn target(live: SocketAddr) -> RelayTarget {
     }
 }
 
-fn follow(live: SocketAddr, push: bool) -> (Handle, Receiver<SourceEvent>) {
+fn follow(live: SocketAddr, push: bool) -> (RelaySource, Receiver<SourceEvent>) {
     let (sender, events) = mpsc::channel(16);
-    let options = Options {
+    let options = RelayOptions {
         seek: Seek::Beginning,
         push,
-        ..Options::default()
+        ..RelayOptions::default()
     };
     // The watch channel keeps beacons subscribed all the time.
     let (_, is_held_back) = watch::channel(true);

@@ -291,7 +291,7 @@ fn follow_option_reconnects_to_a_restarted_relay() {
     let mut relay = Relay::start(&lab);
     let (replay, mut viewer) = replay_to_viewer(&lab, &relay, &trace.directory, &["--follow"]);
     relay.process().signal(Signal::KILL);
-    viewer.wait_for_stderr_text("trying again");
+    viewer.wait_for_stderr_text("reconnecting");
     drop(replay);
     let addresses = relay.addresses();
     drop(relay);

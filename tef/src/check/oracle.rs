@@ -1,4 +1,4 @@
-//! What is valid here is what `serde_json` takes for JSON.
+//! The check compared with an oracle: valid is what `serde_json` takes for JSON.
 
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn a_line_is_valid_if_it_is_an_object_to_others(line in mutated()) {
+    fn check_accepts_exactly_the_objects_that_serde_json_accepts(line in mutated()) {
         let is_json = serde_json::from_slice::<IgnoredAny>(&line).is_ok();
         // Which accepts any bytes in strings that it ignores.
         let is_object = is_json && line.trim_ascii_start().starts_with(b"{");
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_answered(line in prop::collection::vec(prop::sample::select(TELLING), 0..40)) {
+    fn check_answers_any_bytes(line in prop::collection::vec(prop::sample::select(TELLING), 0..40)) {
         let mut line = line;
         let _ = check(&line);
         line.splice(0..0, *b"{\"a\":");
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_put_right_is_valid_to_others(text in r#"[\\"ud8Dc0-9fe3d/n]{0,60}"#, word in "[+-]?(nan|inf|NaN|Infinity)") {
+    fn a_repaired_line_is_valid_to_serde_json(text in r#"[\\"ud8Dc0-9fe3d/n]{0,60}"#, word in "[+-]?(nan|inf|NaN|Infinity)") {
         let line = format!(r#"{{"a":"{text}","b":[{word},{{"c":{word}}}]}},"#);
         if let Checked::Repaired(text, repairs) = check(line.as_bytes()) {
             prop_assert_eq!((repairs.not_finite, repairs.commas), (2, 1));

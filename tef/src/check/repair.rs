@@ -1,16 +1,16 @@
-//! What is done with a line that is not valid as it came. Rare, so that it may take its time: but not
+//! The repair of a line that is not valid as it came. This is rare, so that it may take its time: but not
 //! more of it for each repair than for the first.
 
 use std::ops::Range;
 
 use super::{Checked, Repairs};
-use crate::json::{Listener, code_unit, scan_object};
+use crate::json::{ObjectVisitor, code_unit, scan_object};
 
-/// Copies the line, with what has been put right up to somewhere.
+/// Copies the line, with what has been repaired, as far as it has been scanned.
 struct Repair<'a> {
     line: &'a [u8],
     out: Vec<u8>,
-    /// So much of the line is in `out`.
+    /// Number of bytes of the line that are in `out`.
     copied: usize,
     repairs: Repairs,
 }
@@ -23,10 +23,10 @@ impl Repair<'_> {
     }
 }
 
-impl Listener for Repair<'_> {
+impl ObjectVisitor for Repair<'_> {
     fn member(&mut self, _: Range<usize>, _: Range<usize>) {}
 
-    fn no_value(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
+    fn missing_value(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
         let end = at + not_finite(bytes.get(at..)?)?;
         self.copy_to(at);
         self.out.push(b'"');
@@ -37,7 +37,8 @@ impl Listener for Repair<'_> {
     }
 }
 
-/// The length of what `printf` and its like write for a number that is not finite.
+/// The length of the word that `printf` and its like write for a number that is not finite, if `bytes` begin
+/// with one.
 fn not_finite(bytes: &[u8]) -> Option<usize> {
     let signs = usize::from(matches!(bytes.first()?, b'-' | b'+'));
     let word = bytes.get(signs..)?;
@@ -50,8 +51,8 @@ fn not_finite(bytes: &[u8]) -> Option<usize> {
     is_known.then_some(signs + word.len())
 }
 
-/// A line of which the fast way knows no more than that something may be wrong with it.
-pub(super) fn repaired(line: &[u8]) -> Checked<'static> {
+/// Repairs a line of which the fast scan knows no more than that something may be wrong with it.
+pub(super) fn repair_line(line: &[u8]) -> Checked<'static> {
     let mut repairs = Repairs::default();
     let line = match line.strip_suffix(b",").map(<[u8]>::trim_ascii_end) {
         Some(before) if before.ends_with(b"}") => {
@@ -88,7 +89,8 @@ pub(super) fn repaired(line: &[u8]) -> Checked<'static> {
     Checked::Repaired(text, repairs)
 }
 
-/// In text that is JSON, and so has a backslash only where an escape begins. Says how many.
+/// Replaces lone surrogates in text that is JSON, and so has a backslash only where an escape begins. Gives
+/// how many.
 fn replace_lone_surrogates(text: &mut [u8]) -> u64 {
     let mut replaced = 0;
     let mut at = 0;

@@ -15,7 +15,7 @@ fn rejected(line: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_valid_stays_as_it_is() {
+fn a_valid_line_is_not_changed() {
     for line in [
         "{}",
         "{ }",
@@ -31,7 +31,7 @@ fn what_is_valid_stays_as_it_is() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_become_strings() {
+fn values_that_are_not_finite_numbers_become_strings() {
     let (text, repairs) = repaired(
         br#"{"a":nan,"b":[-inf,inf , Infinity,-Infinity],"c":{"nan":NaN},"d":"nan","e":-nan}"#,
     );
@@ -43,7 +43,7 @@ fn numbers_that_are_not_finite_become_strings() {
 }
 
 #[test]
-fn half_a_pair_becomes_a_replacement_and_a_whole_one_stays() {
+fn a_lone_surrogate_is_replaced_and_a_surrogate_pair_is_kept() {
     let line = br#"{"a\ud800":"\ud83d\ude00\ude00\ud83d\\ud83d\ud83d\ud83d\ude00"}"#;
     let (text, repairs) = repaired(line);
     assert_eq!(
@@ -54,7 +54,7 @@ fn half_a_pair_becomes_a_replacement_and_a_whole_one_stays() {
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_replaced_and_a_comma_at_the_end_goes() {
+fn invalid_utf8_is_replaced_and_a_trailing_comma_is_removed() {
     let (text, repairs) = repaired(b"{\"a\":\"\xff\xc3\xa9\xe2\x82x\"} ,");
     assert_eq!(text, "{\"a\":\"\u{fffd}é\u{fffd}x\"}");
     assert_eq!((repairs.not_utf8, repairs.commas), (2, 1));
@@ -64,7 +64,7 @@ fn bytes_that_are_not_utf8_are_replaced_and_a_comma_at_the_end_goes() {
 }
 
 #[test]
-fn what_is_beyond_repair_is_rejected_and_says_where() {
+fn a_line_beyond_repair_is_rejected_with_fault_and_position() {
     for (line, want) in [
         (&b""[..], "cut off at byte 0"),
         (b"[1]", "no object at byte 0"),
@@ -105,7 +105,7 @@ fn what_is_beyond_repair_is_rejected_and_says_where() {
 }
 
 #[test]
-fn one_level_more_than_there_may_be_is_rejected() {
+fn a_line_nested_deeper_than_the_limit_is_rejected() {
     for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
         let nested = |levels: usize| {
             let (open, close) = (open.repeat(levels - 1), close.repeat(levels - 1));

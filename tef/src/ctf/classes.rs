@@ -16,7 +16,7 @@ const MAX_FIELD_VALUES: usize = 18;
 /// The event classes of one stream class, declared.
 #[derive(Debug, Clone)]
 pub struct Classes {
-    /// In the order of [`FAMILIES`].
+    /// The classes of the families, in the order of [`FAMILIES`].
     families: Vec<DeclaredEventClass>,
     other: DeclaredEventClass,
     raw: DeclaredEventClass,
@@ -27,15 +27,15 @@ pub struct Classes {
 /// A connection to the daemon: said when it begins and when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// Its number in the trace.
+    /// The number of the client in the trace.
     pub client: u32,
     /// The process at its other end, if known.
     pub pid: Option<i32>,
-    /// Whose that is.
+    /// The user of that process.
     pub uid: u32,
-    /// Which program that runs; nothing if it is not known.
+    /// The program of that process; empty if it is not known.
     pub exe: &'a str,
-    /// Whether it begins.
+    /// Whether the connection begins; else it ends.
     pub opened: bool,
     /// Nanoseconds to be added to the times in its events to have those of the trace, if that can be
     /// estimated.
@@ -45,11 +45,11 @@ pub struct Client<'a> {
 /// Lines that are not in the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost<'a> {
-    /// Where they came from.
+    /// The number of the client that sent the lines.
     pub client: u32,
-    /// How many.
+    /// The number of lines.
     pub count: u64,
-    /// Why.
+    /// The reason, in words.
     pub reason: &'a str,
 }
 
@@ -82,7 +82,7 @@ impl<'e> Encoded<'e> {
         }
     }
 
-    /// What it is one of.
+    /// The event class of the event.
     #[must_use]
     pub fn class(&self) -> &'e DeclaredEventClass {
         self.class
@@ -153,7 +153,7 @@ impl Classes {
         })
     }
 
-    /// What a client has sent.
+    /// Encodes a line that a client has sent.
     #[must_use]
     pub fn record<'e>(&'e self, client: u32, record: &'e Record<'_>) -> Encoded<'e> {
         match record {
@@ -209,7 +209,7 @@ impl Classes {
         encoded
     }
 
-    /// Lines are missing here.
+    /// Encodes that lines are missing.
     #[must_use]
     pub fn lost<'e>(&'e self, lost: &Lost<'e>) -> Encoded<'e> {
         let mut encoded = Encoded::new(&self.lost);
@@ -220,7 +220,7 @@ impl Classes {
     }
 }
 
-/// What events of a family hold.
+/// The fields of the event class of a family.
 fn fields(family: &Family) -> Vec<(&'static str, FieldType)> {
     let mut fields = vec![
         (name::CLIENT, FieldType::Unsigned(Width::Bits32)),

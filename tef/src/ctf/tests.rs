@@ -41,27 +41,27 @@ impl Recording {
     }
 
     /// Shows what is found in each event.
-    fn read(&mut self, mut show: impl FnMut(&str, Option<Found<'_>>)) {
+    fn read(&mut self, mut show: impl FnMut(&str, Option<Decoded<'_>>)) {
         let mut metadata = Metadata::new();
         metadata.extend(self.metadata.as_str().as_bytes()).unwrap();
         let trace = metadata.trace();
         let packet = self.writer.close(Timestamp(2)).unwrap().bytes;
         let mut decoder = StreamDecoder::new();
-        let mut gather = Gather::default();
+        let mut record = RecordDecoder::default();
         decoder.begin_packet(trace, packet).unwrap();
         while decoder.advance(trace, packet).unwrap() {
             let event = decoder.event(trace, packet).unwrap();
-            gather.clear();
-            event.visit(&mut gather).unwrap();
+            record.clear();
+            event.visit(&mut record).unwrap();
             let class = event.class().name().unwrap();
-            assert!(Gather::understands(class));
-            show(class, gather.found(class));
+            assert!(RecordDecoder::is_known_class(class));
+            show(class, record.decode(class));
         }
     }
 }
 
 #[test]
-fn each_family_has_its_class_and_keeps_its_phase() {
+fn each_phase_is_encoded_in_the_event_class_of_its_family() {
     let phases = FAMILIES.iter().flat_map(|family| family.phases.chars());
     let phases: Vec<_> = phases.chain(['?', 'é']).collect();
     let mut recording = Recording::new();
@@ -74,7 +74,7 @@ fn each_family_has_its_class_and_keeps_its_phase() {
     recording.read(|class, found| {
         let phase = left.next().unwrap().to_string();
         let record = Record::Event(Event::new(&phase));
-        assert_eq!(found, Some(Found::Record { client: 9, record }));
+        assert_eq!(found, Some(Decoded::Record { client: 9, record }));
         assert_eq!(
             class.strip_prefix("tef:"),
             Some(crate::phase::family(&phase).class)
@@ -84,7 +84,7 @@ fn each_family_has_its_class_and_keeps_its_phase() {
 }
 
 #[test]
-fn what_the_daemon_says_itself_comes_back() {
+fn records_of_the_daemon_are_decoded_as_they_were_encoded() {
     let opened = Client {
         client: 1,
         pid: Some(1234),
@@ -111,32 +111,32 @@ fn what_the_daemon_says_itself_comes_back() {
     recording.append(|classes| classes.record(2, &Record::Raw("{}")));
     let mut found = Vec::new();
     recording.read(|class, one| found.push(format!("{class} {:?}", one.unwrap())));
-    let raw = Found::Record {
+    let raw = Decoded::Record {
         client: 2,
         record: Record::Raw("{}"),
     };
     assert_eq!(
         found,
         [
-            format!("tef:client {:?}", Found::Client(opened)),
-            format!("tef:client {:?}", Found::Client(closed)),
-            format!("tef:lost {:?}", Found::Lost(lost)),
+            format!("tef:client {:?}", Decoded::Client(opened)),
+            format!("tef:client {:?}", Decoded::Client(closed)),
+            format!("tef:lost {:?}", Decoded::Lost(lost)),
             format!("tef:raw {raw:?}"),
         ]
     );
 }
 
 #[test]
-fn an_event_that_only_has_a_name_of_ours_is_not_understood() {
-    let gather = Gather::default();
-    assert_eq!(gather.found("tef:complete"), None);
-    assert_eq!(gather.found("tef:nothing"), None);
-    assert_eq!(gather.found("complete"), None);
-    assert!(!Gather::understands("tef:event"));
+fn an_event_of_a_foreign_producer_with_our_class_name_is_not_decoded() {
+    let decoder = RecordDecoder::default();
+    assert_eq!(decoder.decode("tef:complete"), None);
+    assert_eq!(decoder.decode("tef:nothing"), None);
+    assert_eq!(decoder.decode("complete"), None);
+    assert!(!RecordDecoder::is_known_class("tef:event"));
 }
 
 #[test]
-fn an_event_of_no_thread_is_of_the_first() {
+fn an_event_without_a_thread_is_encoded_with_the_first_thread_of_its_process() {
     let recording = Recording::new();
     for (line, process, thread) in [
         (r#"{"ph":"C","pid":5}"#, 5, 5),
@@ -152,7 +152,7 @@ fn an_event_of_no_thread_is_of_the_first() {
 }
 
 #[test]
-fn no_family_has_more_fields_than_an_event_has_room_for() {
+fn no_family_has_more_fields_than_an_encoded_event_holds() {
     let record = Record::parse(r#"{"ph":"?","name":"n"}"#).unwrap();
     let recording = Recording::new();
     let encoded = recording.classes.record(1, &record);
@@ -171,7 +171,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_line_comes_back_from_a_packet_with_the_same_meaning(
+    fn any_record_is_decoded_from_a_packet_with_the_same_meaning(
         lines in prop::collection::vec(line(), 1..40),
     ) {
         let mut recording = Recording::new();
@@ -181,7 +181,7 @@ proptest! {
         }
         let mut sent = lines.iter();
         recording.read(|class, found| {
-            let Some(Found::Record { client: 3, record }) = found else {
+            let Some(Decoded::Record { client: 3, record }) = found else {
                 panic!("{class}: {found:?}");
             };
             let mut json = Vec::new();

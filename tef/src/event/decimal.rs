@@ -20,7 +20,8 @@ pub(super) fn nanoseconds(number: &str) -> Option<i64> {
     plain_nanoseconds(number).or_else(|| any_nanoseconds(number))
 }
 
-/// One of so few digits that nothing can go beyond what fits, with no more than three decimals.
+/// The nanoseconds of a number with so few digits that nothing can overflow, and no more than three
+/// decimals.
 fn plain_nanoseconds(number: &str) -> Option<i64> {
     const MAX_BYTES: usize = 15;
     let (is_negative, digits) = sign(number);
@@ -42,7 +43,7 @@ fn plain_nanoseconds(number: &str) -> Option<i64> {
     Some(if is_negative { -value } else { value })
 }
 
-/// Any that JSON knows.
+/// The nanoseconds of any number that JSON knows.
 fn any_nanoseconds(number: &str) -> Option<i64> {
     let (is_negative, number) = sign(number);
     let (mantissa, power) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_whole_in_nanoseconds_is_kept_exactly() {
+    fn times_of_whole_nanoseconds_are_parsed_exactly() {
         for (number, want) in [
             ("0", Some(0)),
             ("-0", Some(0)),
@@ -129,14 +130,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_agree(number in "-?(0|[1-9][0-9]{0,10})(\\.[0-9]{1,4})?") {
+        fn the_fast_and_the_general_parser_of_times_agree(number in "-?(0|[1-9][0-9]{0,10})(\\.[0-9]{1,4})?") {
             if let Some(value) = plain_nanoseconds(&number) {
                 prop_assert_eq!(any_nanoseconds(&number), Some(value));
             }
         }
 
         #[test]
-        fn any_time_that_is_written_is_read_again(value: i64) {
+        fn any_written_time_is_parsed_to_the_same_nanoseconds(value: i64) {
             let mut text = Vec::new();
             super::super::write_microseconds(value.into(), &mut text);
             prop_assert_eq!(nanoseconds(std::str::from_utf8(&text).unwrap()), Some(value));

@@ -1,4 +1,4 @@
-//! One line, taken apart.
+//! The parsing of one line.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use super::decimal::{integer, nanoseconds};
 use super::text::unescaped;
 use super::{Event, MAX_OTHER_MEMBERS, Record};
 use crate::check::Reason;
-use crate::json::{Listener, scan_object};
+use crate::json::{ObjectVisitor, scan_object};
 use crate::phase::{Field, Holds};
 
 /// Members that are looked for: the fields, and those from which something else is made.
@@ -53,13 +53,13 @@ impl Key {
     }
 }
 
-/// What the line has.
+/// The members of a line.
 struct Members<'a> {
     line: &'a str,
     /// Values, by the place of their key.
     found: [Option<&'a str>; Key::COUNT],
     others: Vec<Other<'a>>,
-    /// Whether the line has to stay a whole.
+    /// Whether the line has to be kept as a whole.
     is_raw: bool,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// One whose name is none of those that are looked for, or has escapes.
+    /// Adds a member whose name is none of those that are looked for, or has escapes.
     fn add_other(&mut self, name: &'a str, member: &'a str, value: &'a str) {
         let Some(name) = unescaped(name) else {
             self.is_raw = true;
@@ -112,7 +112,7 @@ impl<'a> Members<'a> {
     }
 }
 
-impl Listener for Members<'_> {
+impl ObjectVisitor for Members<'_> {
     #[inline]
     fn member(&mut self, name: Range<usize>, value: Range<usize>) {
         let within = |range| self.line.get(range).unwrap_or_default();
@@ -140,7 +140,7 @@ pub(super) fn parse(line: &str) -> Result<Record<'_>, Reason> {
     let wanted = event.family().mask();
     for field in Field::ALL {
         if let Some(value) = members.get(Key::Field(field)) {
-            let fits = wanted & field.bit() != 0 && set(&mut event, field, value);
+            let fits = wanted & field.bit() != 0 && set_field(&mut event, field, value);
             if !fits {
                 rest.add_named(field.name(), value);
             }
@@ -156,7 +156,8 @@ pub(super) fn parse(line: &str) -> Result<Record<'_>, Reason> {
     Ok(Record::Event(event))
 }
 
-/// A phase. One with an escape is none, so that nobody need keep what it stands for.
+/// The phase that a value is: one character. One with an escape is none, so that what it stands for need not
+/// be kept.
 fn one_character(value: &str) -> Option<&str> {
     let text = quoted(value)?;
     let mut characters = text.chars();
@@ -164,14 +165,14 @@ fn one_character(value: &str) -> Option<&str> {
     is_one.then_some(text)
 }
 
-/// What is between the quotation marks of a string.
+/// The text between the quotation marks of a string.
 fn quoted(value: &str) -> Option<&str> {
     value.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// Whether the value is what the field holds; then it is there.
+/// Sets a field if the value is of the kind that it holds. Gives whether it is.
 #[inline]
-fn set<'a>(event: &mut Event<'a>, field: Field, value: &'a str) -> bool {
+fn set_field<'a>(event: &mut Event<'a>, field: Field, value: &'a str) -> bool {
     let first = value.bytes().next().unwrap_or_default();
     let is_number = matches!(first, b'-' | b'0'..=b'9');
     match field.holds() {
@@ -193,12 +194,13 @@ fn set<'a>(event: &mut Event<'a>, field: Field, value: &'a str) -> bool {
     }
 }
 
-/// Only an escape can stand for one.
+/// Whether a text has a NUL, which in JSON only an escape can stand for.
 fn has_nul(text: &str, is_escaped: bool) -> bool {
     is_escaped && text.contains('\0')
 }
 
-/// An object of `local`, `global` or both, and nothing else.
+/// Sets the fields of `id2` if it is an object of `local`, `global` or both, and nothing else. Gives whether it
+/// is.
 fn set_id2<'a>(event: &mut Event<'a>, value: &'a str) -> bool {
     let mut parts = Parts {
         value,
@@ -219,7 +221,7 @@ fn set_id2<'a>(event: &mut Event<'a>, value: &'a str) -> bool {
     ];
     let fits = fields
         .iter()
-        .all(|(field, part)| part.is_none_or(|part| set(event, *field, part)));
+        .all(|(field, part)| part.is_none_or(|part| set_field(event, *field, part)));
     if !fits {
         event.id2_local = None;
         event.id2_global = None;
@@ -234,7 +236,7 @@ struct Parts<'a> {
     is_odd: bool,
 }
 
-impl Listener for Parts<'_> {
+impl ObjectVisitor for Parts<'_> {
     fn member(&mut self, name: Range<usize>, value: Range<usize>) {
         let place = match self.value.get(name) {
             Some("\"local\"") => &mut self.local,

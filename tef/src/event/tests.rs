@@ -113,7 +113,7 @@ fn json(event: &Event<'_>) -> String {
 }
 
 #[test]
-fn an_event_is_taken_apart_and_put_together() {
+fn an_event_is_parsed_and_written_back_as_json() {
     let line = r#"{"name":"a\"b", "cat":"c", "ph":"X","ts": 1234567890123.456,"dur":0.50,"pid":1,
         "tid":-2,"id":7,"args":{"x": [1]},"sf" : 3,"bind_id":"0x1","dup":{"ph":"Y"}}"#;
     let event = event(line);
@@ -140,7 +140,7 @@ fn an_event_is_taken_apart_and_put_together() {
 }
 
 #[test]
-fn what_is_not_as_expected_stays_as_it_is_written() {
+fn a_member_of_an_unexpected_type_is_kept_as_it_is_written() {
     for member in [
         r#""ts":"1.5""#,
         r#""ts":1.23456"#,
@@ -175,7 +175,7 @@ fn what_is_not_as_expected_stays_as_it_is_written() {
 }
 
 #[test]
-fn a_line_that_is_no_event_or_has_two_meanings_stays_a_whole() {
+fn a_line_that_is_no_event_or_repeats_a_member_is_kept_as_a_raw_record() {
     let many: Vec<_> = (0..=MAX_OTHER_MEMBERS)
         .map(|n| format!(r#""m{n}":1"#))
         .collect();
@@ -197,7 +197,7 @@ fn a_line_that_is_no_event_or_has_two_meanings_stays_a_whole() {
 }
 
 #[test]
-fn a_slice_is_sent_when_it_is_over() {
+fn the_end_of_a_slice_is_its_begin_and_duration() {
     assert_eq!(event(r#"{"ph":"X","ts":1,"dur":0.5}"#).end(), Some(1500));
     assert_eq!(event(r#"{"ph":"X","ts":1}"#).end(), Some(1000));
     assert_eq!(event(r#"{"ph":"X","dur":1}"#).end(), None);
@@ -206,7 +206,7 @@ fn a_slice_is_sent_when_it_is_over() {
 }
 
 #[test]
-fn ids_keep_their_spelling() {
+fn event_ids_are_written_as_they_were_spelled() {
     for line in [
         r#"{"ph":"b","id":1}"#,
         r#"{"ph":"b","id":"1"}"#,
@@ -224,7 +224,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn any_object_comes_back_with_the_same_meaning(line in line()) {
+    fn any_json_object_is_parsed_and_written_back_with_the_same_meaning(line in line()) {
         let record = Record::parse(&line).unwrap();
         if let Record::Event(event) = &record {
             let json = json(event);

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::json::code_unit;
 
-/// What a string says, given without its quotation marks. `None` if there is half a surrogate pair in
-/// it, which no text can have.
+/// The text of a string, given without its quotation marks. `None` if there is half a surrogate pair in it,
+/// which no text can have.
 pub(super) fn unescaped(string: &str) -> Option<Cow<'_, str>> {
     let Some(first) = memchr::memchr(b'\\', string.as_bytes()) else {
         return Some(Cow::Borrowed(string));
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_what_they_stand_for() {
+    fn json_string_escapes_are_decoded() {
         for (string, want) in [
             ("plain é", Some("plain é")),
             (r#"\"\\\/\b\f\n\r\t"#, Some("\"\\/\u{8}\u{c}\n\r\t")),

@@ -1,4 +1,4 @@
-//! JSON from values.
+//! Writing of events as JSON.
 
 use super::{Event, Record, Value};
 use crate::phase::{Field, Holds};

@@ -1,54 +1,88 @@
-//! One object, from its first brace to its last.
+//! The scan of one object, from its first brace to its last.
 
 use std::ops::Range;
 
+use super::error::{Fault, MAX_DEPTH, Reason};
 use super::token::{name as name_of, number, peek, skip_blanks, string, unexpected, word};
-use crate::check::{Fault, MAX_DEPTH, Reason};
 
-/// Who wants to know what is in the object.
-pub(crate) trait Listener {
-    /// A member of the outermost object: where its name is, quotation marks included, and its value.
+/// A visitor of the members of an object.
+pub(crate) trait ObjectVisitor {
+    /// Visits a member of the outermost object: where its name is, quotation marks included, and its value.
     fn member(&mut self, name: Range<usize>, value: Range<usize>);
 
-    /// What is there is no value. One that can do something about it says where to go on.
-    fn no_value(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
+    /// Called where a value must be and none is. A visitor that can repair that gives where to go on.
+    fn missing_value(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
         let _ = (bytes, at);
         None
     }
 }
 
-/// One that wants nothing.
-impl Listener for () {
+/// The visitor that looks at nothing.
+impl ObjectVisitor for () {
     #[inline]
     fn member(&mut self, _: Range<usize>, _: Range<usize>) {}
 }
 
-/// What is open around a token.
-struct Open {
+/// The objects and arrays around a token.
+struct Nesting {
     /// Whether the innermost is an object; else it is an array.
-    object: bool,
-    /// The same of those around it, the nearest in the lowest bit.
+    is_object: bool,
+    /// Likewise of those around it, the nearest in the lowest bit.
     outer: u128,
     depth: usize,
 }
 
 const _: () = assert!(MAX_DEPTH <= 128, "a bit for each level");
 
-/// Reads the one object that `bytes` are, blanks around it aside. Says whether a string in it has an
-/// escape of half a surrogate pair, be it alone or not. Whether the bytes are UTF-8 is not looked at.
+impl Nesting {
+    #[inline]
+    fn enter(&mut self, is_object: bool) {
+        self.outer = self.outer << 1 | u128::from(self.is_object);
+        self.is_object = is_object;
+        self.depth += 1;
+    }
+
+    #[inline]
+    fn leave(&mut self) {
+        self.is_object = self.outer & 1 == 1;
+        self.outer >>= 1;
+        self.depth -= 1;
+    }
+}
+
+/// Reads the one object that `bytes` are, blanks around it aside. Gives whether a string in it has an
+/// escape of half a surrogate pair, be it alone or not. Does not check whether the bytes are UTF-8.
 #[inline]
-pub(crate) fn scan_object(bytes: &[u8], listener: &mut impl Listener) -> Result<bool, Reason> {
-    let mut surrogates = false;
-    let mut at = skip_blanks(bytes, 0);
+pub(crate) fn scan_object(bytes: &[u8], visitor: &mut impl ObjectVisitor) -> Result<bool, Reason> {
+    let at = skip_blanks(bytes, 0);
     if peek(bytes, at) != b'{' {
         return Err(unexpected(bytes, at, Fault::NoObject));
     }
-    at = skip_blanks(bytes, at + 1);
-    if peek(bytes, at) == b'}' {
-        return end(bytes, at + 1, surrogates);
+    let at = skip_blanks(bytes, at + 1);
+    let mut has_surrogates = false;
+    let end = if peek(bytes, at) == b'}' {
+        at + 1
+    } else {
+        scan_members(bytes, at, visitor, &mut has_surrogates)?
+    };
+    let end = skip_blanks(bytes, end);
+    if end < bytes.len() {
+        let fault = Fault::More;
+        return Err(Reason { fault, at: end });
     }
-    let mut open = Open {
-        object: true,
+    Ok(has_surrogates)
+}
+
+/// Reads the members of the outermost object, of which there is one at least. Gives where the object ends.
+#[inline]
+fn scan_members(
+    bytes: &[u8],
+    mut at: usize,
+    visitor: &mut impl ObjectVisitor,
+    has_surrogates: &mut bool,
+) -> Result<usize, Reason> {
+    let mut nesting = Nesting {
+        is_object: true,
         outer: 0,
         depth: 1,
     };
@@ -57,8 +91,8 @@ pub(crate) fn scan_object(bytes: &[u8], listener: &mut impl Listener) -> Result<
         if peek(bytes, at) != b'"' {
             return Err(unexpected(bytes, at, Fault::Name));
         }
-        let after = name_of(bytes, at + 1, &mut surrogates)?;
-        if open.depth == 1 {
+        let after = name_of(bytes, at + 1, has_surrogates)?;
+        if nesting.depth == 1 {
             name = at..after;
         }
         at = skip_blanks(bytes, after);
@@ -66,81 +100,65 @@ pub(crate) fn scan_object(bytes: &[u8], listener: &mut impl Listener) -> Result<
             return Err(unexpected(bytes, at, Fault::Colon));
         }
         at = skip_blanks(bytes, at + 1);
-        if open.depth == 1 {
+        if nesting.depth == 1 {
             value = at;
         }
         'value: loop {
             at = match peek(bytes, at) {
-                b'"' => string(bytes, at + 1, &mut surrogates)?,
+                b'"' => string(bytes, at + 1, has_surrogates)?,
                 b'0'..=b'9' => number(bytes, at)?,
                 bracket @ (b'{' | b'[') => {
-                    if open.depth == MAX_DEPTH {
+                    if nesting.depth == MAX_DEPTH {
                         let fault = Fault::Depth;
                         return Err(Reason { fault, at });
                     }
-                    let object = bracket == b'{';
+                    let is_object = bracket == b'{';
                     at = skip_blanks(bytes, at + 1);
-                    if peek(bytes, at) == closing(object) {
+                    if peek(bytes, at) == closing(is_object) {
                         at + 1
                     } else {
-                        open.outer = open.outer << 1 | u128::from(open.object);
-                        open.object = object;
-                        open.depth += 1;
-                        if object {
+                        nesting.enter(is_object);
+                        if is_object {
                             continue 'name;
                         }
                         continue 'value;
                     }
                 }
                 other => {
-                    let ends = match other {
+                    let end = match other {
                         b'-' => number(bytes, at),
                         _ => word(bytes, at),
                     };
-                    match ends {
-                        Ok(end) => end,
-                        Err(reason) => listener.no_value(bytes, at).ok_or(reason)?,
-                    }
+                    end.or_else(|reason| visitor.missing_value(bytes, at).ok_or(reason))?
                 }
             };
             loop {
-                if open.depth == 1 {
-                    listener.member(name.clone(), value..at);
+                if nesting.depth == 1 {
+                    visitor.member(name.clone(), value..at);
                 }
                 at = skip_blanks(bytes, at);
                 let byte = peek(bytes, at);
                 if byte == b',' {
                     at = skip_blanks(bytes, at + 1);
-                    if open.object {
+                    if nesting.is_object {
                         continue 'name;
                     }
                     continue 'value;
                 }
-                if byte != closing(open.object) {
+                if byte != closing(nesting.is_object) {
                     return Err(unexpected(bytes, at, Fault::Comma));
                 }
                 at += 1;
-                open.depth -= 1;
-                if open.depth == 0 {
-                    return end(bytes, at, surrogates);
+                if nesting.depth == 1 {
+                    return Ok(at);
                 }
-                open.object = open.outer & 1 == 1;
-                open.outer >>= 1;
+                nesting.leave();
             }
         }
     }
 }
 
 #[inline]
-fn closing(object: bool) -> u8 {
-    if object { b'}' } else { b']' }
-}
-
-fn end(bytes: &[u8], at: usize, surrogates: bool) -> Result<bool, Reason> {
-    let at = skip_blanks(bytes, at);
-    if at < bytes.len() {
-        let fault = Fault::More;
-        return Err(Reason { fault, at });
-    }
-    Ok(surrogates)
+fn closing(is_object: bool) -> u8 {
+    if is_object { b'}' } else { b']' }
 }

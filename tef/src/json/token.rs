@@ -1,9 +1,9 @@
-//! Strings, numbers and words: each function takes where one begins and says where it ends.
+//! Strings, numbers and words: each function is given where a token begins and gives where it ends.
 //!
 //! What is inlined was measured (`cargo run --release -p tef --example speed`): to carry a `Result` through
 //! memory for every token takes a fifth of the time.
 
-use crate::check::{Fault, Reason};
+use super::error::{Fault, Reason};
 
 /// Eight times the same byte.
 const fn each(byte: u8) -> u64 {
@@ -23,7 +23,7 @@ fn eight(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*eight))
 }
 
-/// Blanks between tokens.
+/// The end of the blanks between tokens.
 #[inline]
 pub(super) fn skip_blanks(bytes: &[u8], at: usize) -> usize {
     if peek(bytes, at) > b' ' {
@@ -42,7 +42,7 @@ fn skip_some_blanks(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// What is wrong with the byte there, if nothing more is known.
+/// The fault of the byte there, if nothing more is known.
 #[cold]
 pub(super) fn unexpected(bytes: &[u8], at: usize, wanted: Fault) -> Reason {
     let fault = if at < bytes.len() { wanted } else { Fault::Cut };
@@ -60,7 +60,7 @@ fn ends_of_plain(word: u64) -> u64 {
     (is_zero(quote) | is_zero(backslash) | is_control) & HIGH
 }
 
-/// `at` is behind the first quotation mark; the end is behind the last.
+/// The end of a string. `at` is behind the first quotation mark; the end is behind the last.
 #[inline(always)]
 pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     loop {
@@ -72,8 +72,8 @@ pub(super) fn string(bytes: &[u8], mut at: usize, surrogates: &mut bool) -> Resu
     }
 }
 
-/// The same for a name of a member: most are short, and the same from event to event. A processor
-/// foresees where such a one ends, and does not wait for eight bytes to be worked through.
+/// The end of a name of a member. Most are short, and the same from event to event: a processor predicts
+/// where such a name ends, and does not wait for eight bytes to be worked through.
 #[inline(always)]
 pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     let rest = bytes.get(at..).unwrap_or_default();
@@ -89,13 +89,13 @@ pub(super) fn name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usi
     long_name(bytes, at, surrogates)
 }
 
-/// One of more than seven bytes, or that has others than most.
+/// The end of a name that has more than seven bytes, or others than most names have.
 #[inline(never)]
 fn long_name(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     string(bytes, at, surrogates)
 }
 
-/// Where plain text ends.
+/// Where a run of plain text ends.
 #[inline]
 fn plain(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = eight(bytes, at) {
@@ -111,7 +111,7 @@ fn plain(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// What in a string is neither plain nor its end.
+/// Where an escape ends: the only thing in a string that is neither plain nor its end.
 fn escape(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reason> {
     if peek(bytes, at) != b'\\' {
         return Err(unexpected(bytes, at, Fault::Control));
@@ -130,7 +130,7 @@ fn escape(bytes: &[u8], at: usize, surrogates: &mut bool) -> Result<usize, Reaso
     }
 }
 
-/// What `\u....` there stands for.
+/// The UTF-16 code unit that `\u....` at this place stands for.
 pub(crate) fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
     let [b'\\', b'u', digits @ ..] = bytes.get(at..at.checked_add(6)?)? else {
         return None;
@@ -141,7 +141,7 @@ pub(crate) fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
     })
 }
 
-/// Where digits end. One by one, because most runs are short, as for [`name`].
+/// The end of a run of digits. One by one, because most runs are short, as for [`name`].
 #[inline]
 fn digits(bytes: &[u8], mut at: usize) -> usize {
     while peek(bytes, at).is_ascii_digit() {
@@ -150,7 +150,7 @@ fn digits(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// `at` is its minus sign or its first digit.
+/// The end of a number. `at` is its minus sign or its first digit.
 #[inline]
 pub(super) fn number(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     let first = at + usize::from(peek(bytes, at) == b'-');
@@ -176,7 +176,7 @@ pub(super) fn number(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     Ok(end)
 }
 
-/// `true`, `false` and `null`.
+/// The end of `true`, `false` or `null`.
 #[inline]
 pub(super) fn word(bytes: &[u8], at: usize) -> Result<usize, Reason> {
     let rest = bytes.get(at..).unwrap_or_default();

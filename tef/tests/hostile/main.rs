@@ -5,7 +5,7 @@ mod must;
 use proptest::prelude::*;
 
 #[test]
-fn lines_that_were_trouble_once() {
+fn lines_that_once_failed_are_checked_and_written_back() {
     for line in [
         &b"{\"a\":\"\\ud800\\"[..],
         b"{\"a\":\"\\ud800\\u\"}",
@@ -23,7 +23,7 @@ fn lines_that_were_trouble_once() {
 }
 
 #[test]
-fn a_long_line_takes_no_longer_for_each_of_its_faults() {
+fn the_time_to_repair_a_line_is_proportional_to_its_length() {
     let mut line = b"{\"a\":[".to_vec();
     for _ in 0..200_000 {
         line.extend_from_slice(b"nan,\"\\ud800\xff\",");
@@ -38,7 +38,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn bytes_between_braces(
+    fn any_bytes_between_braces_are_checked_without_a_panic(
         line in prop::collection::vec(prop::sample::select(&b"{}[]\",:\\u0dDc8 -1.eEnaifph\xff\x00"[..]), 0..60),
     ) {
         must::line(&[b"{\"ph\":\"X\",", &*line, b"}"].concat());

@@ -1,4 +1,4 @@
-//! How much has been handed over and not yet been decoded.
+//! The packets that have been handed over and not yet been decoded: backpressure on the sources.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,9 +24,9 @@ struct BacklogState {
 
 #[derive(Debug, Default)]
 struct PendingPackets {
-    /// Of each packet, oldest first.
+    /// The size of each packet in bytes, oldest first.
     sizes: VecDeque<usize>,
-    /// Their sum.
+    /// The sum of the sizes in bytes.
     bytes: usize,
 }
 
@@ -37,36 +37,36 @@ struct TotalState {
 }
 
 impl Backlog {
-    /// One packet of unknown size has been handed over.
+    /// Adds a packet of unknown size, which has been handed over.
     pub fn add_packet(&self) {
         self.add_sized_packet(0);
     }
 
-    /// One packet of so many bytes has been handed over.
+    /// Adds a packet of so many bytes, which has been handed over.
     pub fn add_sized_packet(&self, bytes: usize) {
         self.pending().add(bytes);
         self.0.total.0.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// One packet, the oldest, has been decoded.
+    /// Removes the oldest packet, which has been decoded.
     pub fn remove_packet(&self) {
         let taken = self.pending().remove_oldest();
         self.0.total.free(taken);
     }
 
-    /// Packets that wait.
+    /// The number of packets that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pending().sizes.len()
     }
 
-    /// Bytes that wait.
+    /// The number of bytes that wait.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pending().bytes
     }
 
-    /// Whether none waits.
+    /// Whether no packet waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -84,7 +84,7 @@ impl PendingPackets {
         self.bytes += bytes;
     }
 
-    /// Gives how many bytes the oldest had.
+    /// Removes the oldest packet, and gives its size in bytes.
     fn remove_oldest(&mut self) -> usize {
         let bytes = self.sizes.pop_front().unwrap_or(0);
         self.bytes -= bytes;
@@ -93,7 +93,8 @@ impl PendingPackets {
 }
 
 impl Drop for BacklogState {
-    /// What is not decoded before everybody has forgotten the stream never will be.
+    /// Frees the bytes of packets that are never decoded, because source and reader have forgotten the
+    /// stream.
     fn drop(&mut self) {
         let pending = self.pending.get_mut();
         let pending = pending.unwrap_or_else(PoisonError::into_inner);

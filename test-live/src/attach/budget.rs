@@ -1,4 +1,4 @@
-//! How much memory packets may take, in the whole program.
+//! The limit of the memory that packets take, in the whole program.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// So many bytes.
+    /// A budget of so many bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Arc::new(Shared {
@@ -86,7 +86,7 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// Of no bytes.
+    /// A reservation of no bytes.
     #[must_use]
     pub fn none(budget: &MemoryBudget) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl Reservation {
         grown.is_ok()
     }
 
-    /// Gives all of it back.
+    /// Gives all reserved memory back.
     pub(crate) fn release(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.budget.0.reserved.fetch_sub(bytes, Ordering::AcqRel);

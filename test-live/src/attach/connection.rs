@@ -27,10 +27,10 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// After so long without a sign of life, the system asks whether the relay is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Bytes read at once.
+/// Largest number of bytes that are read from the socket at once.
 const READ_SIZE: usize = 128 << 10;
 
-/// One connection.
+/// A connection to a relay.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: TcpStream,
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     received: BytesMut,
 }
 
-/// A whole reply.
+/// A whole reply to a command.
 #[derive(Default)]
 struct Reply {
     head: Option<Head>,
@@ -134,7 +134,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Where the relay is, and its number for this connection.
+    /// The address of the relay, and the number that the relay has given to this connection.
     pub(super) fn identity(&self) -> (SocketAddr, Option<ViewerId>) {
         (self.relay, self.viewer)
     }
@@ -232,7 +232,7 @@ impl Connection {
         Ok(packets)
     }
 
-    /// Gives the bytes to `take`, as they come.
+    /// Requests a packet, and passes its bytes to `take` as they come.
     pub(super) async fn packet(
         &mut self,
         request: GetPacket,

@@ -1,4 +1,4 @@
-//! Why a relay cannot be followed.
+//! The errors of following a relay.
 
 use std::io;
 use std::time::Duration;
@@ -7,98 +7,100 @@ use thiserror::Error;
 use viewer_proto::client::ClientError;
 use wire::{StreamId, TraceId};
 
-/// Why a relay cannot be asked, or not any longer.
+/// An error that ends the connection to a relay.
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// Its name is not known.
-    #[error("cannot find {host}")]
+    #[error("cannot resolve host: {host}")]
     Resolve {
-        /// Its name.
+        /// The name of the host.
         host: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// Its name is known, but not in the family of addresses that was asked for.
-    #[error("{host} has no IPv{family} address")]
+    #[error("cannot resolve host: {host}: no IPv{family} address")]
     NoAddress {
-        /// Its name.
+        /// The name of the host.
         host: String,
-        /// 4 or 6.
+        /// The family that was asked for: 4 or 6.
         family: u8,
     },
-    /// It cannot be reached.
+    /// No connection to the relay can be made.
     #[error("cannot connect to {relay}")]
     Connect {
-        /// Its name and port.
+        /// The relay's host and port.
         relay: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It hung up on `CONNECT`, which is how relays refuse a version.
-    #[error("the relay hung up at once: it may speak another version, or be no relay")]
+    /// The relay hung up on `CONNECT`, which is how relays refuse a version.
+    #[error(
+        "the relay closed the connection at once: it may speak another version, or be no relay"
+    )]
     Refused,
-    /// It hung up.
-    #[error("the relay hung up")]
+    /// The relay closed the connection.
+    #[error("the relay closed the connection")]
     HungUp,
-    /// The connection broke.
+    /// The connection was lost.
     #[error("lost the connection to the relay")]
     Lost(#[source] io::Error),
-    /// It does not answer.
-    #[error("the relay has not answered for {} s", .0.as_secs())]
+    /// The relay has not answered for this long.
+    #[error("no reply from the relay for {} s", .0.as_secs())]
     Silent(Duration),
-    /// It does not keep to the protocol.
+    /// The relay broke the protocol.
     #[error(transparent)]
     Protocol(#[from] ClientError),
     /// The reply is another command's.
-    #[error("the reply is to another command")]
+    #[error("protocol error: the reply is to another command")]
     OtherReply,
-    /// It lets nobody attach.
-    #[error("the relay cannot take another viewer")]
+    /// The relay does not let this connection attach to sessions.
+    #[error("cannot create a viewer session: refused by the relay")]
     NoViewerSession,
-    /// It refuses what it must not refuse.
-    #[error("the relay refuses to let session {session} be followed: {status}")]
+    /// The relay refuses to attach to a session that it has listed.
+    #[error("cannot attach to session {session}: {status}")]
     Attach {
-        /// As users know it.
+        /// The session's name for users.
         session: String,
-        /// What it says.
+        /// The status in the relay's reply.
         status: String,
     },
-    /// It says of a stream that it has announced that there is none.
-    #[error("the relay cannot tell the next packet of {stream}: {status}")]
+    /// The relay says of a stream that it has announced that there is none.
+    #[error("cannot get the next packet of {stream}: {status}")]
     Index {
         /// The stream.
         stream: StreamId,
-        /// What it says.
+        /// The status in the relay's reply.
         status: String,
     },
-    /// It sends none of a packet that it says it sends.
-    #[error("the relay sends nothing of a packet of {stream}")]
+    /// The relay sends no bytes of a packet that it says it sends.
+    #[error("protocol error: {stream}: a packet without bytes")]
     EmptyPacket {
-        /// The stream.
+        /// The stream that the packet is of.
         stream: StreamId,
     },
-    /// It announces a stream twice.
-    #[error("the relay announces {stream} twice")]
+    /// The relay announces a stream twice.
+    #[error("protocol error: the relay announces {stream} twice")]
     StreamTwice {
-        /// The stream.
+        /// The stream that is announced twice.
         stream: StreamId,
     },
-    /// It announces two metadata streams of a trace.
-    #[error("the relay announces two metadata streams of {trace}")]
+    /// The relay announces two metadata streams of a trace.
+    #[error("protocol error: the relay announces two metadata streams of {trace}")]
     MetadataTwice {
-        /// The trace.
+        /// The trace of both metadata streams.
         trace: TraceId,
     },
     /// There is no such session, and that is a failure.
     #[error("the relay has no live session {0}")]
     NoSession(String),
     /// The receiver of the events has been dropped.
-    #[error("nobody listens")]
+    #[error("the receiver of the events has been dropped")]
     ReceiverGone,
 }
 
 impl AttachError {
-    /// Whether it may be otherwise when tried again: the relay was not there.
+    /// Whether a later attempt may succeed: the relay was not there.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Which sessions a relay has.
+//! The list of a relay's sessions.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use super::target::RelayTarget;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Listing {
-    /// The sessions.
-    pub sessions: Vec<Listed>,
+    /// The sessions, in the relay's order.
+    pub sessions: Vec<ListedName>,
 }
 
-/// All that a relay has under one name. A recording of the kernel and of programs is several
+/// A session name with all that a relay has under it. A recording of the kernel and of programs is several
 /// sessions for the relay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Listed {
-    /// By which it can be followed.
+pub struct ListedName {
+    /// The URL by which the session can be followed.
     pub url: String,
-    /// The traced host.
+    /// The name of the traced host.
     pub target_hostname: String,
-    /// Its name.
+    /// The name of the session on the traced host.
     pub session_name: String,
     /// Microseconds from one flush to the next. 0: it cannot be followed.
     pub timer_us: u32,
-    /// Streams, metadata streams included.
+    /// The number of streams, metadata streams included.
     pub stream_count: u64,
-    /// Viewers that follow it.
+    /// The number of viewers that follow the session.
     pub client_count: u32,
-    /// What its traces are written in: `ctf-1.8` or `ctf-2.0`.
+    /// The format of its traces: `ctf-1.8` or `ctf-2.0`.
     pub trace_format: &'static str,
 }
 
@@ -44,13 +44,13 @@ impl Listing {
     /// Puts together what a relay lists: of each name one, with all of its streams.
     #[must_use]
     pub fn new(target: &RelayTarget, listed: &[ListedSession]) -> Self {
-        let mut sessions: Vec<Listed> = Vec::new();
+        let mut sessions: Vec<ListedName> = Vec::new();
         for session in listed {
             if !target.names(session) {
                 continue;
             }
             let (host, name) = (session.host.to_string(), session.name.to_string());
-            let same = |listed: &&mut Listed| {
+            let same = |listed: &&mut ListedName| {
                 listed.target_hostname == host && listed.session_name == name
             };
             if let Some(listed) = sessions.iter_mut().find(same) {
@@ -58,7 +58,7 @@ impl Listing {
                 listed.client_count = listed.client_count.max(session.viewers);
                 continue;
             }
-            sessions.push(Listed {
+            sessions.push(ListedName {
                 url: format!("{}/host/{host}/{name}", target.url),
                 target_hostname: host,
                 session_name: name,
@@ -94,8 +94,8 @@ impl fmt::Display for Listing {
     }
 }
 
-impl fmt::Display for Listed {
-    /// As `babeltrace2` does.
+impl fmt::Display for ListedName {
+    /// Writes the line that `babeltrace2` writes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             url,

@@ -1,8 +1,13 @@
-//! Where packets come from: sessions of a relay, and directories.
+//! The sources of packets: sessions of a relay, and directories.
 //!
 //! A source that goes on while it is watched (a session, a directory that is being written) runs
 //! beside the main thread and sends [`SourceEvent`]s through a channel, in the order in which they must
 //! be handled.
+//!
+//! Read in this order; each module uses only those before it: `target` (what users name), `error`, `spill`,
+//! `budget`, `packet` and `backlog` (the memory that packets take), `connection`, `push` and `list` (commands to
+//! a relay and their replies), `relay_options`, `resume_state`, `relay_session` and `relay` (a relay as a
+//! source), `follow` (a directory as a source).
 
 pub mod backlog;
 mod budget;
@@ -13,6 +18,7 @@ pub mod list;
 mod packet;
 mod push;
 pub mod relay;
+mod relay_options;
 mod relay_session;
 mod resume_state;
 mod spill;
@@ -38,7 +44,7 @@ pub struct StreamKey(pub u64);
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 impl TraceKey {
-    /// One that no other trace has.
+    /// A key that no other trace or stream has.
     #[must_use]
     pub fn fresh() -> Self {
         Self(NEXT_KEY.fetch_add(1, Ordering::Relaxed))
@@ -46,7 +52,7 @@ impl TraceKey {
 }
 
 impl StreamKey {
-    /// One that no other stream has.
+    /// A key that no other trace or stream has.
     #[must_use]
     pub fn fresh() -> Self {
         Self(NEXT_KEY.fetch_add(1, Ordering::Relaxed))
@@ -61,49 +67,49 @@ pub enum SourceEvent {
     Trace {
         /// Its key from now on.
         trace: TraceKey,
-        /// As users know it: for a session `HOST/SESSION` and the path of the trace in it.
+        /// The trace's name for users: for a session `HOST/SESSION` and the path of the trace in it.
         name: String,
     },
     /// More metadata of a trace: whole packets, declarations or fragments or pieces of them.
     Metadata {
-        /// Of which trace.
+        /// The trace that the metadata is of.
         trace: TraceKey,
-        /// As the relay sent it, or as it lies in the file.
+        /// The bytes as the relay sent them, or as they lie in the file.
         bytes: Vec<u8>,
     },
     /// A stream has appeared.
     Stream {
         /// Its key from now on.
         stream: StreamKey,
-        /// Of which trace.
+        /// The trace that the stream is of.
         trace: TraceKey,
-        /// As users know it: its path and channel name.
+        /// The stream's name for users: its path and channel name.
         name: String,
         /// How many of its packets the reader still holds: see [`Backlog`].
         backlog: Backlog,
     },
-    /// A whole packet.
+    /// A whole packet has come.
     Packet {
-        /// Of which stream.
+        /// The stream that the packet is of.
         stream: StreamKey,
-        /// With header, context and padding.
+        /// The packet, with header, context and padding.
         packet: Packet,
     },
-    /// Nothing before this time will come on the stream.
+    /// No event from before this time will come on the stream.
     Watermark {
-        /// Which stream.
+        /// The stream that the watermark is of.
         stream: StreamKey,
-        /// In cycles of its clock.
+        /// The watermark, in cycles of the stream's clock.
         until: u64,
     },
-    /// Nothing further will come on the stream.
+    /// No packet will come on the stream any more.
     StreamEnd {
-        /// Which stream.
+        /// The stream that has ended.
         stream: StreamKey,
     },
     /// No further metadata and no further stream will come of the trace.
     TraceEnd {
-        /// Which trace.
+        /// The trace that has ended.
         trace: TraceKey,
     },
     /// Something that users should know and that is no failure: a session has appeared or ended, a
@@ -115,25 +121,25 @@ pub enum SourceEvent {
     Done,
 }
 
-/// What is known of a trace besides its metadata: whose events a sink is shown.
+/// A trace as sinks know it, besides its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceInfo {
-    /// Its key.
+    /// The trace's key.
     pub key: TraceKey,
-    /// As users know it.
+    /// The trace's name for users.
     pub name: String,
-    /// From its metadata.
+    /// The UUID in the trace's metadata, if any.
     pub uuid: Option<Uuid>,
 }
 
-/// What is known of a stream besides its class.
+/// A stream as sinks know it, besides its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// Its key.
+    /// The stream's key.
     pub key: StreamKey,
-    /// As users know it: its path.
+    /// The stream's name for users: its path.
     pub name: String,
-    /// Its class.
+    /// The number of its stream class.
     pub class: u64,
     /// Its number in its class.
     pub id: Option<u64>,

@@ -17,11 +17,11 @@ const FIRST_BYTES: usize = 1 << 20;
 /// A whole packet, with header, context and padding.
 #[derive(Debug)]
 pub struct Packet {
-    /// All of it, or of a stored one as much as its reader has loaded.
+    /// The bytes of the packet; of a stored one as many as its reader has loaded.
     pub(crate) bytes: Vec<u8>,
-    /// Where it lies, if not in memory.
+    /// The place of the packet in a file. Absent if it is in memory.
     pub(crate) stored: Option<StoredPacket>,
-    /// For all of it, unless it is stored.
+    /// The memory that is reserved for the packet: none if it is stored.
     pub(crate) reservation: Reservation,
 }
 
@@ -29,7 +29,7 @@ pub struct Packet {
 #[derive(Debug)]
 pub(crate) struct StoredPacket {
     place: PacketLocation,
-    /// In bytes.
+    /// The length of the packet in bytes.
     pub(crate) len: u64,
 }
 
@@ -40,7 +40,7 @@ enum PacketLocation {
 }
 
 impl Packet {
-    /// One that has been read.
+    /// A packet that has been read into memory.
     #[must_use]
     pub fn in_memory(bytes: Vec<u8>, reservation: Reservation) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Packet {
         }
     }
 
-    /// One that is left where it is, and read from there.
+    /// A packet that is left in its tracefile, and read from there.
     #[must_use]
     pub fn in_tracefile(file: Arc<File>, offset: u64, len: u64, budget: &MemoryBudget) -> Self {
         let mut packet = Self::none(budget);
@@ -65,7 +65,7 @@ impl Packet {
         self.stored = Some(StoredPacket { place, len });
     }
 
-    /// One of no bytes.
+    /// A packet of no bytes.
     pub(crate) fn none(budget: &MemoryBudget) -> Self {
         Self::in_memory(Vec::new(), Reservation::none(budget))
     }
@@ -84,13 +84,13 @@ impl Packet {
         stored.unwrap_or(self.bytes.len() as u64)
     }
 
-    /// Whether it has none.
+    /// Whether the packet has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives all of it, piece by piece, until `take` fails.
+    /// Passes the whole packet to `take`, piece by piece, until that fails.
     ///
     /// # Errors
     /// If it cannot be read back from its file: the error is within `Ok` if it is `take` that has failed.
@@ -137,7 +137,7 @@ pub(crate) struct IncomingPacket {
 }
 
 impl IncomingPacket {
-    /// Of `len` bytes: in memory if the budget has room for it, else in a temporary file.
+    /// A packet of `len` bytes: in memory if the budget has room for it, else in a temporary file.
     pub(crate) fn new(len: u64, budget: &MemoryBudget) -> io::Result<Self> {
         let bytes = usize::try_from(len).unwrap_or(usize::MAX);
         let packet = match budget.reserve(bytes) {
@@ -158,7 +158,7 @@ impl IncomingPacket {
         })
     }
 
-    /// One of which `bytes` have come, and memory is reserved for all.
+    /// A packet of which `bytes` have come, and for all of which memory is reserved.
     pub(crate) fn begun(bytes: Vec<u8>, reservation: Reservation) -> Self {
         Self {
             received: bytes.len() as u64,
@@ -192,7 +192,7 @@ impl IncomingPacket {
         Ok(())
     }
 
-    /// All of it has come.
+    /// The packet, all of which has come.
     pub(crate) fn finish(self) -> Packet {
         self.packet
     }

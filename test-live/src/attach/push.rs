@@ -28,8 +28,8 @@ const NOTIFICATION_CAPACITY: usize = 1024;
 /// after the other, it need not be told of each.
 const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 
-/// What the relay pushes about the command connection that it calls `viewer`. It begins with
-/// [`Notification::Hello`]; it ends at once if the relay does not push. Watermarks come while
+/// Opens the push connection that belongs to the command connection `viewer`, and gives its notifications.
+/// The first is [`Notification::Hello`]; if the relay does not push, there is none. Watermarks come while
 /// `is_held_back` is true.
 pub(super) fn open(
     relay: SocketAddr,
@@ -91,11 +91,11 @@ async fn read_notifications(
     }
 }
 
-/// Tells the relay whether watermarks are needed.
+/// Sends to the relay whether watermarks are needed.
 struct BeaconInterestSender<'a> {
     is_held_back: watch::Receiver<bool>,
     relay: WriteHalf<'a>,
-    /// What the relay was told last. At first it assumes that watermarks are needed.
+    /// The interest that the relay was sent last. At first the relay assumes that watermarks are needed.
     announced: BeaconInterest,
     /// Bytes of the message that have not been written to the socket.
     unsent: Vec<u8>,

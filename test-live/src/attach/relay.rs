@@ -9,57 +9,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use viewer_proto::session::Seek;
 
+use super::SourceEvent;
 use super::error::AttachError;
+pub use super::relay_options::{Missing, RelayOptions};
 use super::relay_session::RelaySession;
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
-use super::{MemoryBudget, SourceEvent};
 use crate::with_sources;
-
-/// How a relay is followed.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where to begin in sessions that are there already. Later ones are read from their beginning.
-    pub seek: Seek,
-    /// What to do if there is no such session to begin with.
-    pub missing: Missing,
-    /// When all sessions have ended, wait for others.
-    pub follow: bool,
-    /// When the relay is not there or goes away, try again until it is.
-    pub retry: bool,
-    /// How long name resolution, connecting and the handshake may take together.
-    pub connect_timeout: Duration,
-    /// Let the relay say when there is more, if it can, instead of asking again and again.
-    pub push: bool,
-    /// The memory that packets may take.
-    pub memory: MemoryBudget,
-}
-
-/// What to do if there is no such session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// Wait for it.
-    Wait,
-    /// Fail.
-    Fail,
-    /// End well.
-    End,
-}
-
-impl Default for Options {
-    /// As `babeltrace2` has it.
-    fn default() -> Self {
-        Self {
-            seek: Seek::Last,
-            missing: Missing::End,
-            follow: false,
-            retry: false,
-            connect_timeout: Duration::from_secs(10),
-            push: true,
-            memory: MemoryBudget::default(),
-        }
-    }
-}
 
 /// Backoff before the first reconnect. Each further one is twice as long.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -72,13 +28,13 @@ const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A relay that is followed. Dropping it stops as well, and waits for nothing.
 #[derive(Debug)]
-pub struct Handle {
+pub struct RelaySource {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
 
-impl Handle {
-    /// Tells it to leave, which it does at once, whether or not anybody receives its events.
+impl RelaySource {
+    /// Requests the end, which comes at once, whether or not the events are received.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -89,7 +45,7 @@ impl Handle {
         let _ = self.thread.join();
     }
 
-    /// Whether it has ended.
+    /// Whether the thread has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
@@ -105,10 +61,10 @@ impl Handle {
 /// If the system does not allow another thread.
 pub fn spawn(
     target: RelayTarget,
-    options: Options,
+    options: RelayOptions,
     events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
-) -> io::Result<Handle> {
+) -> io::Result<RelaySource> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -128,12 +84,12 @@ pub fn spawn(
             // A name may still be looked up; nobody waits for that.
             runtime.shutdown_background();
         })?;
-    Ok(Handle { stop, thread })
+    Ok(RelaySource { stop, thread })
 }
 
 struct RelayFollower {
     target: RelayTarget,
-    options: Options,
+    options: RelayOptions,
     events: mpsc::Sender<SourceEvent>,
     is_held_back: watch::Receiver<bool>,
     resume: ResumeState,
@@ -203,7 +159,7 @@ impl RelayFollower {
         let session = self.session.insert(connected);
         *backoff = MIN_RETRY_INTERVAL;
         if std::mem::take(is_disconnected) {
-            let notice = format!("{}: the relay is back", self.target);
+            let notice = format!("{}: connection restored", self.target);
             session.send_event(SourceEvent::Notice(notice)).await?;
         }
         session.run(&mut self.resume).await
@@ -223,7 +179,7 @@ impl RelayFollower {
             self.options.missing = Missing::Wait;
         }
         if !std::mem::replace(is_disconnected, true) {
-            let notice = format!("{}: {}; trying again", self.target, with_sources(error));
+            let notice = format!("{}: {}; reconnecting", self.target, with_sources(error));
             let said = self.events.send(SourceEvent::Notice(notice)).await;
             return said.map_err(|_| AttachError::ReceiverGone);
         }

@@ -26,7 +26,7 @@ const MAX_ENDED_STREAMS: usize = 4096;
 /// The read position of every stream and the identity of every trace, kept from one connection to the next.
 #[derive(Debug)]
 pub(super) struct ResumeState {
-    /// What the metadata of each trace begins with.
+    /// The first bytes of each trace's metadata.
     traces: EvictingMap<(SessionId, TraceId), Vec<u8>>,
     streams: EvictingMap<StreamId, ReadPosition>,
 }
@@ -35,7 +35,7 @@ pub(super) struct ResumeState {
 #[derive(Debug)]
 struct EvictingMap<K, V> {
     values: HashMap<K, RetainedValue<V>>,
-    /// Those that are not being followed, in the order in which they ended.
+    /// The keys that are not followed any more, in the order in which they ended.
     ended: BTreeMap<u64, K>,
     max_ended: usize,
     /// Number of the next that ends.
@@ -85,17 +85,17 @@ impl ResumeState {
         self.streams.follow(stream);
     }
 
-    /// Nothing further comes of a stream, on this connection.
+    /// Records that nothing further comes of a stream, on this connection.
     pub(super) fn stream_ended(&mut self, stream: StreamId) {
         self.streams.end(stream);
     }
 
-    /// Nothing further comes of a trace, on this connection.
+    /// Records that nothing further comes of a trace, on this connection.
     pub(super) fn trace_ended(&mut self, trace: (SessionId, TraceId)) {
         self.traces.end(trace);
     }
 
-    /// Nothing is being followed until there is another connection.
+    /// Records that nothing is followed until there is another connection.
     pub(super) fn connection_lost(&mut self) {
         self.traces.end_all();
         self.streams.end_all();
@@ -163,7 +163,7 @@ impl<K: Copy + Eq + Hash, V> EvictingMap<K, V> {
         }
     }
 
-    /// It is being followed, again perhaps.
+    /// Marks a key as followed, perhaps again: it is not evicted.
     fn follow(&mut self, key: K) {
         if let Some(value) = self.values.get_mut(&key)
             && let Some(ended) = value.ended.take()
@@ -172,7 +172,7 @@ impl<K: Copy + Eq + Hash, V> EvictingMap<K, V> {
         }
     }
 
-    /// It is not followed any more.
+    /// Marks a key as not followed any more: it may be evicted.
     fn end(&mut self, key: K) {
         let Some(value) = self.values.get_mut(&key) else {
             return;
@@ -190,7 +190,7 @@ impl<K: Copy + Eq + Hash, V> EvictingMap<K, V> {
         }
     }
 
-    /// None is followed any more. All that were may be followed again: none of them is evicted.
+    /// Marks all keys as not followed any more. All of them may be followed again: none of them is evicted.
     fn end_all(&mut self) {
         let followed = self.values.iter().filter(|(_, of)| of.ended.is_none());
         let followed: Vec<K> = followed.map(|(key, _)| *key).collect();

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where large temporary files belong: unlike `/tmp`, this is no file system in memory.
+/// The directory for large temporary files: unlike `/tmp`, this is no file system in memory.
 const DIRECTORY: &str = "/var/tmp";
 
 /// A file without a name, which is gone when the program is. It is as long as what is in it at a time:
@@ -15,7 +15,7 @@ const DIRECTORY: &str = "/var/tmp";
 #[derive(Debug)]
 pub(crate) struct SpillFile {
     file: File,
-    /// Where the packets in it begin and end, in bytes.
+    /// Where the packets in the file begin and end, in bytes.
     used: Mutex<BTreeMap<u64, u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! What users name: a session of a relay, a whole relay, or a directory.
+//! The targets of the command line: a session of a relay, a whole relay, or a directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Where relays listen for viewers.
+/// The port on which relays listen for viewers.
 pub const DEFAULT_PORT: u16 = 5344;
 
-/// What to read.
+/// A source of events that users can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Live sessions.
+    /// The live sessions of a relay.
     Relay(RelayTarget),
-    /// A trace on disk.
+    /// A trace on disk, or a directory with traces.
     Directory(PathBuf),
 }
 
@@ -23,33 +23,33 @@ pub enum Target {
 pub struct RelayTarget {
     /// Its URL without a session, as it was typed.
     pub url: String,
-    /// Which addresses of the host may be used.
+    /// The family of addresses that may be used.
     pub family: Family,
-    /// Name or address.
+    /// The relay's host, as name or address.
     pub host: String,
-    /// Its live port.
+    /// The port for viewers.
     pub port: u16,
-    /// None: all of its sessions.
+    /// The session to follow. Absent: all sessions of the relay.
     pub session: Option<SessionName>,
 }
 
-/// What a session is called at a relay. Several may be called the same: they belong together.
+/// The name of a session at a relay. Several may have the same: they belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionName {
-    /// The traced host.
+    /// The name of the traced host.
     pub host: String,
-    /// The session's own name.
+    /// The name of the session on that host.
     pub name: String,
 }
 
-/// Which addresses may be used.
+/// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// `net://`
+    /// `net://`: IPv4 or IPv6.
     Any,
-    /// `net4://`
+    /// `net4://`: IPv4 only.
     V4,
-    /// `net6://`
+    /// `net6://`: IPv6 only.
     V6,
 }
 
@@ -57,53 +57,53 @@ pub enum Family {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{target}: {fault}")]
 pub struct TargetError {
-    /// As it was typed.
+    /// The text as it was typed.
     pub target: String,
-    /// What is wrong with it.
+    /// The fault by which it names nothing.
     pub fault: Fault,
 }
 
-/// What can be wrong with a target.
+/// A fault by which a text names no target.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Nothing at all.
-    #[error("a relay or a directory must be named")]
+    /// The text is empty.
+    #[error("expected a relay or a directory")]
     Empty,
-    /// Another scheme.
-    #[error("{0}:// is not known; a relay is net://HOST[:PORT][/host/TRACED-HOST/SESSION]")]
+    /// The URL has this unknown scheme.
+    #[error("unknown scheme {0}://; expected net://HOST[:PORT][/host/TRACED-HOST/SESSION]")]
     Scheme(String),
-    /// No host.
-    #[error("the relay's host is missing")]
+    /// The relay has no host.
+    #[error("the host of the relay is missing")]
     NoHost,
     /// White space or a control character.
-    #[error("{0:?} cannot be in a host's name")]
+    #[error("invalid character {0:?} in the host name")]
     Character(char),
-    /// `[` without `]`.
+    /// The address has `[` without `]`.
     #[error("the ] after an IPv6 address is missing")]
     Bracket,
     /// Something between `]` and `:`.
-    #[error("{0:?} does not belong behind an IPv6 address")]
+    #[error("unexpected {0:?} after the IPv6 address")]
     BehindBracket(String),
     /// An IPv6 address without brackets.
     #[error("an IPv6 address must be in brackets: [ADDRESS]:PORT")]
     BareV6,
     /// No number, or too high.
-    #[error("{0:?} is not a port: 0 to 65535")]
+    #[error("invalid port {0:?}: expected 0 to 65535")]
     Port(String),
     /// Something else behind the relay.
-    #[error("only /host/TRACED-HOST/SESSION may follow the relay, not {0:?}")]
+    #[error("unexpected path {0:?}: expected /host/TRACED-HOST/SESSION")]
     Path(String),
-    /// `/host` without a host.
-    #[error("the traced host is missing: /host/TRACED-HOST/SESSION")]
+    /// The path has `/host` without a traced host.
+    #[error("the traced host is missing: expected /host/TRACED-HOST/SESSION")]
     NoTracedHost,
-    /// `/host/H` without a session.
-    #[error("the session is missing: /host/TRACED-HOST/SESSION")]
+    /// The path has `/host/HOST` without a session.
+    #[error("the session is missing: expected /host/TRACED-HOST/SESSION")]
     NoSession,
     /// `/` at the end, or something behind it.
-    #[error("{0:?} does not belong behind the session")]
+    #[error("unexpected {0:?} after the session")]
     BehindSession(String),
     /// A path where nothing is.
-    #[error("there is no such directory; a relay's URL begins with net://")]
+    #[error("no such directory; a relay's URL begins with net://")]
     NoDirectory,
     /// A path where something else is.
     #[error("not a directory")]
@@ -203,7 +203,7 @@ fn relay(scheme: &str, family: Family, text: &str) -> Result<RelayTarget, Fault>
     })
 }
 
-/// Host and port.
+/// Splits an authority into host and port.
 fn authority_parts(text: &str) -> Result<(&str, Option<&str>), Fault> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, behind) = rest.split_once(']').ok_or(Fault::Bracket)?;
@@ -220,7 +220,7 @@ fn authority_parts(text: &str) -> Result<(&str, Option<&str>), Fault> {
     }
 }
 
-/// `/host/TRACED-HOST/SESSION`, or nothing.
+/// Parses `/host/TRACED-HOST/SESSION`, or no path.
 fn session(path: &str) -> Result<Option<SessionName>, Fault> {
     if path.is_empty() {
         return Ok(None);

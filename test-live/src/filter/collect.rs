@@ -1,4 +1,4 @@
-//! Watches the fields of an event pass and decides the comparisons that name them. No value is kept:
+//! The visitor of an event's fields that decides the comparisons of a filter. No value is kept:
 //! each comparison is made when its field is there.
 
 use ctf::decode::{NumberFormat, Visitor};
@@ -20,7 +20,7 @@ pub(crate) struct PathTracker {
 #[derive(Debug)]
 struct TrackedPath {
     path: FieldPath,
-    /// Whose it is.
+    /// The number of the comparison that the path is of.
     leaf: usize,
     /// How many parts of the path lead to where the walk is.
     matched: usize,
@@ -45,7 +45,7 @@ impl PathTracker {
         }
     }
 
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin_event(&mut self) {
         self.depth = 0;
     }
 

@@ -1,4 +1,4 @@
-//! What a filter says: comparisons, and how they are joined.
+//! The expression of a filter: comparisons, and how they are joined.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ pub(crate) enum Expression {
 }
 
 impl Expression {
-    /// Whether it holds, as far as the leaves are known.
+    /// Whether the expression is true. Absent if that depends on leaves that are not known.
     pub(crate) fn evaluate(&self, known: &[Option<bool>]) -> Option<bool> {
         match self {
             Self::Leaf(place) => known.get(*place).copied().flatten(),
@@ -40,18 +40,18 @@ fn joined(parts: &[Expression], known: &[Option<bool>], decisive: bool) -> Optio
     whole
 }
 
-/// One comparison.
+/// A comparison in an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Leaf {
-    /// Of something that an event has besides its fields.
+    /// A comparison of a property.
     Property(Property, Test),
-    /// Of a field.
+    /// A comparison of a field.
     Field(FieldPath, Test),
     /// Whether there is such a field.
     Exists(FieldPath),
 }
 
-/// What an event has besides its fields.
+/// A property of an event besides its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Property {
     Name,
@@ -96,14 +96,14 @@ pub(crate) enum Part {
     Element(u64),
 }
 
-/// What a value is compared with, and how.
+/// A value and how it is compared.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Test {
     pub(crate) how: Comparison,
     pub(crate) with: Literal,
 }
 
-/// How.
+/// A kind of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Equal,
@@ -114,7 +114,7 @@ pub(crate) enum Comparison {
     GreaterOrEqual,
 }
 
-/// What stands in an expression.
+/// A literal value in an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Literal {
     Integer(i128),
@@ -124,7 +124,7 @@ pub(crate) enum Literal {
 }
 
 impl Leaf {
-    /// What is the same for all events of a class.
+    /// Whether a comparison is true for all events of a class. Absent if that depends on the event.
     pub(crate) fn of_class(
         &self,
         name: Option<&str>,
@@ -167,7 +167,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it asks for an order.
+    /// Whether the comparison asks for an order.
     pub(crate) fn is_order(self) -> bool {
         !matches!(self, Self::Equal | Self::Unequal)
     }

@@ -1,18 +1,18 @@
-//! Texts with wildcards: `*` stands for any text, `?` for any one character.
+//! Patterns with wildcards: `*` stands for any text, `?` for any one character.
 
 /// A text that is compared with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// Without wildcards.
+    /// A text without wildcards.
     Plain(Vec<u8>),
-    /// With some.
+    /// A pattern with wildcards.
     Glob(Vec<Piece>),
 }
 
 /// One step of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// This byte.
+    /// Exactly this byte.
     Byte(u8),
     /// Any one character.
     One,
@@ -21,7 +21,7 @@ pub(crate) enum Piece {
 }
 
 impl Pattern {
-    /// Of pieces in a row.
+    /// The pattern of pieces in a row.
     pub(crate) fn new(pieces: Vec<Piece>) -> Self {
         let byte = |piece: &Piece| match piece {
             Piece::Byte(byte) => Some(*byte),
@@ -76,7 +76,7 @@ fn matches(pieces: &[Piece], text: &[u8]) -> bool {
     }
 }
 
-/// What follows the first character; a byte that is no UTF-8 counts as one.
+/// The text behind the first character; a byte that is no UTF-8 counts as one.
 fn after_character(text: &[u8]) -> Option<&[u8]> {
     let (_, mut rest) = text.split_first()?;
     while let Some((0x80..=0xBF, behind)) = rest.split_first() {

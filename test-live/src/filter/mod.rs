@@ -1,12 +1,14 @@
-//! Which events are shown: `--filter EXPRESSION`. The language is described in `doc/filter.md`.
+//! The filter of events: `--filter EXPRESSION`. The language is described in `doc/filter.md`.
 //!
-//! Read in this order: `expression` (what an expression is), `parse` (from its text to that),
-//! `collect` (from the fields of an event to the comparisons that they decide).
+//! Read in this order; each module uses only those before it: `error`, `glob` (patterns with `*` and `?`),
+//! `token` (the lexer), `expression` (what an expression is), `parse` (from tokens to that), `collect` (from the
+//! fields of an event to the comparisons that they decide).
 //!
 //! What an expression says about names of events and traces is decided once for each event class;
 //! fields are decoded only where that leaves something open.
 
 mod collect;
+mod error;
 mod expression;
 mod glob;
 mod parse;
@@ -18,7 +20,7 @@ use std::collections::HashMap;
 
 use ctf::decode::{Event, FieldError};
 
-pub use parse::FilterError;
+pub use error::FilterError;
 
 use crate::attach::TraceKey;
 use crate::sink::Origin;
@@ -28,13 +30,13 @@ use expression::{Expression, Leaf, Property};
 /// Largest number of event classes whose decision is remembered. With one more, all are forgotten.
 const MAX_REMEMBERED_CLASSES: usize = 1 << 16;
 
-/// Tells which events are wanted.
+/// Decides which events are shown.
 #[derive(Debug)]
 pub struct Filter {
     expression: Expression,
     leaves: Vec<Leaf>,
     collect: PathTracker,
-    /// What is known of each leaf, of the event at hand.
+    /// The value of each leaf for the event at hand, as far as it is known.
     known: Vec<Option<bool>>,
     classes: HashMap<Class, Option<bool>>,
     last: Option<(Class, Option<bool>)>,
@@ -43,7 +45,7 @@ pub struct Filter {
 /// Trace, stream class and event class.
 type Class = (TraceKey, u64, u64);
 
-/// What is known of an event before its fields are decoded.
+/// The properties of an event that are known before its fields are decoded.
 #[derive(Debug, Clone, Copy)]
 struct Facts<'a> {
     class: Class,
@@ -55,7 +57,7 @@ struct Facts<'a> {
 }
 
 impl Filter {
-    /// Understands `text`.
+    /// Parses a filter.
     ///
     /// # Errors
     /// If it is not in the language of `doc/filter.md`.
@@ -121,7 +123,7 @@ impl Filter {
         if let Some(decided) = self.expression.evaluate(&self.known) {
             return Ok(decided);
         }
-        self.collect.begin();
+        self.collect.begin_event();
         visit(&mut FieldMatcher {
             collect: &mut self.collect,
             leaves: &self.leaves,
@@ -134,7 +136,7 @@ impl Filter {
         Ok(self.expression.evaluate(&self.known) == Some(true))
     }
 
-    /// What holds for all events of the class; none if that depends on the event.
+    /// The decision for all events of the class. Absent if that depends on the event.
     fn class_decision(&mut self, facts: Facts<'_>) -> Option<bool> {
         if let Some((class, decided)) = self.last
             && class == facts.class

@@ -1,7 +1,6 @@
-//! From the words of a filter to what it says.
+//! The parser: from the tokens of a filter to its expression.
 
-use std::fmt;
-
+use super::error::FilterError;
 use super::expression::{
     Comparison, Expression, FieldPath, Leaf, Literal, Part, Property, ScopeSet, Test,
 };
@@ -12,54 +11,9 @@ use super::token::{Token, tokens};
 const MAX_DEPTH: usize = 64;
 /// Largest number of comparisons in one filter.
 const MAX_COMPARISONS: usize = 1024;
-/// Bytes of a filter.
+/// Largest number of bytes of a filter.
 const MAX_FILTER_BYTES: usize = 64 << 10;
-/// Characters that are shown on each side of a mistake.
-const SHOWN: usize = 60;
-
-/// A filter that cannot be understood. Its `Display` shows where, with a mark below the place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilterError {
-    /// Where, in characters from 1.
-    pub column: usize,
-    /// What is wrong there.
-    pub what: String,
-    /// The text around.
-    excerpt: String,
-    /// Characters of it before the place.
-    before: usize,
-}
-
-impl FilterError {
-    /// `column` counts from 0.
-    pub(crate) fn new(text: &str, column: usize, what: impl Into<String>) -> Self {
-        let begin = column.saturating_sub(SHOWN);
-        let shown = text.chars().skip(begin).take(2 * SHOWN);
-        Self {
-            column: column + 1,
-            what: what.into(),
-            excerpt: shown
-                .map(|char| if char.is_control() { ' ' } else { char })
-                .collect(),
-            before: column - begin,
-        }
-    }
-}
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (column, what, excerpt, before) = (self.column, &self.what, &self.excerpt, self.before);
-        write!(
-            f,
-            "column {column} of the filter: {what}\n  {excerpt}\n  {:before$}^",
-            ""
-        )
-    }
-}
-
-impl std::error::Error for FilterError {}
-
-/// What `text` says, and the comparisons in it.
+/// Parses a filter. Gives its expression, and the comparisons in it.
 pub(crate) fn parse(text: &str) -> Result<(Expression, Vec<Leaf>), FilterError> {
     if text.len() > MAX_FILTER_BYTES {
         return Err(FilterError::new(

@@ -1,9 +1,9 @@
-//! From the text of a filter to its words.
+//! The lexer: from the text of a filter to its tokens.
 
+use super::error::FilterError;
 use super::glob::{Pattern, Piece};
-use super::parse::FilterError;
 
-/// A word of a filter.
+/// A token of a filter.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Token {
     /// A name as it is, or between backquotes.
@@ -11,21 +11,21 @@ pub(crate) enum Token {
         text: String,
         quoted: bool,
     },
-    /// `$` and a name.
+    /// `$` and the name of a property.
     Property(String),
     Integer(i128),
     Float(f64),
     Text(Pattern),
-    /// One of `SYMBOLS`.
+    /// One of [`SYMBOLS`].
     Symbol(&'static str),
 }
 
-/// Longer ones first.
+/// The symbols of the language, longer ones first.
 const SYMBOLS: [&str; 15] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "(", ")", "[", "]", ".", ",",
 ];
 
-/// The words of `text`, each with its column, from 0.
+/// The tokens of `text`, each with its column, from 0.
 pub(crate) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, FilterError> {
     let mut lexer = Lexer {
         rest: text,
@@ -49,7 +49,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, FilterError> {
 
 struct Lexer<'t> {
     rest: &'t str,
-    /// In characters, from 0.
+    /// The position in characters, from 0.
     column: usize,
 }
 

@@ -1,28 +1,28 @@
-//! Whether the times of all streams may be compared.
+//! Checks whether the clocks of all streams can be compared.
 
 use ctf::metadata::{StreamClass, Trace};
 use ctf::model::{EnvironmentValue, Uuid};
 
-/// What the times of a stream are relative to.
+/// The origin of a stream's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// 1970.
+enum ClockOrigin {
+    /// The beginning of 1970, UTC.
     Unix,
-    /// When a clock began, which others with this identity share.
+    /// The start of a clock, which others with this identity share.
     Clock(Uuid),
-    /// Nobody knows.
+    /// An origin that the metadata does not say.
     Unknown,
 }
 
 /// Watches over the clocks of the streams that are put in order.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
-    first: Option<Origin>,
+    first: Option<ClockOrigin>,
     said: bool,
 }
 
 impl Clocks {
-    /// Takes the clock of one more stream. True, once, if it cannot be compared with those before.
+    /// Adds the clock of one more stream. Gives true, once, if it cannot be compared with those before.
     pub(super) fn differ(&mut self, trace: &Trace, stream: &StreamClass) -> bool {
         let Some(origin) = origin(trace, stream) else {
             return false;
@@ -34,11 +34,11 @@ impl Clocks {
     }
 }
 
-fn origin(trace: &Trace, stream: &StreamClass) -> Option<Origin> {
+fn origin(trace: &Trace, stream: &StreamClass) -> Option<ClockOrigin> {
     stream.timescale()?;
     let Some(clock) = trace.clock_of(stream) else {
         // None is declared: since 1970 then.
-        return Some(Origin::Unix);
+        return Some(ClockOrigin::Unix);
     };
     // LTTng's clock is, although LTTng does not say so.
     let by_lttng = || match trace.environment_value("tracer_name") {
@@ -47,9 +47,9 @@ fn origin(trace: &Trace, stream: &StreamClass) -> Option<Origin> {
     };
     Some(
         if clock.absolute || &*clock.name == "monotonic" && by_lttng() {
-            Origin::Unix
+            ClockOrigin::Unix
         } else {
-            clock.uuid.map_or(Origin::Unknown, Origin::Clock)
+            clock.uuid.map_or(ClockOrigin::Unknown, ClockOrigin::Clock)
         },
     )
 }

@@ -1,4 +1,4 @@
-//! One stream: where its packets come from, and how far it has been decoded.
+//! One stream of the mux: its source of packets, and how far it has been decoded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub(super) struct Input {
     /// Slot of its trace in the mux.
     pub(super) trace: usize,
     pub(super) info: StreamInfo,
-    /// What comes first at equal times, and its number among all: both known with the first packet.
+    /// The order at equal times, and the number among all streams. Both are known with the first packet.
     pub(super) rank: Option<(Arc<Rank>, u32)>,
     feed: Feed,
     decoder: StreamDecoder,
     /// The one that was begun last.
     packet: Packet,
-    /// Of the packet, if it is stored in a file.
+    /// The part of the packet that is in memory, if the packet is stored in a file.
     window: Window,
     in_packet: bool,
     /// Known with the first packet.
@@ -41,7 +41,7 @@ pub(super) struct Input {
     went_back: bool,
 }
 
-/// Where packets come from.
+/// The source of a stream's packets.
 pub(super) enum Feed {
     /// Files that are complete.
     Files(StreamReader),
@@ -53,15 +53,15 @@ pub(super) enum Feed {
     },
 }
 
-/// What a stream has come to.
+/// The result of a step through a stream.
 pub(super) enum Step {
     /// A packet begins. Losses before it may be known.
     Packet,
     /// An event, at this time.
     Event(i64),
-    /// Nothing for now.
+    /// No event can be found for now.
     Waiting,
-    /// Nothing any more, and why, if that is a failure.
+    /// No event will be found any more. With the reason if that is a failure.
     Ended(Option<String>),
     /// Something cannot be read and is passed over.
     Passed(String),
@@ -94,14 +94,14 @@ impl Input {
     }
 
     /// The queue that a source fills.
-    pub(super) fn push(&mut self, packet: Packet) {
+    pub(super) fn push_packet(&mut self, packet: Packet) {
         if let Feed::Queue { packets, .. } = &mut self.feed {
             packets.push_back(packet);
         }
     }
 
     /// Drops what has been pushed and not been decoded. Whether the source will push no more.
-    pub(super) fn discard(&mut self) -> bool {
+    pub(super) fn discard_packets(&mut self) -> bool {
         self.in_packet = false;
         self.packet.clear();
         match &mut self.feed {
@@ -117,8 +117,8 @@ impl Input {
         }
     }
 
-    /// Says that the source will push no more.
-    pub(super) fn end(&mut self) {
+    /// Marks the feed as complete: the source will push no more.
+    pub(super) fn end_feed(&mut self) {
         if let Feed::Queue { ended, .. } = &mut self.feed {
             *ended = true;
         }
@@ -179,12 +179,12 @@ impl Input {
         self.decoder.event(trace, &self.packet.bytes)
     }
 
-    /// What was lost before the packet that was begun last, and has not been taken.
+    /// The losses before the packet that was begun last, unless they have been taken.
     pub(super) fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Takes what was lost before the packet that was begun last.
+    /// Removes the losses before the packet that was begun last.
     pub(super) fn take_losses(&mut self) -> Vec<Loss> {
         std::mem::take(&mut self.losses)
     }
@@ -212,7 +212,7 @@ impl Input {
                 Some(_) => self.window.advance(packet, decoder, trace),
             };
             match found {
-                Ok(true) => return self.found(),
+                Ok(true) => return self.event_step(),
                 Ok(false) => self.end_packet(),
                 Err(problem) => return self.fail(problem),
             }
@@ -220,7 +220,7 @@ impl Input {
     }
 
     #[inline]
-    fn found(&mut self) -> Step {
+    fn event_step(&mut self) -> Step {
         let Some(scale) = self.timescale else {
             return Step::Event(i64::MIN);
         };
@@ -241,7 +241,7 @@ impl Input {
         self.free_packet();
     }
 
-    /// What is read from files is read into the same memory again.
+    /// Frees the packet. What is read from files is read into the same memory again.
     fn free_packet(&mut self) {
         self.in_packet = false;
         if matches!(self.feed, Feed::Queue { .. }) || self.packet.stored.is_some() {
@@ -260,18 +260,18 @@ impl Input {
             None => decoder
                 .begin_packet(trace, &packet.bytes)
                 .map_err(|error| error.to_string()),
-            Some(_) => self.window.begin(packet, decoder, trace),
+            Some(_) => self.window.begin_packet(packet, decoder, trace),
         };
         match begun {
             Ok(head) => {
-                self.begin(trace, &head);
+                self.set_packet_head(trace, &head);
                 Step::Packet
             }
             Err(problem) => self.fail(problem),
         }
     }
 
-    fn begin(&mut self, trace: &Trace, head: &PacketHead) {
+    fn set_packet_head(&mut self, trace: &Trace, head: &PacketHead) {
         self.in_packet = true;
         self.info.class = head.stream_class;
         if head.stream_id.is_some() {
@@ -292,12 +292,15 @@ impl Input {
         match &self.feed {
             Feed::Files(reader) => {
                 let place = reader.place().map(|(file, offset)| {
-                    format!("{}, packet at byte {offset}: {what}", file.display())
+                    format!(
+                        "cannot decode a packet: {}, byte {offset}: {what}; the rest of the stream is not shown",
+                        file.display()
+                    )
                 });
                 Step::Ended(Some(place.unwrap_or(what)))
             }
             Feed::Queue { .. } => Step::Passed(format!(
-                "stream {}: {what}; the rest of the packet is not shown",
+                "cannot decode a packet: stream {}: {what}; the rest of the packet is not shown",
                 self.info.name
             )),
         }

@@ -1,4 +1,4 @@
-//! Puts the events of all streams in order of time, and never shows one before it is certain that
+//! The mux: merges the events of all streams in order of time, and never shows one before it is certain that
 //! no other stream has an earlier one.
 
 mod clocks;
@@ -23,7 +23,7 @@ use crate::slots::Slots;
 
 /// Is shown what has been put in order.
 pub trait Stage {
-    /// One event. False: no more is wanted.
+    /// Shows an event. Gives false if no more is wanted.
     ///
     /// # Errors
     /// If it cannot be shown.
@@ -46,27 +46,27 @@ pub trait Stage {
     /// If it cannot be shown.
     fn metadata(&mut self, bytes: &[u8], trace: &TraceInfo) -> Result<(), SinkError>;
 
-    /// What was lost.
+    /// Shows that events or packets were lost.
     ///
     /// # Errors
     /// If it cannot be shown.
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError>;
 
-    /// Nothing further of a stream is shown: what is remembered of it can be forgotten.
+    /// Called when nothing further of a stream is shown: what is remembered of it can be forgotten.
     fn stream_ended(&mut self, stream: StreamKey) {
         let _ = stream;
     }
 
-    /// Nothing further of a trace is shown, after all its streams have ended.
+    /// Called when nothing further of a trace is shown, after all its streams have ended.
     fn trace_ended(&mut self, trace: TraceKey) {
         let _ = trace;
     }
 
     /// Something could not be read: a stream or a trace ends early, or a packet is passed over.
-    fn failed(&mut self, what: &str);
+    fn report_failure(&mut self, what: &str);
 
     /// Something is odd, and nothing is lost by it.
-    fn odd(&mut self, what: &str);
+    fn report_warning(&mut self, what: &str);
 }
 
 /// Whether there is more to show.
@@ -76,15 +76,15 @@ pub enum Progress {
     Waiting,
     /// All streams have ended.
     Ended,
-    /// No more is wanted.
+    /// The stage wants no more.
     Enough,
 }
 
-/// All traces and streams that are being read. One that has ended is removed when all of it has been
-/// shown.
+/// The traces and streams that are being read, merged in time order. One that has ended is removed when all
+/// of it has been shown.
 #[derive(Default)]
 pub struct Mux {
-    /// For the packets of files.
+    /// The memory for packets of files.
     memory: MemoryBudget,
     traces: Slots<TraceState>,
     trace_slots: HashMap<TraceKey, usize>,
@@ -92,7 +92,7 @@ pub struct Mux {
     ended_traces: Vec<usize>,
     streams: Slots<Input>,
     stream_slots: HashMap<StreamKey, usize>,
-    /// Which stream comes first at equal times: each has a number, smaller first.
+    /// The order of streams at equal times: each has a number, smaller first.
     ranks: BTreeMap<Arc<Rank>, usize>,
     /// The streams that have an event, the earliest first.
     ready: BinaryHeap<Reverse<(i64, u32, usize)>>,
@@ -128,21 +128,23 @@ impl TraceState {
         }
     }
 
-    fn fail(&mut self, error: &MetadataError, stage: &mut impl Stage) {
+    fn report_error(&mut self, error: &MetadataError, stage: &mut impl Stage) {
         self.broken = true;
         let name = &self.info.name;
-        stage.failed(&format!("trace {name}: {error}; no more of it is shown"));
+        stage.report_failure(&format!(
+            "cannot read metadata: trace {name}: {error}; no more of the trace is shown"
+        ));
     }
 }
 
 impl Mux {
-    /// With no streams.
+    /// A mux without streams.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With no streams. The packets that it reads from files take their memory from `memory`.
+    /// A mux without streams. The packets that it reads from files take their memory from `memory`.
     #[must_use]
     pub fn with_memory(memory: MemoryBudget) -> Self {
         Self {
@@ -222,10 +224,10 @@ impl Mux {
         }
         stage.metadata(bytes, &trace.info)?;
         if let Err(error) = trace.metadata.extend(bytes) {
-            trace.fail(&error, stage);
+            trace.report_error(&error, stage);
         }
         for warning in trace.metadata.take_warnings() {
-            stage.odd(&format!("trace {}: {warning}", trace.info.name));
+            stage.report_warning(&format!("trace {}: {warning}", trace.info.name));
         }
         trace.info.uuid = trace.metadata.trace().uuid();
         Ok(())
@@ -252,23 +254,23 @@ impl Mux {
     }
 
     /// A packet of a stream.
-    pub fn push(&mut self, key: StreamKey, packet: Packet, stage: &mut impl Stage) {
+    pub fn push_packet(&mut self, key: StreamKey, packet: Packet, stage: &mut impl Stage) {
         let slot = self.stream_slots.get(&key);
         let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot)) else {
             return;
         };
-        input.push(packet);
+        input.push_packet(packet);
         let Some(trace) = self.traces.get_mut(input.trace) else {
             return;
         };
         if trace.broken {
-            input.discard();
+            input.discard_packets();
         } else if let Err(error) = trace.metadata.imply_stream() {
-            trace.fail(&error, stage);
+            trace.report_error(&error, stage);
         }
     }
 
-    /// Nothing before `cycles` of its clock will come on a stream.
+    /// Raises a stream's watermark: nothing before `cycles` of its clock will come.
     pub fn advance_watermark(&mut self, key: StreamKey, cycles: u64) {
         let slot = self.stream_slots.get(&key);
         if let Some(input) = slot.and_then(|slot| self.streams.get_mut(*slot))
@@ -278,15 +280,15 @@ impl Mux {
         }
     }
 
-    /// Nothing further will come on a stream.
-    pub fn end(&mut self, key: StreamKey) {
+    /// Ends a stream: nothing further will come on it.
+    pub fn end_stream(&mut self, key: StreamKey) {
         let Some(slot) = self.stream_slots.remove(&key) else {
             return;
         };
         let Some(input) = self.streams.get_mut(slot) else {
             return;
         };
-        input.end();
+        input.end_feed();
         if self
             .traces
             .get(input.trace)
@@ -383,7 +385,10 @@ impl Mux {
                     return Ok(false);
                 }
                 if input.goes_back(time) {
-                    stage.odd(&format!("stream {}: time goes back", input.info.name));
+                    stage.report_warning(&format!(
+                        "event times go backwards: stream {}",
+                        input.info.name
+                    ));
                 }
             } else {
                 let losses = input.take_losses();
@@ -422,7 +427,7 @@ impl Mux {
             return Ok(());
         };
         if trace.broken {
-            if input.discard() {
+            if input.discard_packets() {
                 self.remove_stream(slot, stage);
             }
             return Ok(());
@@ -431,7 +436,7 @@ impl Mux {
         self.handle_step(slot, step, stage)
     }
 
-    /// Takes what a stream has come to, on to its next event.
+    /// Handles the result of a step through a stream, and goes on to the stream's next event.
     fn handle_step(
         &mut self,
         slot: usize,
@@ -459,12 +464,12 @@ impl Mux {
                 }
                 Step::Ended(problem) => {
                     if let Some(problem) = problem {
-                        stage.failed(&problem);
+                        stage.report_failure(&problem);
                     }
                     self.remove_stream(slot, stage);
                     return Ok(());
                 }
-                Step::Passed(problem) => stage.failed(&problem),
+                Step::Passed(problem) => stage.report_failure(&problem),
                 Step::Packet => {
                     let origin = Origin {
                         trace: &trace.info,
@@ -476,11 +481,11 @@ impl Mux {
                     let declared = trace.metadata.trace();
                     let class = declared.stream(input.info.class);
                     if class.is_some_and(|class| self.clocks.differ(declared, class)) {
-                        stage.odd("the streams have clocks that cannot be compared: their order means nothing");
+                        stage.report_warning("clocks of the streams cannot be compared; the order of events between streams is arbitrary");
                     }
                     if is_new {
                         let rank = Rank::new(&trace.info, &input.info);
-                        self.rank(rank, slot);
+                        self.insert_rank(rank, slot);
                     }
                     if let Some(begin) = lost {
                         // Losses have their place in time too.
@@ -501,8 +506,8 @@ impl Mux {
         }
     }
 
-    /// Gives the stream at `slot` its place among those of equal time.
-    fn rank(&mut self, rank: Rank, slot: usize) {
+    /// Gives the stream at `slot` its rank among those of equal time.
+    fn insert_rank(&mut self, rank: Rank, slot: usize) {
         self.ranks.insert(Arc::new(rank), slot);
         for (number, (rank, slot)) in (0..).zip(&self.ranks) {
             if let Some(input) = self.streams.get_mut(*slot) {

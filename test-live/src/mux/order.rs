@@ -1,4 +1,4 @@
-//! What comes first of events that happened at the same time.
+//! The order of events that have the same time.
 
 use ctf::model::Uuid;
 

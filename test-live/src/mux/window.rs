@@ -1,4 +1,4 @@
-//! Decodes a packet that lies in a file: at a time, a part of it is in memory.
+//! The decoding of a packet that lies in a file: at a time, a part of it is in memory.
 
 use ctf::decode::{PacketHead, PartStep, StreamDecoder};
 use ctf::metadata::Trace;
@@ -9,11 +9,11 @@ use crate::attach::Packet;
 /// there are as many as it needs, as long as it is shown.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// Of header and context, so much is read.
+/// Largest number of bytes that are read of a packet's header and context.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Which part of a stored packet is in memory: its header and context, and from somewhere behind them
-/// as much as there are bytes.
+/// The part of a stored packet that is in memory: its header and context, and from somewhere behind them as
+/// much as there are bytes.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// Bytes between header and context and the rest that are no longer in memory.
@@ -22,7 +22,7 @@ pub(super) struct Window {
 
 impl Window {
     /// Loads the beginning of a packet and begins to decode it.
-    pub(super) fn begin(
+    pub(super) fn begin_packet(
         &mut self,
         packet: &mut Packet,
         decoder: &mut StreamDecoder,

@@ -1,4 +1,4 @@
-//! How many events there are, of which name and from which stream: what `top` is to processes.
+//! The number of events, by name and by stream: what `top` is to processes.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -14,9 +14,9 @@ use crate::slots::Slots;
 
 /// The clock is looked at once in so many events.
 const EVENTS_PER_LOOK: u32 = 1024;
-/// Between two pictures.
+/// Time between two pictures.
 const REFRESH: Duration = Duration::from_secs(1);
-/// Moves the cursor home.
+/// The terminal sequence that moves the cursor home.
 const HOME: &[u8] = b"\x1b[H";
 /// Clears to the end of the line.
 const CLEAR_LINE: &[u8] = b"\x1b[K";
@@ -26,12 +26,12 @@ const CLEAR_REST: &[u8] = b"\x1b[J";
 const MAX_ENDED_STREAMS: usize = 4096;
 /// Rows of names. The events of further names are counted together.
 const MAX_NAMES: usize = 1 << 16;
-/// What those are shown as.
+/// The name under which those are shown.
 const OTHER_NAMES: &str = "<other names>";
 /// Clears all of the screen.
 const CLEAR_ALL: &[u8] = b"\x1b[2J";
 
-/// What the counts are shown on.
+/// The device that the counts are shown on.
 pub enum Screen {
     /// A terminal, drawn anew each second. Says how many rows and columns it has now.
     Terminal(Box<dyn Fn() -> (usize, usize) + Send>),
@@ -39,7 +39,7 @@ pub enum Screen {
     Plain,
 }
 
-/// Counts events.
+/// Counts events by name and by stream.
 pub struct Counter<W> {
     out: W,
     screen: Screen,
@@ -55,7 +55,7 @@ pub struct Counter<W> {
 struct CountTable {
     names: Vec<CountRow>,
     streams: Slots<CountRow>,
-    /// Of streams that have ended and have no row of their own any more, and how many there are.
+    /// The counts of streams that have ended and have no row of their own any more, and how many there are.
     others: CountRow,
     other_streams: usize,
     /// The rows of streams that have ended.
@@ -65,7 +65,7 @@ struct CountTable {
     by_name: HashMap<String, usize>,
     by_class: HashMap<(TraceKey, u64, u64), usize>,
     by_stream: HashMap<StreamKey, usize>,
-    /// Of the event before: many come in a row.
+    /// The class of the event before: many come in a row.
     last_class: Option<((TraceKey, u64, u64), usize)>,
     last_stream: Option<(StreamKey, usize)>,
 }
@@ -74,16 +74,16 @@ struct CountTable {
 struct CountRow {
     name: String,
     count: u64,
-    /// When the last picture was drawn.
+    /// The count when the last picture was drawn.
     before: u64,
 }
 
-/// Which rate a picture shows.
+/// The time that the rates of a picture are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Span {
-    /// Since the picture before.
+    /// The time since the picture before.
     Last(Duration),
-    /// Since the beginning.
+    /// The time since the beginning.
     All(Duration),
 }
 

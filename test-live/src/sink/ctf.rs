@@ -27,17 +27,17 @@ const MAX_NAME_ATTEMPTS: u32 = 1 << 20;
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// The target has something in it.
-    #[error("{} is not empty: a recording needs a new or empty directory", path.display())]
+    #[error("cannot record to {}: the directory is not empty", path.display())]
     NotEmpty {
-        /// The target.
+        /// The directory of the copy.
         path: PathBuf,
     },
     /// The target cannot be made or looked into.
-    #[error("cannot use {} as directory of a recording", path.display())]
+    #[error("cannot record to {}", path.display())]
     Directory {
-        /// The target.
+        /// The directory of the copy.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -51,7 +51,7 @@ pub struct Recorder {
     open: usize,
 }
 
-/// Where a trace goes.
+/// The copy of one trace.
 #[derive(Debug)]
 struct Recording {
     directory: PathBuf,
@@ -221,7 +221,7 @@ impl Sink for Recorder {
         }
     }
 
-    /// Nothing is held back: each packet is written at once.
+    /// Does nothing: each packet is written at once.
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -249,8 +249,8 @@ fn first_free<T>(
     }
 }
 
-/// One part of a path: without separators, control characters and a dot in front, and neither empty
-/// nor too long.
+/// A part of a path that is safe as a file name: without separators, control characters and a dot in front,
+/// and neither empty nor too long.
 fn safe(part: &str) -> String {
     let mut name = String::with_capacity(part.len());
     for char in part.chars() {

@@ -18,21 +18,21 @@ use crate::attach::TraceKey;
 /// Written at once when there is so much of it.
 const FULL: usize = 64 << 10;
 
-/// Writes events as trees.
+/// Writes each event as a tree of its fields.
 #[derive(Debug)]
 pub struct Details<W> {
     out: W,
     tree: Tree,
-    /// By their number, in order of appearance.
+    /// The number of each trace, in order of appearance.
     traces: HashMap<TraceKey, usize>,
     /// How many traces there have been.
     seen_traces: usize,
     any: bool,
 }
 
-/// What an event says without its fields.
+/// The parts of an event besides its fields.
 struct Head<'a> {
-    /// None if its stream has no clock.
+    /// The clock value. Absent if its stream has no clock.
     cycles: Option<u64>,
     time: Option<i64>,
     name: Option<&'a str>,
@@ -40,7 +40,7 @@ struct Head<'a> {
 }
 
 impl<W: Write> Details<W> {
-    /// Into `out`, which needs no buffer of its own.
+    /// A sink that writes to `out`, which needs no buffer of its own.
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -51,7 +51,7 @@ impl<W: Write> Details<W> {
         }
     }
 
-    fn begin(&mut self) {
+    fn separate_from_previous(&mut self) {
         if self.any {
             self.tree.out.push(b'\n');
         }
@@ -74,13 +74,13 @@ impl<W: Write> Details<W> {
         out.extend_from_slice(b"}\n");
     }
 
-    fn show(
+    fn write_event(
         &mut self,
         head: &Head<'_>,
         origin: Origin<'_>,
         visit: impl FnOnce(&mut Tree) -> Result<(), FieldError>,
     ) -> Result<(), SinkError> {
-        self.begin();
+        self.separate_from_previous();
         if let Some(cycles) = head.cycles {
             let out = &mut self.tree.out;
             out.push(b'[');
@@ -131,11 +131,11 @@ impl<W: Write> Sink for Details<W> {
             name: event.class().name(),
             class: event.class().id(),
         };
-        self.show(&head, origin, |tree| event.visit_fields(tree))
+        self.write_event(&head, origin, |tree| event.visit_fields(tree))
     }
 
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
-        self.begin();
+        self.separate_from_previous();
         self.origin(origin);
         let out = &mut self.tree.out;
         match loss.what {
@@ -309,7 +309,7 @@ fn characters(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// With a comma before each three digits, from 10,000.
+/// Writes a number with a comma before each three digits, from 10,000.
 fn grouped(value: u64, out: &mut Vec<u8>) {
     let begin = out.len();
     integer(value, out);
@@ -325,7 +325,7 @@ fn signed_grouped(value: i64, out: &mut Vec<u8>) {
     grouped(value.unsigned_abs(), out);
 }
 
-/// In its base, digits in groups.
+/// Writes a number in its base, digits in groups.
 fn based(value: u64, base: Base, out: &mut Vec<u8>) {
     let (prefix, bits, group): (&[u8], u32, usize) = match base {
         Base::Decimal => return grouped(value, out),
@@ -379,7 +379,9 @@ mod tests {
         let mut details = Details::new(Vec::new());
         for number in 0..10 {
             let place = TestOrigin::new("t", "s");
-            details.show(&head, place.origin(), |_| Ok(())).unwrap();
+            details
+                .write_event(&head, place.origin(), |_| Ok(()))
+                .unwrap();
             assert_eq!(details.traces.get(&place.trace.key), Some(&number));
             assert_eq!(details.traces.len(), 1);
             details.trace_ended(place.trace.key);
@@ -397,7 +399,7 @@ mod tests {
         };
         let text = shown(|details| {
             details
-                .show(&head, place.origin(), |to| {
+                .write_event(&head, place.origin(), |to| {
                     to.begin_scope(Scope::CommonContext);
                     to.begin_structure();
                     to.member("vpid");
@@ -443,7 +445,9 @@ mod tests {
                 name: None,
                 class: 2,
             };
-            details.show(&bare, place.origin(), |_| Ok(())).unwrap();
+            details
+                .write_event(&bare, place.origin(), |_| Ok(()))
+                .unwrap();
         });
         assert_eq!(
             text,

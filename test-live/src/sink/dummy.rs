@@ -11,7 +11,7 @@ pub struct Dummy {
 }
 
 impl Dummy {
-    /// Has seen none.
+    /// A sink that has seen no event.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

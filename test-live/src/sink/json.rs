@@ -18,7 +18,7 @@
 //! | `event_context` | the event's own context | likewise |
 //! | `fields` | payload | likewise |
 //!
-//! Fields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
+//! JsonFields: numbers are JSON numbers, whatever their size and base; enumerations and bit maps are
 //! `{"value": 5, "labels": ["A", "B"]}`; floating point numbers that are not finite are the strings
 //! `"inf"`, `"-inf"` and `"nan"`; in texts, what is no UTF-8 is U+FFFD; blobs are hexadecimal text;
 //! absent optional fields are `null`; a variant is the value of the option that is taken.
@@ -30,20 +30,20 @@ use std::sync::Arc;
 use ctf::decode::{Event, FieldError};
 use ctf::model::EnvironmentValue;
 
-use super::json_fields::{Fields, Progress, Scopes};
+use super::json_fields::{JsonFields, JsonPosition, Scopes};
 use super::json_text::{integer, string};
 use super::{Origin, Sink, SinkError};
 use crate::attach::StreamKey;
 
-/// Written at once when there is so much of it.
-const FULL: usize = 64 << 10;
+/// Number of bytes of lines with which they are written at once.
+const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// Writes one object a line; see the module for its members.
 #[derive(Debug)]
 pub struct Json<W> {
     out: W,
     buffer: Vec<u8>,
-    /// What is the same for all events of a stream.
+    /// The text that is the same for all events of a stream.
     streams: HashMap<StreamKey, Prefix>,
 }
 
@@ -54,7 +54,7 @@ struct Prefix {
     text: Vec<u8>,
 }
 
-/// What an event says without its fields.
+/// The parts of an event besides its fields.
 struct Head<'a> {
     time: Option<i64>,
     cycles: u64,
@@ -63,21 +63,21 @@ struct Head<'a> {
 }
 
 impl<W: Write> Json<W> {
-    /// Into `out`, which needs no buffer of its own.
+    /// A sink that writes to `out`, which needs no buffer of its own.
     pub fn new(out: W) -> Self {
         Self {
             out,
-            buffer: Vec::with_capacity(FULL + (FULL >> 2)),
+            buffer: Vec::with_capacity(MAX_BUFFERED_BYTES + (MAX_BUFFERED_BYTES >> 2)),
             streams: HashMap::new(),
         }
     }
 
-    fn line(
+    fn write_line(
         &mut self,
         head: &Head<'_>,
         environment: &[(Arc<str>, EnvironmentValue)],
         origin: Origin<'_>,
-        fields: impl FnOnce(&mut Fields<'_>) -> Result<(), FieldError>,
+        fields: impl FnOnce(&mut JsonFields<'_>) -> Result<(), FieldError>,
     ) -> Result<(), SinkError> {
         let out = &mut self.buffer;
         let begin = out.len();
@@ -104,12 +104,15 @@ impl<W: Write> Json<W> {
             out.extend_from_slice(b",\"loglevel\":");
             integer(level, out);
         }
-        if let Err(error) = fields(&mut Fields::new(out, Progress::new(Scopes::Named, false))) {
+        if let Err(error) = fields(&mut JsonFields::new(
+            out,
+            JsonPosition::new(Scopes::Named, false),
+        )) {
             out.truncate(begin);
             return Err(error.into());
         }
         out.extend_from_slice(b"}\n");
-        if out.len() >= FULL {
+        if out.len() >= MAX_BUFFERED_BYTES {
             self.drain()?;
         }
         Ok(())
@@ -166,7 +169,7 @@ impl<W: Write> Sink for Json<W> {
             log_level: class.log_level().map(|level| level.0),
         };
         let environment = event.trace().environment();
-        self.line(&head, environment, origin, |fields| event.visit(fields))
+        self.write_line(&head, environment, origin, |fields| event.visit(fields))
     }
 
     fn stream_ended(&mut self, stream: StreamKey) {
@@ -211,7 +214,7 @@ mod tests {
             ("vpid".into(), EnvironmentValue::Integer(12)),
         ];
         let mut json = Json::new(Vec::new());
-        let visit = |fields: &mut Fields<'_>| {
+        let visit = |fields: &mut JsonFields<'_>| {
             for scope in [Scope::PacketContext, Scope::CommonContext, Scope::Payload] {
                 fields.begin_scope(scope);
                 fields.begin_structure();
@@ -222,7 +225,7 @@ mod tests {
             }
             Ok(())
         };
-        json.line(&HEAD, &environment, place.origin(), visit)
+        json.write_line(&HEAD, &environment, place.origin(), visit)
             .unwrap();
         let silent = Head {
             time: None,
@@ -230,7 +233,7 @@ mod tests {
             log_level: None,
             ..HEAD
         };
-        json.line(&silent, &environment, place.origin(), |_| Ok(()))
+        json.write_line(&silent, &environment, place.origin(), |_| Ok(()))
             .unwrap();
         assert_eq!(
             lines(&mut json),
@@ -255,7 +258,8 @@ mod tests {
         let mut json = Json::new(Vec::new());
         for _ in 0..10 {
             let place = TestOrigin::new("t", "s");
-            json.line(&HEAD, &[], place.origin(), |_| Ok(())).unwrap();
+            json.write_line(&HEAD, &[], place.origin(), |_| Ok(()))
+                .unwrap();
             assert_eq!(json.streams.len(), 1);
             json.stream_ended(place.stream.key);
             json.trace_ended(place.trace.key);
@@ -267,7 +271,7 @@ mod tests {
     fn the_json_sink_writes_no_part_of_an_event_that_cannot_be_decoded() {
         let place = TestOrigin::new("t", "s");
         let mut json = Json::new(Vec::new());
-        let failed = json.line(&HEAD, &[], place.origin(), |fields| {
+        let failed = json.write_line(&HEAD, &[], place.origin(), |fields| {
             fields.begin_scope(Scope::Payload);
             Err(FieldError::EmptyEvent)
         });

@@ -5,7 +5,7 @@ use ctf::model::{Labels, Scope};
 
 use super::json_text::{escaped, float, hex, integer, lossy_string, string};
 
-/// What the members of a scope become.
+/// The form in which the members of a scope are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scopes {
     /// Each scope becomes a member that is an object.
@@ -15,17 +15,17 @@ pub(crate) enum Scopes {
     Flat,
 }
 
-/// Where the writing of fields stands.
+/// The position in the JSON that is being written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct JsonPosition {
     scopes: Scopes,
-    /// Nothing stands yet in the object or array that is being written.
+    /// Whether the object or array that is being written is still empty.
     first: bool,
     /// Structures and arrays that are open.
     depth: usize,
 }
 
-impl Progress {
+impl JsonPosition {
     /// At the beginning, where nothing of the object around has been written if `first`.
     pub(crate) const fn new(scopes: Scopes, first: bool) -> Self {
         Self {
@@ -36,29 +36,36 @@ impl Progress {
     }
 }
 
-/// Writes fields as JSON.
-#[derive(Debug)]
-pub(crate) struct Fields<'b> {
-    out: &'b mut Vec<u8>,
-    progress: Progress,
+impl Default for JsonPosition {
+    /// At the beginning of members that lie side by side.
+    fn default() -> Self {
+        Self::new(Scopes::Flat, true)
+    }
 }
 
-impl<'b> Fields<'b> {
-    /// Into `out`, from where `progress` stands.
-    pub(crate) fn new(out: &'b mut Vec<u8>, progress: Progress) -> Self {
-        Self { out, progress }
+/// Writes the fields of an event as JSON.
+#[derive(Debug)]
+pub(crate) struct JsonFields<'b> {
+    out: &'b mut Vec<u8>,
+    position: JsonPosition,
+}
+
+impl<'b> JsonFields<'b> {
+    /// A writer into `out` that goes on at `position`.
+    pub(crate) fn new(out: &'b mut Vec<u8>, position: JsonPosition) -> Self {
+        Self { out, position }
     }
 
-    /// Where it stands.
-    pub(crate) fn progress(&self) -> Progress {
-        self.progress
+    /// The position where the writing can go on.
+    pub(crate) fn position(&self) -> JsonPosition {
+        self.position
     }
 
     fn comma(&mut self) {
-        if !self.progress.first {
+        if !self.position.first {
             self.out.push(b',');
         }
-        self.progress.first = false;
+        self.position.first = false;
     }
 
     fn name(&mut self, name: &str) {
@@ -68,23 +75,23 @@ impl<'b> Fields<'b> {
     }
 
     fn open(&mut self, brace: u8) {
-        if self.progress.depth > 0 || self.progress.scopes == Scopes::Named {
+        if self.position.depth > 0 || self.position.scopes == Scopes::Named {
             self.out.push(brace);
-            self.progress.first = true;
+            self.position.first = true;
         }
-        self.progress.depth += 1;
+        self.position.depth += 1;
     }
 
     fn close(&mut self, brace: u8) {
-        self.progress.depth = self.progress.depth.saturating_sub(1);
-        if self.progress.depth > 0 || self.progress.scopes == Scopes::Named {
+        self.position.depth = self.position.depth.saturating_sub(1);
+        if self.position.depth > 0 || self.position.scopes == Scopes::Named {
             self.out.push(brace);
-            self.progress.first = false;
+            self.position.first = false;
         }
     }
 
     fn labelled<'l>(&mut self, value: impl itoa::Integer, labels: impl Iterator<Item = &'l str>) {
-        if self.progress.scopes == Scopes::Flat {
+        if self.position.scopes == Scopes::Flat {
             return self.labels_only(value, labels);
         }
         self.out.extend_from_slice(b"{\"value\":");
@@ -141,10 +148,10 @@ pub(crate) fn flags_of(value: u64, flags: &Labels) -> impl Iterator<Item = &str>
     flags.of_bits(value)
 }
 
-impl Visitor for Fields<'_> {
+impl Visitor for JsonFields<'_> {
     fn begin_scope(&mut self, scope: Scope) {
-        self.progress.depth = 0;
-        if self.progress.scopes == Scopes::Named {
+        self.position.depth = 0;
+        if self.position.scopes == Scopes::Named {
             self.name(scope_name(scope));
         }
     }
@@ -225,13 +232,16 @@ mod tests {
     use super::*;
     use crate::sink::tests_support::{labels, plain};
 
-    fn written(scopes: Scopes, walk: impl FnOnce(&mut Fields<'_>)) -> String {
+    fn written(scopes: Scopes, walk: impl FnOnce(&mut JsonFields<'_>)) -> String {
         let mut out = Vec::new();
-        walk(&mut Fields::new(&mut out, Progress::new(scopes, true)));
+        walk(&mut JsonFields::new(
+            &mut out,
+            JsonPosition::new(scopes, true),
+        ));
         String::from_utf8(out).unwrap()
     }
 
-    fn nested(fields: &mut Fields<'_>) {
+    fn nested(fields: &mut JsonFields<'_>) {
         fields.begin_scope(Scope::Payload);
         fields.begin_structure();
         fields.member("a");

@@ -55,7 +55,7 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7F)
 }
 
-/// Writes a number.
+/// Writes a whole number.
 pub(crate) fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }

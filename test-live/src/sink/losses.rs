@@ -1,4 +1,4 @@
-//! How losses are said to users: the lines that `babeltrace2` prints on standard error, and a sum.
+//! Reports of losses: the lines that `babeltrace2` prints on standard error, and a sum.
 
 use std::io::{self, Write};
 
@@ -67,19 +67,19 @@ const fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// All losses so far.
+/// The sum of all losses so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LossSum {
     /// Events whose number is known.
     pub events: u64,
     /// Streams that may have lost events before their first packet ended; how many, nobody knows.
     pub uncertain: u64,
-    /// Packets.
+    /// The number of lost packets.
     pub packets: u64,
 }
 
 impl LossSum {
-    /// Counts one more loss.
+    /// Adds one more loss.
     pub fn add(&mut self, loss: &Loss) {
         match loss.what {
             Lost::Events(LostEvents::Count(count)) => {

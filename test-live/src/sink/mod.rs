@@ -1,4 +1,4 @@
-//! Where events go. One file for each sink.
+//! The destinations of events: one file or folder for each sink.
 
 pub mod counter;
 pub mod ctf;
@@ -22,15 +22,15 @@ use thiserror::Error;
 
 use crate::attach::{StreamInfo, StreamKey, TraceInfo, TraceKey};
 
-/// Takes what has been put in order.
+/// A destination of events, which have been put in order.
 pub trait Sink {
-    /// One event, in order of time over all streams.
+    /// Shows an event. Events come in order of time over all streams.
     ///
     /// # Errors
     /// If it cannot be written.
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError>;
 
-    /// Whether it wants to be given packets.
+    /// Whether the sink wants to be given packets.
     fn copies_packets(&self) -> bool {
         false
     }
@@ -62,23 +62,23 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Nothing further of a stream comes: what is remembered of it can be forgotten.
+    /// Called when nothing further of a stream comes: what is remembered of it can be forgotten.
     fn stream_ended(&mut self, stream: StreamKey) {
         let _ = stream;
     }
 
-    /// Nothing further of a trace comes, after all its streams have ended.
+    /// Called when nothing further of a trace comes, after all its streams have ended.
     fn trace_ended(&mut self, trace: TraceKey) {
         let _ = trace;
     }
 
-    /// Nothing more can be shown for now: what has been held back must be seen.
+    /// Writes what has been held back, because nothing more can be shown for now.
     ///
     /// # Errors
     /// If it cannot be written.
     fn flush(&mut self) -> Result<(), SinkError>;
 
-    /// Nothing further comes.
+    /// Completes the output: nothing further comes.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -87,32 +87,32 @@ pub trait Sink {
     }
 }
 
-/// Where an event is from.
+/// The trace and the stream that an event is from.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
-    /// Its trace.
+    /// The trace that the event is of.
     pub trace: &'a TraceInfo,
-    /// Its stream.
+    /// The stream that the event is of.
     pub stream: &'a StreamInfo,
 }
 
-/// What was lost on a stream, and when.
+/// A loss on a stream, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// What.
+    /// The things that were lost.
     pub what: Lost,
     /// Nanoseconds since the clock's origin; none if it is not known.
     pub begin: Option<i64>,
-    /// Likewise.
+    /// The end, likewise.
     pub end: Option<i64>,
 }
 
-/// What was lost.
+/// The things that were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// Events.
+    /// Events, and how many if that is known.
     Events(LostEvents),
-    /// Packets.
+    /// So many packets.
     Packets(u64),
 }
 

@@ -1,4 +1,4 @@
-//! What a terminal must not be told by a trace.
+//! Characters of a trace that a terminal must not interpret.
 
 /// `text` with each control character replaced, so that no name from a trace moves the cursor.
 pub(crate) fn printable(text: &str) -> impl Iterator<Item = char> {

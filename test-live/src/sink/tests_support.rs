@@ -1,4 +1,4 @@
-//! What the tests of several sinks need.
+//! Values that the tests of several sinks need.
 
 use ctf::decode::NumberFormat;
 use ctf::model::{Base, Label, Labels, Uuid};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_live::attach::SourceEvent;
-use test_live::attach::relay::{Options, spawn};
+use test_live::attach::relay::{RelayOptions, spawn};
 use tokio::sync::mpsc::{self};
 use tokio::sync::watch;
 use viewer_proto::{Command, CommandCode};
@@ -15,7 +15,7 @@ use crate::watch::{assert_said, one_stream, options, target, wait_until, watch};
 fn after_a_reconnect_every_packet_is_delivered_exactly_once() {
     let fake = one_stream();
     fake.put(2, (0..3).map(|number| ready(number, 0)));
-    let retrying = Options {
+    let retrying = RelayOptions {
         retry: true,
         ..options()
     };
@@ -90,7 +90,7 @@ fn an_unreachable_relay_is_reported_or_retried() {
     handle.join();
 
     let (sender, mut events) = mpsc::channel(4);
-    let retrying = Options {
+    let retrying = RelayOptions {
         retry: true,
         ..options()
     };

@@ -43,11 +43,11 @@ impl Stage for Shown {
         self.ended_traces.push(trace);
     }
 
-    fn failed(&mut self, what: &str) {
+    fn report_failure(&mut self, what: &str) {
         self.failures.push(what.to_owned());
     }
 
-    fn odd(&mut self, what: &str) {
+    fn report_warning(&mut self, what: &str) {
         self.failures.push(what.to_owned());
     }
 }
@@ -90,7 +90,7 @@ impl Bench {
         let reservation = self.memory.reserve(bytes.len()).unwrap();
         backlog.add_sized_packet(bytes.len());
         let packet = Packet::in_memory(bytes, reservation);
-        self.mux.push(*stream, packet, &mut self.shown);
+        self.mux.push_packet(*stream, packet, &mut self.shown);
     }
 
     fn run(&mut self) -> Progress {
@@ -118,13 +118,13 @@ fn the_mux_removes_ended_traces_and_streams_after_their_last_event() {
         let trace = bench.add_trace(&text);
         let streams = [bench.add_stream(trace), bench.add_stream(trace)];
         bench.push(&streams[0], two(0));
-        bench.mux.end(streams[0].0);
+        bench.mux.end_stream(streams[0].0);
         bench.mux.end_trace(trace);
         // The other stream may have something earlier.
         assert_eq!(bench.run(), Progress::Waiting);
         assert_eq!(bench.mux.counts(), (2, 2));
         bench.push(&streams[1], two(1));
-        bench.mux.end(streams[1].0);
+        bench.mux.end_stream(streams[1].0);
         assert_eq!(bench.run(), Progress::Ended);
         assert_eq!(bench.mux.counts(), (1, 0));
         assert_eq!(bench.shown.ended_traces.len(), round);
@@ -156,7 +156,7 @@ fn the_mux_drops_packets_and_streams_of_a_trace_with_malformed_metadata() {
             bench.push(stream, two(1));
         }
         assert_eq!((stream.1.len(), bench.memory.reserved()), (0, 0));
-        bench.mux.end(stream.0);
+        bench.mux.end_stream(stream.0);
     }
     bench.mux.end_trace(trace);
     assert_eq!(bench.run(), Progress::Ended);

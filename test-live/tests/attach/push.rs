@@ -2,7 +2,6 @@
 
 use std::sync::mpsc::Sender;
 
-use clap::Parser;
 use ctf::model::Uuid;
 use ctf::write::{
     Appended, EventDeclaration, EventRecord, MetadataText, PacketSize, StreamWriter,
@@ -190,7 +189,7 @@ fn a_relay_that_pushes_is_told_whether_watermarks_are_needed() {
 }
 
 #[test]
-fn a_relay_that_does_not_push_receives_no_attention_message() {
+fn a_relay_that_does_not_push_receives_no_beacon_interest_message() {
     let fake = one_stream();
     let mut watch = watch(&fake, "/host/vm/s", options());
     watch.receive_until("metadata");
@@ -244,7 +243,7 @@ fn a_held_back_event_makes_the_relay_send_watermarks() {
     let url = format!("net://{}/host/vm/s", fake.address);
     let output = shown.to_str().unwrap();
     let arguments = ["test-live", "--quiet", "--output", output, &url];
-    let arguments = Arguments::try_parse_from(arguments).unwrap();
+    let arguments = Arguments::from_words(arguments);
     let viewer = std::thread::spawn(move || run(&arguments, &Stop::default()).unwrap());
 
     let shows = || std::fs::read_to_string(&shown).is_ok_and(|text| text.contains("waits"));

@@ -1,7 +1,7 @@
 //! Which sessions and streams are followed, and when they end.
 
 use test_live::attach::list::list;
-use test_live::attach::relay::{Missing, Options};
+use test_live::attach::relay::{Missing, RelayOptions};
 use viewer_proto::Command;
 use viewer_proto::index::NEW_STREAMS;
 use viewer_proto::session::AttachStatus;
@@ -122,7 +122,7 @@ fn a_new_stream_is_announced_before_any_watermark_passes_its_begin() {
 
 #[test]
 fn a_missing_session_is_awaited_or_reported_as_the_options_say() {
-    let missing = |missing| Options {
+    let missing = |missing| RelayOptions {
         missing,
         ..options()
     };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_live::attach::backlog::Backlog;
-use test_live::attach::relay::{Handle, Options, spawn};
+use test_live::attach::relay::{RelayOptions, RelaySource, spawn};
 use test_live::attach::target::{RelayTarget, Target};
 use test_live::attach::{SourceEvent, StreamKey, TraceKey};
 use tokio::sync::mpsc::{self, Receiver, error::TryRecvError};
@@ -18,7 +18,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A source, and what it has said, in words: `packet a/chan 0`, say.
 pub(crate) struct Watch {
     pub(crate) events: Receiver<SourceEvent>,
-    pub(crate) handle: Handle,
+    pub(crate) handle: RelaySource,
     pub(crate) held_back: watch::Sender<bool>,
     pub(crate) traces: Vec<(TraceKey, String)>,
     pub(crate) streams: Vec<(StreamKey, String, Backlog)>,
@@ -34,14 +34,14 @@ pub(crate) fn target(fake: &Fake, path: &str) -> RelayTarget {
     }
 }
 
-pub(crate) fn options() -> Options {
-    Options {
+pub(crate) fn options() -> RelayOptions {
+    RelayOptions {
         seek: Seek::Beginning,
-        ..Options::default()
+        ..RelayOptions::default()
     }
 }
 
-pub(crate) fn watch(fake: &Fake, path: &str, options: Options) -> Watch {
+pub(crate) fn watch(fake: &Fake, path: &str, options: RelayOptions) -> Watch {
     let (sender, events) = mpsc::channel(4);
     let (held_back, is_held_back) = watch::channel(true);
     let handle = spawn(target(fake, path), options, sender, is_held_back).unwrap();

@@ -36,7 +36,11 @@ fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
             &hostile_head,
             "announces 256, at most 16",
         ),
-        (CommandCode::GetPacket, &empty_head, "nothing of a packet"),
+        (
+            CommandCode::GetPacket,
+            &empty_head,
+            "a packet without bytes",
+        ),
         (CommandCode::GetMetadata, &metadata, "announces"),
         (
             CommandCode::ListSessions,
@@ -56,11 +60,11 @@ fn each_protocol_error_of_a_relay_ends_the_source_with_its_reason() {
         (
             CommandCode::CreateViewerSession,
             &[0, 0, 0, 2],
-            "another viewer",
+            "viewer session",
         ),
         (CommandCode::Connect, &[0; 20], "speaks protocol 0"),
         (CommandCode::Connect, &[], "may speak another version"),
-        (CommandCode::GetNextIndex, &[], "hung up"),
+        (CommandCode::GetNextIndex, &[], "closed the connection"),
     ] {
         let fake = one_stream();
         fake.put(2, [ready(0, 0)]);

@@ -1,14 +1,15 @@
-//! When a stream or trace has ended, and the watermarks that are assumed of a relay without beacons and
+//! The end of streams and traces, and the watermarks that are assumed of a relay without beacons and
 //! locks.
 
 use std::collections::HashSet;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use super::event_sender::Stopped;
+use super::follower::{ChunkDirectory, DirectoryFollower};
 use super::metadata::GrowingMetadataFile;
-use super::run::{ChunkDirectory, DirectoryFollower, MAX_MISSED_SCANS, Stopped};
 use super::stream::FollowedStream;
 use super::tracefile_reader::TracefileReader;
-use crate::attach::{SourceEvent, TraceKey};
+use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 impl DirectoryFollower {
     /// Whether a tracefile of which all entries are known may get more. `has_next`: a later tracefile of its
@@ -24,67 +25,59 @@ impl DirectoryFollower {
             self.is_retry_soon = true;
             return true;
         }
-        let is_put_aside = !has_next && self.is_described(tracefile) && tracefile.is_put_aside();
-        let is_locked = is_put_aside || tracefile.is_locked().unwrap_or(false);
+        let chunk = self.directories.get(&tracefile.directory);
+        let metadata = chunk.and_then(|chunk| chunk.metadata.as_ref());
+        let is_metadata_locked = metadata.is_some_and(GrowingMetadataFile::is_locked);
+        let is_idle = !has_next && is_metadata_locked && tracefile.looks_idle();
+        let is_locked = is_idle || tracefile.is_locked();
         let Some(trace) = self.traces.get_mut(&trace) else {
             return is_locked;
         };
         trace.has_locks |= is_locked;
-        if is_locked || trace.has_locks {
-            return is_locked;
-        }
-        !has_next && !is_silent(trace.grown, self.options.silence)
-    }
-
-    /// Whether the relay holds its lock on the metadata beside a tracefile.
-    fn is_described(&self, tracefile: &TracefileReader) -> bool {
-        let chunk = self.directories.get(&tracefile.directory);
-        let metadata = chunk.and_then(|chunk| chunk.metadata.as_ref());
-        metadata.is_some_and(GrowingMetadataFile::is_locked)
+        is_locked || !trace.has_locks && !has_next && !is_silent(trace.grown, self.options.silence)
     }
 
     /// Ends the streams whose tracefiles have all been read and that no new file can continue.
-    pub(super) fn end_streams(&mut self) -> Result<(), Stopped> {
-        let ended: Vec<_> = self
-            .streams
-            .values()
-            .filter(|stream| {
-                stream
-                    .drained
-                    .is_some_and(|scan| self.scans > scan + MAX_MISSED_SCANS)
-            })
-            .filter(|stream| {
-                !self
-                    .directories
-                    .values()
-                    .any(|chunk| may_continue_in(stream, chunk))
-            })
-            .map(|stream| stream.key)
-            .collect();
+    pub(super) fn end_drained_streams(&mut self) -> Result<(), Stopped> {
+        let mut ended = Vec::new();
+        for stream in self.streams.values() {
+            let Some(scan) = stream.drained else { continue };
+            let mut chunks = self.directories.values();
+            if self.has_enough_scans_since(scan) && !chunks.any(|of| may_continue_in(stream, of)) {
+                ended.push(stream.key);
+            }
+        }
         for stream in ended {
             self.streams.remove(&stream);
-            self.watch.forget(stream);
-            self.send_event(SourceEvent::StreamEnd { stream })?;
+            self.end_stream(stream)?;
         }
         // A single scan may miss the next chunk while it is being moved.
-        let is_drained = |stream: &FollowedStream| stream.drained.is_some();
-        self.scan_wanted |= self.streams.values().any(is_drained);
+        let mut streams = self.streams.values();
+        self.is_scan_wanted |= streams.any(|stream| stream.drained.is_some());
         Ok(())
     }
 
+    /// Reports the end of a stream that has been removed.
+    pub(super) fn end_stream(&mut self, stream: StreamKey) -> Result<(), Stopped> {
+        self.watch.forget_stream(stream);
+        self.events.send(SourceEvent::StreamEnd { stream })
+    }
+
     /// Ends the traces that have no streams any more and whose metadata no longer grows.
-    pub(super) fn end_traces(&mut self) -> Result<(), Stopped> {
+    pub(super) fn end_drained_traces(&mut self) -> Result<(), Stopped> {
         let keys: Vec<_> = self.traces.keys().copied().collect();
         for key in keys {
-            if self.streams.values().any(|stream| stream.trace == key) || self.is_open(key) {
-                continue;
-            }
-            let scans = self.scans;
+            let is_open = self.is_trace_open(key);
             let Some(trace) = self.traces.get_mut(&key) else {
                 continue;
             };
-            if *trace.drained.get_or_insert(scans) + MAX_MISSED_SCANS >= scans {
-                self.scan_wanted = true;
+            if is_open {
+                trace.drained = None;
+                continue;
+            }
+            let drained = *trace.drained.get_or_insert(self.scans);
+            if !self.has_enough_scans_since(drained) {
+                self.is_scan_wanted = true;
                 continue;
             }
             self.traces.remove(&key);
@@ -93,73 +86,55 @@ impl DirectoryFollower {
                     chunk.finish();
                 }
             }
-            self.send_event(SourceEvent::TraceEnd { trace: key })?;
+            self.events.send(SourceEvent::TraceEnd { trace: key })?;
         }
         Ok(())
     }
 
-    /// Lets go of chunks of which all has been read.
+    /// Whether a trace has streams, or more may come of it although it has none.
+    fn is_trace_open(&mut self, key: TraceKey) -> bool {
+        let Some(trace) = self.traces.get_mut(&key) else {
+            return false;
+        };
+        if self.streams.values().any(|stream| stream.trace == key) {
+            return true;
+        }
+        let mut is_open = false;
+        for chunk in self.directories.values() {
+            if chunk.trace == Some(key) {
+                let metadata = chunk.metadata.as_ref();
+                trace.has_locks |= metadata.is_some_and(GrowingMetadataFile::is_locked);
+                is_open |= chunk.may_grow();
+            }
+            // The next chunk has no metadata yet.
+            is_open |= chunk.trace.is_none()
+                && !chunk.is_finished
+                && trace.trace_paths.contains(&chunk.trace_path);
+        }
+        is_open || !trace.has_locks && !is_silent(trace.grown, self.options.silence)
+    }
+
+    /// Closes the files of chunks of which all has been read.
     pub(super) fn finish_chunks(&mut self) {
-        let first: Vec<_> = self
-            .traces
-            .values()
-            .map(|trace| trace.first_directory)
-            .collect();
         let tracefiles = self.streams.values().flat_map(|stream| &stream.tracefiles);
-        let in_use: HashSet<_> = tracefiles
-            .map(|tracefile| tracefile.directory)
-            .chain(first)
-            .collect();
+        let read = tracefiles.map(|tracefile| tracefile.directory);
+        let first = self.traces.values().map(|trace| trace.first_directory);
+        let in_use: HashSet<_> = read.chain(first).collect();
         for chunk in self.directories.values_mut() {
-            let has_locks =
-                |key: &TraceKey| self.traces.get(key).is_some_and(|trace| trace.has_locks);
-            if chunk.trace.as_ref().is_some_and(has_locks)
+            let trace = chunk.trace.and_then(|trace| self.traces.get(&trace));
+            if trace.is_some_and(|trace| trace.has_locks)
                 && !in_use.contains(&chunk.id)
-                && chunk.unassigned.is_empty()
-                && !chunk
-                    .metadata
-                    .as_ref()
-                    .is_some_and(GrowingMetadataFile::is_being_written)
+                && !chunk.may_grow()
             {
                 chunk.finish();
             }
         }
     }
 
-    /// Whether more may come of a trace although it has no streams.
-    fn is_open(&mut self, key: TraceKey) -> bool {
-        let Some(trace) = self.traces.get_mut(&key) else {
-            return false;
-        };
-        let mut is_open = false;
-        for chunk in self
-            .directories
-            .values()
-            .filter(|chunk| chunk.trace == Some(key))
-        {
-            if let Some(metadata) = &chunk.metadata {
-                trace.has_locks |= metadata.is_locked();
-                is_open |= metadata.is_being_written();
-            }
-            is_open |= !chunk.unassigned.is_empty();
-        }
-        is_open |= !trace.has_locks && !is_silent(trace.grown, self.options.silence);
-        // The next chunk has no metadata yet.
-        is_open |= self.directories.values().any(|chunk| {
-            chunk.trace.is_none()
-                && !chunk.is_finished
-                && trace.trace_paths.contains(&chunk.trace_path)
-        });
-        if is_open {
-            trace.drained = None;
-        }
-        is_open
-    }
-
     /// Whether nothing further will come.
     pub(super) fn is_done(&self) -> bool {
         !self.options.wait
-            && !self.scan_wanted
+            && !self.is_scan_wanted
             && self.traces.is_empty()
             && self.directories.values().all(|chunk| chunk.is_finished)
     }
@@ -178,45 +153,40 @@ impl DirectoryFollower {
         if since.elapsed() < idle {
             return Ok(());
         }
-        let mut quiet = Vec::new();
-        for stream in self.streams.values() {
+        for stream in self.streams.values_mut() {
             if stream.grown.elapsed() >= idle
-                && stream.is_idle()
+                && stream.queue.is_empty()
                 && let Some(trace) = self.traces.get(&stream.trace)
                 && !trace.has_locks
-                && let Some(scale) = self.timescale(stream.trace)
+                && let Some(scale) = trace.timescale
             {
-                quiet.push((
-                    stream.key,
-                    cycles_at(until, |cycles| scale.nanoseconds(cycles)),
-                ));
-            }
-        }
-        for (key, until) in quiet {
-            if let Some(mut stream) = self.streams.remove(&key) {
-                self.send_watermark(&mut stream, until)?;
-                self.streams.insert(key, stream);
+                let until = cycles_at(until, |cycles| scale.nanoseconds(cycles));
+                stream.send_watermark(until, &mut self.events)?;
             }
         }
         Ok(())
     }
 
-    /// Packets up to this time have come, which were written then.
+    /// Records that packets up to `end`, in cycles, have come, which were written at `written`.
     pub(super) fn record_growth(&mut self, trace: TraceKey, end: u64, written: SystemTime) {
-        let time = self
-            .timescale(trace)
-            .and_then(|scale| scale.nanoseconds(end));
-        if let Some(trace) = self.traces.get_mut(&trace) {
-            trace.grown = trace.grown.max(written);
-            // Relays with beacons need no help.
-            if trace.has_locks {
-                return;
-            }
-        }
+        let Some(trace) = self.traces.get_mut(&trace) else {
+            return;
+        };
+        trace.grown = trace.grown.max(written);
+        let time = trace.timescale.and_then(|scale| scale.nanoseconds(end));
         let last = self.packet_ends.back().map(|(_, time)| *time);
-        if let Some(time) = time.filter(|time| last.is_none_or(|last| *time > last)) {
+        // Relays with beacons need no help.
+        if let Some(time) = time.filter(|time| !trace.has_locks && Some(*time) > last) {
             self.packet_ends.push_back((Instant::now(), time));
         }
+    }
+}
+
+impl ChunkDirectory {
+    /// Whether its metadata is being written, or the stream of a file in it is not known yet.
+    fn may_grow(&self) -> bool {
+        let metadata = self.metadata.as_ref();
+        metadata.is_some_and(GrowingMetadataFile::is_being_written) || !self.unassigned.is_empty()
     }
 }
 
@@ -227,14 +197,11 @@ fn may_continue_in(stream: &FollowedStream, chunk: &ChunkDirectory) -> bool {
         None => !chunk.is_finished,
     };
     let mut unassigned = chunk.unassigned.iter();
-    is_near
-        && unassigned.any(|tracefile| {
-            (&tracefile.trace_path, tracefile.stem()) == (&stream.stem.0, stream.stem.1.clone())
-        })
+    is_near && unassigned.any(|tracefile| tracefile.stem() == stream.stem)
 }
 
 /// Whether nothing has been written for as long as a trace without locks may go without.
-pub(super) fn is_silent(grown: SystemTime, silence: Option<std::time::Duration>) -> bool {
+pub(super) fn is_silent(grown: SystemTime, silence: Option<Duration>) -> bool {
     // A time that is yet to come says nothing: then it is now.
     let since = grown.elapsed().unwrap_or_default();
     silence.is_some_and(|silence| since >= silence)
@@ -273,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_modification_time_in_the_future_is_not_silence() {
-        let second = std::time::Duration::from_secs(1);
+        let second = Duration::from_secs(1);
         assert!(!is_silent(SystemTime::now() + second, Some(second)));
         assert!(is_silent(SystemTime::UNIX_EPOCH, Some(second)));
         assert!(!is_silent(SystemTime::UNIX_EPOCH, None));

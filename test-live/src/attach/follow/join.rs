@@ -1,128 +1,119 @@
-//! Which directories are one trace, and which files one stream: by what their first packet says, as
+//! Joins directories to traces, and files to streams: by what their first packet says, as
 //! [`ctf::directory`] does it. A file without packets is a stream of its own until it has one,
 //! unless it has the name of a tracefile of a stream: after a rotation, or in a ring of tracefiles.
 
-use ctf::index::{Entry, FollowEvent};
+use ctf::index::Entry;
+use ctf::model::Uuid;
 
 use super::end::is_silent;
-use super::metadata::{AnnouncedMetadata, GrowingMetadataFile};
-use super::run::{ChunkDirectory, DirectoryFollower, FollowedTrace, MAX_MISSED_SCANS, Stopped};
+use super::event_sender::Stopped;
+use super::follower::{ChunkDirectory, DirectoryFollower, FollowedTrace};
+use super::metadata::GrowingMetadataFile;
+use super::read::IndexState;
 use super::scan::FileId;
 use super::stream::FollowedStream;
-use super::tracefile_reader::{TracefileError, TracefileReader};
-use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
+use super::tracefile_reader::TracefileReader;
+use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
 impl DirectoryFollower {
-    /// Finds out which traces the directories are of that are new.
-    pub(super) fn join_traces(&mut self) -> Result<(), Stopped> {
-        let new = |chunk: &&ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
-        let ids: Vec<_> = self
-            .directories
-            .values()
-            .filter(new)
-            .map(|chunk| chunk.id)
-            .collect();
-        for id in ids {
-            if let Some(mut chunk) = self.directories.remove(&id) {
-                let joined = self.join_trace(&mut chunk);
-                self.directories.insert(id, chunk);
-                joined?;
-            }
+    /// Finds out which traces the new directories are of.
+    pub(super) fn join_directories(&mut self) -> Result<(), Stopped> {
+        let mut directories = std::mem::take(&mut self.directories);
+        let is_new = |chunk: &&mut ChunkDirectory| chunk.trace.is_none() && !chunk.is_finished;
+        for chunk in directories.values_mut().filter(is_new) {
+            self.join_directory(chunk)?;
         }
+        self.directories = directories;
         Ok(())
     }
 
-    fn join_trace(&mut self, chunk: &mut ChunkDirectory) -> Result<(), Stopped> {
+    fn join_directory(&mut self, chunk: &mut ChunkDirectory) -> Result<(), Stopped> {
         if chunk.metadata.is_none() {
             chunk.metadata = GrowingMetadataFile::open(&chunk.path.join("metadata")).ok();
         }
         let Some(metadata) = &mut chunk.metadata else {
             // It has moved meanwhile, or is gone.
-            self.scan_wanted = true;
-            if self.scans > chunk.seen + MAX_MISSED_SCANS {
+            self.is_scan_wanted = true;
+            if self.has_enough_scans_since(chunk.seen) {
                 chunk.finish();
             }
             return Ok(());
         };
         let is_written = metadata.is_being_written();
         metadata.grow();
-        if !metadata.is_usable() {
-            let is_waiting = is_written || !is_silent(chunk.modified, self.options.silence);
-            if let Some(broken) = &metadata.broken {
-                let what = format!("cannot read {}/metadata: {broken}", chunk.path.display());
-                self.send_event(SourceEvent::Notice(what))?;
-                chunk.finish();
-            } else if is_waiting {
-                self.is_retry_soon = true;
-            } else {
-                chunk.finish();
+        if metadata.is_usable() {
+            let uuid = metadata.metadata.trace().uuid();
+            let is_same = |trace: &&FollowedTrace| {
+                uuid.is_some() && trace.uuid == uuid && trace.announced.agrees_with(metadata)
+            };
+            let trace = match self.traces.values().find(is_same) {
+                Some(trace) => trace.key,
+                None => self.announce_trace(uuid, chunk)?,
+            };
+            chunk.trace = Some(trace);
+            if let Some(trace) = self.traces.get_mut(&trace) {
+                trace.grown = trace.grown.max(chunk.modified);
+                trace.trace_paths.insert(chunk.trace_path.clone());
             }
-            return Ok(());
+            return self.send_new_metadata(chunk);
         }
-        let has_locks = metadata.is_locked();
-        let uuid = metadata.metadata.trace().uuid();
-        let same = self.traces.values_mut().find(|trace| {
-            uuid.is_some() && trace.uuid == uuid && trace.announced.agrees_with(metadata)
-        });
-        if let Some(followed) = same {
-            chunk.trace = Some(followed.key);
-            followed.grown = followed.grown.max(chunk.modified);
-            followed.trace_paths.insert(chunk.trace_path.clone());
-            let (trace, bytes) = (
-                followed.key,
-                followed.announced.new_in_later_chunk(metadata),
-            );
-            return self.announce_metadata(trace, bytes);
-        }
-        let mut announced = AnnouncedMetadata::default();
-        let bytes = announced.new_in_first_chunk(metadata);
-        let followed = FollowedTrace {
-            key: TraceKey::fresh(),
-            uuid,
-            announced,
-            first_directory: chunk.id,
-            trace_paths: [chunk.trace_path.clone()].into(),
-            has_locks,
-            grown: chunk.modified,
-            drained: None,
-        };
-        let (trace, name) = (followed.key, chunk.name());
-        chunk.trace = Some(trace);
-        self.traces.insert(trace, followed);
-        self.send_event(SourceEvent::Trace { trace, name })?;
-        self.announce_metadata(trace, bytes)
-    }
-
-    /// Tells what is new of the metadata in a directory.
-    pub(super) fn grow_metadata(&mut self, chunk: FileId) -> Result<(), Stopped> {
-        let Some(chunk) = self.directories.get_mut(&chunk) else {
-            return Ok(());
-        };
-        let Some((metadata, key)) = chunk.metadata.as_mut().zip(chunk.trace) else {
-            return Ok(());
-        };
-        if !metadata.grow() {
-            return Ok(());
-        }
-        let Some(trace) = self.traces.get_mut(&key) else {
-            return Ok(());
-        };
-        let bytes = if trace.first_directory == chunk.id {
-            trace.announced.new_in_first_chunk(metadata)
+        if let Some(broken) = &metadata.broken {
+            let path = chunk.path.display();
+            self.send_notice(format!(
+                "cannot read {path}/metadata: {broken}; the directory is left out"
+            ))?;
+            chunk.finish();
+        } else if is_written || !is_silent(chunk.modified, self.options.silence) {
+            self.is_retry_soon = true;
         } else {
-            trace.announced.new_in_later_chunk(metadata)
-        };
-        self.announce_metadata(key, bytes)
+            chunk.finish();
+        }
+        Ok(())
     }
 
-    fn announce_metadata(&mut self, trace: TraceKey, bytes: Vec<u8>) -> Result<(), Stopped> {
+    fn announce_trace(
+        &mut self,
+        uuid: Option<Uuid>,
+        chunk: &ChunkDirectory,
+    ) -> Result<TraceKey, Stopped> {
+        let trace = FollowedTrace::new(uuid, chunk);
+        let (key, name) = (trace.key, chunk.trace_name());
+        self.traces.insert(key, trace);
+        self.events.send(SourceEvent::Trace { trace: key, name })?;
+        Ok(key)
+    }
+
+    /// Sends what the metadata file of a directory has that its trace has not.
+    fn send_new_metadata(&mut self, chunk: &ChunkDirectory) -> Result<(), Stopped> {
+        let trace = chunk.trace.and_then(|trace| self.traces.get_mut(&trace));
+        let (Some(metadata), Some(trace)) = (&chunk.metadata, trace) else {
+            return Ok(());
+        };
+        trace.has_locks |= metadata.is_locked();
+        let mut streams = metadata.metadata.trace().streams();
+        let timescale = streams.find_map(|stream| stream.timescale());
+        trace.timescale = trace.timescale.or(timescale);
+        let is_first = trace.first_directory == chunk.id;
+        let (trace, bytes) = (trace.key, trace.announced.take_new(metadata, is_first));
         if bytes.is_empty() {
             return Ok(());
         }
-        self.send_event(SourceEvent::Metadata { trace, bytes })
+        self.events.send(SourceEvent::Metadata { trace, bytes })
     }
 
-    /// Finds out which streams the files are of that are new.
+    /// Sends what has been added to the metadata file of a directory.
+    pub(super) fn grow_metadata(&mut self, directory: FileId) -> Result<(), Stopped> {
+        let Some(mut chunk) = self.directories.remove(&directory) else {
+            return Ok(());
+        };
+        if chunk.trace.is_some() && chunk.metadata.as_mut().is_some_and(|file| file.grow()) {
+            self.send_new_metadata(&chunk)?;
+        }
+        self.directories.insert(directory, chunk);
+        Ok(())
+    }
+
+    /// Finds out which streams the new files are of.
     pub(super) fn join_files(&mut self) -> Result<(), Stopped> {
         // A file that had nothing when it was looked at may have by now, and it comes before those
         // that were looked at later.
@@ -133,34 +124,26 @@ impl DirectoryFollower {
     /// Gives whether some files were joined by their packets while others have none.
     fn join_files_once(&mut self) -> Result<bool, Stopped> {
         let (mut is_any_joined, mut is_any_left) = (false, false);
-        let has_new =
-            |chunk: &&ChunkDirectory| chunk.trace.is_some() && !chunk.unassigned.is_empty();
-        let ids: Vec<_> = self
-            .directories
-            .values()
-            .filter(has_new)
-            .map(|chunk| chunk.id)
-            .collect();
-        for id in ids {
-            let Some(chunk) = self.directories.get_mut(&id) else {
-                continue;
-            };
-            let Some(trace) = chunk.trace else {
-                continue;
-            };
-            for tracefile in std::mem::take(&mut chunk.unassigned) {
-                let file = tracefile.id;
-                let left = self.join_file(tracefile, trace)?;
-                is_any_joined |= left.is_none() && !self.is_read(file);
-                if let Some(tracefile) = left
-                    && let Some(chunk) = self.directories.get_mut(&id)
-                {
-                    chunk.unassigned.push(tracefile);
-                    (self.is_retry_soon, is_any_left) = (true, true);
-                }
+        let mut new = Vec::new();
+        for chunk in self.directories.values_mut() {
+            if let Some(trace) = chunk.trace {
+                new.extend(chunk.unassigned.drain(..).map(|file| (file, trace)));
+            }
+        }
+        for (tracefile, trace) in new {
+            let (file, directory) = (tracefile.id, tracefile.directory);
+            let left = self.join_file(tracefile, trace)?;
+            is_any_joined |= left.is_none() && !self.is_read(file);
+            if let (Some(tracefile), Some(chunk)) = (left, self.directories.get_mut(&directory)) {
+                chunk.unassigned.push(tracefile);
+                (self.is_retry_soon, is_any_left) = (true, true);
             }
         }
         Ok(is_any_joined && is_any_left)
+    }
+
+    fn is_read(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|file| file.is_read)
     }
 
     /// Gives the tracefile back if its stream is not known yet.
@@ -169,115 +152,96 @@ impl DirectoryFollower {
         mut tracefile: TracefileReader,
         trace: TraceKey,
     ) -> Result<Option<TracefileReader>, Stopped> {
-        let mut event = tracefile.poll();
-        if !matches!(event, Ok(FollowEvent::Entries(_)) | Err(_)) {
-            if self.may_grow(&mut tracefile, trace, false) {
-                return self.join_empty(tracefile, trace);
+        let state = loop {
+            match self.poll_index(&mut tracefile, trace, false)? {
+                // The stream is not known yet. When it is, the file is read from its beginning.
+                IndexState::Beacon(_) => {}
+                state => break state,
             }
-            event = tracefile.poll();
-        }
-        match event {
-            Ok(FollowEvent::Entries(entries)) => {
+        };
+        match state {
+            IndexState::Entries(entries) => {
                 if let Some(first) = entries.first() {
                     self.grow_metadata(tracefile.directory)?;
-                    let identity = self.identity(&mut tracefile, first);
-                    self.join_identified(tracefile, trace, identity)?;
+                    let identity = self.packet_identity(&mut tracefile, first);
+                    let known = self.stream_with_identity(trace, identity);
+                    let stream = self.add_tracefile(tracefile, trace, known)?;
+                    if let Some(stream) = self.streams.get_mut(&stream) {
+                        (stream.identity, stream.is_identified) = (identity, true);
+                    }
                 }
                 Ok(None)
             }
-            // There is nothing in it, and will not be.
-            Ok(_) => {
+            IndexState::Growing => self.join_empty_file(tracefile, trace),
+            IndexState::Missing => Ok(Some(tracefile)),
+            IndexState::Complete | IndexState::Beacon(_) => {
                 self.mark_as_read(tracefile.id);
                 Ok(None)
-            }
-            Err(TracefileError::Unreadable(what)) => {
-                self.mark_as_read(tracefile.id);
-                self.send_event(SourceEvent::Notice(what))?;
-                Ok(None)
-            }
-            Err(TracefileError::Moved) if self.scans > tracefile.seen + MAX_MISSED_SCANS => {
-                self.mark_as_read(tracefile.id);
-                Ok(None)
-            }
-            Err(TracefileError::Moved) => {
-                self.scan_wanted = true;
-                Ok(Some(tracefile))
             }
         }
     }
 
-    /// The stream class and number that a packet gives.
-    pub(super) fn identity(
-        &self,
-        tracefile: &mut TracefileReader,
-        first: &Entry,
-    ) -> Option<(u64, u64)> {
-        let metadata = self
-            .directories
-            .get(&tracefile.directory)?
-            .metadata
-            .as_ref()?;
-        let head = tracefile.head(first, metadata.metadata.trace())?;
-        Some((head.stream_class, head.stream_id?))
-    }
-
-    fn join_identified(
-        &mut self,
-        tracefile: TracefileReader,
-        trace: TraceKey,
-        identity: Option<(u64, u64)>,
-    ) -> Result<(), Stopped> {
-        let is_it = |stream: &&mut FollowedStream| {
-            identity.is_some() && (stream.trace, stream.identity) == (trace, identity)
-        };
-        if let Some(stream) = self.streams.values_mut().find(is_it) {
-            stream.insert(tracefile);
-            self.changed_streams.insert(stream.key);
-            return Ok(());
-        }
-        let key = self.announce_stream(tracefile, trace)?;
-        if let Some(stream) = self.streams.get_mut(&key) {
-            (stream.identity, stream.is_identified) = (identity, true);
-        }
-        Ok(())
-    }
-
-    fn join_empty(
+    fn join_empty_file(
         &mut self,
         tracefile: TracefileReader,
         trace: TraceKey,
     ) -> Result<Option<TracefileReader>, Stopped> {
-        let name = (tracefile.trace_path.clone(), tracefile.name());
-        let had_it =
-            |stream: &&mut FollowedStream| stream.trace == trace && stream.names.contains(&name);
-        if let Some(stream) = self.streams.values_mut().find(had_it) {
-            stream.insert(tracefile);
-            self.changed_streams.insert(stream.key);
-            return Ok(None);
-        }
-        let stem = (tracefile.trace_path.clone(), tracefile.stem());
-        let is_near = |stream: &FollowedStream| {
-            (stream.trace, &stream.stem, stream.is_identified) == (trace, &stem, true)
-        };
+        let (name, stem) = (tracefile.name(), tracefile.stem());
+        let mut streams = self.streams.values().filter(|stream| stream.trace == trace);
+        let is_similar = |stream: &FollowedStream| stream.is_identified && stream.stem == stem;
+        let has_similar = streams.clone().any(is_similar);
+        let known = streams.find(|stream| stream.names.contains(&name));
+        let known = known.map(|stream| stream.key);
         // The next of a ring is made for a packet, which says soon what it is.
-        if tracefile.is_within_lock_grace_period() && self.streams.values().any(is_near) {
+        if known.is_none() && tracefile.is_within_lock_grace_period() && has_similar {
             return Ok(Some(tracefile));
         }
-        self.announce_stream(tracefile, trace)?;
+        self.add_tracefile(tracefile, trace, known)?;
         Ok(None)
     }
 
-    fn announce_stream(
+    /// The stream class and stream number that a packet says.
+    pub(super) fn packet_identity(
+        &self,
+        tracefile: &mut TracefileReader,
+        first: &Entry,
+    ) -> Option<(u64, u64)> {
+        let chunk = self.directories.get(&tracefile.directory)?;
+        let trace = chunk.metadata.as_ref()?.metadata.trace();
+        let head = tracefile.head(first, trace)?;
+        Some((head.stream_class, head.stream_id?))
+    }
+
+    /// The stream of this class and number.
+    pub(super) fn stream_with_identity(
+        &self,
+        trace: TraceKey,
+        identity: Option<(u64, u64)>,
+    ) -> Option<StreamKey> {
+        let identity = Some(identity?);
+        let mut streams = self.streams.values();
+        let found = streams.find(|other| (other.trace, other.identity) == (trace, identity));
+        Some(found?.key)
+    }
+
+    /// Adds a tracefile to the stream `known`, or announces a new stream for it.
+    fn add_tracefile(
         &mut self,
         tracefile: TracefileReader,
         trace: TraceKey,
+        known: Option<StreamKey>,
     ) -> Result<StreamKey, Stopped> {
-        let (name, backlog) = (tracefile.path.display().to_string(), Backlog::default());
-        let stream = FollowedStream::new(trace, tracefile, backlog.clone());
-        let key = stream.key;
+        if let Some(stream) = known.and_then(|known| self.streams.get_mut(&known)) {
+            stream.insert_tracefile(tracefile);
+            self.changed_streams.insert(stream.key);
+            return Ok(stream.key);
+        }
+        let name = tracefile.path.display().to_string();
+        let stream = FollowedStream::new(trace, tracefile);
+        let (key, backlog) = (stream.key, stream.backlog.clone());
         self.streams.insert(key, stream);
         self.changed_streams.insert(key);
-        self.send_event(SourceEvent::Stream {
+        self.events.send(SourceEvent::Stream {
             stream: key,
             trace,
             name,
@@ -286,16 +250,20 @@ impl DirectoryFollower {
         Ok(key)
     }
 
-    /// A stream that was announced for a file without packets has one, and is a part of another.
-    pub(super) fn merge(&mut self, part: FollowedStream, whole: StreamKey) -> Result<(), Stopped> {
+    /// Ends a stream that was announced for a file without packets, whose first packet is of the stream
+    /// `whole`.
+    pub(super) fn merge_streams(
+        &mut self,
+        part: FollowedStream,
+        whole: StreamKey,
+    ) -> Result<(), Stopped> {
         if let Some(stream) = self.streams.get_mut(&whole) {
             for tracefile in part.tracefiles {
-                stream.insert(tracefile);
+                stream.insert_tracefile(tracefile);
             }
             stream.names.extend(part.names);
             self.changed_streams.insert(whole);
         }
-        self.watch.forget(part.key);
-        self.send_event(SourceEvent::StreamEnd { stream: part.key })
+        self.end_stream(part.key)
     }
 }

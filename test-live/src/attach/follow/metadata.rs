@@ -2,8 +2,7 @@
 //! of it again.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Instant;
 
@@ -12,14 +11,10 @@ use ctf::write::metadata_packets;
 
 use super::tracefile_reader::{LOCK_GRACE_PERIOD, is_locked};
 
-/// Most that is read of a metadata file at a time.
-const READ_BYTES: usize = 256 << 10;
-
 /// A metadata file that grows.
 #[derive(Debug)]
 pub(super) struct GrowingMetadataFile {
     file: File,
-    read: u64,
     found: Instant,
     pub(super) metadata: Metadata,
     /// All of it so far, as it lies in the file.
@@ -34,7 +29,6 @@ impl GrowingMetadataFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: File::open(path)?,
-            read: 0,
             found: Instant::now(),
             metadata: Metadata::new(),
             bytes: Vec::new(),
@@ -43,29 +37,21 @@ impl GrowingMetadataFile {
         })
     }
 
-    /// Reads what is new of it. Whether anything is.
+    /// Reads what is new of it. Gives whether anything is.
     pub(super) fn grow(&mut self) -> bool {
-        let before = self.read;
-        let mut buffer = vec![0; READ_BYTES];
-        while self.broken.is_none() {
-            let have = match self.file.read_at(&mut buffer, self.read) {
-                Ok(0) => break,
-                Ok(have) => have,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    self.broken = Some(error.to_string());
-                    break;
-                }
-            };
-            let new = buffer.get(..have).unwrap_or_default();
-            self.read += have as u64;
-            self.bytes.extend_from_slice(new);
-            match self.metadata.extend(new) {
-                Ok(()) => self.text.extend_from_slice(self.metadata.text()),
-                Err(error) => self.broken = Some(crate::with_sources(&error)),
-            }
+        let before = self.bytes.len();
+        if self.broken.is_some() {
+            return false;
         }
-        self.read > before
+        if let Err(error) = self.file.read_to_end(&mut self.bytes) {
+            self.broken = Some(error.to_string());
+        }
+        let new = self.bytes.get(before..).unwrap_or_default();
+        match self.metadata.extend(new) {
+            Ok(()) => self.text.extend_from_slice(self.metadata.text()),
+            Err(error) => self.broken = Some(crate::with_sources(&error)),
+        }
+        self.bytes.len() > before
     }
 
     /// Whether it declares a stream: before it does, no packet can be read.
@@ -85,7 +71,7 @@ impl GrowingMetadataFile {
 
     /// The lock is taken before anything is written.
     fn is_new(&self) -> bool {
-        self.read == 0 && self.found.elapsed() < LOCK_GRACE_PERIOD
+        self.bytes.is_empty() && self.found.elapsed() < LOCK_GRACE_PERIOD
     }
 }
 
@@ -98,28 +84,28 @@ pub(super) struct AnnouncedMetadata {
 }
 
 impl AnnouncedMetadata {
-    /// Gives what is new in the metadata file of the first chunk.
-    pub(super) fn new_in_first_chunk(&mut self, file: &GrowingMetadataFile) -> Vec<u8> {
-        let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();
-        self.bytes = file.bytes.len();
+    /// Gives what `file` has more than all before. The file of the first chunk is sent as it is.
+    pub(super) fn take_new(&mut self, file: &GrowingMetadataFile, is_first: bool) -> Vec<u8> {
+        let new = if is_first {
+            let new = file.bytes.get(self.bytes..).unwrap_or_default().to_vec();
+            self.bytes = file.bytes.len();
+            new
+        } else {
+            let Some(new) = file.text.strip_prefix(&*self.text) else {
+                return Vec::new();
+            };
+            let uuid = file.metadata.trace().uuid();
+            match (std::str::from_utf8(new), uuid) {
+                (Ok(text), Some(uuid)) if file.metadata.is_packetised() => {
+                    metadata_packets(uuid, text)
+                }
+                // Half a character: the rest of it comes.
+                (Err(_), _) => return Vec::new(),
+                _ => new.to_vec(),
+            }
+        };
         self.text.clone_from(&file.text);
         new
-    }
-
-    /// Gives what the metadata file of a later chunk has more than all before.
-    pub(super) fn new_in_later_chunk(&mut self, file: &GrowingMetadataFile) -> Vec<u8> {
-        let Some(new) = file.text.strip_prefix(&*self.text) else {
-            return Vec::new();
-        };
-        let uuid = file.metadata.trace().uuid();
-        let packed = match (std::str::from_utf8(new), uuid) {
-            (Ok(text), Some(uuid)) if file.metadata.is_packetised() => metadata_packets(uuid, text),
-            // Half a character: the rest of it comes.
-            (Err(_), _) => return Vec::new(),
-            _ => new.to_vec(),
-        };
-        self.text.clone_from(&file.text);
-        packed
     }
 
     /// Whether the file can be of another chunk of the same trace.
@@ -153,19 +139,15 @@ mod tests {
         let mut first = File::create(path("first")).unwrap();
         first.write_all(&event(&mut text, 0, "a")).unwrap();
         let mut growing = GrowingMetadataFile::open(&path("first")).unwrap();
-        let (mut announced, mut packet_ends) = (AnnouncedMetadata::default(), Metadata::new());
+        let (mut announced, mut sent) = (AnnouncedMetadata::default(), Metadata::new());
         assert!(growing.grow() && growing.is_usable());
-        packet_ends
-            .extend(&announced.new_in_first_chunk(&growing))
-            .unwrap();
+        sent.extend(&announced.take_new(&growing, true)).unwrap();
         // Half of a packet is no reason to wait: the reader takes it as it comes.
         let more = event(&mut text, 1, "b");
         for part in more.chunks(50) {
             first.write_all(part).unwrap();
             assert!(growing.grow());
-            packet_ends
-                .extend(&announced.new_in_first_chunk(&growing))
-                .unwrap();
+            sent.extend(&announced.take_new(&growing, true)).unwrap();
         }
         assert!(!growing.grow());
         event(&mut text, 2, "c");
@@ -173,22 +155,10 @@ mod tests {
         let mut other = GrowingMetadataFile::open(&path("second")).unwrap();
         other.grow();
         assert!(announced.agrees_with(&other));
-        packet_ends
-            .extend(&announced.new_in_later_chunk(&other))
-            .unwrap();
-        assert_eq!(announced.new_in_later_chunk(&other), b"");
-        let names: Vec<_> = (0..3)
-            .map(|id| {
-                packet_ends
-                    .trace()
-                    .stream(0)
-                    .unwrap()
-                    .event(id)
-                    .unwrap()
-                    .name()
-                    .unwrap()
-            })
-            .collect();
+        sent.extend(&announced.take_new(&other, false)).unwrap();
+        assert_eq!(announced.take_new(&other, false), b"");
+        let stream = sent.trace().stream(0).unwrap();
+        let names = [0, 1, 2].map(|id| stream.event(id).unwrap().name().unwrap());
         assert_eq!(names, ["a", "b", "c"]);
     }
 

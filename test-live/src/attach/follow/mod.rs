@@ -14,13 +14,27 @@
 //! tracefiles makes new ones in place of the oldest. What was replaced before it could be read shows
 //! as discarded packets, by the numbers of those that follow.
 //!
-//! Read in this order: `run` (the loop), `scan` (what is there), `join` (which file is of which
-//! stream), `stream` and `tracefile_reader` (reading), `metadata`, `end` (when streams and traces have ended),
-//! `watch` (waiting).
+//! Read in this order; each module uses only those before it:
+//!
+//! | module | what |
+//! |---|---|
+//! | `event_sender` | the way to the main thread |
+//! | `scan` | which traces and tracefiles there are now |
+//! | `watch` | inotify, or a timeout |
+//! | `tracefile_reader`, `metadata` | reading one tracefile, one metadata file |
+//! | `stream` | one stream: its tracefiles in order |
+//! | `follower` | the state: all directories, traces and streams |
+//! | `end` | when streams and traces have ended |
+//! | `read` | index entries and packets of a stream |
+//! | `join` | which directory is of which trace, which file of which stream |
+//! | `run` | the event loop |
 
 mod end;
+mod event_sender;
+mod follower;
 mod join;
 mod metadata;
+mod read;
 mod run;
 mod scan;
 mod stream;
@@ -39,7 +53,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
 
-use self::run::DirectoryFollower;
+use self::event_sender::EventSender;
+use self::follower::DirectoryFollower;
 use self::watch::{DirectoryWatch, Waker};
 use super::{MemoryBudget, SourceEvent};
 
@@ -73,7 +88,7 @@ impl Default for FollowOptions {
 
 /// A directory that is being followed. To let go of it ends that.
 #[derive(Debug)]
-pub struct Handle {
+pub struct DirectorySource {
     stop: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -88,22 +103,22 @@ pub fn spawn(
     directory: PathBuf,
     options: FollowOptions,
     events: Sender<SourceEvent>,
-) -> io::Result<Handle> {
+) -> io::Result<DirectorySource> {
     let watch = DirectoryWatch::new()?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = watch.waker();
-    let mut follow = DirectoryFollower::new(directory, options, events, watch, Arc::clone(&stop));
-    let thread = std::thread::Builder::new()
-        .name("follow".to_owned())
-        .spawn(move || follow.run())?;
-    Ok(Handle {
+    let events = EventSender::new(events, Arc::clone(&stop));
+    let mut follower = DirectoryFollower::new(directory, options, events, watch);
+    let thread = std::thread::Builder::new().name("follow".to_owned());
+    let thread = thread.spawn(move || follower.run())?;
+    Ok(DirectorySource {
         stop,
         waker,
         thread: Some(thread),
     })
 }
 
-impl Handle {
+impl DirectorySource {
     /// Says that no more is wanted. What is on its way may still come.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -119,7 +134,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for DirectorySource {
     fn drop(&mut self) {
         self.stop();
     }
@@ -130,10 +145,10 @@ impl Drop for Handle {
 /// # Errors
 /// If `directory` cannot be read.
 pub fn is_live(directory: &Path) -> io::Result<bool> {
-    let is_written =
+    let is_locked =
         |path: &Path| File::open(path).is_ok_and(|file| tracefile_reader::is_locked(&file));
     Ok(scan::scan(directory)?.traces.iter().any(|trace| {
-        is_written(&trace.directory.join("metadata"))
-            || trace.files.iter().any(|file| is_written(&file.path))
+        is_locked(&trace.directory.join("metadata"))
+            || trace.files.iter().any(|file| is_locked(&file.path))
     }))
 }

@@ -1,22 +1,17 @@
 //! The event loop: scans for files, reads what has changed, and waits for inotify or the next poll.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use ctf::Timescale;
-use ctf::model::{EnvironmentValue, Uuid};
-use tokio::sync::mpsc::Sender;
-
-use super::FollowOptions;
-use super::metadata::{AnnouncedMetadata, GrowingMetadataFile};
+use super::event_sender::Stopped;
+use super::follower::{ChunkDirectory, DirectoryFollower, FULL_BACKLOG_INTERVALS, KnownFile};
+use super::read::Next;
 use super::scan::{FileId, FoundTrace, scan};
-use super::stream::{FollowedStream, Next};
 use super::tracefile_reader::TracefileReader;
-use super::watch::{DirectoryWatch, WatchEvents};
-use crate::attach::{SourceEvent, StreamKey, TraceKey};
+use super::watch::WatchEvents;
+use crate::attach::SourceEvent;
 
 /// How often everything is read that inotify may not report: a lock that is gone, beacons of a
 /// remote file system.
@@ -25,137 +20,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const POLL_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_millis(100);
 /// Longest wait while something is expected at any moment.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// First wait for a reader that has no room; each further one is twice as long, up to the last.
-const FULL_BACKLOG_INTERVALS: (Duration, Duration) =
-    (Duration::from_millis(2), Duration::from_millis(50));
 /// Shortest time between two scans for directories that inotify does not report.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_secs(2);
 /// Smallest ratio of the time between two scans to the time that a scan takes.
 const MIN_IDLE_RATIO: u32 = 200;
 /// How long a file that has been read is remembered after the last scan that has found it.
 const READ_FILE_RETENTION: Duration = Duration::from_secs(60);
-/// Number of scans in a row that may miss a directory that is being moved.
-pub(super) const MAX_MISSED_SCANS: u64 = 2;
-
-/// The receiver of the events has been dropped, or the handle has said to stop.
-#[derive(Debug)]
-pub(super) struct Stopped;
-
-/// Follows all traces at or below a directory.
-pub(super) struct DirectoryFollower {
-    root: PathBuf,
-    pub(super) options: FollowOptions,
-    events: Sender<SourceEvent>,
-    pub(super) watch: DirectoryWatch,
-    stop: Arc<AtomicBool>,
-    pub(super) directories: HashMap<FileId, ChunkDirectory>,
-    pub(super) traces: BTreeMap<TraceKey, FollowedTrace>,
-    pub(super) streams: BTreeMap<StreamKey, FollowedStream>,
-    /// Tracefiles that have been found, when last, and whether they have been read to their end.
-    files: HashMap<FileId, (Instant, bool)>,
-    /// Streams that may have more packets to read.
-    pub(super) changed_streams: BTreeSet<StreamKey>,
-    /// Number of scans so far.
-    pub(super) scans: u64,
-    pub(super) scan_wanted: bool,
-    /// Something is expected at any moment.
-    pub(super) is_retry_soon: bool,
-    /// Ends of packets, in nanoseconds, and since when they are known.
-    pub(super) packet_ends: VecDeque<(Instant, i64)>,
-    next_poll: Instant,
-    next_scan: Instant,
-    full_backlog_interval: Duration,
-    /// How long the reader has been waited for.
-    sending: Duration,
-}
-
-/// A directory that is a trace, or one chunk of it.
-#[derive(Debug)]
-pub(super) struct ChunkDirectory {
-    pub(super) id: FileId,
-    pub(super) path: PathBuf,
-    pub(super) trace_path: PathBuf,
-    /// When anything in it was written last, as of when it was found.
-    pub(super) modified: SystemTime,
-    /// The last scan that has found it.
-    pub(super) seen: u64,
-    pub(super) metadata: Option<GrowingMetadataFile>,
-    pub(super) trace: Option<TraceKey>,
-    /// Tracefiles whose stream is not known yet.
-    pub(super) unassigned: Vec<TracefileReader>,
-    /// Nothing further is expected of it.
-    pub(super) is_finished: bool,
-}
-
-/// A trace that has been announced.
-#[derive(Debug)]
-pub(super) struct FollowedTrace {
-    pub(super) key: TraceKey,
-    pub(super) uuid: Option<Uuid>,
-    pub(super) announced: AnnouncedMetadata,
-    pub(super) first_directory: FileId,
-    pub(super) trace_paths: HashSet<PathBuf>,
-    /// Whether its relay locks what it writes.
-    pub(super) has_locks: bool,
-    /// When anything of it was written last.
-    pub(super) grown: SystemTime,
-    /// The scan that was the last when nothing was left of it.
-    pub(super) drained: Option<u64>,
-}
-
-impl ChunkDirectory {
-    /// Nothing further is expected of it.
-    pub(super) fn finish(&mut self) {
-        (self.trace, self.metadata, self.is_finished) = (None, None, true);
-        self.unassigned.clear();
-    }
-
-    /// As users know it: the host, and where it lies.
-    pub(super) fn name(&self) -> String {
-        let trace_path = self.trace_path.to_string_lossy();
-        let trace = self
-            .metadata
-            .as_ref()
-            .map(|metadata| metadata.metadata.trace());
-        match trace.and_then(|trace| trace.environment_value("hostname")) {
-            Some(EnvironmentValue::Text(host)) if trace_path.is_empty() => host.to_string(),
-            Some(EnvironmentValue::Text(host)) => format!("{host}/{trace_path}"),
-            _ => trace_path.into_owned(),
-        }
-    }
-}
 
 impl DirectoryFollower {
-    pub(super) fn new(
-        root: PathBuf,
-        options: FollowOptions,
-        events: Sender<SourceEvent>,
-        watch: DirectoryWatch,
-        stop: Arc<AtomicBool>,
-    ) -> Self {
-        Self {
-            root,
-            options,
-            events,
-            watch,
-            stop,
-            directories: HashMap::new(),
-            traces: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            files: HashMap::new(),
-            changed_streams: BTreeSet::new(),
-            scans: 0,
-            scan_wanted: true,
-            is_retry_soon: false,
-            packet_ends: VecDeque::new(),
-            next_poll: Instant::now(),
-            next_scan: Instant::now(),
-            full_backlog_interval: FULL_BACKLOG_INTERVALS.0,
-            sending: Duration::ZERO,
-        }
-    }
-
-    /// Until there is nothing more to come, or nobody listens.
+    /// Follows until there is nothing more to come, or the receiver of the events is dropped.
     pub(super) fn run(&mut self) {
         while let Ok(Some(wait)) = self.run_round() {
             let changes = self.watch.wait(wait);
@@ -163,79 +36,62 @@ impl DirectoryFollower {
         }
     }
 
-    /// All that can be done now. Gives how long to wait, unless this is the end.
+    /// Does all that can be done now. Gives how long to wait, unless this is the end.
     fn run_round(&mut self) -> Result<Option<Duration>, Stopped> {
         self.is_retry_soon = false;
-        if self.is_stopped() {
-            return Err(Stopped);
-        }
-        if self.scan_wanted
+        self.events.check_running()?;
+        if self.is_scan_wanted
             && let Err(error) = self.rescan()
         {
-            let what = format!("cannot read {}: {error}", self.root.display());
-            self.send_event(SourceEvent::Failed(what))?;
+            let reason = format!("cannot read {}: {error}", self.root.display());
+            self.events.send(SourceEvent::Failed(reason))?;
             return Ok(None);
         }
-        self.join_traces()?;
+        self.join_directories()?;
         self.join_files()?;
-        let (is_full, has_more) = self.read_changed_streams()?;
-        self.end_streams()?;
-        self.end_traces()?;
+        let wait = self.read_changed_streams()?;
+        self.end_drained_streams()?;
+        self.end_drained_traces()?;
         if self.is_done() {
             let nothing = format!("no trace at or below {}", self.root.display());
-            self.send_event(match self.directories.is_empty() {
+            self.events.send(match self.directories.is_empty() {
                 true => SourceEvent::Failed(nothing),
                 false => SourceEvent::Done,
             })?;
             return Ok(None);
         }
-        Ok(Some(self.wait_time(is_full, has_more)))
-    }
-
-    fn wait_time(&mut self, is_full: bool, has_more: bool) -> Duration {
-        if has_more {
-            self.full_backlog_interval = FULL_BACKLOG_INTERVALS.0;
-            return Duration::ZERO;
-        }
-        let mut wait = self.next_poll.saturating_duration_since(Instant::now());
-        if is_full {
-            wait = wait.min(self.full_backlog_interval);
-            self.full_backlog_interval =
-                (self.full_backlog_interval * 2).min(FULL_BACKLOG_INTERVALS.1);
-        }
-        if self.is_retry_soon || self.scan_wanted {
-            wait = wait.min(RETRY_INTERVAL);
-        }
-        wait
+        let is_soon = self.is_retry_soon || self.is_scan_wanted;
+        Ok(Some(if is_soon {
+            wait.min(RETRY_INTERVAL)
+        } else {
+            wait
+        }))
     }
 
     fn mark_changes(&mut self, changes: WatchEvents) {
-        self.scan_wanted |= changes.structure;
+        self.is_scan_wanted |= changes.is_structure_changed || Instant::now() >= self.next_scan;
         self.changed_streams.extend(changes.streams);
-        let now = Instant::now();
-        if now >= self.next_scan {
-            self.scan_wanted = true;
-        }
-        if changes.all && self.is_retry_soon || changes.structure {
-            self.changed_streams.extend(self.streams.keys().copied());
+        if changes.is_timeout && self.is_retry_soon || changes.is_structure_changed {
+            self.mark_all_streams();
         }
     }
 
-    /// Hands over what is new. Whether the reader has no room for all of it, and whether there is
-    /// more that it has room for.
-    fn read_changed_streams(&mut self) -> Result<(bool, bool), Stopped> {
+    fn mark_all_streams(&mut self) {
+        self.changed_streams.extend(self.streams.keys().copied());
+    }
+
+    /// Hands over what is new, and gives how long to wait until there may be more.
+    fn read_changed_streams(&mut self) -> Result<Duration, Stopped> {
         let begun = Instant::now();
+        self.events.time_blocked = Duration::ZERO;
         let is_poll_due = begun >= self.next_poll;
         if is_poll_due {
-            self.changed_streams.extend(self.streams.keys().copied());
-        }
-        self.sending = Duration::ZERO;
-        if is_poll_due {
+            self.mark_all_streams();
             self.send_watermarks_of_idle_streams()?;
             self.finish_chunks();
             let directories: Vec<_> = self.directories.keys().copied().collect();
-            for chunk in directories {
-                self.grow_metadata(chunk)?;
+            for directory in directories {
+                self.grow_metadata(directory)?;
             }
         }
         let (mut is_full, mut has_more) = (false, false);
@@ -244,15 +100,11 @@ impl DirectoryFollower {
                 continue;
             };
             let next = self.read_stream(&mut stream)?;
-            match next {
-                Next::PartOf(whole) => {
-                    has_more = true;
-                    self.merge(stream, whole)?;
-                    continue;
-                }
-                Next::Again => has_more = true,
-                Next::Full => is_full = true,
-                Next::Wait => {}
+            has_more |= matches!(next, Next::Again | Next::PartOf(_));
+            is_full |= next == Next::Full;
+            if let Next::PartOf(whole) = next {
+                self.merge_streams(stream, whole)?;
+                continue;
             }
             if next != Next::Wait {
                 self.changed_streams.insert(key);
@@ -265,124 +117,77 @@ impl DirectoryFollower {
             } else {
                 POLL_INTERVAL_WITHOUT_INOTIFY
             };
-            let looking = begun.elapsed().saturating_sub(self.sending);
-            self.next_poll = Instant::now()
-                + poll_interval
-                    .max(looking * MIN_IDLE_RATIO)
-                    .min(MIN_SCAN_INTERVAL);
+            let reading = begun.elapsed().saturating_sub(self.events.time_blocked);
+            let interval = poll_interval.max(reading * MIN_IDLE_RATIO);
+            self.next_poll = Instant::now() + interval.min(MIN_SCAN_INTERVAL);
         }
-        Ok((is_full, has_more))
+        let (first, last) = FULL_BACKLOG_INTERVALS;
+        if has_more {
+            self.full_backlog_interval = first;
+            return Ok(Duration::ZERO);
+        }
+        let mut wait = self.next_poll.saturating_duration_since(Instant::now());
+        if is_full {
+            wait = wait.min(self.full_backlog_interval);
+            self.full_backlog_interval = (self.full_backlog_interval * 2).min(last);
+        }
+        Ok(wait)
     }
 
     /// Looks which files there are and where.
-    fn rescan(&mut self) -> std::io::Result<()> {
+    fn rescan(&mut self) -> io::Result<()> {
         let begun = Instant::now();
         let found = scan(&self.root)?;
-        (self.scans, self.scan_wanted) = (self.scans + 1, false);
+        (self.scans, self.is_scan_wanted) = (self.scans + 1, false);
         for directory in &found.directories {
-            self.watch.directory(directory);
+            self.watch.add_directory(directory);
         }
         let mut paths = HashMap::new();
         for trace in found.traces {
             self.add_found_trace(trace, &mut paths);
         }
-        let scans = self.scans;
-        let tracefiles = self
-            .streams
-            .values_mut()
-            .flat_map(|stream| &mut stream.tracefiles);
-        for tracefile in tracefiles.chain(
-            self.directories
-                .values_mut()
-                .flat_map(|chunk| &mut chunk.unassigned),
-        ) {
+        let streams = self.streams.values_mut();
+        let joined = streams.flat_map(|stream| &mut stream.tracefiles);
+        let chunks = self.directories.values_mut();
+        let unassigned = chunks.flat_map(|chunk| &mut chunk.unassigned);
+        for tracefile in joined.chain(unassigned) {
             if let Some(path) = paths.remove(&tracefile.id) {
-                (tracefile.path, tracefile.seen) = (path, scans);
+                (tracefile.path, tracefile.seen) = (path, self.scans);
             }
         }
         self.files
-            .retain(|_, (seen, is_read)| !*is_read || seen.elapsed() < READ_FILE_RETENTION);
-        // Again: a scan may have missed it.
-        self.directories
-            .retain(|_, chunk| !chunk.is_finished || chunk.seen + MAX_MISSED_SCANS >= scans);
-        self.changed_streams.extend(self.streams.keys().copied());
-        let rest =
-            (begun.elapsed() * MIN_IDLE_RATIO).clamp(MIN_SCAN_INTERVAL, READ_FILE_RETENTION / 2);
-        self.next_scan = Instant::now() + rest;
+            .retain(|_, file| !file.is_read || file.seen.elapsed() < READ_FILE_RETENTION);
+        let mut directories = std::mem::take(&mut self.directories);
+        directories.retain(|_, of| !of.is_finished || !self.has_enough_scans_since(of.seen));
+        self.directories = directories;
+        self.mark_all_streams();
+        let interval = begun.elapsed() * MIN_IDLE_RATIO;
+        let interval = interval.clamp(MIN_SCAN_INTERVAL, READ_FILE_RETENTION / 2);
+        self.next_scan = Instant::now() + interval;
         Ok(())
     }
 
     fn add_found_trace(&mut self, trace: FoundTrace, paths: &mut HashMap<FileId, PathBuf>) {
         let is_new_directory = !self.directories.contains_key(&trace.id);
-        let mut is_old = false;
-        let chunk = self
-            .directories
-            .entry(trace.id)
-            .or_insert_with(|| ChunkDirectory {
-                id: trace.id,
-                path: PathBuf::new(),
-                trace_path: trace.trace_path.clone(),
-                modified: trace.modified,
-                seen: 0,
-                metadata: None,
-                trace: None,
-                unassigned: Vec::new(),
-                is_finished: false,
-            });
-        (chunk.path, chunk.seen) = (trace.directory, self.scans);
-        for file in trace.files {
+        let chunk = self.directories.entry(trace.id);
+        let chunk = chunk.or_insert_with(|| ChunkDirectory::new(&trace));
+        let mut has_known_files = false;
+        for file in &trace.files {
             chunk.modified = chunk.modified.max(file.modified);
-            let is_new = !self.files.contains_key(&file.id);
-            is_old |= !is_new;
-            let (seen, _) = self.files.entry(file.id).or_insert((Instant::now(), false));
-            *seen = Instant::now();
-            if is_new {
-                chunk.unassigned.push(TracefileReader::new(
-                    &file,
-                    &trace.trace_path,
-                    trace.id,
-                    self.scans,
-                ));
+            let seen = Instant::now();
+            if let Some(known) = self.files.get_mut(&file.id) {
+                (known.seen, has_known_files) = (seen, true);
+            } else {
+                let is_read = false;
+                self.files.insert(file.id, KnownFile { seen, is_read });
+                let tracefile = TracefileReader::new(file, &trace, self.scans);
+                chunk.unassigned.push(tracefile);
                 chunk.is_finished = false;
             }
-            paths.insert(file.id, file.path);
+            paths.insert(file.id, file.path.clone());
         }
+        (chunk.path, chunk.seen) = (trace.directory, self.scans);
         // It has been read before, and came back into sight.
-        chunk.is_finished |= is_new_directory && is_old && chunk.unassigned.is_empty();
-    }
-
-    /// Records that a file has been read to its end.
-    pub(super) fn mark_as_read(&mut self, file: FileId) {
-        if let Some((_, is_read)) = self.files.get_mut(&file) {
-            *is_read = true;
-        }
-    }
-
-    pub(super) fn is_read(&self, file: FileId) -> bool {
-        self.files.get(&file).is_some_and(|(_, is_read)| *is_read)
-    }
-
-    /// How the clock of a trace runs. All its streams have one, in every tracer there is.
-    pub(super) fn timescale(&self, trace: TraceKey) -> Option<Timescale> {
-        let chunk = self
-            .directories
-            .get(&self.traces.get(&trace)?.first_directory)?;
-        let trace = chunk.metadata.as_ref()?.metadata.trace();
-        trace.streams().find_map(|stream| stream.timescale())
-    }
-
-    /// Sends an event once the channel has room for it.
-    pub(super) fn send_event(&mut self, event: SourceEvent) -> Result<(), Stopped> {
-        if self.is_stopped() {
-            return Err(Stopped);
-        }
-        let begun = Instant::now();
-        let sent = self.events.blocking_send(event).map_err(|_| Stopped);
-        self.sending += begun.elapsed();
-        sent
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire) || self.events.is_closed()
+        chunk.is_finished |= is_new_directory && has_known_files && chunk.unassigned.is_empty();
     }
 }

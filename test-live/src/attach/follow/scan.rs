@@ -1,6 +1,7 @@
-//! What lies below a directory now: traces and their files. Files and directories move, vanish and
-//! are replaced while this looks, so that only what they are tells whether one is known.
+//! The scan for traces and their files below a directory. Files and directories move, vanish and are
+//! replaced while it runs, so that only their [`FileId`] tells whether one is known.
 
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,50 +15,40 @@ const CHUNK_MOVE_DIRECTORIES: [&str; 2] = [".tmp_old_chunk", ".tmp_new_chunk"];
 /// Where completed chunks lie.
 const ARCHIVES: &str = "archives";
 
-/// Which file or directory it is, wherever it lies.
+/// The identity of a file or directory, wherever it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
     device: u64,
     inode: u64,
-    /// The number may be used again as soon as a file is gone.
+    /// The inode number may be used again as soon as a file is gone.
     born: Option<SystemTime>,
 }
 
 impl FileId {
-    pub(super) fn of(about: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
-            device: about.dev(),
-            inode: about.ino(),
-            born: about.created().ok(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            born: metadata.created().ok(),
         }
     }
 
-    /// What a path leads to.
+    /// The identity of what a path leads to.
     pub(super) fn at(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|about| Self::of(&about))
+        fs::metadata(path).ok().as_ref().map(Self::of)
     }
 }
 
-/// A file that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A tracefile that was found.
+#[derive(Debug)]
 pub(super) struct FoundFile {
     pub(super) path: PathBuf,
     pub(super) id: FileId,
     pub(super) modified: SystemTime,
 }
 
-impl FoundFile {
-    fn new(path: PathBuf, about: &Metadata) -> Self {
-        Self {
-            path,
-            id: FileId::of(about),
-            modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-        }
-    }
-}
-
 /// A directory that is a trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct FoundTrace {
     pub(super) directory: PathBuf,
     pub(super) id: FileId,
@@ -69,12 +60,12 @@ pub(super) struct FoundTrace {
     pub(super) files: Vec<FoundFile>,
 }
 
-/// What was found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// In byte order.
     pub(super) traces: Vec<FoundTrace>,
-    /// All directories: something may appear in any of them.
+    /// All directories: a trace or tracefile may appear in any of them.
     pub(super) directories: Vec<PathBuf>,
 }
 
@@ -90,7 +81,7 @@ pub(super) fn scan(root: &Path) -> io::Result<Scan> {
         if let Some(trace) = trace_at(root, &directory) {
             scan.traces.push(trace);
         } else if depth < MAX_DEPTH {
-            let below = entries(&directory).filter(|(_, about)| about.is_dir());
+            let below = entries(&directory).filter(|(_, metadata)| metadata.is_dir());
             left.extend(below.map(|(path, _)| (path, depth + 1)));
         }
         scan.directories.push(directory);
@@ -105,26 +96,31 @@ fn trace_at(root: &Path, directory: &Path) -> Option<FoundTrace> {
     if !metadata.is_file() {
         return None;
     }
-    let id = FileId::of(&fs::metadata(directory).ok()?);
-    let is_data = |path: &Path| {
-        let name = path.file_name().unwrap_or_default();
-        name != "metadata" && !name.as_encoded_bytes().starts_with(b".")
-    };
+    let is_tracefile =
+        |name: &OsStr| name != "metadata" && !name.as_encoded_bytes().starts_with(b".");
     let mut files: Vec<FoundFile> = entries(directory)
-        .filter(|(path, about)| about.is_file() && is_data(path))
-        .map(|(path, about)| FoundFile::new(path, &about))
+        .filter(|(path, found)| found.is_file() && path.file_name().is_some_and(is_tracefile))
+        .map(|(path, found)| FoundFile {
+            path,
+            id: FileId::of(&found),
+            modified: modified(&found),
+        })
         .collect();
-    files.sort_by(|one, other| one.path.as_os_str().cmp(other.path.as_os_str()));
+    files.sort_by(|one, other| one.path.cmp(&other.path));
     Some(FoundTrace {
         directory: directory.to_owned(),
-        id,
+        id: FileId::at(directory)?,
         trace_path: path_without_chunks(directory.strip_prefix(root).unwrap_or(directory)),
-        modified: FoundFile::new(PathBuf::new(), &metadata).modified,
+        modified: modified(&metadata),
         files,
     })
 }
 
-/// What is in a directory, as far as it is still there. Links are not followed: they may lead back.
+fn modified(metadata: &Metadata) -> SystemTime {
+    metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The entries of a directory that are still there. Links are not followed: they may lead back.
 fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)))
@@ -139,7 +135,7 @@ fn path_without_chunks(path: &Path) -> PathBuf {
     path.components().filter(|part| !is_chunk(part)).collect()
 }
 
-/// Whether it is `YYYYmmddTHHMMSS+hhmm-…`.
+/// Whether a name is `YYYYmmddTHHMMSS+hhmm-…`, as LTTng calls chunks.
 fn is_chunk_name(name: &str) -> bool {
     let form = b"00000000T000000+0000-";
     let fits = |(byte, like): (u8, &u8)| match like {

@@ -1,10 +1,11 @@
-//! Reads one tracefile by its index file.
+//! The reader of one tracefile, by its index file.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +13,7 @@ use ctf::decode::PacketHead;
 use ctf::index::{Entry, FollowError, FollowEvent, IndexFollower};
 use ctf::metadata::Trace;
 
-use super::scan::{FileId, FoundFile};
+use super::scan::{FileId, FoundFile, FoundTrace};
 use crate::attach::{MemoryBudget, Packet};
 
 /// How old a file must be before its lock is tried: a writer that finds a reader's lock on
@@ -23,13 +24,16 @@ const MAX_PACKET_BYTES: u64 = 1 << 30;
 /// Bytes of a packet that are read to find its stream: no header and context is longer.
 const MAX_PACKET_HEAD_BYTES: u64 = 4096;
 
+/// The path of a trace without the directories of chunks, and a file name in it.
+pub(super) type TracefileName = (PathBuf, OsString);
+
 /// The reader of one tracefile, all packets of which are of one stream.
 #[derive(Debug)]
 pub(super) struct TracefileReader {
     pub(super) path: PathBuf,
     pub(super) id: FileId,
     /// Path of its trace without the directories of chunks.
-    pub(super) trace_path: PathBuf,
+    trace_path: PathBuf,
     /// The directory that it was found in.
     pub(super) directory: FileId,
     /// Where its first packet begins, in cycles. None: no packet is known yet.
@@ -37,13 +41,8 @@ pub(super) struct TracefileReader {
     /// The last scan that has found it.
     pub(super) seen: u64,
     found: Instant,
-    open: Option<Open>,
-}
-
-#[derive(Debug)]
-struct Open {
-    data: Arc<File>,
-    /// Also what its path led to before it was opened.
+    data: Option<Arc<File>>,
+    /// The index file, and what its path led to before it was opened.
     index: Option<(IndexFollower, Option<FileId>)>,
 }
 
@@ -52,84 +51,84 @@ struct Open {
 pub(super) enum TracefileError {
     /// It is not where it was.
     Moved,
-    /// It cannot be read.
+    /// The system or the file itself is the reason, which this says.
     Unreadable(String),
 }
 
 impl TracefileReader {
-    pub(super) fn new(found: &FoundFile, trace_path: &Path, directory: FileId, scan: u64) -> Self {
+    pub(super) fn new(found: &FoundFile, trace: &FoundTrace, scan: u64) -> Self {
         Self {
             path: found.path.clone(),
             id: found.id,
-            trace_path: trace_path.to_owned(),
-            directory,
+            trace_path: trace.trace_path.clone(),
+            directory: trace.id,
             begin: None,
             seen: scan,
             found: Instant::now(),
-            open: None,
+            data: None,
+            index: None,
         }
     }
 
-    pub(super) fn name(&self) -> OsString {
+    fn file_name(&self) -> OsString {
         self.path.file_name().unwrap_or_default().to_owned()
     }
 
+    pub(super) fn name(&self) -> TracefileName {
+        (self.trace_path.clone(), self.file_name())
+    }
+
     /// Its name without the number that tells it from other tracefiles of the stream, if it has one.
-    pub(super) fn stem(&self) -> String {
-        let name = self.name().to_string_lossy().into_owned();
-        match name.rsplit_once('_') {
+    pub(super) fn stem(&self) -> TracefileName {
+        let (trace_path, name) = self.name();
+        match name.to_string_lossy().rsplit_once('_') {
             Some((stem, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
-                stem.to_owned()
+                (trace_path, stem.into())
             }
-            _ => name,
+            _ => (trace_path, name),
         }
     }
 
     pub(super) fn index_path(&self) -> PathBuf {
-        let mut name = self.name();
+        let mut name = self.file_name();
         name.push(".idx");
         self.path.with_file_name("index").join(name)
     }
 
-    /// Whether it has been known for so short a time that much may still be missing.
+    /// Whether it has been known for so short a time that its lock or index may still be missing.
     pub(super) fn is_within_lock_grace_period(&self) -> bool {
         self.found.elapsed() < LOCK_GRACE_PERIOD
     }
 
     /// Closes its files; they can be opened again.
     pub(super) fn close(&mut self) {
-        self.open = None;
+        (self.data, self.index) = (None, None);
     }
 
     /// Whether the relay holds its lock on it.
-    pub(super) fn is_locked(&mut self) -> Result<bool, TracefileError> {
-        Ok(is_locked(&self.open()?.data))
+    pub(super) fn is_locked(&mut self) -> bool {
+        self.open_data().is_ok_and(|data| is_locked(data))
     }
 
-    /// Whether it looks as one that the relay has put aside until there is more. So does one that it has
+    /// Whether it looks as one that the relay has closed while it is idle. So does one that the relay has
     /// left in the middle; the lock on its metadata tells.
-    pub(super) fn is_put_aside(&mut self) -> bool {
-        self.open().is_ok_and(|open| match &open.index {
-            Some((index, _)) => index.ends_in_beacon(),
-            None => true,
-        })
+    pub(super) fn looks_idle(&mut self) -> bool {
+        let index = self.index.as_ref();
+        let ends_in_beacon = index.is_none_or(|(index, _)| index.ends_in_beacon());
+        ends_in_beacon && self.open_data().is_ok()
     }
 
     /// When it was written last.
     pub(super) fn modified(&mut self) -> SystemTime {
-        let about = self.open().ok().and_then(|open| open.data.metadata().ok());
-        let modified = about.and_then(|about| about.modified().ok());
+        let metadata = self.open_data().ok().and_then(|data| data.metadata().ok());
+        let modified = metadata.and_then(|metadata| metadata.modified().ok());
         modified.unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// Looks into the index once.
     pub(super) fn poll(&mut self) -> Result<FollowEvent, TracefileError> {
-        if self.open()?.index.is_none() {
-            let index = self.open_index()?;
-            self.open()?.index = index;
-        }
-        let open = self.open()?;
-        let Some((index, _)) = &mut open.index else {
+        self.open_data()?;
+        let Some((index, _)) = self.open_index()? else {
             return Ok(FollowEvent::None);
         };
         let event = index.poll();
@@ -139,7 +138,7 @@ impl TracefileReader {
             && let Some(first) = entries.first()
         {
             if !self.is_own_index(first)? {
-                self.open()?.index = None;
+                self.index = None;
                 return Ok(FollowEvent::None);
             }
             self.begin = Some(first.packet.begin.0);
@@ -150,15 +149,13 @@ impl TracefileReader {
     /// Whether the index file is this one's, and not of a tracefile that it has just replaced: the relay
     /// removes that before it writes to this one.
     fn is_own_index(&mut self, first: &Entry) -> Result<bool, TracefileError> {
-        let path = self.index_path();
-        let open = self.open()?;
-        let end = first.offset.0 + first.packet.packet_size.0 / 8;
-        let has_packet = open.data.metadata().is_ok_and(|about| about.len() >= end);
-        let opened = open.index.as_ref().and_then(|(_, id)| *id);
-        Ok(has_packet && opened.is_some() && FileId::at(&path) == opened)
+        let end = first.offset.0 + packet_bytes(first);
+        let has_packet = self.open_data()?.metadata().is_ok_and(|of| of.len() >= end);
+        let opened = self.index.as_ref().and_then(|(_, id)| *id);
+        Ok(has_packet && opened.is_some() && FileId::at(&self.index_path()) == opened)
     }
 
-    /// Looks whether it has got a first packet meanwhile. Its packets are read from the first then.
+    /// Sets `begin` if it has got a first packet meanwhile. Its packets are read from the first then.
     pub(super) fn update_begin(&mut self) {
         if self.begin.is_none() {
             // What is wrong with it is found when its turn comes.
@@ -185,86 +182,90 @@ impl TracefileReader {
     /// What a packet says of itself.
     pub(super) fn head(&mut self, entry: &Entry, trace: &Trace) -> Option<PacketHead> {
         let bytes = self.read(entry, MAX_PACKET_HEAD_BYTES).ok()?;
-        PacketHead::read(trace, &bytes, entry.packet.packet_size.0 / 8).ok()
+        PacketHead::read(trace, &bytes, packet_bytes(entry)).ok()
     }
 
-    fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, TracefileError> {
+    /// Reads the first bytes of a packet, no more than `max`.
+    fn read(&mut self, entry: &Entry, max: u64) -> Result<Vec<u8>, TracefileError> {
         let data = Arc::clone(self.file_with_packet(entry)?);
-        let size = packet_bytes(entry).min(most);
+        let size = packet_bytes(entry).min(max);
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-        data.read_exact_at(&mut bytes, entry.offset.0)
-            .map_err(|error| self.wrong(entry, &error.to_string()))?;
+        let read = data.read_exact_at(&mut bytes, entry.offset.0);
+        read.map_err(|error| self.packet_error(entry, &error))?;
         Ok(bytes)
     }
 
-    /// The file with a packet, all of which is there. Before memory is taken for it.
+    /// The file with a packet, all of which is there: this is known before memory is reserved for it.
     fn file_with_packet(&mut self, entry: &Entry) -> Result<&Arc<File>, TracefileError> {
         let size = packet_bytes(entry);
         if size > MAX_PACKET_BYTES {
-            return Err(self.wrong(entry, "it is too large"));
+            return Err(self.packet_error(entry, &"it is too large"));
         }
-        let len = self.open()?.data.metadata().map(|about| about.len());
-        let len = len.map_err(|error| self.wrong(entry, &error.to_string()))?;
-        if entry.offset.0.saturating_add(size) > len {
-            return Err(self.wrong(entry, "it is not all there"));
+        let metadata = self.open_data()?.metadata();
+        let len = metadata.map_err(|error| self.packet_error(entry, &error))?;
+        if entry.offset.0.saturating_add(size) > len.len() {
+            return Err(self.packet_error(entry, &"it is not all there"));
         }
-        Ok(&self.open()?.data)
+        self.open_data()
     }
 
-    fn wrong(&self, entry: &Entry, what: &str) -> TracefileError {
+    fn packet_error(&self, entry: &Entry, reason: &dyn Display) -> TracefileError {
         let (path, at) = (self.path.display(), entry.offset.0);
-        TracefileError::Unreadable(format!("{path}, packet at byte {at}: {what}"))
+        TracefileError::Unreadable(format!(
+            "cannot read a packet: {path}, byte {at}: {reason}; it is left out"
+        ))
     }
 
-    fn open(&mut self) -> Result<&mut Open, TracefileError> {
-        let open = match self.open.take() {
-            Some(open) => open,
-            None => Open {
-                data: Arc::new(self.open_data()?),
-                index: None,
-            },
-        };
-        Ok(self.open.insert(open))
-    }
-
-    /// None: there is no index file yet.
-    fn open_index(&mut self) -> Result<Option<(IndexFollower, Option<FileId>)>, TracefileError> {
-        let path = self.index_path();
-        let id = FileId::at(&path);
-        match IndexFollower::open(&path) {
-            // A tracefile is replaced before its index file is: this one is not of the next.
-            Ok(index) if FileId::at(&self.path) == Some(self.id) => Ok(Some((index, id))),
-            Ok(_) => {
-                self.close();
-                Err(TracefileError::Moved)
-            }
-            Err(FollowError::Io { source, .. }) if is_missing(&source) => Ok(None),
-            Err(error) => Err(TracefileError::Unreadable(crate::with_sources(&error))),
+    /// The index file, opened if it is not. None: there is none yet.
+    fn open_index(
+        &mut self,
+    ) -> Result<Option<&mut (IndexFollower, Option<FileId>)>, TracefileError> {
+        if self.index.is_none() {
+            let path = self.index_path();
+            let id = FileId::at(&path);
+            self.index = match IndexFollower::open(&path) {
+                // A tracefile is replaced before its index file is: this one is not of the next.
+                Ok(index) if FileId::at(&self.path) == Some(self.id) => Some((index, id)),
+                Ok(_) => {
+                    self.close();
+                    return Err(TracefileError::Moved);
+                }
+                Err(FollowError::Io { source, .. }) if is_missing(&source) => None,
+                Err(error) => return Err(TracefileError::Unreadable(crate::with_sources(&error))),
+            };
         }
+        Ok(self.index.as_mut())
     }
 
-    fn open_data(&self) -> Result<File, TracefileError> {
-        let bad = |error: io::Error| {
-            if is_missing(&error) {
-                return TracefileError::Moved;
+    /// The data file, opened if it is not.
+    fn open_data(&mut self) -> Result<&Arc<File>, TracefileError> {
+        let data = match self.data.take() {
+            Some(data) => data,
+            None => {
+                let failed = |error: io::Error| match is_missing(&error) {
+                    true => TracefileError::Moved,
+                    false => TracefileError::Unreadable(format!(
+                        "cannot read {}: {error}",
+                        self.path.display()
+                    )),
+                };
+                let data = File::open(&self.path).map_err(failed)?;
+                if FileId::of(&data.metadata().map_err(failed)?) != self.id {
+                    return Err(TracefileError::Moved);
+                }
+                Arc::new(data)
             }
-            TracefileError::Unreadable(format!("cannot read {}: {error}", self.path.display()))
         };
-        let data = File::open(&self.path).map_err(bad)?;
-        let about = data.metadata().map_err(bad)?;
-        if FileId::of(&about) == self.id {
-            Ok(data)
-        } else {
-            Err(TracefileError::Moved)
-        }
+        Ok(self.data.insert(data))
     }
 }
 
+/// The length of a packet with its padding, in bytes.
 pub(super) fn packet_bytes(entry: &Entry) -> u64 {
     entry.packet.packet_size.0 / 8
 }
 
-/// Whether somebody writes the file and says so. A file system without locks has nobody who does.
+/// Whether a writer holds its lock on the file. On a file system without locks no writer does.
 pub(super) fn is_locked(file: &File) -> bool {
     match file.try_lock_shared() {
         Ok(()) => {

@@ -1,8 +1,8 @@
-//! Waits until something may have happened below a directory: by inotify, and by the clock where
-//! there is none (too many watches, a network file system).
+//! Waits until something may have happened below a directory: by inotify, and by timeout where inotify
+//! reports nothing (too many watches, a network file system).
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::attach::StreamKey;
 
-/// Bytes of events that are read at a time.
+/// Largest number of bytes of events that are read at a time.
 const EVENT_BYTES: usize = 16 << 10;
 
 /// Wakes up the thread in [`DirectoryWatch::wait`], from another one.
@@ -25,7 +25,7 @@ const EVENT_BYTES: usize = 16 << 10;
 pub(super) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Wakes it up now, or the next time that it waits.
+    /// Wakes the thread up now, or the next time that it waits.
     pub(super) fn wake(&self) {
         // It only fails if the eventfd is readable already.
         let _ = rustix::io::write(&*self.0, &[1; 8]);
@@ -36,9 +36,9 @@ impl Waker {
 #[derive(Debug, Default)]
 pub(super) struct WatchEvents {
     /// Files or directories have come, gone or moved.
-    pub(super) structure: bool,
-    /// Anything may have.
-    pub(super) all: bool,
+    pub(super) is_structure_changed: bool,
+    /// The wait ended without a change.
+    pub(super) is_timeout: bool,
     /// The index files of these streams have grown.
     pub(super) streams: Vec<StreamKey>,
 }
@@ -48,12 +48,12 @@ pub(super) struct WatchEvents {
 pub(super) struct DirectoryWatch {
     inotify: Option<OwnedFd>,
     waker: Waker,
-    /// Index files, by directory and name, and whose they are.
+    /// The streams of index files, by watch descriptor of the directory and file name.
     indexes: HashMap<(i32, OsString), StreamKey>,
 }
 
 impl DirectoryWatch {
-    /// Watches nothing.
+    /// A watch of no directory yet.
     ///
     /// # Errors
     /// If the system has no file descriptors left.
@@ -77,40 +77,33 @@ impl DirectoryWatch {
     }
 
     /// Watches a directory for files and directories that come, go or are closed.
-    pub(super) fn directory(&mut self, path: &Path) {
-        let flags = WatchFlags::CREATE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVE
-            | WatchFlags::CLOSE_WRITE
-            | WatchFlags::ONLYDIR;
-        self.add(path, flags);
+    pub(super) fn add_directory(&mut self, path: &Path) {
+        self.add_watch(path, WatchFlags::CLOSE_WRITE);
     }
 
     /// Watches an index file for growth.
-    pub(super) fn index(&mut self, index: &Path, stream: StreamKey) {
-        let flags = WatchFlags::MODIFY
-            | WatchFlags::CREATE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVE
-            | WatchFlags::ONLYDIR;
+    pub(super) fn add_index(&mut self, index: &Path, stream: StreamKey) {
         let (Some(directory), Some(name)) = (index.parent(), index.file_name()) else {
             return;
         };
-        if let Some(watch) = self.add(directory, flags) {
+        if let Some(watch) = self.add_watch(directory, WatchFlags::MODIFY) {
             self.indexes.insert((watch, name.to_owned()), stream);
         }
     }
 
-    /// Forgets the index files of a stream.
-    pub(super) fn forget(&mut self, stream: StreamKey) {
+    /// Stops watching the index files of a stream.
+    pub(super) fn forget_stream(&mut self, stream: StreamKey) {
         self.indexes.retain(|_, of| *of != stream);
     }
 
-    fn add(&mut self, path: &Path, flags: WatchFlags) -> Option<i32> {
+    /// Watches a directory for what comes and goes, and for the events in `flags`.
+    fn add_watch(&mut self, path: &Path, flags: WatchFlags) -> Option<i32> {
+        let moves = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
+        let flags = flags | moves | WatchFlags::ONLYDIR;
         match inotify::add_watch(self.inotify.as_ref()?, path, flags) {
             Ok(watch) => Some(watch),
             Err(Errno::NOSPC | Errno::NOMEM) => {
-                // Then by the clock alone.
+                // No more watches: then by polling alone.
                 self.inotify = None;
                 None
             }
@@ -119,26 +112,23 @@ impl DirectoryWatch {
         }
     }
 
-    /// Waits until something has happened, but not longer than `most`.
-    pub(super) fn wait(&mut self, most: Duration) -> WatchEvents {
+    /// Waits until something has happened, but not longer than `max`.
+    pub(super) fn wait(&mut self, max: Duration) -> WatchEvents {
         let mut fds = vec![PollFd::new(&*self.waker.0, PollFlags::IN)];
-        if let Some(inotify) = &self.inotify {
-            fds.push(PollFd::new(inotify, PollFlags::IN));
-        }
-        let most = Timespec::try_from(most).ok();
-        let changes = poll(&mut fds, most.as_ref());
+        fds.extend(
+            self.inotify
+                .iter()
+                .map(|inotify| PollFd::new(inotify, PollFlags::IN)),
+        );
+        let changes = poll(&mut fds, Timespec::try_from(max).ok().as_ref());
         drop(fds);
         let _ = rustix::io::read(&*self.waker.0, &mut [0; 8]);
-        match changes {
-            Ok(0) => WatchEvents {
-                all: true,
-                ..WatchEvents::default()
-            },
-            _ => self.events(),
-        }
+        let mut events = self.read_events();
+        events.is_timeout |= changes == Ok(0);
+        events
     }
 
-    fn events(&mut self) -> WatchEvents {
+    fn read_events(&mut self) -> WatchEvents {
         let mut changes = WatchEvents::default();
         let Some(inotify) = &self.inotify else {
             return changes;
@@ -146,22 +136,19 @@ impl DirectoryWatch {
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut reader = inotify::Reader::new(inotify.as_fd(), &mut buffer);
         while let Ok(event) = reader.next() {
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                (changes.all, changes.structure) = (true, true);
+            let (watch, kind) = (event.wd(), event.events());
+            if kind.contains(ReadFlags::IGNORED) {
+                self.indexes.retain(|(of, _), _| *of != watch);
                 continue;
             }
-            if event.events().contains(ReadFlags::IGNORED) {
-                let gone = event.wd();
-                self.indexes.retain(|(watch, _), _| *watch != gone);
-                continue;
-            }
-            let name = event.file_name().map(|name| name.to_bytes().to_vec());
-            let name = OsString::from_vec(name.unwrap_or_default());
-            match self.indexes.get(&(event.wd(), name)) {
+            let name = event.file_name().map_or(&[][..], CStr::to_bytes);
+            let name = OsString::from_vec(name.to_vec());
+            match self.indexes.get(&(watch, name)) {
                 Some(stream) => changes.streams.push(*stream),
                 // Of an index file that nobody reads yet.
-                None if event.events().contains(ReadFlags::MODIFY) => {}
-                None => changes.structure = true,
+                None if kind.contains(ReadFlags::MODIFY) => {}
+                // This includes QUEUE_OVERFLOW, after which anything may have changed.
+                None => changes.is_structure_changed = true,
             }
         }
         changes

@@ -22,7 +22,7 @@ use super::backlog::{Backlog, BacklogTotal};
 use super::connection::Connection;
 use super::error::AttachError;
 use super::push;
-use super::relay::{Missing, Options};
+use super::relay_options::{Missing, RelayOptions};
 use super::resume_state::ResumeState;
 use super::target::RelayTarget;
 use super::{SourceEvent, StreamKey, TraceKey};
@@ -42,14 +42,14 @@ const MAX_BACKLOG_PACKETS: usize = 128;
 /// One connection to a relay, with the sessions that are attached on it and their traces and streams.
 pub(super) struct RelaySession {
     target: RelayTarget,
-    options: Options,
+    options: RelayOptions,
     events: mpsc::Sender<SourceEvent>,
     connection: Connection,
-    /// What the relay pushes, or may yet.
+    /// Notifications from the push connection. Absent if the relay does not push.
     push: Option<mpsc::Receiver<Notification>>,
     poll_timer: PollTimer,
     backlogs: BacklogTotal,
-    /// When to ask next which sessions there are.
+    /// When to request the list of sessions next.
     list_due: Instant,
     /// Whether that has been asked before.
     has_listed: bool,
@@ -64,7 +64,7 @@ pub(super) struct RelaySession {
     is_metadata_pushed: bool,
     /// Any session has been attached to.
     has_followed: bool,
-    /// Nothing further is to be followed.
+    /// Whether nothing further is to be followed.
     is_finished: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct RelaySession {
 type SessionTraceId = (SessionId, TraceId);
 
 struct AttachedSession {
-    /// As users know it.
+    /// The session's name for users.
     name: String,
     live_timer: Option<Duration>,
     /// No stream will be added.
@@ -90,17 +90,17 @@ struct AttachedTrace {
     is_complete: bool,
     /// Whether to ask for metadata.
     may_have_metadata: bool,
-    /// It was read on an earlier connection.
+    /// Whether it was read on an earlier connection.
     is_known: bool,
     /// Any stream of packets has been announced.
     has_had_streams: bool,
-    /// Of packets.
+    /// The number of its streams with packets that have not ended.
     streams: usize,
 }
 
 struct AttachedStream {
     key: StreamKey,
-    /// As users know it.
+    /// The stream's name for users.
     name: String,
     trace: SessionTraceId,
     backlog: Backlog,
@@ -120,7 +120,7 @@ impl RelaySession {
     /// Connects to the relay, and opens a push connection beside it if the relay may push.
     pub(super) async fn connect(
         target: &RelayTarget,
-        options: &Options,
+        options: &RelayOptions,
         events: mpsc::Sender<SourceEvent>,
         is_held_back: &watch::Receiver<bool>,
     ) -> Result<Self, AttachError> {
@@ -175,7 +175,7 @@ impl RelaySession {
         }
     }
 
-    /// Tells the relay that this viewer leaves.
+    /// Detaches from all sessions.
     pub(super) async fn detach_sessions(&mut self) -> Result<(), AttachError> {
         self.connection.drain_replies().await?;
         while let Some((session, _)) = self.sessions.pop_first() {
@@ -226,7 +226,7 @@ impl RelaySession {
         self.streams.iter().filter_map(is_ready).collect()
     }
 
-    /// Where to begin in a session that has just been found.
+    /// The place to begin in a session that has just been found.
     fn seek(&self) -> Seek {
         if self.has_listed {
             Seek::Beginning

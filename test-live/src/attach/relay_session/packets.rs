@@ -28,7 +28,7 @@ const MAX_PIPELINED_REQUESTS: usize = 64;
 /// A reply to `GET_NEXT_INDEX` that has not been handled.
 pub(super) struct IndexReply {
     index: NextIndex,
-    /// What has come of its packet, if that has been asked for.
+    /// The received part of its packet, if that has been requested.
     packet: Option<IncomingPacket>,
 }
 
@@ -41,9 +41,9 @@ enum ReplyOutcome {
 /// How the fetching of a packet has ended.
 enum FetchOutcome {
     Whole(Packet),
-    /// It is requested again later.
+    /// The packet is requested again later.
     Later,
-    /// It cannot be had, and why, if it is not the relay that has lost it.
+    /// The packet cannot be had. With an error if it could not be stored, without if the relay has lost it.
     Lost(Option<io::Error>),
 }
 
@@ -175,8 +175,7 @@ impl RelaySession {
             let session = self.sessions.get(&stream.trace.0);
             let is_over = session.is_none_or(|session| session.is_over);
             if trace.is_complete || (is_over && trace.metadata.is_none()) {
-                self.abandon_stream(id, "has packets but no metadata")
-                    .await?;
+                self.abandon_stream(id, "packets without metadata").await?;
                 return with(true);
             }
             return Ok(ReplyOutcome::Pending(reply));
@@ -225,7 +224,7 @@ impl RelaySession {
         Ok(())
     }
 
-    /// What to ask for at once, and the memory for it.
+    /// The requests to send at once, and the memory for their packets.
     fn prefetch_requests(
         &self,
         id: StreamId,
@@ -395,7 +394,10 @@ impl RelaySession {
         };
         stream.is_broken = true;
         let key = stream.key;
-        let text = format!("{} {fault}: it is left out", stream.name);
+        let text = format!(
+            "protocol error: stream {}: {fault}; the stream is left out",
+            stream.name
+        );
         self.send_notice(text).await?;
         self.send_event(SourceEvent::StreamEnd { stream: key })
             .await
@@ -467,11 +469,11 @@ impl AttachedStream {
 fn packet_size(index: &NextIndex) -> Result<u64, &'static str> {
     let packet = &index.packet;
     if packet.content_size > packet.packet_size {
-        return Err("has a packet with more in it than it has backlogs for");
+        return Err("the content of a packet is larger than the packet");
     }
     match packet.packet_size.to_bytes() {
-        None => Err("has a packet that ends inside of a byte"),
-        Some(Bytes(size)) if size > MAX_PACKET_BYTES => Err("has a packet of more than 1 GiB"),
+        None => Err("a packet does not end at a byte boundary"),
+        Some(Bytes(size)) if size > MAX_PACKET_BYTES => Err("a packet is larger than 1 GiB"),
         Some(Bytes(size)) => Ok(size),
     }
 }

@@ -10,7 +10,7 @@ use wire::SessionId;
 
 use super::{AttachedSession, AttachedStream, AttachedTrace, RelaySession, SessionTraceId};
 use crate::attach::error::AttachError;
-use crate::attach::relay::Missing;
+use crate::attach::relay_options::Missing;
 use crate::attach::resume_state::ResumeState;
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 

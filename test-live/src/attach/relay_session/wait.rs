@@ -1,4 +1,4 @@
-//! When to ask again: after an interval that grows while nothing comes, or when the relay says so.
+//! The wait between rounds: for an interval that grows while nothing comes, or for a notification.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! What becomes of an event, as its class' name says.
+//! The kind of record that an event becomes, by the name of its class.
 
 use std::sync::Arc;
 
 use super::tracks::Track;
 
-/// What becomes of the events of a class.
+/// The kind of record that the events of a class become.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum RecordKind {
     /// `tef:event`: a record of this very format.
     Record,
     /// `log:record`.
@@ -15,104 +15,88 @@ pub(crate) enum Kind {
     SpanEnter,
     /// `span:exit`.
     SpanExit,
-    /// A function is entered. (`-finstrument-functions`)
+    /// The entry of a function. (`-finstrument-functions`)
     FunctionEntry,
-    /// It is left.
+    /// The exit of a function.
     FunctionExit,
-    /// Begins the span of this name.
+    /// The begin of the span of this name.
     Begin(Span),
-    /// Ends it.
+    /// The end of the span of this name.
     End(Span),
     /// A point in time.
     Instant,
 }
 
-/// What happens between a pair of events.
+/// The time between a pair of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Span {
-    name: Arc<str>,
+pub(super) struct Span {
+    pub(super) name: Arc<str>,
     /// Whether a thread may go to another CPU meanwhile.
     migrates: bool,
 }
 
-impl std::ops::Deref for Span {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.name
-    }
-}
-
-/// How names of pairs end.
-const SUFFIXES: [(&str, &[&str]); 3] = [
-    ("_begin", &["_end"]),
-    ("_entry", &["_exit"]),
-    ("_start", &["_stop", "_end"]),
-];
-/// How names of pairs begin.
+/// Beginnings and endings by which the names of a pair differ: of the begin event, and of the end event.
 const PREFIXES: [(&str, &str); 2] = [
     ("syscall_entry_", "syscall_exit_"),
     ("compat_syscall_entry_", "compat_syscall_exit_"),
 ];
-/// Of the kernel: what is done on one CPU from begin to end.
+const SUFFIXES: [(&str, &str); 4] = [
+    ("_begin", "_end"),
+    ("_entry", "_exit"),
+    ("_start", "_stop"),
+    ("_start", "_end"),
+];
+/// Spans of the kernel that stay on one CPU from begin to end.
 const ON_ONE_CPU: [&str; 3] = ["irq_handler", "softirq", "hrtimer_expire"];
 
-impl Kind {
-    /// Of the class `name`, where `exists` says which others there are.
-    pub(crate) fn of(name: &str, exists: impl Fn(&str) -> bool) -> Self {
+impl RecordKind {
+    /// The kind for the class `name`, where `exists` says which other classes are declared.
+    pub(super) fn of(name: &str, exists: impl Fn(&str) -> bool) -> Self {
         match name {
             "tef:event" => return Self::Record,
             "log:record" => return Self::Log,
             "span:enter" => return Self::SpanEnter,
             "span:exit" => return Self::SpanExit,
+            "lttng_ust_cyg_profile:func_entry" | "lttng_ust_cyg_profile_fast:func_entry" => {
+                return Self::FunctionEntry;
+            }
+            "lttng_ust_cyg_profile:func_exit" | "lttng_ust_cyg_profile_fast:func_exit" => {
+                return Self::FunctionExit;
+            }
             _ => {}
         }
-        if let Some(("lttng_ust_cyg_profile" | "lttng_ust_cyg_profile_fast", event)) =
-            name.split_once(':')
-        {
-            match event {
-                "func_entry" => return Self::FunctionEntry,
-                "func_exit" => return Self::FunctionExit,
-                _ => {}
+        let both_ways = |(begin, end)| [(begin, end, true), (end, begin, false)];
+        for (this, other, is_begin) in PREFIXES.into_iter().flat_map(both_ways) {
+            if let Some(call) = name.strip_prefix(this)
+                && exists(&format!("{other}{call}"))
+            {
+                return Self::half(call, is_begin);
             }
         }
-        for (begin, end) in PREFIXES {
-            for (this, other, begins) in [(begin, end, true), (end, begin, false)] {
-                if let Some(call) = name.strip_prefix(this)
-                    && exists(&format!("{other}{call}"))
-                {
-                    return Self::pair(call, begins);
-                }
-            }
-        }
-        for (begin, ends) in SUFFIXES {
-            for end in ends {
-                for (this, other, begins) in [(begin, *end, true), (*end, begin, false)] {
-                    if let Some(span) = name.strip_suffix(this)
-                        && exists(&format!("{span}{other}"))
-                    {
-                        return Self::pair(span, begins);
-                    }
-                }
+        for (this, other, is_begin) in SUFFIXES.into_iter().flat_map(both_ways) {
+            if let Some(span) = name.strip_suffix(this)
+                && exists(&format!("{span}{other}"))
+            {
+                return Self::half(span, is_begin);
             }
         }
         Self::Instant
     }
 
-    fn pair(name: &str, begins: bool) -> Self {
+    fn half(name: &str, is_begin: bool) -> Self {
         let span = Span {
             name: name.into(),
             migrates: !ON_ONE_CPU.contains(&name),
         };
-        if begins {
+        if is_begin {
             Self::Begin(span)
         } else {
             Self::End(span)
         }
     }
 
-    /// Whether its fields are those of our own generic classes.
-    pub(crate) fn is_own(&self) -> bool {
+    /// Whether the class is one of the generic classes of our own producers.
+    pub(super) fn is_generic(&self) -> bool {
         matches!(
             self,
             Self::Record | Self::Log | Self::SpanEnter | Self::SpanExit
@@ -121,7 +105,7 @@ impl Kind {
 
     /// Whether begin and end are both seen on `track`. On the track of a kernel's CPU they are not, if
     /// the thread may go to another CPU or another thread may come between.
-    pub(crate) fn fits(&self, track: Track) -> bool {
+    pub(super) fn fits(&self, track: Track) -> bool {
         match self {
             Self::Begin(span) | Self::End(span) => !(track.is_kernel_cpu && span.migrates),
             _ => true,
@@ -133,14 +117,14 @@ impl Kind {
 mod tests {
     use super::*;
 
-    fn kind(name: &str, others: &[&str]) -> Kind {
-        Kind::of(name, |other| others.contains(&other))
+    fn kind(name: &str, others: &[&str]) -> RecordKind {
+        RecordKind::of(name, |other| others.contains(&other))
     }
 
     #[test]
     fn a_span_needs_both_its_begin_and_end_event_classes() {
-        let begin = |name| Kind::pair(name, true);
-        let end = |name| Kind::pair(name, false);
+        let begin = |name| RecordKind::half(name, true);
+        let end = |name| RecordKind::half(name, false);
         for (name, other, want) in [
             ("p:frame_begin", "p:frame_end", begin("p:frame")),
             ("p:frame_end", "p:frame_begin", end("p:frame")),
@@ -158,13 +142,17 @@ mod tests {
                 "compat_syscall_entry_read",
                 end("read"),
             ),
-            ("p:frame_begin", "q:frame_end", Kind::Instant),
-            ("weekend", "week_begin", Kind::Instant),
-            ("lttng_ust_cyg_profile:func_entry", "", Kind::FunctionEntry),
+            ("p:frame_begin", "q:frame_end", RecordKind::Instant),
+            ("weekend", "week_begin", RecordKind::Instant),
+            (
+                "lttng_ust_cyg_profile:func_entry",
+                "",
+                RecordKind::FunctionEntry,
+            ),
             (
                 "lttng_ust_cyg_profile_fast:func_exit",
                 "",
-                Kind::FunctionExit,
+                RecordKind::FunctionExit,
             ),
         ] {
             assert_eq!(kind(name, &[other]), want, "{name}");

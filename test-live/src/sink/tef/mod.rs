@@ -1,8 +1,9 @@
 //! A `trace.json` in Chrome's Trace Event Format, as ui.perfetto.dev and chrome://tracing open it.
 //!
-//! Read in this order: `kind` (what becomes of which event class), `gather` (what is taken from
-//! an event's fields), `tracks` (the processes and threads that it is shown on), `sent` (events that
-//! were of this format to begin with), `records` (the order in which all come out), `perfetto`.
+//! Read in this order; each module uses only those before it and the options here: `fields` (what is
+//! collected from an event's fields), `records` (the order in which records come out), `tracks` (the
+//! processes and threads that events are shown on), `kind` (which record each event class becomes),
+//! `perfetto` and `sent` (events that were of this format to begin with).
 //!
 //! - Most events are instants, with the payload as `args` and the contexts in `args.context`.
 //! - Where both classes of a pair are declared (`X_begin` and `X_end`, `X_entry` and `X_exit`,
@@ -10,7 +11,6 @@
 //!   exits of `cyg_profile`), they begin and end a span.
 //! - The generic classes of our own producers become again what they came from: `tef:event` its
 //!   record, `log:record` an instant, `span:enter` and `span:exit` a span.
-//!
 //! - What programs have sent to a `tldrs` daemon comes out as it was sent, with all its members; its
 //!   times are those of the program unless [`SentTimes`] says otherwise.
 //!
@@ -18,9 +18,8 @@
 //! the process of the trace's environment, or one that stands for the trace, and there to the CPU of
 //! its packet.
 
-mod gather;
+mod fields;
 mod kind;
-mod own;
 mod perfetto;
 mod records;
 mod sent;
@@ -28,143 +27,126 @@ mod sent;
 mod tests;
 mod tracks;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 
 use ::tef::event::write_microseconds;
 use ctf::decode::{Event, FieldError};
-use ctf::model::EnvironmentValue;
 
-use self::gather::Gather;
-use self::kind::Kind;
+use self::fields::{EventFields, Member};
+use self::kind::RecordKind;
 use self::records::{RecordTime, Records};
-use self::sent::{SentRecordOptions, SentRecordWriter};
+use self::sent::SentRecordWriter;
 use self::tracks::{Environment, Track, Tracks};
-use super::json_text::{hex, integer, lossy_string, string};
+use super::json_text::{integer, lossy_string};
 use super::{Origin, Sink, SinkError};
 use crate::attach::TraceKey;
 
-/// Written at once when there is so much of it.
-const FULL: usize = 64 << 10;
+/// Number of bytes of records with which they are written at once.
+const MAX_BUFFERED_BYTES: usize = 64 << 10;
 const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const END: &[u8] = b"\n]}\n";
 /// The same, if something has been subtracted from all times.
 const END_WITH_ORIGIN: &[u8] = b"\n],\"metadata\":{\"ts_origin_us\":";
 
-/// How times are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Times {
-    /// As they are: usually microseconds since 1970.
-    #[default]
-    Absolute,
-    /// Since the first event. Viewers that keep times as floating point numbers, as chrome://tracing
-    /// does, show nanoseconds only so.
-    SinceFirst,
-}
-
 /// The times of events that programs have sent in this format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SentTimes {
-    /// As the program has written them, on whatever clock.
+    /// The times that the program has written, on whatever clock.
     #[default]
     Producer,
-    /// When they arrived at the daemon, on the clock of all other events; of a slice that is its end.
+    /// The times of arrival at the daemon, on the clock of all other events; of a slice that is its end.
     Arrival,
 }
 
-/// How events are written.
+/// The options of the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
-    /// Of events that come from elsewhere.
-    pub times: Times,
-    /// Of events that were sent in this format.
+pub struct TefOptions {
+    /// The times of events that were sent in this format.
     pub sent: SentTimes,
-    /// Whether what ui.perfetto.dev would take amiss is said otherwise, and all is held until the end to
-    /// come in order, since the first event.
+    /// Whether records that ui.perfetto.dev would misread are changed, and all are held until the end to
+    /// come in order of time, since the first event.
     pub perfetto: bool,
 }
 
 /// Writes one record for each event, within one object that [`finish`](Sink::finish) closes; it is
-/// also closed when it is dropped.
+/// also closed when the sink is dropped.
 #[derive(Debug)]
 pub struct Tef<W: Write> {
     out: W,
     records: Records,
     /// Members of the record that is being written.
     members: Vec<u8>,
-    options: Options,
-    first: Option<i64>,
-    /// Of the last event that had one.
+    options: TefOptions,
+    /// The time of the last event that had one, in nanoseconds.
     now: i64,
     tracks: Tracks,
-    gather: Gather,
-    kinds: HashMap<(TraceKey, u64, u64), Kind>,
-    /// How many event classes a stream class had when `kinds` was filled.
-    declared: HashMap<(TraceKey, u64), usize>,
-    sender: SentRecordWriter,
-    finished: bool,
+    fields: EventFields,
+    /// By trace and stream class.
+    kinds: HashMap<(TraceKey, u64), StreamClassKinds>,
+    sent: SentRecordWriter,
+    is_finished: bool,
+}
+
+/// The kinds of records that the event classes of a stream class become.
+#[derive(Debug, Default)]
+struct StreamClassKinds {
+    /// How many event classes the stream class had when the kinds were found.
+    declared: usize,
+    /// By event class.
+    kinds: HashMap<u64, RecordKind>,
 }
 
 impl<W: Write> Tef<W> {
-    /// Into `out`, which needs no buffer of its own.
-    pub fn new(out: W, options: Options) -> Self {
+    /// A sink that writes to `out`, which needs no buffer of its own.
+    pub fn new(out: W, options: TefOptions) -> Self {
         Self {
             out,
             records: Records::new(BEGIN.to_vec(), options.perfetto),
             members: Vec::new(),
             options,
-            first: None,
             now: 0,
             tracks: Tracks::default(),
-            gather: Gather::default(),
+            fields: EventFields::default(),
             kinds: HashMap::new(),
-            declared: HashMap::new(),
-            sender: SentRecordWriter::default(),
-            finished: false,
+            sent: SentRecordWriter::default(),
+            is_finished: false,
         }
     }
 
-    fn shown(
+    /// Writes the record of an event whose fields `visit` tells.
+    fn write_event(
         &mut self,
         name: &str,
-        kind: &Kind,
+        kind: &RecordKind,
         time: Option<i64>,
         environment: Environment<'_>,
         origin: Origin<'_>,
-        visit: impl FnOnce(&mut Gather) -> Result<(), FieldError>,
+        visit: impl FnOnce(&mut EventFields) -> Result<(), FieldError>,
     ) -> Result<(), SinkError> {
-        self.gather.begin(kind.is_own());
-        visit(&mut self.gather)?;
+        self.fields.begin_event(kind.is_generic());
+        visit(&mut self.fields)?;
         self.now = time.unwrap_or(self.now);
-        let base = match self.options.times {
-            Times::Absolute => 0,
-            Times::SinceFirst => *self.first.get_or_insert(self.now),
-        };
-        let time = i128::from(self.now) - i128::from(base);
-        let identity = &self.gather.identity;
-        let track = self.tracks.track(identity, environment, origin, |record| {
-            let name = RecordTime {
-                is_metadata: true,
-                ..RecordTime::default()
-            };
-            self.records.add(name, record);
-        });
+        let (fields, records) = (&self.fields, &mut self.records);
+        let track = self.tracks.track(fields, environment, origin, records);
         self.members.clear();
-        write_event(&mut self.members, name, kind, track, &self.gather);
-        let when = RecordTime {
-            ts: Some(time),
-            dur: match kind {
-                Kind::Record => self.gather.own.duration.into(),
-                _ => 0,
-            },
+        write_members(&mut self.members, name, kind, track, fields);
+        let dur = match kind {
+            RecordKind::Record => fields.unsigned(Member::Duration).into(),
+            _ => 0,
+        };
+        let time = RecordTime {
+            ts: Some(self.now.into()),
+            dur,
             is_metadata: false,
         };
-        self.records.add(when, &self.members);
+        self.records.add(time, &self.members);
         self.drain_if_full()
     }
 
     fn drain_if_full(&mut self) -> Result<(), SinkError> {
-        if self.records.buffer.len() >= FULL {
+        if self.records.buffer.len() >= MAX_BUFFERED_BYTES {
             self.drain()?;
         }
         Ok(())
@@ -176,87 +158,84 @@ impl<W: Write> Tef<W> {
         Ok(written?)
     }
 
-    /// What becomes of an event's class. Decided anew when there are more classes, because the other
+    /// The kind of record that an event becomes. Found anew when there are more classes, because the other
     /// half of a pair may be among them.
-    fn kind(&mut self, event: &Event<'_>, trace: TraceKey) -> Kind {
+    fn kind(&mut self, event: &Event<'_>, trace: TraceKey) -> RecordKind {
         let stream = event.stream_class();
         let classes = stream.events();
-        let declared = self.declared.entry((trace, stream.id())).or_default();
-        if *declared != classes.len() {
-            *declared = classes.len();
-            self.kinds
-                .retain(|(known, of, _), _| (*known, *of) != (trace, stream.id()));
+        let known = self.kinds.entry((trace, stream.id())).or_default();
+        if known.declared != classes.len() {
+            known.declared = classes.len();
+            known.kinds.clear();
         }
         let class = event.class();
-        let key = (trace, stream.id(), class.id());
-        let kind = self.kinds.entry(key).or_insert_with(|| {
+        let kind = known.kinds.entry(class.id()).or_insert_with(|| {
             let exists = |name: &str| classes.iter().any(|class| class.name() == Some(name));
-            Kind::of(class.name().unwrap_or_default(), exists)
+            RecordKind::of(class.name().unwrap_or_default(), exists)
         });
         kind.clone()
     }
 }
 
 /// Writes the members of one record, but not its `ts`.
-fn write_event(out: &mut Vec<u8>, name: &str, kind: &Kind, track: Track, gather: &Gather) {
-    let own = &gather.own;
+fn write_members(
+    out: &mut Vec<u8>,
+    event: &str,
+    kind: &RecordKind,
+    track: Track,
+    fields: &EventFields,
+) {
     let phase: &[u8] = match kind {
-        Kind::Record => own.phase(),
-        Kind::SpanEnter => b"B",
-        Kind::SpanExit => b"E",
-        Kind::Begin(_) | Kind::FunctionEntry if kind.fits(track) => b"B",
-        Kind::End(_) | Kind::FunctionExit if kind.fits(track) => b"E",
+        // A record without phase is an instant.
+        RecordKind::Record if fields.text(Member::Phase).is_empty() => b"i",
+        RecordKind::Record => fields.text(Member::Phase),
+        RecordKind::SpanEnter | RecordKind::FunctionEntry => b"B",
+        RecordKind::SpanExit | RecordKind::FunctionExit => b"E",
+        RecordKind::Begin(_) if kind.fits(track) => b"B",
+        RecordKind::End(_) if kind.fits(track) => b"E",
         _ => b"i",
+    };
+    let name: Cow<'_, [u8]> = match kind {
+        RecordKind::Record | RecordKind::SpanEnter => fields.text(Member::Name).into(),
+        RecordKind::Log => fields.text(Member::Message).into(),
+        RecordKind::Begin(span) | RecordKind::End(span) if phase != b"i" => {
+            span.name.as_bytes().into()
+        }
+        RecordKind::FunctionEntry | RecordKind::FunctionExit => {
+            let address = fields.unsigned(Member::Address);
+            format!("{address:#x}").into_bytes().into()
+        }
+        _ => event.as_bytes().into(),
+    };
+    let category = match kind {
+        RecordKind::Record => fields.text(Member::Category),
+        RecordKind::SpanEnter | RecordKind::Log => fields.text(Member::Target),
+        _ => event
+            .split_once(':')
+            .map_or("", |(provider, _)| provider)
+            .as_bytes(),
     };
     out.extend_from_slice(b"\"ph\":");
     lossy_string(phase, out);
     out.extend_from_slice(b",\"name\":");
-    let mut category = name
-        .split_once(':')
-        .map_or("", |(provider, _)| provider)
-        .as_bytes();
-    match kind {
-        Kind::Record | Kind::SpanEnter => {
-            lossy_string(&own.name, out);
-            category = if matches!(kind, Kind::Record) {
-                &own.category
-            } else {
-                &own.target
-            };
-        }
-        Kind::Log => {
-            lossy_string(&own.message, out);
-            category = &own.target;
-        }
-        Kind::Begin(span) | Kind::End(span) if phase != b"i" => string(span, out),
-        Kind::FunctionEntry | Kind::FunctionExit => {
-            out.extend_from_slice(b"\"0x");
-            hex_number(gather.address, out);
-            out.push(b'"');
-        }
-        _ => string(name, out),
-    }
+    lossy_string(&name, out);
     if !category.is_empty() {
         out.extend_from_slice(b",\"cat\":");
         lossy_string(category, out);
     }
-    if phase == b"i" || phase == b"I" {
+    if matches!(phase, b"i" | b"I") {
         out.extend_from_slice(b",\"s\":\"t\"");
     }
-    if matches!(kind, Kind::Record) {
-        if phase == b"X" {
+    if matches!(kind, RecordKind::Record) {
+        let is_slice = phase == b"X";
+        if is_slice {
             out.extend_from_slice(b",\"dur\":");
-            write_microseconds(i128::from(own.duration), out);
+            write_microseconds(fields.unsigned(Member::Duration).into(), out);
         }
-        if own.flow != 0 {
-            let member: &[u8] = if phase == b"X" {
-                b",\"bind_id\":\"0x"
-            } else {
-                b",\"id\":\"0x"
-            };
-            out.extend_from_slice(member);
-            hex_number(own.flow, out);
-            out.push(b'"');
+        let flow = fields.unsigned(Member::Flow);
+        if flow != 0 {
+            let member = if is_slice { "bind_id" } else { "id" };
+            out.extend_from_slice(format!(",\"{member}\":\"{flow:#x}\"").as_bytes());
         }
     }
     out.extend_from_slice(b",\"pid\":");
@@ -264,56 +243,25 @@ fn write_event(out: &mut Vec<u8>, name: &str, kind: &Kind, track: Track, gather:
     out.extend_from_slice(b",\"tid\":");
     integer(track.thread, out);
     out.extend_from_slice(b",\"args\":{");
-    gather.write_arguments(out);
+    fields.write_arguments(out);
     out.push(b'}');
-}
-
-/// Without leading zeros.
-fn hex_number(value: u64, out: &mut Vec<u8>) {
-    let begin = out.len();
-    hex(&value.to_be_bytes(), out);
-    let zeros = out
-        .iter()
-        .skip(begin)
-        .take_while(|digit| **digit == b'0')
-        .count();
-    out.drain(begin..begin + zeros.min(15));
 }
 
 impl<W: Write> Sink for Tef<W> {
     fn event(&mut self, event: &Event<'_>, origin: Origin<'_>) -> Result<(), SinkError> {
-        if SentRecordWriter::knows(event.class().name().unwrap_or_default()) {
-            let how = SentRecordOptions {
-                times: self.options.sent,
-                perfetto: self.options.perfetto,
-            };
-            if self.sender.show(event, how, &mut self.records)? {
-                return self.drain_if_full();
-            }
+        let options = &self.options;
+        if self.sent.write_event(event, options, &mut self.records)? {
+            return self.drain_if_full();
         }
         let kind = self.kind(event, origin.trace.key);
-        let trace = event.trace();
-        let text = |name| match trace.environment_value(name) {
-            Some(EnvironmentValue::Text(text)) => Some(&**text),
-            _ => None,
-        };
-        let environment = Environment {
-            host: text("hostname"),
-            process_name: text("procname"),
-            process: match trace.environment_value("vpid") {
-                Some(EnvironmentValue::Integer(vpid)) => Some(*vpid),
-                _ => None,
-            },
-            is_kernel: text("domain") == Some("kernel"),
-        };
+        let environment = Environment::of(event.trace());
         let name = event.class().name().unwrap_or("<unknown>");
-        let visit = |gather: &mut Gather| event.visit(gather);
-        self.shown(name, &kind, event.time(), environment, origin, visit)
+        let visit = |fields: &mut EventFields| event.visit(fields);
+        self.write_event(name, &kind, event.time(), environment, origin, visit)
     }
 
     fn trace_ended(&mut self, trace: TraceKey) {
-        self.kinds.retain(|(of, ..), _| *of != trace);
-        self.declared.retain(|(of, _), _| *of != trace);
+        self.kinds.retain(|(of, _), _| *of != trace);
         self.tracks.forget_trace(trace);
     }
 
@@ -323,17 +271,15 @@ impl<W: Write> Sink for Tef<W> {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        if !self.finished {
-            self.finished = true;
+        if !std::mem::replace(&mut self.is_finished, true) {
             let origin = self.records.write_held();
             let out = &mut self.records.buffer;
-            match origin {
-                Some(origin) => {
-                    out.extend_from_slice(END_WITH_ORIGIN);
-                    write_microseconds(origin, out);
-                    out.extend_from_slice(b"}}\n");
-                }
-                None => out.extend_from_slice(END),
+            if let Some(origin) = origin {
+                out.extend_from_slice(END_WITH_ORIGIN);
+                write_microseconds(origin, out);
+                out.extend_from_slice(b"}}\n");
+            } else {
+                out.extend_from_slice(END);
             }
         }
         self.flush()
@@ -342,8 +288,8 @@ impl<W: Write> Sink for Tef<W> {
 
 impl<W: Write> Drop for Tef<W> {
     fn drop(&mut self) {
-        if !self.finished {
-            // Nobody is left who could be told of a failure.
+        if !self.is_finished {
+            // No caller is left who could be told of a failure.
             let _ = self.finish();
         }
     }

@@ -1,6 +1,4 @@
-//! What ui.perfetto.dev reads wrongly or not at all, said otherwise.
-
-use std::fmt::Write;
+//! Changes to records that ui.perfetto.dev would otherwise read wrongly or not at all.
 
 use ::tef::Event;
 use serde_json::{Map, Value};
@@ -15,10 +13,10 @@ pub(super) fn phase(phase: &str) -> &str {
     }
 }
 
-/// Sees to the times that are kept as they were written, finer than a nanosecond or as strings: rounded
-/// they can be counted from another origin. What is no number would end the import and is dropped;
-/// metadata needs none.
-pub(super) fn settle_times(event: &mut Event<'_>) {
+/// Rounds the times that are kept as they were written, finer than a nanosecond or as strings, to whole
+/// nanoseconds, so that they can be counted from another origin. What is no number would end the import and
+/// is dropped; metadata needs none.
+pub(super) fn round_times(event: &mut Event<'_>) {
     let rest = serde_json::from_str::<Map<String, Value>>(&event.rest);
     let Ok(mut rest) = rest else { return };
     let before = rest.len();
@@ -36,7 +34,7 @@ pub(super) fn settle_times(event: &mut Event<'_>) {
             other => other.as_f64(),
         };
         if event.phase != "M" {
-            *place = microseconds.and_then(rounded);
+            *place = microseconds.and_then(nanoseconds);
         }
     }
     if rest.is_empty() {
@@ -46,8 +44,8 @@ pub(super) fn settle_times(event: &mut Event<'_>) {
     }
 }
 
-/// Microseconds as nanoseconds, if there is a number for them.
-fn rounded(microseconds: f64) -> Option<i64> {
+/// Microseconds as whole nanoseconds, if they fit.
+fn nanoseconds(microseconds: f64) -> Option<i64> {
     let nanoseconds = (microseconds * 1000.0).round();
     #[expect(clippy::cast_possible_truncation, reason = "it is looked at first")]
     let whole = nanoseconds as i64;
@@ -56,73 +54,58 @@ fn rounded(microseconds: f64) -> Option<i64> {
 
 /// Copies JSON, with the two tokens changed that would end the import: whole numbers beyond 64 bits
 /// become strings, and surrogate pairs the characters that they stand for.
-pub(super) fn copy(json: &str, out: &mut Vec<u8>) {
+pub(super) fn copy_json(json: &str, out: &mut Vec<u8>) {
+    const IN_STRING: &[char] = &['"', '\\'];
+    const OUTSIDE: &[char] = &['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
+    let mut is_in_string = false;
     let mut rest = json;
-    while let Some(at) = rest.find(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
+    while let Some(at) = rest.find(if is_in_string { IN_STRING } else { OUTSIDE }) {
         let (before, token) = rest.split_at(at);
         out.extend_from_slice(before.as_bytes());
-        rest = if token.starts_with('"') {
-            string(token, out)
+        let (token, after) = if token.starts_with('"') {
+            is_in_string = !is_in_string;
+            token.split_at(1)
+        } else if !is_in_string {
+            let is_end = |c: char| !c.is_ascii_digit() && !matches!(c, '-' | '+' | '.' | 'e' | 'E');
+            token.split_at(token.find(is_end).unwrap_or(token.len()))
+        } else if surrogate_pair(token).is_some() {
+            token.split_at(PAIR_BYTES)
         } else {
-            number(token, out)
+            // What is escaped may be a quotation mark; it is always ASCII.
+            token.split_at_checked(2).unwrap_or((token, ""))
         };
-    }
-    out.extend_from_slice(rest.as_bytes());
-}
-
-/// Copies the string that `text` begins with; gives what is behind it.
-fn string<'a>(text: &'a str, out: &mut Vec<u8>) -> &'a str {
-    out.push(b'"');
-    let mut rest = text.strip_prefix('"').unwrap_or_default();
-    while let Some(at) = rest.find(['"', '\\']) {
-        let (before, special) = rest.split_at(at);
-        out.extend_from_slice(before.as_bytes());
-        if let Some(after) = special.strip_prefix('"') {
-            out.push(b'"');
-            return after;
-        }
-        if let Some(character) = pair(special) {
+        if let Some(character) = surrogate_pair(token) {
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            rest = special.get(12..).unwrap_or_default();
-            continue;
+        } else if !is_in_string && is_beyond_64_bits(token) {
+            let number = token.parse::<u128>();
+            let text = number.map_or_else(|_| token.to_owned(), |value| format!("{value:#x}"));
+            out.extend_from_slice(format!("\"{text}\"").as_bytes());
+        } else {
+            out.extend_from_slice(token.as_bytes());
         }
-        // What is escaped may be a quotation mark; it is always ASCII.
-        let (escape, after) = special.split_at_checked(2).unwrap_or((special, ""));
-        out.extend_from_slice(escape.as_bytes());
         rest = after;
     }
     out.extend_from_slice(rest.as_bytes());
-    ""
 }
 
-/// The character of a surrogate pair that is here.
-fn pair(text: &str) -> Option<char> {
+/// Length of two escapes like `\ud83d`.
+const PAIR_BYTES: usize = 12;
+
+/// The character of a surrogate pair that `text` begins with.
+fn surrogate_pair(text: &str) -> Option<char> {
     let unit = |at: usize| {
-        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        let digits = text.get(at..at + PAIR_BYTES / 2)?.strip_prefix("\\u")?;
         u16::from_str_radix(digits, 16).ok()
     };
     let first = unit(0).filter(|unit| (0xD800..0xDC00).contains(unit))?;
-    char::decode_utf16([first, unit(6)?]).next()?.ok()
+    char::decode_utf16([first, unit(PAIR_BYTES / 2)?])
+        .next()?
+        .ok()
 }
 
-/// The same for a number.
-fn number<'a>(text: &'a str, out: &mut Vec<u8>) -> &'a str {
-    let is_part =
-        |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
-    let length = text.bytes().take_while(|byte| is_part(*byte)).count();
-    let (number, rest) = text.split_at(length);
-    let is_whole = !number.contains(['.', 'e', 'E']);
-    if !is_whole || number.parse::<i64>().is_ok() {
-        out.extend_from_slice(number.as_bytes());
-    } else {
-        let mut written = String::new();
-        let _ = match number.parse::<u128>() {
-            Ok(value) => write!(written, "\"{value:#x}\""),
-            Err(_) => write!(written, "\"{number}\""),
-        };
-        out.extend_from_slice(written.as_bytes());
-    }
-    rest
+/// Whether a token is a whole number that does not fit into an `i64`.
+fn is_beyond_64_bits(token: &str) -> bool {
+    !token.contains(['.', 'e', 'E', '"']) && token.parse::<i64>().is_err()
 }
 
 #[cfg(test)]
@@ -130,10 +113,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn perfetto_times_finer_than_nanoseconds_or_in_strings_are_rounded() {
+    fn times_for_perfetto_finer_than_nanoseconds_or_in_strings_are_rounded() {
         let mut event = Event::new("X");
         event.rest = r#"{"ts":"12.5","dur":1.23456,"tts":"soon","cname":"good"}"#.into();
-        settle_times(&mut event);
+        round_times(&mut event);
         let want = Event {
             ts: Some(12_500),
             dur: Some(1235),
@@ -143,7 +126,7 @@ mod tests {
         assert_eq!(event, want);
         let mut event = Event::new("M");
         event.rest = r#"{"ts":0}"#.into();
-        settle_times(&mut event);
+        round_times(&mut event);
         assert_eq!(event, Event::new("M"));
     }
 
@@ -168,7 +151,7 @@ mod tests {
             (r#""\ud83dx\"""#, r#""\ud83dx\"""#),
         ] {
             let mut out = Vec::new();
-            copy(json, &mut out);
+            copy_json(json, &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), want);
         }
     }

@@ -2,52 +2,64 @@
 
 use ::tef::event::write_microseconds;
 
-/// Largest number of bytes of records that are held. Then they are written, in order as far as they go.
+/// Largest number of bytes of records that are held. When there are more, those that are held are put in
+/// order and written: later ones come after them.
 const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// The time span by which a record is put in order.
+/// The time by which a record is put in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RecordTime {
-    /// Nanoseconds; none for one that holds at any time.
+    /// Its begin in nanoseconds; absent for one that holds at any time.
     pub(super) ts: Option<i128>,
-    /// How long it takes.
+    /// Its duration in nanoseconds.
     pub(super) dur: i128,
-    /// Names processes and threads, and so has to come before them.
+    /// Whether it names a process or thread, and so has to come before the records of that.
     pub(super) is_metadata: bool,
 }
 
-/// Records as they become text.
+impl RecordTime {
+    /// Of a record that names a process or thread.
+    pub(super) const METADATA: Self = Self {
+        ts: None,
+        dur: 0,
+        is_metadata: true,
+    };
+}
+
+/// The text of the records, as far as it has not been written to the output.
 #[derive(Debug)]
 pub(super) struct Records {
     pub(super) buffer: Vec<u8>,
-    any: bool,
+    has_any: bool,
     held: Option<Held>,
 }
 
-/// Members of records, one after the other.
+/// Records that are held to be put in order.
 #[derive(Debug, Default)]
 struct Held {
+    /// Members of the records, one after the other.
     members: Vec<u8>,
-    /// When, and up to where in `members`.
+    /// The time of each record, and where in `members` it ends.
     places: Vec<(RecordTime, usize)>,
-    /// Subtracted from all times: the first of them.
+    /// The first time, which is subtracted from all. Absent until records are written.
     origin: Option<i128>,
 }
 
 impl Records {
-    /// In order of time if wanted: what is longer first, so that what lies within comes after it.
+    /// Records behind `buffer`. `in_order`: sorted by begin, and of equal begin the longer ones first, so that a
+    /// slice comes before those within it.
     pub(super) fn new(buffer: Vec<u8>, in_order: bool) -> Self {
         Self {
             buffer,
-            any: false,
+            has_any: false,
             held: in_order.then(Held::default),
         }
     }
 
-    /// One, of these members but without `ts`.
+    /// Adds a record of these members, to which its `ts` is added.
     pub(super) fn add(&mut self, when: RecordTime, members: &[u8]) {
         match &mut self.held {
-            None => write(&mut self.buffer, &mut self.any, when.ts, members),
+            None => write(&mut self.buffer, &mut self.has_any, when.ts, members),
             Some(held) => {
                 held.members.extend_from_slice(members);
                 held.places.push((when, held.members.len()));
@@ -59,7 +71,8 @@ impl Records {
         }
     }
 
-    /// Writes all that is held. Says what has been subtracted from times.
+    /// Writes all records that are held to the buffer. Gives what has been subtracted from times, if any were
+    /// held.
     pub(super) fn write_held(&mut self) -> Option<i128> {
         let held = self.held.as_mut()?;
         let first = held.places.iter().filter_map(|(when, _)| when.ts).min();
@@ -76,16 +89,16 @@ impl Records {
         for (when, place) in order {
             let members = held.members.get(place).unwrap_or_default();
             let ts = when.ts.map(|ts| ts - origin);
-            write(&mut self.buffer, &mut self.any, ts, members);
+            write(&mut self.buffer, &mut self.has_any, ts, members);
         }
         held.members.clear();
         Some(origin)
     }
 }
 
-fn write(out: &mut Vec<u8>, any: &mut bool, ts: Option<i128>, members: &[u8]) {
-    out.extend_from_slice(if *any { b",\n{" } else { b"\n{" });
-    *any = true;
+fn write(out: &mut Vec<u8>, has_any: &mut bool, ts: Option<i128>, members: &[u8]) {
+    out.extend_from_slice(if *has_any { b",\n{" } else { b"\n{" });
+    *has_any = true;
     if let Some(ts) = ts {
         out.extend_from_slice(b"\"ts\":");
         write_microseconds(ts, out);
@@ -110,12 +123,7 @@ mod tests {
         records.add(at(5500, 1000), b"\"a\":1");
         records.add(at(5500, 2000), b"\"b\":1");
         records.add(at(4000, 0), b"\"c\":1");
-        let is_metadata = true;
-        let name = RecordTime {
-            is_metadata,
-            ..RecordTime::default()
-        };
-        records.add(name, b"\"d\":1");
+        records.add(RecordTime::METADATA, b"\"d\":1");
         assert_eq!(records.write_held(), Some(4000));
         records.add(at(4001, 0), b"\"e\":1");
         assert_eq!(records.write_held(), Some(4000));

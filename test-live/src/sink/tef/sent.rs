@@ -1,112 +1,96 @@
 //! Events that programs have sent in this very format, as a `tldrs` daemon has recorded them: they
-//! become again what they were.
+//! become again the records that were sent.
 
-use ::tef::ctf::{Found, Gather};
-use ::tef::{Checked, Event as Sent, Record, check_str};
+use ::tef::ctf::{Decoded, RecordDecoder};
+use ::tef::{Checked, Record, check_str};
 use ctf::decode::{Event, FieldError};
 
 use super::records::{RecordTime, Records};
-use super::{SentTimes, perfetto};
+use super::{SentTimes, TefOptions, perfetto};
 
-/// Writes such events as the records that they were.
+/// Writes such events as the records that were sent.
 #[derive(Debug, Default)]
 pub(super) struct SentRecordWriter {
-    gather: Gather,
+    decoder: RecordDecoder,
     json: Vec<u8>,
     for_perfetto: Vec<u8>,
 }
 
-/// The options with which such events are written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SentRecordOptions {
-    pub(super) times: SentTimes,
-    pub(super) perfetto: bool,
-}
-
 impl SentRecordWriter {
-    /// Whether events of a class of this name are such.
-    pub(super) fn knows(class: &str) -> bool {
-        Gather::understands(class)
-    }
-
-    /// Shows an event of such a class. Says whether it did: what a stranger has written under such
-    /// a name is to be shown as any other.
-    pub(super) fn show(
+    /// Writes an event of a class of such a name. Gives whether it did: one of another class, or of a
+    /// foreign producer that uses the name, is to be shown as any other.
+    pub(super) fn write_event(
         &mut self,
         event: &Event<'_>,
-        how: SentRecordOptions,
+        options: &TefOptions,
         records: &mut Records,
     ) -> Result<bool, FieldError> {
-        self.gather.clear();
-        event.visit(&mut self.gather)?;
         let class = event.class().name().unwrap_or_default();
-        let Some(found) = self.gather.found(class) else {
+        if !RecordDecoder::is_known_class(class) {
             return Ok(false);
+        }
+        self.decoder.clear();
+        event.visit(&mut self.decoder)?;
+        let record = match self.decoder.decode(class) {
+            Some(Decoded::Record { record, .. }) => record,
+            // What is lost has been reported and counted where all losses are.
+            Some(_) if options.sent == SentTimes::Producer => return Ok(true),
+            // On the clock of the host these can be shown like any other, on that of the programs not.
+            _ => return Ok(false),
         };
         self.json.clear();
-        let when = match found {
-            Found::Record { record, .. } => write(record, event.time(), how, &mut self.json),
-            // On the host's clock they can be shown like any other, on that of the programs not.
-            Found::Client(_) | Found::Lost(_) if how.times == SentTimes::Arrival => {
-                return Ok(false);
-            }
-            // What is lost has been said, and counted, where all losses are.
-            Found::Client(_) | Found::Lost(_) => return Ok(true),
-        };
-        // What is kept as it was written may be anything in a trace that somebody else has made.
+        let time = write_record(record, event.time(), options, &mut self.json);
+        // What is kept as it was written may be anything in a trace of a foreign producer.
         let json = std::str::from_utf8(&self.json).map(check_str);
         let Ok(Checked::Valid(json)) = json else {
             return Ok(false);
         };
-        let json = if how.perfetto {
+        let json = if options.perfetto {
             self.for_perfetto.clear();
-            perfetto::copy(json, &mut self.for_perfetto);
+            perfetto::copy_json(json, &mut self.for_perfetto);
             &self.for_perfetto
         } else {
             json.as_bytes()
         };
         if let [b'{', members @ .., b'}'] = json.trim_ascii() {
-            records.add(when, members);
+            records.add(time, members);
         }
         Ok(true)
     }
 }
 
-/// Writes an event without its `ts`, and says when it is.
-fn write(
+/// Writes a record without its `ts`, and gives its time. `arrival` is in nanoseconds.
+fn write_record(
     record: Record<'_>,
     arrival: Option<i64>,
-    how: SentRecordOptions,
+    options: &TefOptions,
     out: &mut Vec<u8>,
 ) -> RecordTime {
     let Record::Event(mut sent) = record else {
         record.write_json(out);
         return RecordTime::default();
     };
-    if how.perfetto || how.times == SentTimes::Arrival {
-        perfetto::settle_times(&mut sent);
+    if options.perfetto || options.sent == SentTimes::Arrival {
+        perfetto::round_times(&mut sent);
     }
-    let when = RecordTime {
-        ts: time(&sent, arrival, how.times),
-        dur: sent.dur.unwrap_or(0).into(),
-        is_metadata: sent.phase == "M",
+    let is_metadata = sent.phase == "M";
+    let dur = sent.dur.unwrap_or(0);
+    let ts = match (options.sent, arrival) {
+        (SentTimes::Arrival, Some(arrival)) if !is_metadata => {
+            // A slice arrives when it ends.
+            let took = if sent.phase == "X" { dur } else { 0 };
+            Some(i128::from(arrival) - i128::from(took))
+        }
+        _ => sent.ts.map(i128::from),
     };
-    if how.perfetto {
+    if options.perfetto {
         sent.phase = perfetto::phase(sent.phase);
     }
     sent.ts = None;
     sent.write_json(out);
-    when
-}
-
-/// When it began. A slice arrives when it ends.
-fn time(sent: &Sent<'_>, arrival: Option<i64>, times: SentTimes) -> Option<i128> {
-    let ts = sent.ts.map(i128::from);
-    match (times, arrival) {
-        (SentTimes::Arrival, Some(arrival)) if sent.phase != "M" => {
-            let took = if sent.phase == "X" { sent.dur } else { None };
-            Some(i128::from(arrival) - i128::from(took.unwrap_or(0)))
-        }
-        _ => ts,
+    RecordTime {
+        ts,
+        dur: dur.into(),
+        is_metadata,
     }
 }

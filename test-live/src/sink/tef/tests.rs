@@ -7,16 +7,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::sink::tests_support::{TestOrigin, labels, plain};
 
-/// What is written of some events.
-fn records(times: Times, events: impl FnOnce(&mut Tef<&mut Vec<u8>>)) -> Vec<Value> {
+type TestSink<'o> = Tef<&'o mut Vec<u8>>;
+
+/// The records that are written of some events.
+fn records(events: impl FnOnce(&mut TestSink<'_>)) -> Vec<Value> {
     let mut out = Vec::new();
-    let mut tef = Tef::new(
-        &mut out,
-        Options {
-            times,
-            ..Options::default()
-        },
-    );
+    let mut tef = Tef::new(&mut out, TefOptions::default());
     events(&mut tef);
     tef.finish().unwrap();
     drop(tef);
@@ -24,7 +20,23 @@ fn records(times: Times, events: impl FnOnce(&mut Tef<&mut Vec<u8>>)) -> Vec<Val
     serde_json::from_value(whole["traceEvents"].take()).unwrap()
 }
 
-fn scope(to: &mut Gather, scope: Scope, members: impl FnOnce(&mut Gather)) {
+/// Shows an event of this name, kind and time, with the fields that `visit` tells.
+fn show(
+    tef: &mut TestSink<'_>,
+    (name, kind, time): (&str, &RecordKind, i64),
+    environment: Environment<'_>,
+    place: &TestOrigin,
+    visit: impl FnOnce(&mut EventFields),
+) {
+    let visit = |to: &mut EventFields| {
+        visit(to);
+        Ok(())
+    };
+    let written = tef.write_event(name, kind, Some(time), environment, place.origin(), visit);
+    written.unwrap();
+}
+
+fn scope(to: &mut EventFields, scope: Scope, members: impl FnOnce(&mut EventFields)) {
     to.begin_scope(scope);
     to.begin_structure();
     members(to);
@@ -32,17 +44,17 @@ fn scope(to: &mut Gather, scope: Scope, members: impl FnOnce(&mut Gather)) {
     to.end_scope();
 }
 
-fn number(to: &mut Gather, name: &str, value: u64) {
+fn number(to: &mut EventFields, name: &str, value: u64) {
     to.member(name);
     to.unsigned(value, plain());
 }
 
-fn text(to: &mut Gather, name: &str, value: &str) {
+fn text(to: &mut EventFields, name: &str, value: &str) {
     to.member(name);
     to.text(value.as_bytes());
 }
 
-fn thread(to: &mut Gather) {
+fn thread(to: &mut EventFields) {
     scope(to, Scope::PacketContext, |to| number(to, "cpu_id", 3));
     scope(to, Scope::CommonContext, |to| {
         number(to, "vpid", 100);
@@ -65,29 +77,21 @@ fn a_tef_record_of_an_event_is_an_instant_with_payload_and_contexts() {
         host: Some("h"),
         ..Environment::default()
     };
-    let records = records(Times::Absolute, |tef| {
+    let records = records(|tef| {
         for time in [1_234_567, -1] {
-            tef.shown(
-                "p:e",
-                &Kind::Instant,
-                Some(time),
-                environment,
-                place.origin(),
-                |to| {
-                    thread(to);
-                    scope(to, Scope::SpecificContext, |to| number(to, "perf", 9));
-                    scope(to, Scope::Payload, |to| {
-                        number(to, "n", 1);
-                        to.member("a");
-                        to.begin_array(1);
-                        to.element(0);
-                        to.text(b"x\"\xFF");
-                        to.end_array();
-                    });
-                    Ok(())
-                },
-            )
-            .unwrap();
+            let event = ("p:e", &RecordKind::Instant, time);
+            show(tef, event, environment, &place, |to| {
+                thread(to);
+                scope(to, Scope::SpecificContext, |to| number(to, "perf", 9));
+                scope(to, Scope::Payload, |to| {
+                    number(to, "n", 1);
+                    to.member("a");
+                    to.begin_array(1);
+                    to.element(0);
+                    to.text(b"x\"\xFF");
+                    to.end_array();
+                });
+            });
         }
     });
     let args = json!({
@@ -119,15 +123,13 @@ fn events_without_thread_ids_have_one_tef_track_per_cpu() {
         is_kernel: true,
         ..Environment::default()
     };
-    let begin = Kind::of("syscall_entry_read", |_| true);
-    let irq = Kind::of("irq_handler_entry", |_| true);
-    let records = records(Times::SinceFirst, |tef| {
+    let begin = RecordKind::of("syscall_entry_read", |_| true);
+    let irq = RecordKind::of("irq_handler_entry", |_| true);
+    let records = records(|tef| {
         for (kind, time) in [(&begin, 5000), (&irq, 6500)] {
-            tef.shown("e", kind, Some(time), kernel, place.origin(), |to| {
+            show(tef, ("e", kind, time), kernel, &place, |to| {
                 scope(to, Scope::PacketContext, |to| number(to, "cpu_id", 1));
-                Ok(())
-            })
-            .unwrap();
+            });
         }
     });
     let phases: Vec<_> = records
@@ -137,8 +139,8 @@ fn events_without_thread_ids_have_one_tef_track_per_cpu() {
     assert_eq!(phases, ["M", "M", "i", "B"]);
     assert_eq!(records[0]["args"]["name"], "host/kernel");
     assert_eq!(records[1]["args"]["name"], "CPU 1");
-    assert_eq!(records[2]["ts"], json!(0));
-    assert_eq!(records[3]["ts"], json!(1.5));
+    assert_eq!(records[2]["ts"], json!(5));
+    assert_eq!(records[3]["ts"], json!(6.5));
     assert_eq!(records[3]["name"], "irq_handler");
     assert_eq!(records[3]["args"], json!({}));
 }
@@ -146,24 +148,19 @@ fn events_without_thread_ids_have_one_tef_track_per_cpu() {
 #[test]
 fn processes_of_two_hosts_with_the_same_pid_have_different_tef_tracks() {
     let (one, two) = (TestOrigin::new("a", "s"), TestOrigin::new("b", "s"));
-    let records = records(Times::Absolute, |tef| {
+    let records = records(|tef| {
         for (place, host) in [(&one, "a"), (&two, "b"), (&one, "a")] {
             let environment = Environment {
                 host: Some(host),
                 ..Environment::default()
             };
-            tef.shown(
-                "e",
-                &Kind::Instant,
-                Some(0),
+            show(
+                tef,
+                ("e", &RecordKind::Instant, 0),
                 environment,
-                place.origin(),
-                |to| {
-                    thread(to);
-                    Ok(())
-                },
-            )
-            .unwrap();
+                place,
+                thread,
+            );
         }
     });
     let events = records.iter().filter(|record| record["ph"] == "i");
@@ -178,22 +175,13 @@ fn processes_of_two_hosts_with_the_same_pid_have_different_tef_tracks() {
 #[test]
 fn function_events_are_tef_spans_named_by_their_address() {
     let place = TestOrigin::new("a", "s");
-    let records = records(Times::Absolute, |tef| {
-        for kind in [Kind::FunctionEntry, Kind::FunctionExit] {
-            let none = Environment::default();
-            tef.shown(
-                "lttng_ust_cyg_profile:f",
-                &kind,
-                Some(0),
-                none,
-                place.origin(),
-                |to| {
-                    thread(to);
-                    scope(to, Scope::Payload, |to| number(to, "addr", 0x40_1000));
-                    Ok(())
-                },
-            )
-            .unwrap();
+    let records = records(|tef| {
+        for kind in [RecordKind::FunctionEntry, RecordKind::FunctionExit] {
+            let event = ("lttng_ust_cyg_profile:f", &kind, 0);
+            show(tef, event, Environment::default(), &place, |to| {
+                thread(to);
+                scope(to, Scope::Payload, |to| number(to, "addr", 0x40_1000));
+            });
         }
     });
     let spans: Vec<_> = records[2..]
@@ -210,7 +198,7 @@ fn function_events_are_tef_spans_named_by_their_address() {
 }
 
 /// As our producers write arguments.
-fn arguments(to: &mut Gather, name: &str) {
+fn arguments(to: &mut EventFields, name: &str) {
     to.member(name);
     to.begin_array(7);
     let flag = labels(&[("false", 0, 0), ("true", 1, 1)]);
@@ -248,32 +236,23 @@ fn arguments_json() -> Value {
 fn a_tldrs_record_is_written_as_it_was_sent() {
     let place = TestOrigin::new("a", "s");
     let phases = labels(&[("X", 88, 88), ("i", 105, 105)]);
-    let of = |tef: &mut Tef<&mut Vec<u8>>, phase, flow| {
-        let none = Environment::default();
-        tef.shown(
-            "tef:event",
-            &Kind::Record,
-            Some(10_000),
-            none,
-            place.origin(),
-            |to| {
-                thread(to);
-                scope(to, Scope::Payload, |to| {
-                    to.member("ph");
-                    to.unsigned(phase, labelled(&phases));
-                    text(to, "name", "upload");
-                    text(to, "cat", "io");
-                    number(to, "dur_ns", 2500);
-                    number(to, "flow_id", flow);
-                    number(to, "_args_length", 7);
-                    arguments(to, "args");
-                });
-                Ok(())
-            },
-        )
-        .unwrap();
+    let of = |tef: &mut TestSink<'_>, phase, flow| {
+        let event = ("tef:event", &RecordKind::Record, 10_000);
+        show(tef, event, Environment::default(), &place, |to| {
+            thread(to);
+            scope(to, Scope::Payload, |to| {
+                to.member("ph");
+                to.unsigned(phase, labelled(&phases));
+                text(to, "name", "upload");
+                text(to, "cat", "io");
+                number(to, "dur_ns", 2500);
+                number(to, "flow_id", flow);
+                number(to, "_args_length", 7);
+                arguments(to, "args");
+            });
+        });
     };
-    let records = records(Times::Absolute, |tef| {
+    let records = records(|tef| {
         of(tef, 88, 0);
         of(tef, u64::from(b's'), 0xAB_CDEF);
         of(tef, 105, 0);
@@ -302,13 +281,12 @@ fn log_and_span_records_of_our_producers_are_tef_instants_and_spans() {
     let place = TestOrigin::new("a", "s");
     let levels = labels(&[("INFO", 3, 3)]);
     let none = Environment::default();
-    let records = records(Times::Absolute, |tef| {
-        tef.shown(
-            "log:record",
-            &Kind::Log,
-            Some(0),
+    let records = records(|tef| {
+        show(
+            tef,
+            ("log:record", &RecordKind::Log, 0),
             none,
-            place.origin(),
+            &place,
             |to| {
                 thread(to);
                 scope(to, Scope::Payload, |to| {
@@ -321,23 +299,19 @@ fn log_and_span_records_of_our_producers_are_tef_instants_and_spans() {
                     number(to, "span", 0x11);
                     arguments(to, "fields");
                 });
-                Ok(())
             },
-        )
-        .unwrap();
-        for kind in [Kind::SpanEnter, Kind::SpanExit] {
-            tef.shown("span:x", &kind, Some(0), none, place.origin(), |to| {
+        );
+        for kind in [RecordKind::SpanEnter, RecordKind::SpanExit] {
+            show(tef, ("span:x", &kind, 0), none, &place, |to| {
                 thread(to);
                 scope(to, Scope::Payload, |to| {
                     number(to, "span", 0x11);
-                    if kind == Kind::SpanEnter {
+                    if kind == RecordKind::SpanEnter {
                         text(to, "name", "request");
                         text(to, "target", "app::http");
                     }
                 });
-                Ok(())
-            })
-            .unwrap();
+            });
         }
     });
     let mut args = arguments_json();
@@ -365,12 +339,12 @@ fn log_and_span_records_of_our_producers_are_tef_instants_and_spans() {
 
 #[test]
 fn tef_output_without_events_or_of_a_dropped_sink_is_complete_json() {
-    assert!(records(Times::Absolute, |_| ()).is_empty());
+    assert!(records(|_| ()).is_empty());
     let mut out = Vec::new();
     let place = TestOrigin::new("a", "s");
-    let mut tef = Tef::new(&mut out, Options::default());
-    let none = Environment::default();
-    tef.shown("e", &Kind::Instant, None, none, place.origin(), |_| Ok(()))
+    let mut tef = Tef::new(&mut out, TefOptions::default());
+    let (none, origin) = (Environment::default(), place.origin());
+    tef.write_event("e", &RecordKind::Instant, None, none, origin, |_| Ok(()))
         .unwrap();
     tef.flush().unwrap();
     drop(tef);

@@ -2,41 +2,45 @@
 
 use std::collections::{HashMap, HashSet};
 
+use ctf::metadata::Trace;
+use ctf::model::EnvironmentValue;
+
 use super::super::Origin;
-use super::super::json_text::{integer, lossy_string};
-use super::own::Identity;
+use super::super::json_text::lossy_string;
+use super::fields::{EventFields, Member};
+use super::records::{RecordTime, Records};
 use crate::attach::TraceKey;
 
 /// Numbers above every real process: Linux has at most 2^22.
 const FIRST_INVENTED: i64 = 1 << 23;
 /// Added to the number of a CPU that stands for a thread, for the same reason.
 const FIRST_CPU: i64 = 1 << 24;
-/// Hosts, processes or threads that are remembered. Beyond it all are forgotten: names are written
-/// again, and a process may get another number.
+/// Largest number of hosts, processes or threads that are remembered. When there are more, all are
+/// forgotten: names are written again, and a process may get another number.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// Where an event is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Track {
-    pub(crate) process: i64,
-    pub(crate) thread: i64,
-    /// Events of several threads come here, one after the other.
-    pub(crate) is_kernel_cpu: bool,
+pub(super) struct Track {
+    pub(super) process: i64,
+    pub(super) thread: i64,
+    /// Whether events of several threads come here, one after the other.
+    pub(super) is_kernel_cpu: bool,
 }
 
-/// What a trace says of its process.
+/// The process of a trace, as its environment says.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Environment<'a> {
-    pub(crate) host: Option<&'a str>,
-    pub(crate) process_name: Option<&'a str>,
-    pub(crate) process: Option<i64>,
-    pub(crate) is_kernel: bool,
+pub(super) struct Environment<'a> {
+    pub(super) host: Option<&'a str>,
+    pub(super) process_name: Option<&'a str>,
+    pub(super) process: Option<i64>,
+    pub(super) is_kernel: bool,
 }
 
-/// All that have been shown, but for those that stood for a trace that has ended. A process keeps its
-/// own number unless one of another host has it.
+/// The tracks that have been shown, without those of traces that have ended. A process keeps its own number
+/// unless one of another host has it.
 #[derive(Debug, Default)]
-pub(crate) struct Tracks {
+pub(super) struct Tracks {
     hosts: HashMap<TraceKey, usize>,
     host_names: HashMap<Box<str>, usize>,
     /// How many hosts there have been.
@@ -45,10 +49,9 @@ pub(crate) struct Tracks {
     taken: HashSet<i64>,
     named_threads: HashSet<(i64, i64)>,
     invented: i64,
-    record: Vec<u8>,
 }
 
-/// Whose a process number is.
+/// The owner of a process number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
     /// A process of a host.
@@ -57,71 +60,84 @@ enum Owner {
     Trace(TraceKey),
 }
 
+impl<'a> Environment<'a> {
+    pub(super) fn of(trace: &'a Trace) -> Self {
+        let text = |name| match trace.environment_value(name) {
+            Some(EnvironmentValue::Text(text)) => Some(&**text),
+            _ => None,
+        };
+        Self {
+            host: text("hostname"),
+            process_name: text("procname"),
+            process: match trace.environment_value("vpid") {
+                Some(EnvironmentValue::Integer(vpid)) => Some(*vpid),
+                _ => None,
+            },
+            is_kernel: text("domain") == Some("kernel"),
+        }
+    }
+}
+
 impl Tracks {
-    /// Where an event of this identity is shown; `name` is given the records that name what is new.
-    pub(crate) fn track(
+    /// The track of an event with these fields; the records that name a new one are added to `records`.
+    pub(super) fn track(
         &mut self,
-        identity: &Identity,
+        fields: &EventFields,
         environment: Environment<'_>,
         origin: Origin<'_>,
-        mut name: impl FnMut(&[u8]),
+        records: &mut Records,
     ) -> Track {
         self.forget_if_many();
-        let pid = identity.process().or(environment.process);
+        let procname = fields.text(Member::Procname);
+        let pid = fields.process().or(environment.process);
         let owner = match pid {
             Some(pid) => Owner::Process(self.host(environment, origin), pid),
             None => Owner::Trace(origin.trace.key),
         };
-        let is_new = !self.processes.contains_key(&owner);
-        let process = self.process(owner);
-        if is_new {
-            let known = environment
+        let known = self.processes.get(&owner).copied();
+        let process = known.unwrap_or_else(|| self.add_process(owner));
+        if known.is_none() {
+            let own_name = environment
                 .process_name
                 .filter(|_| pid == environment.process);
-            let known = known.map(str::as_bytes);
-            // Of the kernel `procname` is a thread's name, which is not always the process' own.
-            let procname = (!identity.procname.is_empty()).then_some(&*identity.procname);
-            let shown = known.or(procname.filter(|_| pid.is_some()));
-            let shown = shown.unwrap_or(origin.trace.name.as_bytes());
-            let mut text = shown.to_vec();
+            let mut name = match own_name {
+                Some(name) => name.as_bytes().to_vec(),
+                // Of the kernel `procname` is a thread's name, which is not always the process' own.
+                None if pid.is_some() && !procname.is_empty() => procname.to_vec(),
+                None => origin.trace.name.clone().into_bytes(),
+            };
             if let Some(host) = environment.host.filter(|_| pid.is_some()) {
-                text.extend_from_slice(b" @ ");
-                text.extend_from_slice(host.as_bytes());
+                name.extend_from_slice(b" @ ");
+                name.extend_from_slice(host.as_bytes());
             }
-            self.write_name("process_name", process, 0, &text);
-            name(&self.record);
+            write_name("process_name", process, 0, &name, records);
         }
-        let (thread, is_cpu) = match (identity.thread(), identity.cpu) {
-            (Some(thread), _) => (thread, false),
-            (None, cpu) => (FIRST_CPU.saturating_add(cpu.unwrap_or(0)), true),
-        };
+        let cpu = fields.signed(Member::Cpu).unwrap_or(0);
+        let own_thread = fields.thread();
+        let thread = own_thread.unwrap_or(FIRST_CPU.saturating_add(cpu));
         if self.named_threads.insert((process, thread)) {
-            if is_cpu {
-                let text = format!("CPU {}", identity.cpu.unwrap_or(0));
-                self.write_name("thread_name", process, thread, text.as_bytes());
-                name(&self.record);
-            } else if !identity.procname.is_empty() {
-                self.write_name("thread_name", process, thread, &identity.procname);
-                name(&self.record);
+            if own_thread.is_none() {
+                let name = format!("CPU {cpu}");
+                write_name("thread_name", process, thread, name.as_bytes(), records);
+            } else if !procname.is_empty() {
+                write_name("thread_name", process, thread, procname, records);
             }
         }
         Track {
             process,
             thread,
-            is_kernel_cpu: is_cpu && environment.is_kernel,
+            is_kernel_cpu: own_thread.is_none() && environment.is_kernel,
         }
     }
 
-    /// A trace that does not say its host is one of its own.
+    /// The number of a trace's host. A trace that does not name its host has one of its own.
     fn host(&mut self, environment: Environment<'_>, origin: Origin<'_>) -> usize {
         if let Some(host) = self.hosts.get(&origin.trace.key) {
             return *host;
         }
         let known = environment.host.and_then(|name| self.host_names.get(name));
         let host = known.copied().unwrap_or(self.seen_hosts);
-        if known.is_none() {
-            self.seen_hosts += 1;
-        }
+        self.seen_hosts = self.seen_hosts.max(host + 1);
         if let Some(name) = environment.host {
             self.host_names.insert(name.into(), host);
         }
@@ -129,8 +145,8 @@ impl Tracks {
         host
     }
 
-    /// Nothing further comes of a trace.
-    pub(crate) fn forget_trace(&mut self, trace: TraceKey) {
+    /// Forgets a trace that has ended.
+    pub(super) fn forget_trace(&mut self, trace: TraceKey) {
         self.hosts.remove(&trace);
         if let Some(process) = self.processes.remove(&Owner::Trace(trace)) {
             self.taken.remove(&process);
@@ -141,49 +157,42 @@ impl Tracks {
     fn forget_if_many(&mut self) {
         let processes = self.processes.len().max(self.host_names.len());
         if processes >= MAX_REMEMBERED || self.named_threads.len() >= MAX_REMEMBERED {
-            self.hosts.clear();
-            self.host_names.clear();
-            self.processes.clear();
-            self.taken.clear();
-            self.named_threads.clear();
+            *self = Self {
+                seen_hosts: self.seen_hosts,
+                invented: self.invented,
+                ..Self::default()
+            };
         }
     }
 
-    fn process(&mut self, owner: Owner) -> i64 {
-        if let Some(process) = self.processes.get(&owner) {
-            return *process;
-        }
+    fn add_process(&mut self, owner: Owner) -> i64 {
         let mut process = match owner {
             Owner::Process(_, pid) => pid,
             // Not that of a trace which has ended: what has been shown of it is still to be seen.
-            Owner::Trace(_) => self.invent(),
+            Owner::Trace(_) => self.invent_process(),
         };
         while !self.taken.insert(process) {
-            process = self.invent();
+            process = self.invent_process();
         }
         self.processes.insert(owner, process);
         process
     }
 
-    fn invent(&mut self) -> i64 {
-        let process = FIRST_INVENTED + self.invented;
+    fn invent_process(&mut self) -> i64 {
         self.invented += 1;
-        process
+        FIRST_INVENTED + self.invented - 1
     }
+}
 
-    fn write_name(&mut self, what: &str, process: i64, thread: i64, name: &[u8]) {
-        let out = &mut self.record;
-        out.clear();
-        out.extend_from_slice(b"\"ph\":\"M\",\"name\":\"");
-        out.extend_from_slice(what.as_bytes());
-        out.extend_from_slice(b"\",\"pid\":");
-        integer(process, out);
-        out.extend_from_slice(b",\"tid\":");
-        integer(thread, out);
-        out.extend_from_slice(b",\"args\":{\"name\":");
-        lossy_string(name, out);
-        out.push(b'}');
-    }
+/// Adds the record that names a process or thread.
+fn write_name(what: &str, process: i64, thread: i64, name: &[u8], records: &mut Records) {
+    let head = format!(
+        "\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{thread},\"args\":{{\"name\":"
+    );
+    let mut members = head.into_bytes();
+    lossy_string(name, &mut members);
+    members.push(b'}');
+    records.add(RecordTime::METADATA, &members);
 }
 
 #[cfg(test)]
@@ -192,8 +201,10 @@ mod tests {
     use crate::sink::tests_support::TestOrigin;
 
     fn track(tracks: &mut Tracks, of: Environment<'_>, place: &TestOrigin) -> i64 {
-        let identity = Identity::default();
-        tracks.track(&identity, of, place.origin(), |_| {}).process
+        let mut records = Records::new(Vec::new(), false);
+        let fields = EventFields::default();
+        let track = tracks.track(&fields, of, place.origin(), &mut records);
+        track.process
     }
 
     #[test]

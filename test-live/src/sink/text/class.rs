@@ -1,11 +1,11 @@
-//! What is the same in all events of a class, or of a packet, is put together once.
+//! Text that is the same in all events of a class, or of a packet, and so is put together once.
 
 use std::collections::hash_map::Entry;
 
 use ctf::decode::{Event, FieldError};
 use ctf::model::Scope;
 
-use super::header::{Fields, header};
+use super::header::{HeaderFields, header};
 use super::program::Program;
 use super::style::Style;
 use super::values::Names;
@@ -16,10 +16,10 @@ use crate::sink::keys::KeyMap;
 /// The event classes seen so far, and the packet of each stream, of traces and streams that have not
 /// ended.
 pub(super) struct ClassPrograms {
-    fields: Fields,
+    fields: HeaderFields,
     names: Names,
     style: Style,
-    /// By the ordinal of the event class.
+    /// The programs, by the ordinal of the event class.
     known: KeyMap<usize, Box<ClassProgram>>,
     packets: KeyMap<StreamKey, PacketText>,
 }
@@ -27,7 +27,7 @@ pub(super) struct ClassPrograms {
 struct ClassProgram {
     trace: TraceKey,
     header: Box<[u8]>,
-    /// Of contexts and payload.
+    /// The steps that write contexts and payload.
     program: Program,
 }
 
@@ -40,7 +40,7 @@ struct PacketText {
 }
 
 impl ClassPrograms {
-    pub(super) fn new(fields: Fields, names: Names, style: Style) -> Self {
+    pub(super) fn new(fields: HeaderFields, names: Names, style: Style) -> Self {
         Self {
             fields,
             names,
@@ -94,7 +94,7 @@ impl ClassProgram {
     fn new(
         event: &Event<'_>,
         origin: Origin<'_>,
-        fields: Fields,
+        fields: HeaderFields,
         names: Names,
         style: &Style,
     ) -> Self {
@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn the_text_sink_forgets_ended_streams_and_traces() {
-        let mut classes = ClassPrograms::new(Fields::default(), Names::default(), Style::plain());
+        let mut classes =
+            ClassPrograms::new(HeaderFields::default(), Names::default(), Style::plain());
         for _ in 0..10 {
             let place = TestOrigin::new("t", "s");
             let metadata = Metadata::read(METADATA).unwrap();

@@ -1,4 +1,4 @@
-//! What a line says between the time and the fields: where the event is from, and its name.
+//! The part of a line between the time and the fields: where the event is from, and its name.
 
 use ctf::decode::Event;
 use ctf::model::EnvironmentValue;
@@ -6,18 +6,18 @@ use ctf::model::EnvironmentValue;
 use super::style::Style;
 use crate::attach::TraceInfo;
 
-/// Which parts stand before the event's name. (`--fields`)
+/// The parts that stand before the event's name. (`--fields`)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fields {
-    /// The trace's name.
+pub struct HeaderFields {
+    /// Whether the trace's name is shown.
     pub trace: bool,
-    /// `hostname` of the environment.
+    /// Whether `hostname` of the environment is shown.
     pub hostname: bool,
-    /// `domain` of the environment.
+    /// Whether `domain` of the environment is shown.
     pub domain: bool,
-    /// `procname` of the environment.
+    /// Whether `procname` of the environment is shown.
     pub procname: bool,
-    /// `vpid` of the environment.
+    /// Whether `vpid` of the environment is shown.
     pub vpid: bool,
     /// The event class' log level.
     pub log_level: bool,
@@ -25,7 +25,7 @@ pub struct Fields {
     pub emf_uri: bool,
 }
 
-impl Default for Fields {
+impl Default for HeaderFields {
     fn default() -> Self {
         Self {
             trace: false,
@@ -39,11 +39,11 @@ impl Default for Fields {
     }
 }
 
-/// What stands between the time and the fields of `event`, and of all others of its class.
+/// The text between the time and the fields of `event`, and of all others of its class.
 pub(super) fn header(
     event: &Event<'_>,
     trace: &TraceInfo,
-    fields: Fields,
+    fields: HeaderFields,
     named: bool,
     style: &Style,
 ) -> Box<[u8]> {

@@ -13,7 +13,7 @@ use std::io::Write;
 
 use ctf::decode::Event;
 
-pub use header::Fields;
+pub use header::HeaderFields;
 pub use time::{ClockFormat, Times};
 pub use values::Names;
 
@@ -28,19 +28,19 @@ const BUFFER: usize = 64 << 10;
 /// How lines look. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]
 pub struct TextOptions {
-    /// `--clock-*`
+    /// The format of times. (`--clock-*`)
     pub clock: ClockFormat,
-    /// `--no-delta`
+    /// Whether the time since the event before is left out. (`--no-delta`)
     pub no_delta: bool,
-    /// `--names`
+    /// The places where names are shown. (`--names`)
     pub names: Names,
-    /// `--fields`
-    pub fields: Fields,
-    /// `--color`
+    /// The parts that stand before the event's name. (`--fields`)
+    pub fields: HeaderFields,
+    /// Whether lines have colours. (`--color`)
     pub colour: bool,
 }
 
-/// Writes events as lines.
+/// Writes each event as a line, as `babeltrace2` does.
 pub struct TextSink<W> {
     output: W,
     out: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct TextSink<W> {
 }
 
 impl<W: Write> TextSink<W> {
-    /// Writes to `output`.
+    /// A sink that writes to `output`.
     pub fn new(output: W, options: TextOptions) -> Self {
         let style = if options.colour {
             Style::coloured()

@@ -28,7 +28,7 @@ pub(super) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
     digits(out, value, 4);
 }
 
-/// `0` and digits.
+/// Writes a number in base 8, with `0` in front.
 pub(super) fn octal(out: &mut Vec<u8>, value: u64) {
     out.push(b'0');
     digits(out, value, 3);
@@ -58,7 +58,8 @@ fn digits(out: &mut Vec<u8>, value: u64, bits: u32) {
     }
 }
 
-/// As `%g`: six significant digits, an exponent where it is below -4 or above 5, no trailing zeros.
+/// Writes a number like `%g`: six significant digits, an exponent where it is below -4 or above 5, no
+/// trailing zeros.
 pub(super) fn general(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         let text: &[u8] = if value.is_sign_negative() {

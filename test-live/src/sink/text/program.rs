@@ -1,4 +1,4 @@
-//! How the fields of one event class become text. Put together once for each class: what is the
+//! The steps that write the fields of one event class as text. Put together once for each class: what is the
 //! same in all its events is one piece of text between two values.
 
 use ctf::decode::{FieldError, Fields};
@@ -8,15 +8,15 @@ use super::number;
 use super::style::Style;
 use super::values::{Names, Values, escape};
 
-/// What is to be written, step by step.
+/// The steps by which the fields of a class are written.
 #[derive(Debug, Default)]
 pub(super) struct Program(Vec<Step>);
 
 #[derive(Debug)]
 enum Step {
-    /// This text.
+    /// Write this text.
     Literal(Vec<u8>),
-    /// Nothing, but a structure begins here.
+    /// Write nothing: a structure begins here, which is aligned to so many bits.
     Align(u32),
     /// A number without sign, in base 10.
     Unsigned(Integer),
@@ -26,12 +26,12 @@ enum Step {
     String,
     /// Any other field, with names or without.
     Other(FieldClass, bool),
-    /// Nothing: a field that is not shown.
+    /// Write nothing: the field is not shown.
     Hidden(FieldClass),
 }
 
 impl Program {
-    /// For `roots`, one after the other. `follows`: something has been written before.
+    /// The program for `roots`, one after the other. `follows`: something has been written before.
     pub(super) fn new<'s>(
         roots: impl IntoIterator<Item = (Scope, &'s Structure)>,
         names: Names,
@@ -63,7 +63,7 @@ impl Program {
         program
     }
 
-    /// Writes what `fields` say.
+    /// Writes the fields in the bytes of an event.
     pub(super) fn run(
         &self,
         mut fields: Fields<'_>,

@@ -1,6 +1,6 @@
 //! Colours on a terminal.
 
-/// What is written before and after the parts of a line; nothing without colours.
+/// The sequences before and after the parts of a line; all are empty without colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Style {
     pub(super) time: &'static str,

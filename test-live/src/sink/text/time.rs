@@ -9,7 +9,7 @@ use super::number;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// How times are shown.
+/// The format of times.
 #[derive(Debug, Clone, Default)]
 pub struct ClockFormat {
     /// Seconds since the origin instead of the time of day. (`--clock-seconds`)
@@ -18,7 +18,7 @@ pub struct ClockFormat {
     pub cycles: bool,
     /// The date before the time of day. (`--clock-date`)
     pub date: bool,
-    /// In universal time instead of the zone of this host. (`--clock-gmt`)
+    /// Whether times are in UTC instead of the zone of this host. (`--clock-gmt`)
     pub gmt: bool,
     /// Nanoseconds to be added. (`--clock-offset`, `--clock-offset-ns`)
     pub offset: i64,
@@ -34,7 +34,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// In the zone of this host, unless `format` says otherwise.
+    /// A writer of times in the zone of this host, unless `format` says otherwise.
     #[must_use]
     pub fn new(format: ClockFormat) -> Self {
         let zone = if format.gmt {
@@ -87,7 +87,7 @@ impl Times {
     }
 }
 
-/// Nanoseconds as `SECONDS.NNNNNNNNN`.
+/// Writes nanoseconds as `SECONDS.NNNNNNNNN`.
 pub(super) fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
     let second = NANOSECONDS.unsigned_abs();
     number::decimal(out, nanoseconds / second);
@@ -95,7 +95,7 @@ pub(super) fn seconds(out: &mut Vec<u8>, nanoseconds: u64) {
     nine_digits(out, nanoseconds % second);
 }
 
-/// With zeros in front, at least `width` digits, at most 20.
+/// Writes a number with zeros in front: at least `width` digits, at most 20.
 pub(super) fn padded(out: &mut Vec<u8>, value: u64, width: usize) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value);

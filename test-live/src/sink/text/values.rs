@@ -12,20 +12,20 @@ pub(super) struct Values<'a> {
     pub(super) style: &'a Style,
     /// Whether names are shown.
     named: bool,
-    /// Nothing precedes the next scope, member or element.
+    /// Whether no scope, member or element precedes the next one.
     first: bool,
 }
 
-/// Where names are shown. (`--names`)
+/// The places where names are shown. (`--names`)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Names {
-    /// Of the payload's fields.
+    /// Whether the fields of the payload have names.
     pub payload: bool,
-    /// Of the fields of all contexts.
+    /// Whether the fields of all contexts have names.
     pub context: bool,
-    /// Of the scopes themselves.
+    /// Whether the scopes themselves have names.
     pub scope: bool,
-    /// Of the parts of the line before the fields.
+    /// Whether the parts of the line before the fields have names.
     pub header: bool,
 }
 
@@ -232,7 +232,7 @@ impl Visitor for Values<'_> {
     }
 }
 
-/// What stands for a byte in a text: 0 for itself, 1 for `\x` and two digits, else `\` and this.
+/// The escape of a byte in a text: 0 for none, 1 for `\x` and two digits, else `\` and this.
 const fn escape_of(byte: u8) -> u8 {
     match byte {
         0x07 => b'a',

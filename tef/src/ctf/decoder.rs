@@ -1,4 +1,4 @@
-//! An event of ours, from the fields that a packet has.
+//! The way back: from the fields of an event in a packet to what a client sent.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,44 +11,44 @@ use super::{PREFIX, name};
 use crate::event::{Event, Record};
 use crate::phase::{FAMILIES, Family, Field, Holds, OTHER};
 
-/// What an event of one of our classes says.
+/// The content of an event of one of the classes that [`Classes`](super::Classes) declares.
 #[expect(clippy::large_enum_variant, reason = "nearly all are events")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found<'g> {
-    /// What a client has sent.
+pub enum Decoded<'d> {
+    /// A line that a client has sent.
     Record {
-        /// Which.
+        /// The client's number in the trace.
         client: u32,
-        /// What.
-        record: Record<'g>,
+        /// The line as values.
+        record: Record<'d>,
     },
-    /// A connection begins or ends.
-    Client(Client<'g>),
-    /// Lines are missing.
-    Lost(Lost<'g>),
+    /// The begin or end of a connection.
+    Client(Client<'d>),
+    /// Lines that are not in the trace.
+    Lost(Lost<'d>),
 }
 
-/// Is told the fields of an event, and keeps its buffers for the next one.
+/// Collects the fields of an event as a [`Visitor`], and decodes them. The buffers are kept for the next event.
 #[derive(Debug, Default)]
-pub struct Gather {
+pub struct RecordDecoder {
     scope: Option<Scope>,
     depth: usize,
     member: Option<Member>,
     vpid: Option<i64>,
     vtid: Option<i64>,
-    /// By field.
+    /// Numbers, by field.
     numbers: [Option<i64>; Field::COUNT],
     client: Option<u32>,
     present: Option<u32>,
-    /// Those of `tef:client` and `tef:lost`.
-    said: Said,
+    /// Numbers of `tef:client` and `tef:lost`.
+    daemon: DaemonFields,
     texts: Vec<u8>,
-    /// Where in `texts` something is, by member.
+    /// Ranges of `texts`, by member.
     places: [Option<Range<usize>>; Member::COUNT],
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct DaemonFields {
     uid: u32,
     opened: bool,
     offset_known: bool,
@@ -98,7 +98,7 @@ impl Member {
         })
     }
 
-    /// Of those that are texts.
+    /// The index into `places`, of a member that is a text.
     fn place(self) -> Option<usize> {
         Some(match self {
             Self::Field(field) => field as usize,
@@ -112,28 +112,22 @@ impl Member {
     }
 }
 
-/// The families' classes by name, without the prefix.
+/// The family whose class has this name, without the prefix.
 fn family_of(class: &str) -> Option<&'static Family> {
     let mut all = FAMILIES.iter().chain([&OTHER]);
     all.find(|family| family.class == class)
 }
 
-/// Whether events of a class of this name are such as [`Gather`] understands.
-#[must_use]
-pub(super) fn is_ours(class: &str) -> bool {
-    class.strip_prefix(PREFIX).is_some_and(|class| {
-        family_of(class).is_some() || matches!(class, "raw" | "client" | "lost")
-    })
-}
-
-impl Gather {
-    /// Whether it understands events of a class of this name.
+impl RecordDecoder {
+    /// Whether a class of this name is one that [`Classes`](super::Classes) declares.
     #[must_use]
-    pub fn understands(class: &str) -> bool {
-        is_ours(class)
+    pub fn is_known_class(class: &str) -> bool {
+        class.strip_prefix(PREFIX).is_some_and(|class| {
+            family_of(class).is_some() || matches!(class, "raw" | "client" | "lost")
+        })
     }
 
-    /// Forgets the event before.
+    /// Forgets the fields of the event before.
     pub fn clear(&mut self) {
         let mut texts = std::mem::take(&mut self.texts);
         texts.clear();
@@ -143,36 +137,36 @@ impl Gather {
         };
     }
 
-    /// What the event says that it has been told, whose class has this name; `None` if that does not
-    /// say what such a class does, because somebody else has written it. JSON in it is as it was in the
-    /// packet, and so need not be JSON.
+    /// Decodes the event whose fields were visited since [`clear`](Self::clear), and whose class has this
+    /// name. `None` if a field of such a class is missing, because a foreign producer uses the name. JSON in it
+    /// is as it was in the packet, and so need not be JSON.
     #[must_use]
-    pub fn found(&self, class: &str) -> Option<Found<'_>> {
+    pub fn decode(&self, class: &str) -> Option<Decoded<'_>> {
         let client = self.client?;
         match class.strip_prefix(PREFIX)? {
             "raw" => {
                 let record = Record::Raw(self.text(Member::Json)?);
-                Some(Found::Record { client, record })
+                Some(Decoded::Record { client, record })
             }
-            "client" => Some(Found::Client(Client {
+            "client" => Some(Decoded::Client(Client {
                 client,
                 pid: self
                     .number(Field::Pid)
                     .filter(|pid| *pid != 0)
                     .and_then(|pid| i32::try_from(pid).ok()),
-                uid: self.said.uid,
+                uid: self.daemon.uid,
                 exe: self.text(Member::Exe)?,
-                opened: self.said.opened,
-                offset: self.said.offset_known.then_some(self.said.offset),
+                opened: self.daemon.opened,
+                offset: self.daemon.offset_known.then_some(self.daemon.offset),
             })),
-            "lost" => Some(Found::Lost(Lost {
+            "lost" => Some(Decoded::Lost(Lost {
                 client,
-                count: self.said.count,
+                count: self.daemon.count,
                 reason: self.text(Member::Reason)?,
             })),
             class => {
                 let record = Record::Event(self.event(family_of(class)?)?);
-                Some(Found::Record { client, record })
+                Some(Decoded::Record { client, record })
             }
         }
     }
@@ -241,7 +235,7 @@ impl Gather {
             }
             return;
         }
-        let said = &mut self.said;
+        let daemon = &mut self.daemon;
         match member {
             Member::Field(field) => {
                 if let Some(place) = self.numbers.get_mut(field as usize) {
@@ -250,17 +244,17 @@ impl Gather {
             }
             Member::Client => self.client = u32::try_from(value).ok(),
             Member::Present => self.present = u32::try_from(value).ok(),
-            Member::Uid => said.uid = u32::try_from(value).unwrap_or(0),
-            Member::Opened => said.opened = value != 0,
-            Member::OffsetKnown => said.offset_known = value != 0,
-            Member::Offset => said.offset = signed.unwrap_or(0),
-            Member::Count => said.count = u64::try_from(value).unwrap_or(0),
+            Member::Uid => daemon.uid = u32::try_from(value).unwrap_or(0),
+            Member::Opened => daemon.opened = value != 0,
+            Member::OffsetKnown => daemon.offset_known = value != 0,
+            Member::Offset => daemon.offset = signed.unwrap_or(0),
+            Member::Count => daemon.count = u64::try_from(value).unwrap_or(0),
             _ => {}
         }
     }
 }
 
-impl Visitor for Gather {
+impl Visitor for RecordDecoder {
     fn begin_scope(&mut self, scope: Scope) {
         self.scope = Some(scope);
         self.depth = 0;

@@ -1,0 +1,192 @@
+//! The reading of streams: polls their index files, and hands over the packets of new entries.
+
+use std::time::Instant;
+
+use ctf::index::{Entry, FollowEvent};
+
+use super::event_sender::Stopped;
+use super::follower::DirectoryFollower;
+use super::stream::FollowedStream;
+use super::tracefile_reader::{TracefileError, TracefileReader, packet_bytes};
+use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
+
+/// What is next for a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It has all been read for now.
+    Wait,
+    /// There is more, for which the reader has no room.
+    Full,
+    /// There is more.
+    Again,
+    /// It turned out to be a part of that one.
+    PartOf(StreamKey),
+}
+
+/// What a look into the index file of a tracefile has found.
+pub(super) enum IndexState {
+    /// New entries, one at least.
+    Entries(Vec<Entry>),
+    /// A new beacon: no event from before this will come, in cycles.
+    Beacon(u64),
+    /// Nothing new, and there may be more.
+    Growing,
+    /// Nothing new, and there will be nothing. Why, if the tracefile cannot be read, has been reported.
+    Complete,
+    /// No file: a scan may find where it has moved.
+    Missing,
+}
+
+impl DirectoryFollower {
+    /// Hands over what is new of a stream.
+    pub(super) fn read_stream(&mut self, stream: &mut FollowedStream) -> Result<Next, Stopped> {
+        for _ in 0..self.options.backlog.max(1) {
+            if let Some(next) = stream.queue.front()
+                && self.is_full(&stream.backlog, next)
+            {
+                return Ok(Next::Full);
+            }
+            if let Some(entry) = stream.queue.pop_front() {
+                self.send_packet(stream, &entry)?;
+                continue;
+            }
+            match self.read_index(stream)? {
+                Next::Again => {}
+                next => return Ok(next),
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    /// Whether the next packet has to wait for the reader: as long as any others of the stream do, and
+    /// there are enough of them, or there is no memory for it.
+    fn is_full(&self, backlog: &Backlog, next: &Entry) -> bool {
+        let size = usize::try_from(packet_bytes(next)).unwrap_or(usize::MAX);
+        let is_enough = backlog.len() >= self.options.backlog.max(1);
+        is_enough || !backlog.is_empty() && !self.options.memory.has_room(size)
+    }
+
+    fn send_packet(&mut self, stream: &mut FollowedStream, entry: &Entry) -> Result<(), Stopped> {
+        let Some(tracefile) = stream.tracefiles.front_mut() else {
+            return Ok(());
+        };
+        match tracefile.packet(entry, &self.options.memory) {
+            Ok(packet) => {
+                stream.backlog.add_packet();
+                let stream = stream.key;
+                self.events.send(SourceEvent::Packet { stream, packet })
+            }
+            Err(TracefileError::Unreadable(reason)) => self.send_notice(reason),
+            Err(TracefileError::Moved) => Ok(()),
+        }
+    }
+
+    /// Looks into the index of the first tracefile.
+    fn read_index(&mut self, stream: &mut FollowedStream) -> Result<Next, Stopped> {
+        let second = stream.tracefiles.get(1);
+        let has_next = second.is_some_and(|next| next.begin.is_some());
+        let Some(tracefile) = stream.tracefiles.front_mut() else {
+            return Ok(Next::Wait);
+        };
+        if !stream.is_watched {
+            self.watch.forget_stream(stream.key);
+            self.watch.add_index(&tracefile.index_path(), stream.key);
+            // An index file that is not there yet has no directory, perhaps.
+            stream.is_watched = tracefile.index_path().exists();
+        }
+        match self.poll_index(tracefile, stream.trace, has_next)? {
+            IndexState::Entries(entries) => self.queue_entries(stream, entries),
+            IndexState::Beacon(until) => {
+                // Only a relay that locks what it writes has any.
+                if let Some(trace) = self.traces.get_mut(&stream.trace) {
+                    trace.has_locks = true;
+                }
+                stream.send_watermark(until, &mut self.events)?;
+                Ok(Next::Again)
+            }
+            IndexState::Growing if stream.promote_begun_tracefile() => Ok(Next::Again),
+            IndexState::Growing | IndexState::Missing => Ok(Next::Wait),
+            IndexState::Complete => Ok(self.finish_tracefile(stream)),
+        }
+    }
+
+    /// Looks into the index of a tracefile. `has_next`: a later tracefile of its stream has packets.
+    pub(super) fn poll_index(
+        &mut self,
+        tracefile: &mut TracefileReader,
+        trace: TraceKey,
+        has_next: bool,
+    ) -> Result<IndexState, Stopped> {
+        let mut event = tracefile.poll();
+        if matches!(event, Ok(FollowEvent::None | FollowEvent::Gone)) {
+            if self.may_grow(tracefile, trace, has_next) {
+                return Ok(IndexState::Growing);
+            }
+            // What came between the poll and the question is found by a second poll.
+            event = tracefile.poll();
+        }
+        Ok(match event {
+            Ok(FollowEvent::Entries(entries)) => IndexState::Entries(entries),
+            Ok(FollowEvent::Beacon(until)) => IndexState::Beacon(until.0),
+            Ok(FollowEvent::None | FollowEvent::Gone) => IndexState::Complete,
+            Err(TracefileError::Unreadable(reason)) => {
+                self.send_notice(reason)?;
+                IndexState::Complete
+            }
+            // It has been removed, or replaced by another.
+            Err(TracefileError::Moved) if self.has_enough_scans_since(tracefile.seen) => {
+                IndexState::Complete
+            }
+            Err(TracefileError::Moved) => {
+                self.is_scan_wanted = true;
+                IndexState::Missing
+            }
+        })
+    }
+
+    fn queue_entries(
+        &mut self,
+        stream: &mut FollowedStream,
+        entries: Vec<Entry>,
+    ) -> Result<Next, Stopped> {
+        let (Some(first), Some(last), Some(tracefile)) = (
+            entries.first(),
+            entries.last(),
+            stream.tracefiles.front_mut(),
+        ) else {
+            return Ok(Next::Wait);
+        };
+        if first.packet.begin.0 < stream.reached {
+            // Found too late: what follows it has been shown, and it was counted as lost.
+            return Ok(self.finish_tracefile(stream));
+        }
+        // What these packets need has been written before their entries were.
+        self.grow_metadata(tracefile.directory)?;
+        self.record_growth(stream.trace, last.packet.end.0, tracefile.modified());
+        stream.grown = Instant::now();
+        if !stream.is_identified {
+            let identity = self.packet_identity(tracefile, first);
+            if let Some(whole) = self.stream_with_identity(stream.trace, identity) {
+                return Ok(Next::PartOf(whole));
+            }
+            (stream.identity, stream.is_identified) = (identity, true);
+        }
+        stream.is_begun = true;
+        stream.reached = last.packet.begin.0;
+        stream.queue.extend(entries);
+        Ok(Next::Again)
+    }
+
+    /// Goes on to the next tracefile of a stream.
+    fn finish_tracefile(&mut self, stream: &mut FollowedStream) -> Next {
+        if let Some(id) = stream.remove_first_tracefile() {
+            self.mark_as_read(id);
+        }
+        if stream.tracefiles.is_empty() {
+            stream.drained = Some(self.scans);
+            self.is_scan_wanted = true;
+            return Next::Wait;
+        }
+        Next::Again
+    }
+}
