@@ -15,7 +15,7 @@ use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
 #[derive(Debug)]
 pub struct IndexJoiner<P> {
     waiting: VecDeque<(SeqNum, Pending<P>)>,
-    /// All bytes before this have come, or never will.
+    /// The bytes of all packets before this one have come, or never will. None: no packet has come.
     next_data: Option<SeqNum>,
     /// Packets whose bytes never came: first and last of each run. Their index may still come.
     gaps: VecDeque<(SeqNum, SeqNum)>,
@@ -35,28 +35,28 @@ enum Pending<P> {
 pub struct ReadyEntry<P> {
     /// The packet.
     pub seq: SeqNum,
-    /// Where its bytes lie.
+    /// Position of its bytes.
     pub place: P,
-    /// What its index says.
+    /// Index as the producer sent it.
     pub index: PacketIndex,
 }
 
-/// What came of an index.
+/// Outcome of adding an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexFate {
-    /// It waits for its packet, or has found it.
+    /// The index waits for its packet, or has found it.
     Kept,
-    /// Its packet has been given up.
+    /// The packet has been given up: the index is dropped.
     Late,
 }
 
-/// Why a half cannot be taken.
+/// Reason why the joiner refuses one half of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum JoinError {
     /// The same half has come before.
     #[error("{half} of {seq} came twice")]
     Twice {
-        /// Which half.
+        /// Name of the half.
         half: &'static str,
         /// The packet.
         seq: SeqNum,
@@ -78,7 +78,7 @@ impl<P> Default for IndexJoiner<P> {
 }
 
 impl<P> IndexJoiner<P> {
-    /// Whether nothing waits for its other half.
+    /// Whether no packet and no index is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -155,7 +155,7 @@ impl<P> IndexJoiner<P> {
         }
     }
 
-    /// What the index of a packet says, if it waits for the bytes.
+    /// The index of a packet whose bytes have not come.
     #[must_use]
     pub fn pending_index(&self, seq: SeqNum) -> Option<&PacketIndex> {
         match self.waiting.get(self.find(seq).ok()?)? {
@@ -164,7 +164,7 @@ impl<P> IndexJoiner<P> {
         }
     }
 
-    /// Where the bytes of a packet lie, if they wait for the index.
+    /// Position of the bytes of a packet whose index has not come.
     #[must_use]
     pub fn pending_packet(&self, seq: SeqNum) -> Option<&P> {
         match self.waiting.get(self.find(seq).ok()?)? {

@@ -12,14 +12,14 @@ pub(super) struct Rotation<T> {
     pub(super) target: Option<T>,
 }
 
-/// How far a stream has come.
+/// Last packet and last entry that a stream has written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// The last packet whose bytes are all there.
+    /// The last packet whose bytes are all in its tracefile. None: no packet has come.
     pub(super) data: Option<SeqNum>,
-    /// The last packet whose entry has been written.
+    /// The last packet whose entry is in its index file.
     pub(super) indexed: Option<SeqNum>,
-    /// The tracer's number of that packet.
+    /// Number of that packet by the tracer's count. None: the producer sends none, or no entry is written.
     pub(super) tracer_seq: Option<PacketSeqNum>,
 }
 

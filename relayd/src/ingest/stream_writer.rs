@@ -34,7 +34,7 @@ pub struct StreamWriter {
     published: Arc<Published>,
     tally: Arc<Tally>,
     packets: PacketWriter,
-    /// None if the producer sends no indexes.
+    /// None: the producer sends no indexes.
     joiner: Option<IndexJoiner<PacketPlace>>,
     lifecycle: Lifecycle<Holding>,
     backpressure: Backpressure,

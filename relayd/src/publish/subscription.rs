@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use viewer_proto::server::Change;
 
-/// What has changed for one viewer.
+/// The changes that one viewer has not read yet.
 #[derive(Debug, Default)]
 pub struct ChangeQueue {
     pending: Mutex<Vec<Arc<Subscription>>>,
     wake: Notify,
-    /// Beacons are not queued.
+    /// Whether beacons are left out of the queue.
     ignores_beacons: AtomicBool,
 }
 

@@ -22,7 +22,7 @@ impl StreamWriter {
             || self.lifecycle.is_pending(last, self.joiner.is_some())
     }
 
-    /// No data connection is left: what is missing will not come.
+    /// Ends the wait for missing packets, because no data connection is left to bring them.
     ///
     /// # Errors
     /// If packets that waited cannot be written.
@@ -37,7 +37,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// No packet after `last` will come, and no index at all.
+    /// Begins to close the stream: no packet after `last` will come, and no index at all.
     ///
     /// # Errors
     /// If entries that are due cannot be written. The stream stays open then.
