@@ -25,7 +25,7 @@ pub(super) struct Neighbourhoods(Mutex<ByRoot>);
 #[derive(Debug, Default)]
 struct ByRoot {
     neighbourhoods: HashMap<OsString, Arc<Neighbourhood>>,
-    /// As many roots at which those without sessions are looked for.
+    /// Number of roots at which those without sessions are looked for.
     prune_at: usize,
 }
 
@@ -35,7 +35,7 @@ struct ByRoot {
 struct Neighbourhood(Mutex<Vec<Weak<Session>>>);
 
 impl Neighbourhoods {
-    /// That of a session. One without a directory is in nobody's way.
+    /// The neighbourhood of a session. A session without a directory has one of its own.
     fn of(&self, session: &Session) -> Arc<Neighbourhood> {
         let Some(root) = root(session) else {
             return Arc::default();
@@ -158,7 +158,7 @@ impl Session {
 }
 
 impl Registry {
-    /// A producer has opened a session.
+    /// Adds a session that a producer has opened.
     ///
     /// # Errors
     /// If a recording of another host is being written there, or below or above: each may move and

@@ -36,7 +36,7 @@ pub struct ClockSlot {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     slots: Mutex<VecDeque<Arc<ClockSlot>>>,
-    /// When idle files were closed last. None: never.
+    /// Time of the last round that closed idle files. None: there was none.
     last_idle_round: Mutex<Option<Instant>>,
 }
 

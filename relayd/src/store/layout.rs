@@ -11,25 +11,25 @@ use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
 /// Longest path that a producer is told, with its NUL.
 const PATH_LIMIT: usize = 4096;
 
-/// Why a session gets no directory.
+/// Reason why a session gets no directory.
 #[derive(Debug, Error)]
 pub enum LayoutError {
     /// A name that may not become a directory.
     #[error("{what} {name:?} will not do: {source}")]
     Name {
-        /// Which name.
+        /// Noun for the name: the host's, the session's.
         what: &'static str,
-        /// What it was.
+        /// The name as it came.
         name: Text,
-        /// What is wrong with it.
+        /// Reason why the name is refused.
         source: NameError,
     },
     /// A name that would hide its directory.
     #[error("{what} {name:?} will not do: it starts with a dot")]
     Hidden {
-        /// Which name.
+        /// Noun for the name: the host's, the session's.
         what: &'static str,
-        /// What it was.
+        /// The name as it came.
         name: Text,
     },
     /// A time that no calendar has.
@@ -40,7 +40,7 @@ pub enum LayoutError {
     Unnamed,
 }
 
-/// What the directories of sessions are put together by.
+/// The scheme by which directories of sessions are named (`--group-output-by-...`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// `HOST/SESSION-DATE`.

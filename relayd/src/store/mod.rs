@@ -37,21 +37,21 @@ use thiserror::Error;
 use fault::FaultKind;
 use pool::Pool;
 
-/// A file or directory that could not be dealt with.
+/// A failed operation on a file or directory.
 #[derive(Debug, Error)]
 #[error("cannot {what} {}{}: {source}", .path.display(), At(*.offset))]
 pub struct StoreError {
-    /// What was to be done.
+    /// Verb of what was to be done: "write", "create".
     pub what: &'static str,
-    /// To which file or directory.
+    /// File or directory.
     pub path: PathBuf,
-    /// Where in the file, if it was there.
+    /// Position in the file, in bytes. None: the operation has none.
     pub offset: Option<u64>,
-    /// What the system says.
+    /// Error of the system.
     pub source: io::Error,
 }
 
-/// Where in a file, if it is known.
+/// The position in a file, for messages.
 struct At(Option<u64>);
 
 impl fmt::Display for At {
@@ -64,7 +64,7 @@ impl fmt::Display for At {
 }
 
 impl StoreError {
-    /// What sort of fault it is.
+    /// Kind of the fault.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         FaultKind::of(&self.source)

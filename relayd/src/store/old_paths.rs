@@ -10,17 +10,17 @@ use super::layout::{Grouping, LayoutError, date};
 /// `-20261120-213831`, as it stands at the end of names.
 const DATE_BYTES: usize = 16;
 
-/// How the paths of one session's streams are to be understood.
+/// The scheme of the paths of one session's streams.
 #[derive(Debug, Clone)]
 pub struct OldPaths {
     grouping: Grouping,
     session: FileName,
-    /// When the relay was told of the session, for those whose names have no date.
+    /// Time at which the relay was told of the session, for sessions whose names have no date.
     now: String,
 }
 
 impl OldPaths {
-    /// Of a session that opens now.
+    /// The scheme of a session that opens now.
     ///
     /// # Errors
     /// If its name cannot be a directory's, or the calendar does not reach that far.
@@ -42,7 +42,7 @@ impl OldPaths {
         })
     }
 
-    /// Where the files of a stream with this path go, below the relay's output.
+    /// Directory of the files of a stream with this path, below the relay's output.
     ///
     /// # Errors
     /// If that would lead elsewhere.

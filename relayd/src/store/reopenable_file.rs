@@ -12,7 +12,7 @@ use super::chunk::Chunk;
 use super::pool::{FileId, Pool, PooledFile};
 use super::{StoreError, remove_file};
 
-/// Where a file lies, and which file it is. Writer and readers share it.
+/// The place and identity of a file, shared by its writer and readers.
 #[derive(Debug)]
 pub(super) struct FileLocation {
     chunk: Arc<Chunk>,
@@ -40,7 +40,7 @@ impl FileLocation {
         &self.path
     }
 
-    /// Where the file lies at this moment, for messages.
+    /// Path of the file at this moment, for messages.
     pub(super) fn current_path(&self) -> PathBuf {
         self.chunk.with_path(&self.path, Path::to_owned)
     }
@@ -76,7 +76,7 @@ impl FileLocation {
 #[derive(Debug)]
 pub(super) struct ReopenableFile {
     location: Arc<FileLocation>,
-    /// None: it is closed.
+    /// None: the file is closed.
     handle: Option<Arc<PooledFile>>,
 }
 
@@ -105,7 +105,7 @@ impl ReopenableFile {
         })
     }
 
-    /// The same file, open or closed on its own from now on.
+    /// A second holder of the same file, opened and closed on its own from now on.
     pub(super) fn share(&self) -> Self {
         Self {
             location: Arc::clone(&self.location),

@@ -33,7 +33,7 @@ use crate::limits::MAX_OUTPUT_DEPTH;
 /// Name of the directory of index files beside tracefiles.
 const INDEX_DIRECTORY: &str = "index";
 
-/// What has been repaired.
+/// The numbers of a repair.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Repaired {
     /// Index files of which beacons, half entries or entries without a packet were removed.
@@ -65,7 +65,7 @@ pub fn repair(output: &Path) -> Repaired {
 
 #[derive(Debug)]
 struct Repair {
-    /// Of what is being looked at, for the log.
+    /// Path of the directory that is being looked at, for the log.
     path: PathBuf,
     repaired: Repaired,
 }
