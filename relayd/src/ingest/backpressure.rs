@@ -5,7 +5,7 @@
 use super::error::{Consequence, IngestError};
 use crate::store::fault::FaultKind;
 
-/// Policy for a full disk (`--when-full`).
+/// Policy for a full disk (`--on-disk-full`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum WhenFull {
     /// The producer is paused until there is.
@@ -75,7 +75,7 @@ impl Backpressure {
         self.state == PauseState::Paused
     }
 
-    /// Whether the producer is paused for this error instead of being told of it.
+    /// Whether the producer is paused for this error instead of being refused.
     pub(super) fn pauses_on(&self, error: &IngestError) -> bool {
         error.consequence(self.when_full) == Consequence::PauseProducer
     }

@@ -13,19 +13,19 @@ use crate::store::StoreError;
 #[derive(Debug, Error)]
 pub enum IngestError {
     /// The header names a stream that does not exist or takes no packets.
-    #[error("there is no {0} that takes packets")]
+    #[error("{0}: unknown, or takes no packets")]
     UnknownStream(StreamId),
     /// The stream is of another session: a data connection carries the streams of one.
-    #[error("{0} belongs to another session than the packets before")]
+    #[error("{0}: belongs to another session than the packets before")]
     OtherSession(StreamId),
     /// The connection comes from neither the address of its session's control connection nor that of its first data
     /// connection.
     #[error(
-        "packets of {0} come from neither where its session nor where its first ones came from"
+        "{0}: data connection rejected: its address is neither that of the control connection nor that of the first data connection"
     )]
     Stranger(StreamId),
     /// The packet is longer than any reader takes.
-    #[error("{stream}: {seq} has {size} bytes, {MAX_PACKET_BYTES} are allowed")]
+    #[error("{stream}: {seq} is too long: {size} bytes, the maximum is {MAX_PACKET_BYTES}")]
     TooLong {
         /// The stream.
         stream: StreamId,
@@ -35,7 +35,7 @@ pub enum IngestError {
         size: u64,
     },
     /// The number of the packet is 2^64-1, which means "none".
-    #[error("{0}: a packet without a number")]
+    #[error("{0}: packet without a number")]
     Unnumbered(StreamId),
     /// A packet with this number has come before and was not given up.
     #[error("{stream}: {seq} came twice")]
@@ -46,7 +46,7 @@ pub enum IngestError {
         seq: SeqNum,
     },
     /// Index and packet disagree about the length of the packet.
-    #[error("{stream}: {seq} has {packet} bytes, its index says {index}")]
+    #[error("{stream}: {seq} has {packet} bytes, by its index {index}")]
     Size {
         /// The stream.
         stream: StreamId,
@@ -76,7 +76,7 @@ pub enum IngestError {
         state: &'static str,
     },
     /// The stream is on its way to another chunk: it goes over to one at a time.
-    #[error("{0} is on its way to another chunk already")]
+    #[error("{0}: rotation rejected: the stream is on its way to another chunk already")]
     Rotating(StreamId),
     /// A file could not be written.
     #[error("{stream}: {source}")]

@@ -62,7 +62,7 @@ pub enum JoinError {
         seq: SeqNum,
     },
     /// Pending packets pile up.
-    #[error("{MAX_PENDING_PACKETS} packets have only one half there; {0} is one too many")]
+    #[error("{0}: too many pending packets: {MAX_PENDING_PACKETS} have no index or no bytes yet")]
     TooMany(SeqNum),
 }
 

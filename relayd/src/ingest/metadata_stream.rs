@@ -217,10 +217,10 @@ impl MetadataStream {
     pub fn close(&self) {
         let mut state = self.state.lock();
         if state.unwritten.take().is_some() {
-            warn!(stream = %self.id, "metadata that waited for space on the disk is lost");
+            warn!(stream = %self.id, "metadata lost: there was no space on the disk for it until the stream closed");
         }
         if let Err(error) = state.file.drop_piece() {
-            warn!(stream = %self.id, %error, "half a piece of metadata not cut off");
+            warn!(stream = %self.id, %error, "incomplete piece of metadata not removed from its file");
         }
         self.published.end();
     }

@@ -1,5 +1,5 @@
 //! When a stream goes over to another chunk. Bytes and indexes of the packets before the boundary
-//! may still be under way when the boundary is named, each on its own connection.
+//! may still be in flight when the boundary is named, each on its own connection.
 
 use wire::{PacketSeqNum, SeqNum};
 
@@ -28,7 +28,7 @@ impl<T> Rotation<T> {
     /// and takes along the packets after it whose bytes have come already.
     ///
     /// A stream without any entry waits for one, whatever the boundary: its first packet stays in
-    /// the old chunk, as it does with the reference, rather than leave an empty file there.
+    /// the old chunk, as it does with lttng-relayd, rather than leave an empty file there.
     pub(super) fn is_due(&self, progress: &Progress) -> bool {
         progress
             .tracer_seq

@@ -54,8 +54,8 @@ impl DataStream {
         let published = Arc::<Published>::default();
         let slot = Arc::clone(files.slot());
         let tally = Arc::<Tally>::default();
-        let told = (Arc::clone(&published), Arc::clone(&tally));
-        let writer = StreamWriter::new(id, told, files, window, has_indexes, when_full);
+        let observed = (Arc::clone(&published), Arc::clone(&tally));
+        let writer = StreamWriter::new(id, observed, files, window, has_indexes, when_full);
         let stream = Arc::new(Self {
             id,
             published,

@@ -223,7 +223,7 @@ impl StreamWriter {
 
     fn drop_in_flight(&mut self) {
         if let Some(seq) = self.packets.drop_in_flight() {
-            debug!(stream = %self.id, %seq, "packet dropped: it did not come to its end");
+            debug!(stream = %self.id, %seq, "packet dropped: it is incomplete");
         }
     }
 

@@ -48,7 +48,8 @@ impl ChangeQueue {
         pending
             .into_iter()
             .map(|subscription| {
-                // Exchanged, not stored: so all is seen that was changed by those who found it pending.
+                // Exchanged, not stored: so this thread sees every change before which the subscription was found
+                // pending.
                 subscription.is_pending.swap(false, Ordering::SeqCst);
                 subscription.about
             })

@@ -272,7 +272,7 @@ impl Registry {
         if session.is_empty() {
             info!(%session, "session ended");
         } else {
-            info!(%session, "session waits for packets that are still under way");
+            info!(%session, "session lingers: packets are still in flight");
             self.lingering
                 .lock()
                 .push((now + DRAIN_GRACE, Arc::clone(session)));

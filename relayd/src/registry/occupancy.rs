@@ -42,7 +42,7 @@ impl Neighbourhoods {
         };
         let mut by_root = self.0.lock();
         if by_root.neighbourhoods.len() >= by_root.prune_at {
-            // One that somebody has is about to get a session.
+            // One that is held elsewhere is about to get a session.
             let is_used = |sessions: &mut Arc<Neighbourhood>| {
                 Arc::get_mut(sessions).is_none_or(|own| own.has_sessions())
             };

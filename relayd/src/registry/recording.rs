@@ -45,7 +45,7 @@ struct Chunks {
 }
 
 impl Recordings {
-    /// The recording of a session. Without a key, one that nobody else has.
+    /// The recording of a session. Without a key, a recording of its own.
     #[must_use]
     pub fn of(&self, key: Option<RecordingKey>) -> Arc<Recording> {
         let Some(key) = key else {

@@ -298,7 +298,7 @@ impl Session {
         self.announced_next
             .store(announced.next(), Ordering::Release);
         drop(announced);
-        // Those who see that they may be promised more see the new streams too.
+        // After the streams are in the list: a viewer that sees a later watermark sees the new streams too.
         self.limit_watermark(&mut streams);
         self.subscriptions.lock().notify();
         // Dropped, these may close files: not with the lock held.
@@ -398,7 +398,7 @@ impl Session {
             if let Stream::Data(stream) = stream {
                 let ended = stream.lock().end_data();
                 if let Err(error) = ended {
-                    warn!(session = %self, %error, "packets that waited are lost");
+                    warn!(session = %self, %error, "early packets not written: they are lost");
                 }
             }
         }
@@ -419,7 +419,7 @@ impl Session {
                 Stream::Data(stream) => {
                     let mut writer = stream.lock();
                     if let Err(error) = writer.close_after(None) {
-                        warn!(session = %self, %error, "stream closed with index entries missing");
+                        warn!(session = %self, %error, "index entries not written: stream closed without them");
                         writer.close_now();
                     }
                 }

@@ -337,9 +337,9 @@ impl Chunk {
             self.move_state(&mut state, ChunkPlace::Archived)
         };
         if let Err(error) = done {
-            error!(session = %self.session.display(), %error, "chunk left where it is");
+            error!(session = %self.session.display(), %error, "chunk not completed: it stays where it is");
         }
-        // Whoever lets go of it last has nothing more to do.
+        // The last holding has nothing more to do when it is dropped.
         state.command = None;
     }
 
@@ -386,7 +386,7 @@ impl Chunk {
         let chunk = Arc::clone(self);
         deletion::enqueue(move || {
             if let Err(error) = std::fs::remove_dir_all(&to) {
-                error!(path = %to.display(), %error, "deleted chunk not removed: left to the next start");
+                error!(path = %to.display(), %error, "deleted chunk not removed: the next start does it");
             }
             chunk.is_being_removed.store(false, Ordering::Release);
         });
@@ -458,7 +458,7 @@ impl Drop for Holding {
             && state.ended.is_some()
             && let Err(error) = self.0.complete(&mut state)
         {
-            error!(session = %self.0.session.display(), %error, "chunk left where it is");
+            error!(session = %self.0.session.display(), %error, "chunk not completed: it stays where it is");
         }
         self.0.holdings.fetch_sub(1, Ordering::AcqRel);
     }

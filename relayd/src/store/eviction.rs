@@ -93,7 +93,7 @@ impl Clock {
             self.slots.lock().push_back(slot);
             return false;
         }
-        // Before the files are closed: whoever opens them again takes the slot again.
+        // Before the files are closed: their owner puts the slot back when it opens them again.
         slot.is_in_clock.store(false, Ordering::Relaxed);
         match slot.owner.get() {
             Some(owner) => match owner.upgrade() {

@@ -154,7 +154,7 @@ impl IndexFile {
         self.is_held_up = !locked;
         let written = write(file, end);
         if written.is_err() {
-            // A part of it is of no use to anyone. The beacon that it was written over fits in where it was.
+            // A part of an entry is of no use. The beacon that it was written over is restored.
             let _ = file.set_len(end);
             let tail = Beacon::new(NO_WATERMARK).to_bytes();
             self.has_beacon = file.write_all_at(&tail, end).is_ok();

@@ -8,14 +8,14 @@ use relay_proto::session::CreateSession;
 use thiserror::Error;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
 
-/// Longest path that a producer is told, with its NUL.
+/// Longest path in an answer to a producer, with its NUL.
 const PATH_LIMIT: usize = 4096;
 
 /// Reason why a session gets no directory.
 #[derive(Debug, Error)]
 pub enum LayoutError {
     /// A name that may not become a directory.
-    #[error("{what} {name:?} will not do: {source}")]
+    #[error("invalid {what} {name:?}: {source}")]
     Name {
         /// Noun for the name: the host's, the session's.
         what: &'static str,
@@ -25,7 +25,7 @@ pub enum LayoutError {
         source: NameError,
     },
     /// A name that would hide its directory.
-    #[error("{what} {name:?} will not do: it starts with a dot")]
+    #[error("invalid {what} {name:?}: it starts with a dot")]
     Hidden {
         /// Noun for the name: the host's, the session's.
         what: &'static str,
@@ -33,7 +33,7 @@ pub enum LayoutError {
         name: Text,
     },
     /// A time that no calendar has.
-    #[error("no date has the number {}", .0.0)]
+    #[error("time {} has no date", .0.0)]
     Date(EpochSeconds),
     /// A producer before 2.4.
     #[error("the session has no name")]

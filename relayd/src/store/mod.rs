@@ -90,7 +90,7 @@ impl StoreError {
     }
 }
 
-/// Permissions before the umask, as the reference sets them: group may read traces, others not.
+/// Permissions before the umask, as lttng-relayd sets them: group may read traces, others not.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
 

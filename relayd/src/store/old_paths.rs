@@ -66,7 +66,7 @@ impl OldPaths {
             Some(suffix) if suffix.len() == DATE_BYTES && date_at_end(suffix).is_some() => {
                 (date_at_end(suffix), &[])
             }
-            // A base path that begins like the session: the reference leaves the date out then.
+            // A base path that begins like the session: lttng-relayd leaves the date out then.
             Some(_) => (None, second),
         };
         let mut placed = [session, b"/", host].concat();

@@ -1,6 +1,6 @@
 //! Files that their writer may close and open again by their name: while nothing is written to them for a while, or
-//! when the pool needs room (`eviction`). The chunk that they lie in may move meanwhile, and somebody may put another
-//! file in their place: what is opened again is checked to be the same file.
+//! when the pool needs room (`eviction`). The chunk that they lie in may move meanwhile, and another file may be put
+//! in their place: what is opened again is checked to be the same file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ impl ReopenableFile {
     /// # Errors
     /// If it is closed.
     pub(super) fn opened(&self) -> io::Result<&Arc<PooledFile>> {
-        let closed = || io::Error::other("it is closed");
+        let closed = || io::Error::other("the file is closed");
         self.handle.as_ref().ok_or_else(closed)
     }
 

@@ -80,7 +80,7 @@ struct Plan {
 
 impl Repair {
     fn failed(&self, error: io::Error) {
-        warn!(path = %self.path.display(), %error, "not repaired");
+        warn!(path = %self.path.display(), %error, "trace not repaired");
     }
 
     /// Calls `then` with the path of something in the current directory.
@@ -252,7 +252,7 @@ fn open_file(in_directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::R
     let opened = retry_on_intr(|| openat(in_directory, name, flags, Mode::empty()))?;
     let file = File::from(opened);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     Ok(file)
 }

@@ -196,7 +196,7 @@ impl SegmentWriter {
             && let Err(error) = index.close_files()
         {
             let path = index.file().location().path().display();
-            warn!(%path, %error, "index file stays open");
+            warn!(%path, %error, "index file not closed: it stays open");
             return false;
         }
         self.data.close_files()
@@ -216,7 +216,7 @@ impl SegmentWriter {
             remove_beacon(index)
         };
         if let Err(error) = closed {
-            warn!(%error, "a beacon stays behind");
+            warn!(%error, "beacon not removed: the index file still says that it is open");
         }
     }
 }

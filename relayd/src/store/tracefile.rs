@@ -59,8 +59,8 @@ impl Extent {
 }
 
 impl Tracefile {
-    /// Takes over an empty file that is open. The lock says that it is being written; nobody else respects it
-    /// but relays, and those who follow what a relay writes.
+    /// Takes over an empty file that is open. Its lock says that it is being written; only relays and readers that
+    /// follow a relay's files respect the lock.
     pub(super) fn new(file: ReopenableFile) -> Self {
         let location = file.location();
         Self {
@@ -107,15 +107,15 @@ impl Tracefile {
         Ok(was_closed)
     }
 
-    /// Lets go of the file, also in the middle of a packet, until it is given one [again](Self::adopt). Somebody
-    /// else keeps it open, and so its lock.
+    /// Lets go of the file, also in the middle of a packet, until it is given one [again](Self::adopt). Another holder
+    /// keeps the file open, and so its lock.
     pub(super) fn release(&mut self) {
         self.file.close();
     }
 
     /// Goes on with a file that was opened at its location.
     pub(super) fn adopt(&mut self, file: Arc<PooledFile>) {
-        // Whoever kept it may have opened it again since, and then it is not locked.
+        // The other holder may have opened the file again since, and then it is not locked.
         self.lock = try_lock(self.file.adopt(file));
     }
 
@@ -234,7 +234,7 @@ impl Tracefile {
         self.whole = end.0;
         if let Err(error) = self.file.opened().and_then(|file| file.set_len(end.0)) {
             // Readers go by the index, which has nothing on what is too much.
-            warn!(%error, "cannot cut the end off a tracefile");
+            warn!(%error, "tracefile not truncated: readers go by its index");
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::ingest::rotation::is_at_or_past;
 
 impl StreamWriter {
-    /// Whether something up to `last` is under way. An index that has been answered and is not in its file is under
-    /// way as well, also if no entry has been written before.
+    /// Whether data up to `last` is pending. An index that has been answered and is not in its file is pending as well,
+    /// also if no entry has been written before.
     #[must_use]
     pub fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
         if let Err(error) = self.flush_entries() {
@@ -72,10 +72,10 @@ impl StreamWriter {
         self.end_pause();
         self.drop_in_flight();
         if let Err(error) = self.write_the_rest() {
-            warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
+            warn!(stream = %self.id, %error, "packets not written at the end of the stream: they are lost");
         }
         if is_cut || self.backpressure.is_paused() {
-            warn!(stream = %self.id, "the stream ends while there is no space on the disk: what waited is lost");
+            warn!(stream = %self.id, "stream closed while there is no space on the disk: what waited is lost");
         }
         self.end_pause();
         let unindexed = self.packets.files.give_up_indexes();

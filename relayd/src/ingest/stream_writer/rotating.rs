@@ -58,7 +58,7 @@ impl StreamWriter {
         let Some(rotation) = self.lifecycle.take_due_rotation() else {
             return Ok(());
         };
-        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "goes over to another chunk");
+        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream goes over to another chunk");
         let entered = self.enter_chunk(rotation.target.clone());
         if entered.is_err() {
             // Nothing has moved: it is still to be done.
