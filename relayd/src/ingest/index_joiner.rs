@@ -147,6 +147,7 @@ impl<P> IndexJoiner<P> {
                 }
                 _ => Err(twice),
             },
+            // Asked before the next arm: a lost packet, too, is before `next_data`.
             Err(_) if self.is_lost(seq) => Ok(IndexFate::Late),
             Err(_) if self.next_data.is_some_and(|next| seq < next) => Err(twice),
             Err(at) => self
@@ -179,6 +180,7 @@ impl<P> IndexJoiner<P> {
         self.waiting.retain(|(seq, half)| {
             !(first..=last).contains(seq) || !matches!(half, Pending::Index(_))
         });
+        // Of runs that are forgotten every index counts as late: a wrong one is dropped then, not refused.
         if self.gaps.len() == MAX_GAPS {
             self.forgotten = self
                 .gaps
@@ -254,6 +256,7 @@ impl<P> IndexJoiner<P> {
     }
 
     fn insert(&mut self, at: usize, seq: SeqNum, half: Pending<P>) -> Result<(), JoinError> {
+        // A peer that sends only one half of its packets must not take all memory.
         if self.waiting.len() >= MAX_PENDING_PACKETS {
             return Err(JoinError::TooMany(seq));
         }

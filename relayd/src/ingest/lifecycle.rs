@@ -117,6 +117,7 @@ impl<T> Lifecycle<T> {
             return false;
         };
         match (self.progress.data, last) {
+            // No packet is named: the stream waits only for those whose index has come.
             (_, None) => true,
             (None, Some(_)) => false,
             (Some(data), Some(last)) => data >= last,

@@ -101,6 +101,7 @@ impl MetadataStream {
     pub fn append_text(&self, text: &[u8]) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if let Some(kept) = &mut state.unwritten {
+            // Nothing may overtake the text that is kept.
             kept.text.extend_from_slice(text);
             return Ok(());
         }
@@ -166,6 +167,7 @@ impl MetadataStream {
         };
         let mut written = state.file.append_text(&kept.text);
         if written.is_ok() {
+            // The text is in the file now: another attempt only ends the piece.
             kept.text.clear();
             if kept.ends {
                 written = self.finish_piece(&mut state);

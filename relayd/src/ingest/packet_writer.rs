@@ -92,6 +92,7 @@ impl PacketWriter {
         padding: u32,
     ) -> Result<PacketPlace, StoreError> {
         let place = self.files.finish_packet(bytes, padding)?;
+        // Not before the write has succeeded: a packet whose last bytes are kept stays in flight.
         self.in_flight = None;
         self.reorder.advance_past(seq);
         Ok(place)

@@ -91,9 +91,11 @@ impl Reorder {
     #[must_use]
     pub fn turn(&self, seq: SeqNum) -> Turn {
         match self.next {
+            // The first packet to come is the first of the stream.
             None => Turn::Now,
             Some(next) if seq == next => Turn::Now,
             Some(next) if seq < next => Turn::Over,
+            // A second packet with this number.
             Some(_) if self.has_packet(seq) => Turn::Over,
             Some(_) => Turn::Early,
         }
@@ -101,6 +103,7 @@ impl Reorder {
 
     /// Moves on behind a packet that has been written.
     pub fn advance_past(&mut self, seq: SeqNum) {
+        // 2^64-1 never comes here: it means "none" and is refused before.
         self.next = Some(SeqNum(seq.0.saturating_add(1)));
     }
 
@@ -149,6 +152,7 @@ impl Reorder {
             (one, other) => one.or(other)?,
         };
         let first = self.next?;
+        // Nothing is missing before the next packet that can be written.
         if first >= until {
             return None;
         }

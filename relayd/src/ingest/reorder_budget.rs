@@ -103,6 +103,7 @@ impl ReorderBudget {
         if let Some(relay) = &self.relay
             && !relay.try_add(bytes)
         {
+            // Neither budget counts bytes that are not kept.
             self.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Exhausted::Relay);
         }

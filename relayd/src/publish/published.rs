@@ -222,6 +222,7 @@ impl Packets {
             }
             _ => {
                 if self.runs.len() >= MAX_TRACEFILES {
+                    // Viewers are not shown the oldest packets any more; the tracefile stays on disk.
                     self.runs.pop_front();
                 }
                 self.runs.push_back(Run {
@@ -235,6 +236,7 @@ impl Packets {
         };
         self.packets += 1;
         self.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
+        // The packet is newer than what the beacon said.
         self.beacon = None;
         self.class.get_or_insert(class);
     }

@@ -130,6 +130,7 @@ impl ViewerPositions {
 impl ReadPosition {
     /// Sets how many packets the viewer has been told of, and where in the stream the last one ends.
     pub fn set(&self, packets: u64, end: Bytes) {
+        // Two stores: a scrape in between sees a lag that is off by one packet.
         self.packets.store(packets, Ordering::Relaxed);
         self.end.store(end.0, Ordering::Relaxed);
     }

@@ -63,6 +63,7 @@ impl Watermark {
             time if time <= limit => until,
             _ => Timestamp(limit.saturating_sub(rank.saturating_add(1))),
         };
+        // A beacon of time 0 says nothing.
         beacon.map(cut).filter(|until| until.0 > 0)
     }
 

@@ -308,6 +308,7 @@ impl Registry {
     /// Does what depends on time: writes beacons, closes idle files, ends sessions that have lingered for
     /// [`DRAIN_GRACE`]. To be called every [`TICK`](crate::limits::TICK).
     pub fn tick(&self, now: Instant) {
+        // Copied out of the table: file calls are not made with it locked.
         for session in self.sessions() {
             session.write_beacons();
             session.advance_metadata_timeouts();
@@ -315,6 +316,7 @@ impl Registry {
         self.settings.pool.close_idle_files(now);
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
+            // The grace period begins when the last data connection has ended.
             if session.has_data_connection() {
                 *until = now + DRAIN_GRACE;
             }

@@ -49,6 +49,7 @@ impl Neighbourhoods {
             by_root
                 .neighbourhoods
                 .retain(|_, sessions| is_used(sessions));
+            // Doubled, so that a walk over all is paid by as many new roots.
             by_root.prune_at = (2 * by_root.neighbourhoods.len()).max(64);
         }
         Arc::clone(by_root.neighbourhoods.entry(root).or_default())
@@ -284,8 +285,8 @@ impl Registry {
 }
 
 fn check_unhindered(others: &[Arc<Session>], session: &Session) -> Result<(), Occupied> {
-    let readiness_failure = |other: &&Arc<Session>| session.is_hindered_by(other);
-    match others.iter().find(readiness_failure) {
+    let is_in_the_way = |other: &&Arc<Session>| session.is_hindered_by(other);
+    match others.iter().find(is_in_the_way) {
         Some(other) => Err(Occupied(Arc::clone(other))),
         None => Ok(()),
     }

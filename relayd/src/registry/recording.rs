@@ -58,6 +58,7 @@ impl Recordings {
         } = &mut *table;
         if recordings.len() >= *prune_at {
             recordings.retain(|_, recording| recording.strong_count() > 0);
+            // Doubled, so that a walk over all is paid by as many new recordings.
             *prune_at = (2 * recordings.len()).max(16);
         }
         if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
@@ -81,6 +82,7 @@ impl Recording {
     #[must_use]
     pub fn chunk(&self, id: ChunkId) -> Option<Holding> {
         let chunk = self.chunks.lock().alive.get(&id).and_then(Weak::upgrade)?;
+        // With the table unlocked: a chunk's state is locked across file calls.
         Holding::of(chunk)
     }
 
@@ -127,6 +129,7 @@ impl Recording {
             chunks.alive.values().filter_map(Weak::upgrade).collect()
         };
         for chunk in alive {
+            // With the table unlocked: this moves directories.
             chunk.archive_now(ended, time_zone);
         }
     }

@@ -475,6 +475,7 @@ impl Session {
 
     /// Puts up to [`BEACONS_ON_DISK`] beacons on disk, of each stream in its turn.
     pub fn write_beacons(&self) {
+        // Only the live timer of a tracer makes beacons.
         if self.identity.live_timer.period().is_none() {
             return;
         }

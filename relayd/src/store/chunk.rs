@@ -178,6 +178,7 @@ impl Chunk {
         directory: &Path,
         name: &FileName,
     ) -> Result<File, StoreError> {
+        // Locked until the file is made, so that the chunk does not move meanwhile.
         let mut state = self.state.write();
         if let Some(top) = directory.components().next()
             && !state.tops.contains(top.as_os_str())

@@ -107,6 +107,7 @@ impl IndexFile {
             let mut bytes = [0; MAX_ENTRY_BYTES];
             rest.put_slice(self.format.encode(entry, &mut bytes));
         }
+        // In one write with the entries: a reader must not find an open file without a beacon.
         Beacon::new(NO_WATERMARK).write(&mut rest);
         self.write_locked(|file, end| file.write_all_at(all, end))?;
         self.entries += entries.len() as u64;

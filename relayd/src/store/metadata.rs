@@ -203,6 +203,7 @@ impl MetadataFile {
         };
         let opened = source.open().map(|file| writer.adopt(file));
         let written = opened.and_then(|()| write(writer));
+        // In between only the source has the file open, so that the pool can close it.
         writer.release();
         written.map_err(|error| {
             let path = source.location.current_path();

@@ -101,6 +101,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
 pub fn make_directory(path: &Path) -> Result<(), StoreError> {
     match rustix::fs::mkdir(path, DIRECTORY_MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
+        // Parents are made only when they are missing: mostly they are there.
         Err(Errno::NOENT) if path.parent().is_some() => {
             if let Some(parent) = path.parent() {
                 make_directory(parent)?;
@@ -128,6 +129,7 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
             }
             remove_file(path)?;
         }
+        // A symbolic link: the link is replaced, not the file that it points at.
         Err(Errno::LOOP) => remove_file(path)?,
         Err(Errno::NOENT) => {}
         Err(error) => return Err(StoreError::on("replace", path)(error.into())),

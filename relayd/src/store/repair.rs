@@ -164,6 +164,8 @@ impl Repair {
         let plan = plan(&index_file, format, data_len)?;
         let excess = data_len.saturating_sub(plan.data_len);
         if excess > 0 {
+            // Before the index file loses its beacon: if this relay dies in between, the next one finds the rest to
+            // repair.
             data.set_len(plan.data_len)?;
             self.repaired.tracefiles += 1;
             self.repaired.bytes += excess;

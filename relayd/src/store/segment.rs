@@ -27,6 +27,7 @@ pub struct Segment {
 /// The open files, as long as the writer has them open.
 #[derive(Debug, Default)]
 struct Written {
+    // Weak, so that a segment that viewers hold keeps no file open.
     data: Weak<PooledFile>,
     index: Weak<PooledFile>,
 }

@@ -197,6 +197,7 @@ impl StreamFiles {
             }
             **place = moved;
         }
+        // Only now: until all packets are in the other chunk, a failed write must lose none of them.
         for cut in cuts {
             let at = self.file_of(&cut);
             if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
@@ -267,6 +268,7 @@ impl StreamFiles {
         let limits = self.layout.limits?;
         let size = self.open.back()?.data.size();
         let fits = size.0.saturating_add(u64::from(data_size)) <= limits.size.0;
+        // A packet that is larger than a whole file gets one of its own.
         if fits || size == Bytes(0) {
             return None;
         }
@@ -420,6 +422,7 @@ impl StreamFiles {
         let kept = usize::from(self.is_writing);
         while self.open.len() > kept && self.open.front().is_some_and(|file| file.unindexed == 0) {
             if let Some(file) = self.open.pop_front() {
+                // The place of a packet counts the files that were closed before its own.
                 self.first_open += 1;
                 file.close();
             }

@@ -13,6 +13,7 @@ impl StreamWriter {
     /// also if no entry has been written before.
     #[must_use]
     pub fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
+        // Entries wait for the end of a batch, but the producer asks whether they are written.
         if let Err(error) = self.flush_entries() {
             warn!(stream = %self.id, %error, "index entries not written: reported as pending");
         }
@@ -65,12 +66,14 @@ impl StreamWriter {
 
     /// Closes the stream: nothing is waited for any more.
     pub fn close_now(&mut self) {
+        // First: the writes below would close the stream once more when they are done.
         if !self.lifecycle.close() {
             return;
         }
         let is_cut = self.packets.has_unwritten();
         self.end_pause();
         self.drop_in_flight();
+        // One last attempt, with whatever space there is by now.
         if let Err(error) = self.write_the_rest() {
             warn!(stream = %self.id, %error, "packets not written at the end of the stream: they are lost");
         }
@@ -78,6 +81,7 @@ impl StreamWriter {
             warn!(stream = %self.id, "stream closed while there is no space on the disk: what waited is lost");
         }
         self.end_pause();
+        // Tracefiles stay open for the indexes of their packets.
         let unindexed = self.packets.files.give_up_indexes();
         if unindexed > 0 {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");
