@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_index_go_when_no_more_can_come() {
+    fn packets_without_an_index_are_dropped_when_no_more_indexes_come() {
         let mut joiner = IndexJoiner::default();
         joiner.add_packet(SeqNum(0), 0).unwrap();
         joiner.add_packet(SeqNum(1), 1).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn half_packets_do_not_pile_up_for_ever() {
+    fn pending_packets_of_a_stream_are_bounded() {
         let mut joiner = IndexJoiner::<u64>::default();
         for seq in 0..MAX_PENDING_PACKETS as u64 {
             joiner.add_index(SeqNum(seq), index(seq)).unwrap();

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_end_the_wait_as_packets_do() {
+    fn the_reorder_window_is_bounded_in_bytes_and_in_packets() {
         let mut order = Reorder::new(Window {
             packets: 100,
             bytes: Bytes(25),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_waits_is_not_taken_again() {
+    fn a_second_packet_with_the_number_of_a_waiting_one_is_over() {
         let mut order = Reorder::new(Window::default());
         arrive(&mut order, 0);
         arrive(&mut order, 2);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_jump_over_the_boundary_and_wrap_around() {
+    fn packet_numbers_may_jump_over_the_boundary_and_wrap_around() {
         assert!(is_due(3, Some(9)));
         assert!(is_at_or_past(2, u64::MAX - 1));
         assert!(!is_at_or_past(u64::MAX - 1, 2));

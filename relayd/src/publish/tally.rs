@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_ended_stays_counted_and_waits_no_more() {
+    fn the_counters_of_an_ended_stream_stay_but_not_its_waiting_packets() {
         let tally = Tally::default();
         tally.count_packet(100);
         tally.count_packet(20);

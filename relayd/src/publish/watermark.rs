@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_end_where_the_oldest_stream_began_that_nobody_was_told_of() {
+    fn the_watermark_ends_where_the_oldest_unannounced_stream_began() {
         let watermark = Watermark::default();
         let beacon = Some(Timestamp(90));
         assert_eq!(

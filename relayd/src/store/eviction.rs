@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_is_busy_is_not_waited_for() {
+    fn eviction_does_not_wait_for_an_owner_that_is_busy() {
         let pool = Pool::new(1);
         let files = owners(&pool, 1);
         let busy = files[0].open.lock();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_opened_when_the_system_had_none_left() {
+    fn a_lack_of_descriptors_evicts_a_file_and_the_open_call_is_repeated() {
         let pool = Pool::new(100);
         let files = owners(&pool, 1);
         let opened = pool.open(|| {

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_local() {
+    fn times_in_names_are_in_the_time_zone_of_the_relay() {
         let zone = TimeZone::fixed(jiff::tz::offset(-3));
         let time = EpochSeconds(1_795_210_711);
         assert_eq!(date(time, &zone).unwrap(), "20261120-183831");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn host_and_session_names_that_leave_the_output_are_refused() {
         for (name, host, base) in [
             ("..", "host", ""),
             (".hidden", "host", ""),

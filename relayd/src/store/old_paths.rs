@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn by_host_they_stay_as_they_are() {
+    fn old_paths_grouped_by_host_stay_as_they_were_sent() {
         let sent = "/host/name-20200101-101010//ust/uid/0/64-bit";
         assert_eq!(
             placed(Grouping::ByHost, "name", sent).unwrap(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn by_session_host_and_session_change_places() {
+    fn old_paths_grouped_by_session_have_host_and_session_swapped() {
         for (session, sent, want) in [
             (
                 "name",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn they_lead_nowhere_else() {
+    fn old_paths_lead_nowhere_outside_the_output() {
         for sent in ["/host/../..//ust", "//", "/../name", "/host/name/../.."] {
             assert!(placed(Grouping::BySession, "name", sent).is_err(), "{sent}");
         }

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_written_by_one_only() {
+    fn a_claimed_file_is_written_by_one_stream_only() {
         let pool = Pool::new(1);
         let (ours, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let id = FileId::of(&ours).unwrap();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_file_closes_it_for_itself_only() {
+    fn each_holder_of_a_shared_file_closes_it_for_itself() {
         let (_directory, mut file) = test_file();
         let pool = Arc::clone(file.location().pool());
         let mut other = file.share();

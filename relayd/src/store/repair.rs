@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_closed_or_is_of_another_relay_is_left_alone() {
+    fn repair_leaves_closed_index_files_and_those_of_other_relays_alone() {
         let output = Output::new();
         output.stream("closed_0", 2 * PACKET + 300, 2, &[]);
         output.stream("strange_0", 2 * PACKET, 1, &beacon());

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn long_padding_takes_no_room() {
+    fn long_padding_takes_no_space_on_the_disk() {
         use std::os::unix::fs::MetadataExt;
         let mut file = tracefile();
         let extent = file.finish_packet(b"x", 512 << 20).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_never_ends_is_cut_off_again() {
+    fn an_incomplete_packet_is_removed_from_its_tracefile() {
         let mut file = tracefile();
         file.finish_packet(b"whole", 0).unwrap();
         file.append(b"half of the nex").unwrap();
