@@ -5,33 +5,33 @@ use std::time::Duration;
 
 // What a session may have.
 
-/// Streams that a session may have open: more than any host has channels times CPUs.
+/// Maximum number of open streams of a session: more than any host has channels times CPUs.
 pub const MAX_STREAMS: usize = 65_536;
 
-/// Streams that all sessions together may have open. Each takes about two kilobytes: what one of a
+/// Maximum number of open streams of all sessions together. Each takes about two kilobytes: what one of a
 /// cluster's hosts may open, ten times.
 pub const MAX_STREAMS_IN_ALL: usize = 1 << 20;
 
-/// Closed streams are looked for among those that a data connection has carried when there are so
-/// many, and then each time that there are twice as many as were open. Fewer cost little.
+/// Number of streams of a data connection at which closed ones are looked for, first; then each time that there are
+/// twice as many as were open. Fewer cost little.
 pub const MIN_PRUNED_STREAMS: usize = 256;
 
-/// Metadata streams that a session may have open: a trace for each process that is traced at one time.
+/// Maximum number of open metadata streams of a session: a trace for each process that is traced at one time.
 /// Their files stay open while there is room for them.
 pub const MAX_METADATA_STREAMS: usize = 4096;
 
-/// Metadata of one trace, its padding included. Viewers take no more, and each reads all of it; that
+/// Maximum metadata of one trace in bytes, its padding included. Viewers take no more, and each reads all of it; that
 /// of the largest kernel traces is some megabytes.
 pub const MAX_METADATA_BYTES: u64 = 256 << 20;
 
-/// Longest packet. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
+/// Longest packet in bytes. Viewers refuse longer ones, and no tracer has sub-buffers of that size.
 pub const MAX_PACKET_BYTES: u64 = 1 << 30;
 
-/// Packets of a stream of which only one half is there. Real producers have one under way; those
-/// that send many at a time have far fewer than this.
+/// Maximum number of packets of a stream that lack their index or their bytes. Real producers have one in flight;
+/// those that pipeline have far fewer than this.
 pub const MAX_PENDING_PACKETS: usize = 4096;
 
-/// Memory for early packets of all sessions together, unless told otherwise. One stream may take 32 MiB
+/// Default memory in bytes for early packets of all sessions together (`--reorder-memory`). One stream may take 32 MiB
 /// of it (`--reorder-bytes`); producers that send out of order at all are a packet or two early.
 pub const REORDER_MEMORY: u64 = 512 << 20;
 
@@ -39,7 +39,7 @@ pub const REORDER_MEMORY: u64 = 512 << 20;
 /// it, so that one alone cannot shorten the wait of the others.
 pub const SESSIONS_IN_REORDER_MEMORY: u64 = 4;
 
-/// What an early packet counts for besides its bytes: its place in the order, and the allocation.
+/// Bytes that an early packet counts for besides its payload: its place in the order, and the allocation.
 pub const EARLY_PACKET_BYTES: u64 = 128;
 
 /// Packets of a stream that wait for an entry, beyond which entries are no longer written in larger
@@ -49,7 +49,7 @@ pub const MAX_READY_ENTRIES: usize = 256;
 /// Runs of lost packets that a stream remembers, to tell a late index from a wrong one.
 pub const MAX_GAPS: usize = 64;
 
-/// Streams that have ended stay listed for viewers that come later, but not many more than so many:
+/// Number of ended streams that stay listed for viewers that come later, not much exceeded:
 /// with buffers per process, every process leaves some behind.
 pub const MAX_ENDED_STREAMS: usize = 16_384;
 
@@ -61,22 +61,20 @@ pub const MAX_TRACEFILES: usize = 65_536;
 /// from memory, at once; a directory is only followed on the host itself.
 pub const BEACONS_ON_DISK: usize = 256;
 
-/// How often what waits for time to pass is looked at.
+/// Interval of the work that depends on time: beacons, idle files, lingering sessions.
 pub const TICK: Duration = Duration::from_secs(1);
 
-/// How long the viewers of a session are held back before the beginning of a stream whose metadata has
-/// not come, so that they cannot be told of it; three periods of its live timer more. LTTng sends
-/// metadata once in a period.
+/// Time that the viewers of a session are held back before the beginning of a stream whose metadata has not come, plus
+/// three periods of its live timer: LTTng sends metadata once in a period.
 pub const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a session whose producer is gone waits for packets that are still under way, while no
-/// data connection of it is open.
+/// Time that a session whose producer is gone lingers for packets in flight, while no data connection of it is open.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(10);
 
 // Index files.
 
-/// How often, and how long each time, the writer of an index file waits for readers that hold its
-/// lock. They hold it while they read a few kilobytes; who holds it longer is not waited for.
+/// Number of attempts of the writer of an index file to lock it, [`LOCK_RETRY_INTERVAL`] apart, while readers hold the
+/// lock. They hold it while they read a few kilobytes; for one that holds it longer the writer does not wait.
 pub const LOCK_TRIES: u32 = 10;
 /// See [`LOCK_TRIES`].
 pub const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(100);
@@ -88,8 +86,8 @@ pub const ENTRIES_READ: usize = 32;
 /// been given some of the next: as many as it may ask indexes at once, should each have one packet.
 pub const MAX_TRACEFILES_OWED: usize = 64;
 
-/// Tracefiles that are passed over at once for a viewer because somebody has removed them, each with
-/// some calls to the system. Then the viewer is told to ask again, and others have their turn.
+/// Maximum number of removed tracefiles that are skipped at once for a viewer, each with some system calls. Then the
+/// viewer is told to ask again, and other viewers have their turn.
 pub const MAX_SKIPPED_TRACEFILES: usize = 16;
 
 // Connections.
@@ -97,7 +95,7 @@ pub const MAX_SKIPPED_TRACEFILES: usize = 16;
 /// Connections per port. Each takes a file descriptor and a few kilobytes.
 pub const MAX_CONNECTIONS: usize = 8192;
 
-/// Connections per port from one address, or for IPv6 from one network: half of all, so that nobody
+/// Connections per port from one address, or for IPv6 from one network: half of all, so that no peer
 /// alone can take every place. A cluster may be behind one address.
 pub const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 
@@ -105,7 +103,7 @@ pub const MAX_CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 /// waits for a disk.
 pub const MAX_FILE_CALLS: usize = 256;
 
-/// The same of the viewers of one session: a session whose disk hangs leaves the others theirs.
+/// File calls that may block, of the viewers of one session: a session whose disk hangs leaves the others theirs.
 pub const MAX_FILE_CALLS_OF_SESSION: usize = 8;
 
 /// Time that a viewer waits until one of those calls has returned, so that it can make its own. Then
@@ -137,24 +135,24 @@ pub const MAX_REFUSALS: usize = 100;
 /// Connections that the system keeps until they are accepted: a whole cluster may start at once.
 pub const BACKLOG: u32 = 4096;
 
-/// Time in which a peer must have introduced itself. A data connection need not: real producers
+/// Timeout of the handshake of a peer. A data connection need not: real producers
 /// open it long before they use it.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time in which a command that has begun must come, and the next bytes of a packet or of metadata.
+/// Timeout of the rest of a command that has begun, and of the next bytes of a packet or of metadata.
 /// Between packets and commands a connection may be silent for days.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time in which a viewer must send the rest of a command that has begun. Commands are short.
+/// Timeout of the rest of a viewer's command that has begun. Commands are short.
 pub const VIEWER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time in which a peer must take the next bytes of a reply.
+/// Timeout of a peer that does not read the next bytes of a reply.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Replies that are collected before they are sent.
+/// Bytes of replies that are collected before they are sent.
 pub const REPLY_BYTES: usize = 64 << 10;
 
-/// How much is read at once on a data connection: so much, or as much as is left of the packet. Large
+/// Bytes that are read at once on a data connection: as many as are left of the packet, within these bounds. Large
 /// reads save calls when packets are large, and cost cache when they are small.
 pub const MIN_RECEIVED_BYTES: usize = 64 << 10;
 /// See [`MIN_RECEIVED_BYTES`].
@@ -190,41 +188,42 @@ pub const SENT_BYTES: usize = 64 << 10;
 /// Most metadata in one answer. The viewer asks again at once.
 pub const METADATA_BYTES: u64 = 256 << 10;
 
-/// What is to be pushed and is collected before it is sent; no more is until the viewer has taken it.
+/// Bytes of messages that are collected for a push connection before they are sent; no more are collected until the
+/// viewer has read them.
 pub const PUSHED_BYTES: usize = 16 << 10;
 
-/// What the system keeps of it until the viewer has taken it. It would keep megabytes, all of them
+/// Bytes that the system keeps of them until the viewer has read them. By default it would keep megabytes, all of them
 /// out of date by then.
 pub const PUSHED_BUFFER: usize = 64 << 10;
 
-/// Something is pushed to a viewer at once, but the next thing not before this time, with all that has
-/// come meanwhile: the beacons of many idle streams come together, and one by one each would cost as
+/// Minimum interval between messages to a push connection. The first leaves at once, the next after this time, with all
+/// that has come meanwhile: the beacons of many idle streams come together, and one by one each would cost as
 /// much as all of them.
 pub const PUSH_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a viewer may send on its push connection in a [`PUSH_INPUT_INTERVAL`], in bytes: 256 messages,
+/// Maximum number of bytes that a viewer may send on its push connection in a [`PUSH_INPUT_INTERVAL`]: 256 messages,
 /// each of which may cause every stream to be looked at. `test-live` sends 20 at most.
 pub const MAX_PUSH_INPUT: usize = 2 << 10;
 /// See [`MAX_PUSH_INPUT`].
 pub const PUSH_INPUT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// While a recording goes over to another chunk nothing is pushed of it. The end of that is looked
-/// for this often: it takes the producer a few milliseconds.
+/// Interval at which the end of a rotation is looked for: nothing of a recording is pushed while it goes over to another
+/// chunk. That takes the producer a few milliseconds.
 pub const ROTATION_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Connections of those who keep watch: a few programs, each with one. More would only cost others
-/// their file descriptors.
+/// Maximum number of connections to the status endpoint: a few programs scrape it, each on one. More would only cost
+/// others their file descriptors.
 pub const MAX_HTTP_CONNECTIONS: usize = 64;
 
-/// Longest head of an HTTP request. Ours are a line long; what browsers and proxies add fits. No less
+/// Longest head of an HTTP request in bytes. Ours are a line long; what browsers and proxies add fits. No less
 /// is possible with the library.
 pub const MAX_HTTP_HEAD: usize = 8 << 10;
 
-/// Time that a client has for the head of an HTTP request, the first and each after it: whoever asks
-/// every minute keeps the connection.
+/// Timeout of the head of an HTTP request, the first and each after it: a client that scrapes every minute keeps its
+/// connection.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// After so much silence, and then every so often, the system asks whether the peer still is there.
+/// Silence of a peer before the system probes whether it is still there, and the interval of further probes.
 pub const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// See [`KEEP_ALIVE_IDLE`].
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -236,30 +235,28 @@ pub const PRODUCER_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
 // Stopping.
 
-/// When the relay is told to stop, a connection on which nothing comes for so long is taken to have
-/// nothing more.
+/// Silence of a connection after which it has nothing more to send, when the relay stops.
 pub const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// All connections together get so long for that.
+/// Time that all connections together get for that.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// When the relay stops and a session has not been closed within this time, another thread goes on with
-/// those behind it; when all others are closed, it gets so long again.
+/// Time for closing a session when the relay stops. Then another thread goes on with the sessions behind it; when all
+/// others are closed, the session gets so long again.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 // What is around the relay.
 
-/// A set of threads that has not come round for so long is not well. The reference takes as long.
+/// Time without a heartbeat after which a set of threads is unhealthy. lttng-relayd takes as long.
 pub const HEALTH_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Whoever asks how the relay is must say so within this time: others wait for their turn.
+/// Timeout of a client of the health socket: others wait for their turn.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause after the system has refused a connection to the health socket.
 pub const HEALTH_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a relay that stops waits until deleted chunks have been unlinked. The next start completes
-/// what is left.
+/// Time that a relay that stops waits until deleted chunks have been unlinked. The next start completes what is left.
 pub const DELETION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Depth of directories below the output that are looked through at start for traces to repair. Deeper than
@@ -268,16 +265,16 @@ pub const MAX_OUTPUT_DEPTH: usize = 128;
 
 // A disk that is full.
 
-/// How often it is tried whether there is space again. It costs each connection that waits a call or
-/// two to the system, and delays producers by no more once there is.
+/// Interval of attempts to write while producers are paused. An attempt costs each paused connection a system call or
+/// two, and producers go on at most this late once there is space.
 pub const SPACE_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 // Trace files.
 
-/// Smallest pool of trace files that may be asked for, as with the reference. Each thread that
+/// Smallest pool of trace files that may be asked for, as with lttng-relayd. Each thread that
 /// writes needs two at a time, and viewers theirs.
 pub const MIN_POOL: i64 = 100;
 
-/// A trace file that nothing has been written to for so long is closed, and opened again when
-/// something is. Twice as long at most. Live streams that are busy write more often.
+/// Time without a write after which a trace file is closed, at most twice as long. The next write opens it again. Live
+/// streams that are busy write more often.
 pub const IDLE_FILE_TIMEOUT: Duration = Duration::from_secs(5);

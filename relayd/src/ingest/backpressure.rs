@@ -5,7 +5,7 @@
 use super::error::{Consequence, IngestError};
 use crate::store::fault::FaultKind;
 
-/// What happens when there is no space on the disk.
+/// Policy for a full disk (`--on-disk-full`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The producer is paused until there is.
@@ -16,7 +16,7 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// What a fault of a file costs.
+    /// The cost of a fault of a file.
     #[must_use]
     pub fn consequence(self, fault: FaultKind) -> Consequence {
         match fault {
@@ -58,7 +58,7 @@ pub(super) struct Backpressure {
 enum PauseState {
     Flowing,
     Paused,
-    /// What was kept is being written: the next lack of space pauses the stream again.
+    /// The kept bytes are being written: the next lack of space pauses the stream again.
     Retrying,
 }
 
@@ -75,7 +75,7 @@ impl Backpressure {
         self.state == PauseState::Paused
     }
 
-    /// Whether the producer is paused for this error instead of being told of it.
+    /// Whether the producer is paused for this error instead of being refused.
     pub(super) fn pauses_on(&self, error: &IngestError) -> bool {
         error.consequence(self.when_full) == Consequence::PauseProducer
     }
@@ -88,7 +88,7 @@ impl Backpressure {
         self.state = PauseState::Paused;
     }
 
-    /// Begins to write what was kept.
+    /// Begins an attempt to write the kept bytes.
     pub(super) fn begin_retry(&mut self) {
         self.state = PauseState::Retrying;
     }

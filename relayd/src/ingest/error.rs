@@ -12,31 +12,32 @@ use crate::store::StoreError;
 /// A packet or index that cannot be taken.
 #[derive(Debug, Error)]
 pub enum IngestError {
-    /// No stream has this number, or none that takes packets.
-    #[error("there is no {0} that takes packets")]
+    /// The header names a stream that does not exist or takes no packets.
+    #[error("{0}: unknown, or takes no packets")]
     UnknownStream(StreamId),
-    /// A data connection is for the streams of one session.
-    #[error("{0} belongs to another session than the packets before")]
+    /// The stream is of another session: a data connection carries the streams of one.
+    #[error("{0}: belongs to another session than the packets before")]
     OtherSession(StreamId),
-    /// It comes from elsewhere than its session's other connections.
+    /// The connection comes from neither the address of its session's control connection nor that of its first data
+    /// connection.
     #[error(
-        "packets of {0} come from neither where its session nor where its first ones came from"
+        "{0}: data connection rejected: its address is neither that of the control connection nor that of the first data connection"
     )]
     Stranger(StreamId),
-    /// Too long for any reader.
-    #[error("{stream}: {seq} has {size} bytes, {MAX_PACKET_BYTES} are allowed")]
+    /// The packet is longer than any reader takes.
+    #[error("{stream}: {seq} is too long: {size} bytes, the maximum is {MAX_PACKET_BYTES}")]
     TooLong {
         /// The stream.
         stream: StreamId,
         /// The packet.
         seq: SeqNum,
-        /// Its length.
+        /// Bytes of the packet, padding included.
         size: u64,
     },
-    /// A number that says "none".
-    #[error("{0}: a packet without a number")]
+    /// The number of the packet is 2^64-1, which means "none".
+    #[error("{0}: packet without a number")]
     Unnumbered(StreamId),
-    /// The same number again.
+    /// A packet with this number has come before and was not given up.
     #[error("{stream}: {seq} came twice")]
     Twice {
         /// The stream.
@@ -44,8 +45,8 @@ pub enum IngestError {
         /// The packet.
         seq: SeqNum,
     },
-    /// Index and packet disagree.
-    #[error("{stream}: {seq} has {packet} bytes, its index says {index}")]
+    /// Index and packet disagree about the length of the packet.
+    #[error("{stream}: {seq} has {packet} bytes, by its index {index}")]
     Size {
         /// The stream.
         stream: StreamId,
@@ -53,15 +54,15 @@ pub enum IngestError {
         seq: SeqNum,
         /// Bytes of the packet.
         packet: u64,
-        /// What the index says, in bytes.
+        /// Length by the index, in bytes.
         index: u64,
     },
-    /// The index cannot be put together with a packet.
+    /// The index joiner takes no more, or has this half of the packet already.
     #[error("{stream}: {source}")]
     Pending {
         /// The stream.
         stream: StreamId,
-        /// What is wrong with it.
+        /// Reason of the index joiner.
         source: JoinError,
     },
     /// The stream has been closed, or its session stopped.
@@ -69,35 +70,35 @@ pub enum IngestError {
     NotOpen {
         /// The stream.
         stream: StreamId,
-        /// What came.
+        /// Noun of what came: "a packet", "an index", "a rotation".
         what: &'static str,
-        /// What the stream did before.
+        /// Verb of what the stream did before: "was closed", "left its chunk".
         state: &'static str,
     },
-    /// A stream goes over to one chunk at a time.
-    #[error("{0} is on its way to another chunk already")]
+    /// The stream is on its way to another chunk: it goes over to one at a time.
+    #[error("{0}: rotation rejected: the stream is on its way to another chunk already")]
     Rotating(StreamId),
     /// A file could not be written.
     #[error("{stream}: {source}")]
     Store {
         /// The stream.
         stream: StreamId,
-        /// Which file, and what the system says.
+        /// File, operation and answer of the system.
         source: StoreError,
     },
 }
 
-/// What a failure costs.
+/// The cost of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consequence {
     /// Nothing is lost: the stream keeps what it could not write, and its producer is paused until that succeeds.
     PauseProducer,
-    /// What has come is refused: a data connection closes and its session fails, a command is answered with an error.
+    /// The packet, index or command is refused: a data connection closes and its session fails, a command is answered with an error.
     Reject,
 }
 
 impl IngestError {
-    /// What the failure costs. The only place that decides it, with [`WhenFull::consequence`] for files.
+    /// The cost of the failure. No other place decides it, but for files [`WhenFull::consequence`] for files.
     #[must_use]
     pub fn consequence(&self, when_full: WhenFull) -> Consequence {
         match self {
@@ -116,12 +117,12 @@ impl IngestError {
     }
 }
 
-/// Where in a connection something went wrong.
+/// An error with its position in a data connection.
 #[derive(Debug, Error)]
 #[error("after {at} of the connection: {source}")]
 pub struct At {
-    /// Bytes that had come before.
+    /// Bytes that had come on the connection before.
     pub at: Bytes,
-    /// What went wrong.
+    /// The error.
     pub source: IngestError,
 }

@@ -15,7 +15,7 @@ use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
 #[derive(Debug)]
 pub struct IndexJoiner<P> {
     waiting: VecDeque<(SeqNum, Pending<P>)>,
-    /// All bytes before this have come, or never will.
+    /// The bytes of all packets before this one have come, or never will. None: no packet has come.
     next_data: Option<SeqNum>,
     /// Packets whose bytes never came: first and last of each run. Their index may still come.
     gaps: VecDeque<(SeqNum, SeqNum)>,
@@ -35,34 +35,34 @@ enum Pending<P> {
 pub struct ReadyEntry<P> {
     /// The packet.
     pub seq: SeqNum,
-    /// Where its bytes lie.
+    /// Position of its bytes.
     pub place: P,
-    /// What its index says.
+    /// Index as the producer sent it.
     pub index: PacketIndex,
 }
 
-/// What came of an index.
+/// Outcome of adding an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexFate {
-    /// It waits for its packet, or has found it.
+    /// The index waits for its packet, or has found it.
     Kept,
-    /// Its packet has been given up.
+    /// The packet has been given up: the index is dropped.
     Late,
 }
 
-/// Why a half cannot be taken.
+/// Reason why the joiner refuses one half of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum JoinError {
     /// The same half has come before.
     #[error("{half} of {seq} came twice")]
     Twice {
-        /// Which half.
+        /// Name of the half.
         half: &'static str,
         /// The packet.
         seq: SeqNum,
     },
     /// Pending packets pile up.
-    #[error("{MAX_PENDING_PACKETS} packets have only one half there; {0} is one too many")]
+    #[error("{0}: too many pending packets: {MAX_PENDING_PACKETS} have no index or no bytes yet")]
     TooMany(SeqNum),
 }
 
@@ -78,7 +78,7 @@ impl<P> Default for IndexJoiner<P> {
 }
 
 impl<P> IndexJoiner<P> {
-    /// Whether nothing waits for its other half.
+    /// Whether no packet and no index is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -147,6 +147,7 @@ impl<P> IndexJoiner<P> {
                 }
                 _ => Err(twice),
             },
+            // Asked before the next arm: a lost packet, too, is before `next_data`.
             Err(_) if self.is_lost(seq) => Ok(IndexFate::Late),
             Err(_) if self.next_data.is_some_and(|next| seq < next) => Err(twice),
             Err(at) => self
@@ -155,7 +156,7 @@ impl<P> IndexJoiner<P> {
         }
     }
 
-    /// What the index of a packet says, if it waits for the bytes.
+    /// The index of a packet whose bytes have not come.
     #[must_use]
     pub fn pending_index(&self, seq: SeqNum) -> Option<&PacketIndex> {
         match self.waiting.get(self.find(seq).ok()?)? {
@@ -164,7 +165,7 @@ impl<P> IndexJoiner<P> {
         }
     }
 
-    /// Where the bytes of a packet lie, if they wait for the index.
+    /// Position of the bytes of a packet whose index has not come.
     #[must_use]
     pub fn pending_packet(&self, seq: SeqNum) -> Option<&P> {
         match self.waiting.get(self.find(seq).ok()?)? {
@@ -179,6 +180,7 @@ impl<P> IndexJoiner<P> {
         self.waiting.retain(|(seq, half)| {
             !(first..=last).contains(seq) || !matches!(half, Pending::Index(_))
         });
+        // Of runs that are forgotten every index counts as late: a wrong one is dropped then, not refused.
         if self.gaps.len() == MAX_GAPS {
             self.forgotten = self
                 .gaps
@@ -254,6 +256,7 @@ impl<P> IndexJoiner<P> {
     }
 
     fn insert(&mut self, at: usize, seq: SeqNum, half: Pending<P>) -> Result<(), JoinError> {
+        // A peer that sends only one half of its packets must not take all memory.
         if self.waiting.len() >= MAX_PENDING_PACKETS {
             return Err(JoinError::TooMany(seq));
         }
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_index_go_when_no_more_can_come() {
+    fn packets_without_an_index_are_dropped_when_no_more_indexes_come() {
         let mut joiner = IndexJoiner::default();
         joiner.add_packet(SeqNum(0), 0).unwrap();
         joiner.add_packet(SeqNum(1), 1).unwrap();
@@ -405,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn half_packets_do_not_pile_up_for_ever() {
+    fn pending_packets_of_a_stream_are_bounded() {
         let mut joiner = IndexJoiner::<u64>::default();
         for seq in 0..MAX_PENDING_PACKETS as u64 {
             joiner.add_index(SeqNum(seq), index(seq)).unwrap();

@@ -6,7 +6,7 @@ use wire::{PacketSeqNum, SeqNum};
 
 use super::rotation::{Progress, Rotation, is_at_or_past};
 
-/// Where a stream is between its beginning and its end.
+/// The state of a stream between its beginning and its end.
 #[derive(Debug)]
 pub(super) struct Lifecycle<T> {
     phase: Phase,
@@ -44,7 +44,7 @@ impl<T> Lifecycle<T> {
         self.phase == Phase::Closed
     }
 
-    /// How far the stream has come, for the log.
+    /// Last packet and last entry, for the log.
     pub(super) fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -117,6 +117,7 @@ impl<T> Lifecycle<T> {
             return false;
         };
         match (self.progress.data, last) {
+            // No packet is named: the stream waits only for those whose index has come.
             (_, None) => true,
             (None, Some(_)) => false,
             (Some(data), Some(last)) => data >= last,

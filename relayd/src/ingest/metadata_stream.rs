@@ -1,5 +1,5 @@
-//! A metadata stream, as it comes on the control connection: in pieces, each of which viewers see
-//! whole or not at all.
+//! A metadata stream. Metadata comes on the control connection in pieces, each of which viewers see whole or not at
+//! all.
 
 use std::sync::Arc;
 
@@ -29,16 +29,16 @@ pub struct MetadataStream {
 #[derive(Debug)]
 struct MetadataState {
     file: MetadataFile,
-    /// Zeros that the piece under way ends in.
+    /// Zeros that the piece in flight ends in.
     padding: u32,
-    /// What there was no space for: it waits, and what follows it.
+    /// Text that there was no space for, and all that came after it. None: the stream is not paused.
     unwritten: Option<Unwritten>,
 }
 
 #[derive(Debug, Default)]
 struct Unwritten {
     text: Vec<u8>,
-    /// The piece is complete with it.
+    /// The piece is complete with this text.
     ends: bool,
 }
 
@@ -61,32 +61,32 @@ impl MetadataStream {
         }
     }
 
-    /// Its number.
+    /// Number of the stream, as the producer knows it.
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// Directory of the trace that it describes.
+    /// Directory of the trace that the stream describes.
     #[must_use]
     pub fn trace(&self) -> &TracePath {
         &self.trace
     }
 
-    /// What viewers may see of it.
+    /// The part that viewers may see.
     #[must_use]
     pub fn published(&self) -> &Arc<PublishedMetadata> {
         &self.published
     }
 
-    /// Whether a piece of so many bytes may come.
+    /// Whether a piece of so many bytes fits within [`MAX_METADATA_BYTES`].
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         let received = self.state.lock().file.received();
         received.0.saturating_add(bytes) <= MAX_METADATA_BYTES
     }
 
-    /// A piece begins. Gives whether there is a file for it.
+    /// Begins a piece. Gives whether there is a file for it.
     #[must_use]
     pub fn begin_piece(&self, metadata: &SendMetadata) -> bool {
         let mut state = self.state.lock();
@@ -94,13 +94,14 @@ impl MetadataStream {
         state.file.chunk().is_some() && !self.published.is_over()
     }
 
-    /// Some of the piece.
+    /// Writes some text of the piece.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn append_text(&self, text: &[u8]) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if let Some(kept) = &mut state.unwritten {
+            // Nothing may overtake the text that is kept.
             kept.text.extend_from_slice(text);
             return Ok(());
         }
@@ -108,7 +109,7 @@ impl MetadataStream {
         self.or_pause(&mut state, written, text, false)
     }
 
-    /// The piece is complete: viewers may have it.
+    /// Ends the piece: viewers may have it.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -149,7 +150,7 @@ impl MetadataStream {
         Ok(())
     }
 
-    /// Whether something waits for space.
+    /// Whether the stream is paused until there is space on the disk.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.state.lock().unwritten.is_some()
@@ -166,6 +167,7 @@ impl MetadataStream {
         };
         let mut written = state.file.append_text(&kept.text);
         if written.is_ok() {
+            // The text is in the file now: another attempt only ends the piece.
             kept.text.clear();
             if kept.ends {
                 written = self.finish_piece(&mut state);
@@ -182,7 +184,7 @@ impl MetadataStream {
         }
     }
 
-    /// The metadata starts anew.
+    /// Begins the metadata anew in an empty file.
     ///
     /// # Errors
     /// If no new file can be made.
@@ -213,19 +215,19 @@ impl MetadataStream {
         }
     }
 
-    /// No more will come: what has not ended is dropped. The file is locked until the stream is dropped.
+    /// Closes the stream and drops a piece that has not ended. The file stays locked until the stream is dropped.
     pub fn close(&self) {
         let mut state = self.state.lock();
         if state.unwritten.take().is_some() {
-            warn!(stream = %self.id, "metadata that waited for space on the disk is lost");
+            warn!(stream = %self.id, "metadata lost: there was no space on the disk for it until the stream closed");
         }
         if let Err(error) = state.file.drop_piece() {
-            warn!(stream = %self.id, %error, "half a piece of metadata not cut off");
+            warn!(stream = %self.id, %error, "incomplete piece of metadata not removed from its file");
         }
         self.published.end();
     }
 
-    /// Whether no more will come.
+    /// Whether the stream is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.published.is_over()

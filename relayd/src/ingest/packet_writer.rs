@@ -28,7 +28,7 @@ pub(super) struct InFlight {
     pub(super) connection: ConnectionId,
 }
 
-/// What could not be written of the packet in flight.
+/// The bytes of the packet in flight that could not be written.
 #[derive(Debug)]
 pub(super) struct Unwritten {
     /// A tracefile is still to be begun for a packet of so many sent bytes.
@@ -92,6 +92,7 @@ impl PacketWriter {
         padding: u32,
     ) -> Result<PacketPlace, StoreError> {
         let place = self.files.finish_packet(bytes, padding)?;
+        // Not before the write has succeeded: a packet whose last bytes are kept stays in flight.
         self.in_flight = None;
         self.reorder.advance_past(seq);
         Ok(place)
@@ -128,7 +129,7 @@ impl PacketWriter {
         kept.padding = kept.padding.or(padding);
     }
 
-    /// What is kept, with the packet that it is of, to be written now.
+    /// The kept bytes and the packet that they are of, to be written now.
     pub(super) fn take_unwritten(&mut self) -> Option<(Unwritten, InFlight)> {
         self.unwritten.take().zip(self.in_flight)
     }
@@ -168,7 +169,7 @@ impl PacketWriter {
         self.reorder.is_full(more)
     }
 
-    /// How many early packets wait, and how many bytes they have.
+    /// Number of early packets that wait, and of their bytes.
     pub(super) fn early_packets(&self) -> (u64, u64) {
         let (packets, bytes) = self.reorder.waiting_packets();
         (packets as u64, bytes.0)

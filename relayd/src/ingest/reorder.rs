@@ -7,12 +7,12 @@ use wire::{Bytes, SeqNum};
 
 use super::reorder_budget::EarlyBuffer;
 
-/// How long a missing packet is waited for: until so much has come after it.
+/// Bounds of the reorder window: a missing packet is given up when so much has come after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Packets.
+    /// Number of packets.
     pub packets: usize,
-    /// Bytes of packets.
+    /// Bytes of their payloads.
     pub bytes: Bytes,
 }
 
@@ -25,50 +25,50 @@ impl Default for Window {
     }
 }
 
-/// Where an arriving packet belongs.
+/// Position of an arriving packet in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// It is its turn.
+    /// The packet is the next one.
     Now,
-    /// Others come before it.
+    /// Packets before it are missing.
     Early,
-    /// Its turn is over: it came before, or has been given up.
+    /// The packet came before, or has been given up.
     Over,
 }
 
 /// A packet that waits for its turn.
 #[derive(Debug)]
 pub struct EarlyPacket {
-    /// Its place.
+    /// Number of the packet.
     pub seq: SeqNum,
-    /// What was sent of it.
+    /// Bytes that were sent.
     pub payload: EarlyBuffer,
-    /// Zeros that it ends in.
+    /// Number of zeros that follow the payload.
     pub padding: u32,
 }
 
 /// Packets that were given up, from first to last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostPackets {
-    /// The first.
+    /// The first packet.
     pub first: SeqNum,
-    /// The last.
+    /// The last packet, which may be the first.
     pub last: SeqNum,
 }
 
 impl LostPackets {
-    /// How many.
+    /// Number of packets.
     #[must_use]
     pub fn count(self) -> u64 {
         (self.last.0 - self.first.0).saturating_add(1)
     }
 }
 
-/// The order of one stream.
+/// The sequence of one stream: a bounded window in front of the next packet.
 #[derive(Debug)]
 pub struct Reorder {
     window: Window,
-    /// Whose turn it is. `None` before the first packet, which sets it: a stream need not begin
+    /// Number of the next packet. None before the first packet, which sets it: a stream need not begin
     /// at 0.
     next: Option<SeqNum>,
     waiting: BTreeMap<SeqNum, EarlyPacket>,
@@ -76,7 +76,7 @@ pub struct Reorder {
 }
 
 impl Reorder {
-    /// An order that waits as long as `window` says.
+    /// A sequence with this window, in which no packet has come.
     #[must_use]
     pub fn new(window: Window) -> Self {
         Self {
@@ -87,20 +87,23 @@ impl Reorder {
         }
     }
 
-    /// Whether it is a packet's turn.
+    /// The position of a packet with this number.
     #[must_use]
     pub fn turn(&self, seq: SeqNum) -> Turn {
         match self.next {
+            // The first packet to come is the first of the stream.
             None => Turn::Now,
             Some(next) if seq == next => Turn::Now,
             Some(next) if seq < next => Turn::Over,
+            // A second packet with this number.
             Some(_) if self.has_packet(seq) => Turn::Over,
             Some(_) => Turn::Early,
         }
     }
 
-    /// A packet has had its turn.
+    /// Moves on behind a packet that has been written.
     pub fn advance_past(&mut self, seq: SeqNum) {
+        // 2^64-1 never comes here: it means "none" and is refused before.
         self.next = Some(SeqNum(seq.0.saturating_add(1)));
     }
 
@@ -128,13 +131,13 @@ impl Reorder {
             || self.waiting_bytes + more as u64 > self.window.bytes.0
     }
 
-    /// How many packets wait, and how many bytes they have.
+    /// Number of packets that wait, and of their bytes.
     #[must_use]
     pub fn waiting_packets(&self) -> (usize, Bytes) {
         (self.waiting.len(), Bytes(self.waiting_bytes))
     }
 
-    /// Whether nothing waits.
+    /// Whether no packet waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -149,6 +152,7 @@ impl Reorder {
             (one, other) => one.or(other)?,
         };
         let first = self.next?;
+        // Nothing is missing before the next packet that can be written.
         if first >= until {
             return None;
         }
@@ -159,7 +163,7 @@ impl Reorder {
         })
     }
 
-    /// Whether this one waits.
+    /// Whether the packet with this number waits.
     #[must_use]
     pub fn has_packet(&self, seq: SeqNum) -> bool {
         self.waiting.contains_key(&seq)
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_end_the_wait_as_packets_do() {
+    fn the_reorder_window_is_bounded_in_bytes_and_in_packets() {
         let mut order = Reorder::new(Window {
             packets: 100,
             bytes: Bytes(25),
@@ -255,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_waits_is_not_taken_again() {
+    fn a_second_packet_with_the_number_of_a_waiting_one_is_over() {
         let mut order = Reorder::new(Window::default());
         arrive(&mut order, 0);
         arrive(&mut order, 2);

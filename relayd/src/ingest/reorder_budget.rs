@@ -12,8 +12,8 @@ use crate::limits::{EARLY_PACKET_BYTES, SESSIONS_IN_REORDER_MEMORY};
 pub struct ReorderBudget {
     limit: u64,
     used: AtomicU64,
-    /// Of `used`, what is of packets that are complete and can be written once what is missing before
-    /// them is given up.
+    /// The part of `used` that belongs to complete packets: they can be written once what is missing before them is
+    /// given up.
     complete: AtomicU64,
     /// The relay's, if this is a session's.
     relay: Option<Arc<Self>>,
@@ -22,9 +22,9 @@ pub struct ReorderBudget {
 /// A budget has no room for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
-    /// That of the session.
+    /// The budget of the session.
     Session,
-    /// That of the relay.
+    /// The budget of the relay.
     Relay,
 }
 
@@ -51,13 +51,13 @@ impl ReorderBudget {
         }
     }
 
-    /// Bytes that are reserved, those of packets that are still arriving included.
+    /// Reserved bytes, including those of packets that are still arriving.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be reserved.
+    /// Bytes that may be reserved at most.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
@@ -103,6 +103,7 @@ impl ReorderBudget {
         if let Some(relay) = &self.relay
             && !relay.try_add(bytes)
         {
+            // Neither budget counts bytes that are not kept.
             self.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Exhausted::Relay);
         }
@@ -118,7 +119,7 @@ impl ReorderBudget {
 #[derive(Debug, Default)]
 pub struct EarlyBuffer {
     bytes: Vec<u8>,
-    /// None: of a packet that no budget counts.
+    /// None: no budget counts the packet.
     budget: Option<Arc<ReorderBudget>>,
     reserved: u64,
     is_complete: bool,
@@ -147,7 +148,7 @@ impl EarlyBuffer {
         Ok(())
     }
 
-    /// The same, beyond what the budgets allow: for bytes that were received and have to stay.
+    /// Keeps bytes beyond what the budgets allow, because they were received and have to stay.
     pub fn extend(&mut self, bytes: &[u8], size: usize) {
         let (capacity, more) = self.growth(bytes, size);
         if let Some(budget) = &self.budget {

@@ -1,5 +1,5 @@
 //! When a stream goes over to another chunk. Bytes and indexes of the packets before the boundary
-//! may still be under way when the boundary is named, each on its own connection.
+//! may still be in flight when the boundary is named, each on its own connection.
 
 use wire::{PacketSeqNum, SeqNum};
 
@@ -12,14 +12,14 @@ pub(super) struct Rotation<T> {
     pub(super) target: Option<T>,
 }
 
-/// How far a stream has come.
+/// Last packet and last entry that a stream has written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// The last packet whose bytes are all there.
+    /// The last packet whose bytes are all in its tracefile. None: no packet has come.
     pub(super) data: Option<SeqNum>,
-    /// The last packet whose entry has been written.
+    /// The last packet whose entry is in its index file.
     pub(super) indexed: Option<SeqNum>,
-    /// The tracer's number of that packet.
+    /// Number of that packet by the tracer's count. None: the producer sends none, or no entry is written.
     pub(super) tracer_seq: Option<PacketSeqNum>,
 }
 
@@ -28,7 +28,7 @@ impl<T> Rotation<T> {
     /// and takes along the packets after it whose bytes have come already.
     ///
     /// A stream without any entry waits for one, whatever the boundary: its first packet stays in
-    /// the old chunk, as it does with the reference, rather than leave an empty file there.
+    /// the old chunk, as it does with lttng-relayd, rather than leave an empty file there.
     pub(super) fn is_due(&self, progress: &Progress) -> bool {
         progress
             .tracer_seq
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_jump_over_the_boundary_and_wrap_around() {
+    fn packet_numbers_may_jump_over_the_boundary_and_wrap_around() {
         assert!(is_due(3, Some(9)));
         assert!(is_at_or_past(2, u64::MAX - 1));
         assert!(!is_at_or_past(u64::MAX - 1, 2));

@@ -14,11 +14,11 @@ use crate::publish::tally::Tally;
 use crate::store::eviction::Evictable;
 use crate::store::stream_files::StreamFiles;
 
-/// A data connection, as the streams that it carries know it.
+/// The number of a data connection, never given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionId(pub u64);
 
-/// One stream of packets.
+/// One stream of packets, shared by its connections, its session and the pool.
 #[derive(Debug)]
 pub struct DataStream {
     id: StreamId,
@@ -30,14 +30,14 @@ pub struct DataStream {
 /// The writer of a stream, locked.
 pub type StreamGuard<'a> = MutexGuard<'a, StreamWriter>;
 
-/// What becomes of a packet that begins to arrive.
+/// The way of a packet that begins to arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// Its bytes go to the file as they come: give them to [`StreamWriter::write_payload`].
+    /// The bytes go to the file as they come: give them to [`StreamWriter::write_payload`].
     Direct,
-    /// Its turn has not come: keep the bytes for [`StreamWriter::add_early_packet`].
+    /// Packets before it are missing: keep the bytes for [`StreamWriter::add_early_packet`].
     Early,
-    /// It has been given up: drop the bytes.
+    /// The packet has been given up: drop the bytes.
     Late,
 }
 
@@ -54,8 +54,8 @@ impl DataStream {
         let published = Arc::<Published>::default();
         let slot = Arc::clone(files.slot());
         let tally = Arc::<Tally>::default();
-        let told = (Arc::clone(&published), Arc::clone(&tally));
-        let writer = StreamWriter::new(id, told, files, window, has_indexes, when_full);
+        let observed = (Arc::clone(&published), Arc::clone(&tally));
+        let writer = StreamWriter::new(id, observed, files, window, has_indexes, when_full);
         let stream = Arc::new(Self {
             id,
             published,
@@ -67,19 +67,19 @@ impl DataStream {
         stream
     }
 
-    /// Its number.
+    /// Number of the stream, as the producer knows it.
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// What viewers may see of it.
+    /// The part that viewers may see.
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
     }
 
-    /// What is counted of it.
+    /// The counters of the stream.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally

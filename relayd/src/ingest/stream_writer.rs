@@ -34,7 +34,7 @@ pub struct StreamWriter {
     published: Arc<Published>,
     tally: Arc<Tally>,
     packets: PacketWriter,
-    /// None if the producer sends no indexes.
+    /// None: the producer sends no indexes.
     joiner: Option<IndexJoiner<PacketPlace>>,
     lifecycle: Lifecycle<Holding>,
     backpressure: Backpressure,
@@ -89,6 +89,7 @@ impl StreamWriter {
                         .keep_unwritten(Some(packet.data_size), &[], None);
                 }
                 self.or_pause(begun)?;
+                // Also if the stream is paused: what comes of the packet is kept behind the tracefile to be begun.
                 self.packets.start_packet(seq, from);
                 Ok(Arrival::Direct)
             }
@@ -154,6 +155,7 @@ impl StreamWriter {
             return Ok(());
         }
         if self.packets.has_unwritten() {
+            // Behind the bytes that are kept, or they would be out of order.
             self.packets.keep_unwritten(None, bytes, padding);
             return Ok(());
         }
@@ -223,7 +225,7 @@ impl StreamWriter {
 
     fn drop_in_flight(&mut self) {
         if let Some(seq) = self.packets.drop_in_flight() {
-            debug!(stream = %self.id, %seq, "packet dropped: it did not come to its end");
+            debug!(stream = %self.id, %seq, "packet dropped: it is incomplete");
         }
     }
 
@@ -284,6 +286,7 @@ impl StreamWriter {
         if beacon == self.beacon_on_disk || self.lifecycle.is_closed() {
             return Ok(());
         }
+        // Also if the write fails: it is repeated with the next beacon, not every second with this one.
         self.beacon_on_disk = beacon;
         beacon.map_or(Ok(()), |until| self.packets.files.write_beacon(until))
     }

@@ -12,23 +12,23 @@ use crate::limits::MAX_ENDED_STREAMS;
 /// A stream, as viewers are told of it.
 #[derive(Debug)]
 pub struct Listed {
-    /// What they are told.
+    /// Answer to a viewer that asks for the streams of the session.
     pub record: StreamRecord,
-    /// What they may then see.
+    /// The packets or metadata that viewers may then see.
     pub content: AnnouncedContent,
 }
 
-/// What viewers may see of a stream.
+/// The content of an announced stream.
 #[derive(Debug, Clone)]
 pub enum AnnouncedContent {
-    /// Packets.
+    /// A stream of packets.
     Packets(Arc<Published>),
-    /// Metadata.
+    /// A metadata stream.
     Metadata(Arc<PublishedMetadata>),
 }
 
 impl Listed {
-    /// Whether nothing will come of it any more.
+    /// Whether the stream has ended: nothing will be added to it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         match &self.content {
@@ -48,21 +48,21 @@ impl Listed {
     }
 }
 
-/// The list.
+/// The list of a session. Numbers count from 0 and are never given twice.
 #[derive(Debug, Default)]
 pub struct Announced {
     next: u64,
-    /// Each with its number.
+    /// Each stream with its number, in order.
     list: VecDeque<(u64, Arc<Listed>)>,
-    /// Behind so many it is looked for streams that have ended.
-    enough: usize,
+    /// Length of the list at which ended streams are looked for.
+    prune_at: usize,
 }
 
 impl Announced {
     /// Appends a stream. Gives those that are forgotten: dropped, they may close files, which is not to be
     /// done with the lock of the list held.
     pub fn push(&mut self, stream: Arc<Listed>) -> Vec<Arc<Listed>> {
-        let forgotten = if self.list.len() >= self.enough.max(MAX_ENDED_STREAMS) {
+        let forgotten = if self.list.len() >= self.prune_at.max(MAX_ENDED_STREAMS) {
             self.forget_ended()
         } else {
             Vec::new()
@@ -86,11 +86,11 @@ impl Announced {
             }
             !goes
         });
-        self.enough = self.list.len() + MAX_ENDED_STREAMS / 2;
+        self.prune_at = self.list.len() + MAX_ENDED_STREAMS / 2;
         forgotten
     }
 
-    /// Number of the next one to come.
+    /// Number of the next stream to be added.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next

@@ -16,13 +16,13 @@ use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;
 use crate::store::segment::Segment;
 
-/// What viewers may see of a stream, by default of one of packets. Written by the stream, read by its viewers.
+/// The part of a stream that viewers may see, packets by default. The stream writes it, its viewers read it.
 #[derive(Debug, Default)]
 pub struct Published<T = Packets> {
     state: Mutex<PublishedState<T>>,
 }
 
-/// What viewers may see of a metadata stream.
+/// The part of a metadata stream that viewers may see.
 pub type PublishedMetadata = Published<Metadata>;
 
 #[derive(Debug, Default)]
@@ -33,14 +33,14 @@ struct PublishedState<T> {
 }
 
 impl<T> Published<T> {
-    /// No more will come: notifies subscribers of the end.
+    /// Ends the stream and notifies its subscribers.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.is_over = true;
         state.subscriptions.notify();
     }
 
-    /// Whether no more will come.
+    /// Whether the stream has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.lock().is_over
@@ -64,20 +64,20 @@ pub struct Packets {
     runs: VecDeque<Run>,
     /// Packets so far, with those that are no longer there.
     packets: u64,
-    /// Where the last of them ends, counted from the stream's first byte.
+    /// End of the last packet, counted from the stream's first byte.
     end: Bytes,
     beacon: Option<Timestamp>,
     class: Option<ClassId>,
 }
 
-/// Packets that lie in one tracefile.
+/// A run of packets that lie in one tracefile.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Number of the first.
+    /// Number of the first packet, counted from the beginning of the stream.
     pub first: u64,
-    /// How many.
+    /// Number of packets.
     len: u64,
-    /// Where it begins, counted from the stream's first byte.
+    /// Begin of the run, counted from the stream's first byte.
     pub begin: Bytes,
     /// The tracefile.
     pub segment: Arc<Segment>,
@@ -91,36 +91,36 @@ impl Run {
     }
 }
 
-/// What there is at a position.
+/// The packet at a position, or the reason why there is none.
 #[derive(Debug)]
 pub enum Found {
     /// A packet: the one asked for, or the oldest after it that is still there.
     Packet {
-        /// Its number.
+        /// Number of the packet.
         packet: u64,
-        /// Where it lies.
+        /// Run that the packet is in.
         run: Run,
     },
-    /// None now; no event before this time will come.
+    /// No packet yet. No event before this time will come, if a time is given.
     Quiet(Option<Timestamp>),
-    /// None ever.
+    /// No packet ever: the stream has ended.
     Over,
 }
 
 impl Published {
-    /// A packet that ends here in its tracefile is on disk, and so is its entry.
+    /// Adds a packet that ends here in its tracefile, once it and its entry are on disk.
     pub fn add_packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
         let mut state = self.state.lock();
         state.content.add(segment, class, end);
         state.subscriptions.notify();
     }
 
-    /// An index has come, of which the packet may not have: what a beacon said before is void.
+    /// Withdraws the last beacon, because an index has come whose packet may not have.
     pub fn forget_beacon(&self) {
         self.state.lock().content.beacon = None;
     }
 
-    /// No event from before `until` will come, if that can be said now.
+    /// Sets the beacon: no event from before `until` will come. None: the beacon says nothing now.
     pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.content.class.get_or_insert(class);
@@ -136,7 +136,7 @@ impl Published {
         self.state.lock().content.beacon
     }
 
-    /// This tracefile is about to be replaced.
+    /// Withdraws the packets of a tracefile that is about to be replaced.
     pub fn retire_tracefile(&self, chunk: &Arc<Chunk>, number: u64) {
         let runs = &mut self.state.lock().content.runs;
         runs.retain(|run| !run.segment.is(chunk, number));
@@ -149,8 +149,7 @@ impl Published {
         (packets.packets, packets.end)
     }
 
-    /// What there still is for a viewer that has been told of so many packets, of which the last ends
-    /// there.
+    /// The lag of a viewer that has been told of so many packets, of which the last ends there.
     #[must_use]
     pub fn lag_behind(&self, packets: u64, end: Bytes) -> Lag {
         let content = &mut self.state.lock().content;
@@ -170,7 +169,7 @@ impl Published {
         self.state.lock().content.class
     }
 
-    /// What there is from this position on.
+    /// The answer for a viewer that asks what lies ahead of this position.
     #[must_use]
     pub fn ahead(&self, packet: u64) -> Ahead {
         let mut state = self.state.lock();
@@ -186,7 +185,7 @@ impl Published {
         }
     }
 
-    /// What there is at this position.
+    /// The packet at this position.
     #[must_use]
     pub fn find_packet(&self, packet: u64) -> Found {
         let mut state = self.state.lock();
@@ -223,6 +222,7 @@ impl Packets {
             }
             _ => {
                 if self.runs.len() >= MAX_TRACEFILES {
+                    // Viewers are not shown the oldest packets any more; the tracefile stays on disk.
                     self.runs.pop_front();
                 }
                 self.runs.push_back(Run {
@@ -236,6 +236,7 @@ impl Packets {
         };
         self.packets += 1;
         self.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
+        // The packet is newer than what the beacon said.
         self.beacon = None;
         self.class.get_or_insert(class);
     }
@@ -259,7 +260,7 @@ impl Packets {
 pub struct Metadata {
     /// None: the stream is in no chunk.
     source: Option<Arc<MetadataSource>>,
-    /// So much of the file came in whole pieces.
+    /// Length of the file as far as it came in whole pieces.
     received: Bytes,
 }
 
@@ -275,7 +276,7 @@ impl Drop for Metadata {
 }
 
 impl PublishedMetadata {
-    /// The file is so long now, with a whole piece at its end.
+    /// Sets the file and its length, with a whole piece at its end.
     pub fn set_received(&self, source: &Arc<MetadataSource>, received: Bytes) {
         let mut state = self.state.lock();
         let before = state.content.source.replace(Arc::clone(source));
@@ -286,7 +287,7 @@ impl PublishedMetadata {
         drop(before);
     }
 
-    /// The stream has left its chunk: the same metadata will come again.
+    /// Withdraws the file, because the stream has left its chunk: the same metadata will come again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         let before = state.content.source.take();

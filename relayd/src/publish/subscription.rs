@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use viewer_proto::server::Change;
 
-/// What has changed for one viewer.
+/// The changes that one viewer has not read yet.
 #[derive(Debug, Default)]
 pub struct ChangeQueue {
     pending: Mutex<Vec<Arc<Subscription>>>,
     wake: Notify,
-    /// Beacons are not queued.
+    /// Whether beacons are left out of the queue.
     ignores_beacons: AtomicBool,
 }
 
@@ -48,7 +48,8 @@ impl ChangeQueue {
         pending
             .into_iter()
             .map(|subscription| {
-                // Exchanged, not stored: so all is seen that was changed by those who found it pending.
+                // Exchanged, not stored: so this thread sees every change before which the subscription was found
+                // pending.
                 subscription.is_pending.swap(false, Ordering::SeqCst);
                 subscription.about
             })

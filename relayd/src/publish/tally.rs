@@ -1,10 +1,10 @@
-//! What is counted of a stream. Whoever writes it counts, and nobody else: each stream has numbers of
-//! its own, which are added up only when somebody asks.
+//! The counters of a stream. Only the stream's writer counts: each stream has counters of its own, which are added up
+//! when the status endpoint is scraped.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The numbers of one stream.
+/// The counters of one stream.
 #[derive(Debug, Default)]
 pub struct Tally {
     packets: AtomicU64,
@@ -15,53 +15,53 @@ pub struct Tally {
     is_paused: AtomicBool,
 }
 
-/// The numbers of streams together.
+/// The counters of several streams, added up.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Packets in tracefiles.
     pub packets: u64,
-    /// Their bytes, padding included.
+    /// Bytes of the packets in tracefiles, padding included.
     pub bytes: u64,
     /// Packets that were given up.
     pub lost: u64,
-    /// Packets that wait for one before them.
+    /// Early packets that wait for one before them.
     pub waiting_packets: u64,
-    /// Their bytes.
+    /// Bytes of the early packets.
     pub waiting_bytes: u64,
-    /// Streams that wait for space on the disk.
+    /// Streams that are paused until there is space on the disk.
     pub paused: u64,
 }
 
 impl Tally {
-    /// A packet of so many bytes has been written.
+    /// Counts a written packet of so many bytes.
     pub fn count_packet(&self, bytes: u64) {
         add(&self.packets, 1);
         add(&self.bytes, bytes);
     }
 
-    /// So many packets have been given up.
+    /// Counts packets that have been given up.
     pub fn count_lost(&self, packets: u64) {
         add(&self.lost, packets);
     }
 
-    /// So many packets, of so many bytes, wait for one before them.
+    /// Sets the number of early packets that wait, and of their bytes.
     pub fn set_waiting(&self, packets: u64, bytes: u64) {
         self.waiting_packets.store(packets, Ordering::Relaxed);
         self.waiting_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// It waits for space on the disk, or waits no more.
+    /// Sets whether the stream is paused until there is space on the disk.
     pub fn set_paused(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Whether it waits for space on the disk.
+    /// Whether the stream is paused until there is space on the disk.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.is_paused.load(Ordering::Relaxed)
     }
 
-    /// What there is to add up.
+    /// The counters as they are now.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl AddAssign for Totals {
 }
 
 impl Totals {
-    /// What stays counted when the streams have ended.
+    /// The counters that stay when the streams have ended.
     #[must_use]
     pub fn past(self) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Totals {
     }
 }
 
-/// Only one thread at a time writes to a stream, so that this need not be one step.
+/// Adds without an atomic step, because only one thread at a time writes to a stream.
 fn add(number: &AtomicU64, more: u64) {
     let sum = number.load(Ordering::Relaxed).saturating_add(more);
     number.store(sum, Ordering::Relaxed);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_ended_stays_counted_and_waits_no_more() {
+    fn the_counters_of_an_ended_stream_stay_but_not_its_waiting_packets() {
         let tally = Tally::default();
         tally.count_packet(100);
         tally.count_packet(20);

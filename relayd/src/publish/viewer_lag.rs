@@ -14,46 +14,46 @@ use crate::limits::MAX_FILE_CALLS_OF_SESSION;
 /// The viewers attached to a session.
 #[derive(Debug)]
 pub struct ViewerLag {
-    watchers: Mutex<Vec<Weak<ViewerPositions>>>,
+    viewers: Mutex<Vec<Weak<ViewerPositions>>>,
     /// A permit for each file call that may block.
     file_calls: Arc<Semaphore>,
 }
 
-/// One of them, and the streams of the session that it reads.
+/// The read positions of one attached viewer, each with its stream.
 #[derive(Debug, Default)]
 pub struct ViewerPositions(Mutex<Vec<(Arc<Published>, Weak<ReadPosition>)>>);
 
-/// Where a viewer is in a stream.
+/// The read position of a viewer in one stream.
 #[derive(Debug, Default)]
 pub struct ReadPosition {
     packets: AtomicU64,
     end: AtomicU64,
 }
 
-/// How far viewers are behind what is there for them.
+/// The distance between a viewer and the end of its streams.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
-    /// Packets that they have not been told of.
+    /// Packets that the viewer has not been told of.
     pub packets: u64,
-    /// About so many bytes.
+    /// Bytes of these packets, about.
     pub bytes: u64,
 }
 
 /// The lag of all viewers of something.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lags {
-    /// How many viewers there are.
+    /// Number of viewers.
     pub viewers: u64,
-    /// That of all together.
+    /// Sum of all viewers.
     pub sum: Lag,
-    /// The greatest there is, packets and bytes each for itself.
+    /// Maximum of all viewers, of packets and bytes each for itself.
     pub most: Lag,
 }
 
 impl Default for ViewerLag {
     fn default() -> Self {
         Self {
-            watchers: Mutex::default(),
+            viewers: Mutex::default(),
             file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS_OF_SESSION)),
         }
     }
@@ -66,28 +66,28 @@ impl ViewerLag {
         &self.file_calls
     }
 
-    /// A viewer watches, until it is dropped.
+    /// Adds a viewer, which counts until it is dropped.
     #[must_use]
     pub fn add_viewer(&self) -> Arc<ViewerPositions> {
         let positions = Arc::default();
-        let mut watchers = self.watchers.lock();
-        watchers.retain(|positions| positions.strong_count() > 0);
-        watchers.push(Arc::downgrade(&positions));
+        let mut viewers = self.viewers.lock();
+        viewers.retain(|positions| positions.strong_count() > 0);
+        viewers.push(Arc::downgrade(&positions));
         positions
     }
 
-    /// How far they are behind.
+    /// The lag of all viewers of the session.
     #[must_use]
     pub fn lags(&self) -> Lags {
         let mut lags = Lags::default();
         // Those that have gone are forgotten when the next one comes.
-        let watchers: Vec<_> = self
-            .watchers
+        let viewers: Vec<_> = self
+            .viewers
             .lock()
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
-        for positions in watchers {
+        for positions in viewers {
             lags.add(positions.lag());
         }
         lags
@@ -95,7 +95,8 @@ impl ViewerLag {
 }
 
 impl ViewerPositions {
-    /// The viewer reads a stream. Gives where it is to note its place.
+    /// Adds a stream that the viewer reads from this position on. Gives the position, which the viewer keeps up to
+    /// date.
     #[must_use]
     pub fn add_stream(
         &self,
@@ -127,8 +128,9 @@ impl ViewerPositions {
 }
 
 impl ReadPosition {
-    /// The viewer has been told of so many packets, of which the last ends there in the stream.
+    /// Sets how many packets the viewer has been told of, and where in the stream the last one ends.
     pub fn set(&self, packets: u64, end: Bytes) {
+        // Two stores: a scrape in between sees a lag that is off by one packet.
         self.packets.store(packets, Ordering::Relaxed);
         self.end.store(end.0, Ordering::Relaxed);
     }
@@ -143,7 +145,7 @@ impl Lags {
         self.most.bytes = self.most.bytes.max(lag.bytes);
     }
 
-    /// Those of these viewers and of others.
+    /// Adds the viewers of other sessions.
     pub fn add_all(&mut self, others: &Self) {
         self.viewers += others.viewers;
         self.sum.packets += others.sum.packets;

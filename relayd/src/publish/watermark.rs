@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wire::Timestamp;
 
-/// What the viewers of one session may be promised.
+/// The watermark of one session. All times are cycles of the trace's clock.
 #[derive(Debug)]
 pub struct Watermark {
-    /// The latest time that the producer has spoken of.
+    /// The latest time in any index or beacon of the producer.
     latest: AtomicU64,
-    /// As far as this and no further.
+    /// The time beyond which nothing is told to viewers. 2^64-1: no limit.
     limit: AtomicU64,
 }
 
@@ -26,18 +26,18 @@ impl Default for Watermark {
 }
 
 impl Watermark {
-    /// The producer has spoken of this time, in an index or beacon.
+    /// Takes note of a time in an index or beacon of the producer.
     pub fn observe(&self, time: Timestamp) {
         self.latest.fetch_max(time.0, Ordering::Relaxed);
     }
 
-    /// The latest time that it has spoken of: a stream that is added now has begun since.
+    /// The latest time in any index or beacon: a stream that is added now has begun since.
     #[must_use]
     pub fn latest(&self) -> Timestamp {
         Timestamp(self.latest.load(Ordering::Relaxed))
     }
 
-    /// A stream was added at this time.
+    /// Holds viewers back before this time, at which a stream was added.
     pub fn hold_back(&self, since: Timestamp) {
         self.limit.fetch_min(since.0, Ordering::AcqRel);
     }
@@ -50,8 +50,8 @@ impl Watermark {
         self.limit.swap(limit, Ordering::AcqRel) < limit
     }
 
-    /// What may be promised of what a beacon says. To be asked after the beacon: who adds a stream
-    /// says so before the beacons that come after it.
+    /// The time of a beacon as far as viewers may be told of it. Read the beacon first: a stream that is added holds
+    /// viewers back before the beacons that come after it.
     ///
     /// Beacons beyond the limit are cut at different times, by the `rank` of the stream among those of
     /// its session, and not at the limit itself, which is another stream's own time: Babeltrace 2
@@ -63,6 +63,7 @@ impl Watermark {
             time if time <= limit => until,
             _ => Timestamp(limit.saturating_sub(rank.saturating_add(1))),
         };
+        // A beacon of time 0 says nothing.
         beacon.map(cut).filter(|until| until.0 > 0)
     }
 
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_end_where_the_oldest_stream_began_that_nobody_was_told_of() {
+    fn the_watermark_ends_where_the_oldest_unannounced_stream_began() {
         let watermark = Watermark::default();
         let beacon = Some(Timestamp(90));
         assert_eq!(

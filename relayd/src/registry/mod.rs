@@ -37,24 +37,24 @@ use recording::Recordings;
 use session::Session;
 use stream::Stream;
 
-/// What every session goes by.
+/// The settings that all sessions share.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Below this lies everything that is written.
+    /// Directory below which everything is written.
     pub output: PathBuf,
-    /// What directories of sessions are put together by.
+    /// Scheme by which directories of sessions are named.
     pub grouping: Grouping,
-    /// Whether what has been recorded may be deleted at a producer's word.
+    /// Whether a producer may have recorded chunks deleted (`lttng clear`).
     pub allows_clear: bool,
-    /// How long a missing packet is waited for.
+    /// Reorder window of each stream.
     pub window: Window,
     /// Memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
-    /// What is to be done when there is no space on the disk.
+    /// Policy for a full disk.
     pub when_full: WhenFull,
-    /// For times in names.
+    /// Time zone of times in directory names.
     pub time_zone: TimeZone,
-    /// What bounds the trace files that are open.
+    /// Pool that bounds the open trace files.
     pub pool: Arc<Pool>,
 }
 
@@ -65,11 +65,11 @@ pub struct Registry {
     recordings: Recordings,
     /// The sessions whose producers are connected.
     sessions: RwLock<Sessions>,
-    /// Those whose producers are gone, that wait for packets until the given time.
+    /// The sessions whose producers are gone, each with the time until which it waits for packets.
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
     /// The streams that take packets.
     data_streams: RwLock<DataStreams>,
-    /// Which sessions may be in each other's way on disk.
+    /// The sessions by directory, to keep those apart that would write to the same one.
     neighbourhoods: Neighbourhoods,
     /// Subscriptions to sessions that are added and removed.
     subscriptions: Mutex<Subscriptions>,
@@ -87,11 +87,11 @@ pub type OfSession = (Arc<Session>, Arc<DataStream>);
 #[derive(Debug, Default)]
 struct DataStreams {
     open: HashMap<StreamId, OfSession>,
-    /// What those have left that are no longer open.
+    /// Counters of the streams that are no longer open.
     past: Totals,
 }
 
-/// A session is to write where another one does.
+/// A session is refused because another recording writes to its directory.
 #[derive(Debug, Error)]
 #[error("{0} of another recording writes to the same directory")]
 pub struct Occupied(Arc<Session>);
@@ -123,13 +123,13 @@ impl Registry {
         })
     }
 
-    /// What every session goes by.
+    /// The settings that all sessions share.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// How much memory early packets of all sessions together may take.
+    /// The budget of memory for early packets of all sessions together.
     #[must_use]
     pub fn reorder_budget(&self) -> &Arc<ReorderBudget> {
         &self.reorder_budget
@@ -215,7 +215,7 @@ impl Registry {
         self.data_streams.read().open.len() < MAX_STREAMS_IN_ALL
     }
 
-    /// A session takes packets of a stream.
+    /// Adds a stream that takes packets.
     pub fn add_data_stream(&self, session: &Arc<Session>, stream: Arc<DataStream>) {
         let entry = (Arc::clone(session), Arc::clone(&stream));
         self.data_streams.write().open.insert(stream.id(), entry);
@@ -227,7 +227,7 @@ impl Registry {
         self.sessions.read().values().cloned().collect()
     }
 
-    /// Those whose producers are gone, and that wait for packets.
+    /// The sessions whose producers are gone and that wait for packets.
     #[must_use]
     pub fn lingering(&self) -> Vec<Arc<Session>> {
         let lingering = self.lingering.lock();
@@ -235,7 +235,7 @@ impl Registry {
         sessions.collect()
     }
 
-    /// How many streams take packets, and what has come of all that ever did.
+    /// Number of streams that take packets, and the counters of all that ever did.
     #[must_use]
     pub fn totals(&self) -> (usize, Totals) {
         let streams = self.data_streams.read();
@@ -246,7 +246,7 @@ impl Registry {
         (streams.open.len(), totals)
     }
 
-    /// One of them.
+    /// The session with this number, while its producer is connected.
     #[must_use]
     pub fn session(&self, id: SessionId) -> Option<Arc<Session>> {
         self.sessions.read().get(&id).cloned()
@@ -258,8 +258,8 @@ impl Registry {
         self.data_streams.read().open.get(&id).cloned()
     }
 
-    /// The control connection of a session has ended. Packets may still be under way: they are
-    /// waited for, unless the connection failed.
+    /// Ends a session whose control connection has ended. Packets may still be in flight: the session lingers until
+    /// they have come, unless the connection failed.
     pub fn end_control(&self, session: &Arc<Session>, failed: bool, now: Instant) {
         if session.is_over() {
             // Another one has taken its place.
@@ -272,14 +272,14 @@ impl Registry {
         if session.is_empty() {
             info!(%session, "session ended");
         } else {
-            info!(%session, "session waits for packets that are still under way");
+            info!(%session, "session lingers: packets are still in flight");
             self.lingering
                 .lock()
                 .push((now + DRAIN_GRACE, Arc::clone(session)));
         }
     }
 
-    /// Streams of a session may have been closed, any of them.
+    /// Forgets those streams of a session that have been closed.
     pub fn forget_all_closed(&self, session: &Session) {
         let streams = session.streams();
         let closed = streams.iter().filter(|stream| stream.is_closed());
@@ -287,7 +287,7 @@ impl Registry {
         self.forget_closed(session, &closed);
     }
 
-    /// These streams of a session may have been closed: then they take packets no more.
+    /// Forgets those of these streams that have been closed: they take packets no more.
     pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
         let closed = session.forget_closed(ids);
         if closed.is_empty() {
@@ -305,9 +305,10 @@ impl Registry {
         drop(streams);
     }
 
-    /// To be called every [`TICK`](crate::limits::TICK): writes beacons, closes files that nothing is
-    /// written to, ends sessions that have waited for long enough.
+    /// Does what depends on time: writes beacons, closes idle files, ends sessions that have lingered for
+    /// [`DRAIN_GRACE`]. To be called every [`TICK`](crate::limits::TICK).
     pub fn tick(&self, now: Instant) {
+        // Copied out of the table: file calls are not made with it locked.
         for session in self.sessions() {
             session.write_beacons();
             session.advance_metadata_timeouts();
@@ -315,6 +316,7 @@ impl Registry {
         self.settings.pool.close_idle_files(now);
         let mut ended = Vec::new();
         self.lingering.lock().retain_mut(|(until, session)| {
+            // The grace period begins when the last data connection has ended.
             if session.has_data_connection() {
                 *until = now + DRAIN_GRACE;
             }
@@ -333,7 +335,7 @@ impl Registry {
         }
     }
 
-    /// The relay stops: gives all sessions, each to be [closed](Self::close).
+    /// Takes all sessions out of the registry because the relay stops. Each is to be [closed](Self::close).
     #[must_use]
     pub fn take_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = std::mem::take(&mut *self.sessions.write());

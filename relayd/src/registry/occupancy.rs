@@ -25,7 +25,7 @@ pub(super) struct Neighbourhoods(Mutex<ByRoot>);
 #[derive(Debug, Default)]
 struct ByRoot {
     neighbourhoods: HashMap<OsString, Arc<Neighbourhood>>,
-    /// As many roots at which those without sessions are looked for.
+    /// Number of roots at which those without sessions are looked for.
     prune_at: usize,
 }
 
@@ -35,20 +35,21 @@ struct ByRoot {
 struct Neighbourhood(Mutex<Vec<Weak<Session>>>);
 
 impl Neighbourhoods {
-    /// That of a session. One without a directory is in nobody's way.
+    /// The neighbourhood of a session. A session without a directory has one of its own.
     fn of(&self, session: &Session) -> Arc<Neighbourhood> {
         let Some(root) = root(session) else {
             return Arc::default();
         };
         let mut by_root = self.0.lock();
         if by_root.neighbourhoods.len() >= by_root.prune_at {
-            // One that somebody has is about to get a session.
+            // One that is held elsewhere is about to get a session.
             let is_used = |sessions: &mut Arc<Neighbourhood>| {
                 Arc::get_mut(sessions).is_none_or(|own| own.has_sessions())
             };
             by_root
                 .neighbourhoods
                 .retain(|_, sessions| is_used(sessions));
+            // Doubled, so that a walk over all is paid by as many new roots.
             by_root.prune_at = (2 * by_root.neighbourhoods.len()).max(64);
         }
         Arc::clone(by_root.neighbourhoods.entry(root).or_default())
@@ -158,7 +159,7 @@ impl Session {
 }
 
 impl Registry {
-    /// A producer has opened a session.
+    /// Adds a session that a producer has opened.
     ///
     /// # Errors
     /// If a recording of another host is being written there, or below or above: each may move and
@@ -284,8 +285,8 @@ impl Registry {
 }
 
 fn check_unhindered(others: &[Arc<Session>], session: &Session) -> Result<(), Occupied> {
-    let readiness_failure = |other: &&Arc<Session>| session.is_hindered_by(other);
-    match others.iter().find(readiness_failure) {
+    let is_in_the_way = |other: &&Arc<Session>| session.is_hindered_by(other);
+    match others.iter().find(is_in_the_way) {
         Some(other) => Err(Occupied(Arc::clone(other))),
         None => Ok(()),
     }

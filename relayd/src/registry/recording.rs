@@ -16,14 +16,14 @@ use crate::store::chunk::{Chunk, Holding};
 /// A recording: a session daemon and the recording's number there.
 pub type RecordingKey = (DaemonId, u64);
 
-/// All recordings that have sessions.
+/// The recordings that have sessions.
 #[derive(Debug, Default)]
 pub struct Recordings(Mutex<RecordingTable>);
 
 #[derive(Debug, Default)]
 struct RecordingTable {
     recordings: HashMap<RecordingKey, Weak<Recording>>,
-    /// As many at which those without sessions are looked for.
+    /// Number of recordings at which those without sessions are looked for.
     prune_at: usize,
 }
 
@@ -36,16 +36,16 @@ pub struct Recording {
 
 #[derive(Debug, Default)]
 struct Chunks {
-    /// Those that somebody may still write to.
+    /// The chunks that a session may still write to.
     alive: BTreeMap<ChunkId, Weak<Chunk>>,
-    /// Those that have a successor and are still written to: the recording is going over.
+    /// The chunks that have a successor and are still written to: the recording is rotating.
     succeeded: Vec<Arc<Chunk>>,
-    /// The next one is about to be made.
+    /// Whether a chunk is about to be made.
     is_next_expected: bool,
 }
 
 impl Recordings {
-    /// The recording of a session. Without a key, one that nobody else has.
+    /// The recording of a session. Without a key, a recording of its own.
     #[must_use]
     pub fn of(&self, key: Option<RecordingKey>) -> Arc<Recording> {
         let Some(key) = key else {
@@ -58,6 +58,7 @@ impl Recordings {
         } = &mut *table;
         if recordings.len() >= *prune_at {
             recordings.retain(|_, recording| recording.strong_count() > 0);
+            // Doubled, so that a walk over all is paid by as many new recordings.
             *prune_at = (2 * recordings.len()).max(16);
         }
         if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
@@ -77,10 +78,11 @@ impl Chunks {
 }
 
 impl Recording {
-    /// A chunk that is still written to.
+    /// The chunk with this number, if it is still written to.
     #[must_use]
     pub fn chunk(&self, id: ChunkId) -> Option<Holding> {
         let chunk = self.chunks.lock().alive.get(&id).and_then(Weak::upgrade)?;
+        // With the table unlocked: a chunk's state is locked across file calls.
         Holding::of(chunk)
     }
 
@@ -91,7 +93,7 @@ impl Recording {
         chunk.is_some_and(|chunk| chunk.is_present())
     }
 
-    /// A chunk is written to from now on.
+    /// Adds a chunk that is written to from now on.
     pub fn add_chunk(&self, id: ChunkId, chunk: &Holding) {
         let mut chunks = self.chunks.lock();
         chunks.alive.retain(|_, chunk| chunk.strong_count() > 0);
@@ -99,39 +101,40 @@ impl Recording {
         chunks.is_next_expected = false;
     }
 
-    /// Writes below this directory from now on.
+    /// Claims a directory: the recording writes below it from now on.
     pub(super) fn claim(&self, directory: &Path) {
         self.claims.lock().add(directory);
     }
 
-    /// Whether it has claimed this very directory.
+    /// Whether the recording has claimed this very directory.
     pub(super) fn has_claimed(&self, directory: &Path) -> bool {
         self.claims.lock().has(directory)
     }
 
-    /// Whether it writes to this directory, above it or below it.
+    /// Whether the recording writes to this directory, above it or below it.
     pub(super) fn claims(&self, directory: &Path) -> bool {
         self.claims.lock().meet(directory)
     }
 
-    /// The directories that it writes to.
+    /// The directories that the recording writes to.
     pub(super) fn claimed(&self) -> Vec<PathBuf> {
         self.claims.lock().all()
     }
 
-    /// Nobody writes to its chunks any more, though some may still be held: those that are not ended
-    /// are archived, so that they are in the way of nobody and nothing is written over.
+    /// Archives the chunks that have not been ended, though some may still be held: their producer is dead. So no
+    /// later recording finds them in its way, and nothing is written over.
     pub(super) fn archive_chunks(&self, ended: EpochSeconds, time_zone: &TimeZone) {
         let alive: Vec<_> = {
             let chunks = self.chunks.lock();
             chunks.alive.values().filter_map(Weak::upgrade).collect()
         };
         for chunk in alive {
+            // With the table unlocked: this moves directories.
             chunk.archive_now(ended, time_zone);
         }
     }
 
-    /// A chunk is about to be made, unless there is one.
+    /// Announces a chunk that is about to be made, unless there is one.
     pub fn expect_chunk(&self) {
         let mut chunks = self.chunks.lock();
         chunks.is_next_expected = !chunks.are_written();
@@ -145,7 +148,7 @@ impl Recording {
         chunks.is_next_expected || chunks.are_written()
     }
 
-    /// A chunk has a successor: until it is written to no more, the recording is going over.
+    /// Marks a chunk that has a successor: until it is written to no more, the recording is rotating.
     pub fn succeed(&self, chunk: &Holding) {
         let mut chunks = self.chunks.lock();
         if !chunks

@@ -1,4 +1,4 @@
-//! One producer's session: its streams, who of them viewers may see, and its end.
+//! The session of one producer: its streams, which of them viewers may see, and its end.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,31 +23,30 @@ use crate::publish::tally::Totals;
 use crate::publish::viewer_lag::ViewerLag;
 use crate::publish::watermark::Watermark;
 
-/// What a session is, from its beginning on.
+/// The properties of a session that never change.
 #[derive(Debug)]
 pub struct Identity {
-    /// Its number.
+    /// Number of the session.
     pub id: SessionId,
-    /// Its name.
+    /// Name of the session, as its user gave it.
     pub name: Text,
-    /// The traced host.
+    /// Name of the traced host.
     pub host: Text,
-    /// How often it sends what it has.
+    /// Period in which the producer sends what it has. Zero: the session is not live.
     pub live_timer: Micros,
-    /// What its trace is written in.
+    /// Trace format.
     pub trace_format: TraceFormat,
-    /// Where it is written, below the relay's output. None if each stream says so itself.
+    /// Directory below the relay's output. None: each stream names its own.
     pub directory: Option<TracePath>,
-    /// Where its control connection comes from.
+    /// Address that the control connection comes from.
     pub producer: IpAddr,
-    /// The session daemon that it is of, another one each time that it is started. None from producers
-    /// before 2.11.
+    /// Session daemon, which has another id each time that it is started. None: the producer is older than 2.11.
     pub daemon: Option<DaemonId>,
-    /// Ends its connections.
+    /// Token whose cancellation ends the connections of the session.
     pub connections: CancellationToken,
 }
 
-/// One producer's session.
+/// The session of one producer, shared by its connections, its viewers and the registry.
 #[derive(Debug)]
 pub struct Session {
     identity: Identity,
@@ -55,7 +54,7 @@ pub struct Session {
     streams: Mutex<StreamTable>,
     data_connections: Mutex<DataConnections>,
     announced: Mutex<Announced>,
-    /// [`Announced::next`], to be looked at without the lock.
+    /// Copy of [`Announced::next`] that is read without the lock.
     announced_next: AtomicU64,
     viewers: AtomicU32,
     viewer_lag: ViewerLag,
@@ -66,15 +65,15 @@ pub struct Session {
     next_beacon: Mutex<StreamId>,
     watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
-    /// Held while its control connection makes or moves files.
+    /// Held while the control connection makes or moves files.
     directory: Mutex<()>,
 }
 
-/// The connections that bring packets.
+/// The data connections of a session.
 #[derive(Debug, Default)]
 struct DataConnections {
     open: usize,
-    /// Where the first one came from.
+    /// Address that the first one came from.
     from: Option<IpAddr>,
 }
 
@@ -112,43 +111,43 @@ impl Session {
         }
     }
 
-    /// Its number.
+    /// Number of the session.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.identity.id
     }
 
-    /// What it is.
+    /// The properties that never change.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The recording that it belongs to.
+    /// The recording that the session belongs to.
     #[must_use]
     pub fn recording(&self) -> &Arc<Recording> {
         &self.recording
     }
 
-    /// How much memory its early packets may take.
+    /// The budget of memory for early packets of the session.
     #[must_use]
     pub fn reorder_budget(&self) -> &Arc<ReorderBudget> {
         &self.reorder_budget
     }
 
-    /// Viewers attached to it.
+    /// Number of attached viewers.
     #[must_use]
     pub fn viewers(&self) -> &AtomicU32 {
         &self.viewers
     }
 
-    /// How far they are behind.
+    /// The lag of the attached viewers.
     #[must_use]
     pub fn viewer_lag(&self) -> &ViewerLag {
         &self.viewer_lag
     }
 
-    /// How many streams of packets are open, and what has come of all that it ever had.
+    /// Number of open streams of packets, and the counters of all that the session ever had.
     #[must_use]
     pub fn totals(&self) -> (usize, Totals) {
         let streams = self.streams.lock();
@@ -162,7 +161,7 @@ impl Session {
         (open, totals)
     }
 
-    /// Whether its producer is gone, so that no stream will be added.
+    /// Whether the producer is gone, so that no stream will be added.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.producer_gone.load(Ordering::Acquire)
@@ -170,19 +169,19 @@ impl Session {
 
     // Streams.
 
-    /// Whether it may have one stream more.
+    /// Whether the session may have one more stream.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.streams.lock().len() < MAX_STREAMS
     }
 
-    /// Whether it may have one metadata stream more.
+    /// Whether the session may have one more metadata stream.
     #[must_use]
     pub fn has_room_for_metadata(&self) -> bool {
         self.streams.lock().metadata_streams() < MAX_METADATA_STREAMS
     }
 
-    /// Adds a stream. Viewers hear of it later. `new_trace` numbers its trace, if it is the first.
+    /// Adds a stream, which viewers are told of later. `new_trace` numbers its trace if this is the first stream there.
     pub fn add_stream(
         &self,
         stream: Stream,
@@ -215,7 +214,7 @@ impl Session {
         drop(discarded);
     }
 
-    /// One of its streams, as long as it takes something.
+    /// The stream with this number, unless it is closed.
     #[must_use]
     pub fn stream(&self, id: StreamId) -> Option<Stream> {
         let streams = self.streams.lock();
@@ -223,13 +222,13 @@ impl Session {
         stream.cloned()
     }
 
-    /// All of them.
+    /// All streams in the table, closed ones included.
     #[must_use]
     pub fn streams(&self) -> Vec<Stream> {
         self.streams.lock().streams().cloned().collect()
     }
 
-    /// Its open streams that the producer has published.
+    /// Number of open streams that the producer has published.
     #[must_use]
     pub fn published_streams(&self) -> usize {
         self.streams.lock().published()
@@ -241,7 +240,7 @@ impl Session {
         self.streams.lock().len() == 0
     }
 
-    /// Drops those of these streams that have been closed. Gives the numbers of those of packets.
+    /// Drops those of these streams that have been closed. Gives the numbers of the streams of packets among them.
     #[must_use]
     pub fn forget_closed(&self, ids: &[StreamId]) -> Vec<StreamId> {
         let mut streams = self.streams.lock();
@@ -255,17 +254,17 @@ impl Session {
         closed
     }
 
-    /// Begins a round of questions about data under way.
+    /// Begins a round of questions whether data is pending.
     pub fn begin_data_pending(&self) {
         self.streams.lock().begin_data_pending();
     }
 
-    /// A stream was asked about in this round.
+    /// Marks a stream that was asked about in this round.
     pub fn mark_asked(&self, id: StreamId) {
         self.streams.lock().mark_asked(id);
     }
 
-    /// Whether any stream has been left out of the round.
+    /// Whether any open stream has been left out of the round.
     #[must_use]
     pub fn has_unpolled_streams(&self) -> bool {
         self.streams.lock().has_unpolled_streams()
@@ -273,14 +272,14 @@ impl Session {
 
     // What viewers are told.
 
-    /// The producer has published the streams that it added so far.
+    /// Publishes the streams that the producer has added so far.
     pub fn publish_streams(&self) {
         let mut streams = self.streams.lock();
         let ready = streams.publish();
         self.announce(streams, ready);
     }
 
-    /// Some metadata has come of the trace in this directory.
+    /// Announces the streams of the trace in this directory to viewers, because some metadata of it has come.
     pub fn announce_trace(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
         if let Some(ready) = streams.describe(trace) {
@@ -299,7 +298,7 @@ impl Session {
         self.announced_next
             .store(announced.next(), Ordering::Release);
         drop(announced);
-        // Those who see that they may be promised more see the new streams too.
+        // After the streams are in the list: a viewer that sees a later watermark sees the new streams too.
         self.limit_watermark(&mut streams);
         self.subscriptions.lock().notify();
         // Dropped, these may close files: not with the lock held.
@@ -307,13 +306,13 @@ impl Session {
         drop(forgotten);
     }
 
-    /// What its viewers may be promised.
+    /// The watermark of the session.
     #[must_use]
     pub fn watermark(&self) -> &Arc<Watermark> {
         &self.watermark
     }
 
-    /// To be called whenever a stream may no longer be awaited.
+    /// Lets the watermark rise if no older stream is awaited any more.
     fn limit_watermark(&self, streams: &mut StreamTable) {
         if self.watermark.update_limit(streams.oldest_awaited()) {
             // Packets may have been withheld from subscribers.
@@ -321,7 +320,8 @@ impl Session {
         }
     }
 
-    /// Some time has passed: streams whose metadata does not come hold back nobody for ever.
+    /// Advances the timeouts of streams whose metadata has not come, so that they do not hold viewers back for ever. To
+    /// be called every [`TICK`].
     pub fn advance_metadata_timeouts(&self) {
         let mut streams = self.streams.lock();
         streams.tick();
@@ -330,7 +330,7 @@ impl Session {
         }
     }
 
-    /// No metadata will come any more: nobody is held back for its sake.
+    /// Stops holding viewers back: no metadata will come any more.
     fn await_no_metadata(&self) {
         let mut streams = self.streams.lock();
         streams.await_none();
@@ -365,9 +365,9 @@ impl Session {
 
     // Connections, and the end.
 
-    /// A data connection from this address is to carry packets of this session. Gives whether it may:
-    /// numbers of streams are easily guessed. So it has to come from where the control connection
-    /// does, or, since hosts may have several addresses, from where the first one did.
+    /// Adds a data connection from this address. Gives whether it may carry packets of this session: numbers of streams
+    /// are easily guessed. So it has to come from the address of the control connection or, since hosts may have
+    /// several addresses, from that of the first data connection.
     #[must_use]
     pub fn add_data_connection(&self, from: IpAddr) -> bool {
         let mut connections = self.data_connections.lock();
@@ -377,14 +377,14 @@ impl Session {
         may
     }
 
-    /// Whether there is such a connection.
+    /// Whether a data connection is open.
     #[must_use]
     pub fn has_data_connection(&self) -> bool {
         self.data_connections.lock().open > 0
     }
 
-    /// Such a connection has ended. If it was the last, nothing that is missing will come, and streams
-    /// may be closed. Gives whether it was.
+    /// Removes a data connection that has ended. If it was the last, nothing that is missing will come, and streams may
+    /// be closed. Gives whether it was.
     pub fn remove_data_connection(&self) -> bool {
         let is_last = {
             let mut connections = self.data_connections.lock();
@@ -398,15 +398,15 @@ impl Session {
             if let Stream::Data(stream) = stream {
                 let ended = stream.lock().end_data();
                 if let Err(error) = ended {
-                    warn!(session = %self, %error, "packets that waited are lost");
+                    warn!(session = %self, %error, "early packets not written: they are lost");
                 }
             }
         }
         true
     }
 
-    /// The control connection has ended: no stream will be added, and no index come. Packets whose
-    /// index has come may still be under way, unless the connection has failed.
+    /// Ends the session, whose control connection has ended: no stream will be added, and no index come. Packets whose
+    /// index has come may still be in flight, unless the connection has failed.
     pub fn end_control(&self, failed: bool) {
         self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
@@ -419,7 +419,7 @@ impl Session {
                 Stream::Data(stream) => {
                     let mut writer = stream.lock();
                     if let Err(error) = writer.close_after(None) {
-                        warn!(session = %self, %error, "stream closed with index entries missing");
+                        warn!(session = %self, %error, "index entries not written: stream closed without them");
                         writer.close_now();
                     }
                 }
@@ -451,19 +451,19 @@ impl Session {
         }
     }
 
-    /// What it has cannot be written: closes every stream now, and says so to those who ask.
+    /// Closes every stream now and marks the session as failed, because something of it was lost.
     pub fn fail(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
         self.abort();
     }
 
-    /// Whether it has lost what it had, because that could not be taken or written.
+    /// Whether the session has failed: something of it could not be taken or written, and was lost.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// One of its connections has failed: closes every stream now.
+    /// Closes every stream now, because a connection has failed.
     pub fn abort(&self) {
         for stream in self.streams() {
             match stream {
@@ -473,8 +473,9 @@ impl Session {
         }
     }
 
-    /// Puts some beacons on disk, of each stream in its turn.
+    /// Puts up to [`BEACONS_ON_DISK`] beacons on disk, of each stream in its turn.
     pub fn write_beacons(&self) {
+        // Only the live timer of a tracer makes beacons.
         if self.identity.live_timer.period().is_none() {
             return;
         }

@@ -12,14 +12,14 @@ use crate::publish::announced::AnnouncedContent;
 /// A stream of either sort.
 #[derive(Debug, Clone)]
 pub enum Stream {
-    /// Packets.
+    /// A stream of packets.
     Data(Arc<DataStream>),
-    /// Metadata.
+    /// A metadata stream.
     Metadata(Arc<MetadataStream>),
 }
 
 impl Stream {
-    /// Its number.
+    /// Number of the stream, as the producer knows it.
     #[must_use]
     pub fn id(&self) -> StreamId {
         match self {
@@ -35,7 +35,7 @@ impl Stream {
         }
     }
 
-    /// Whether it takes nothing any more.
+    /// Whether the stream is closed and takes nothing any more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         match self {
@@ -44,7 +44,7 @@ impl Stream {
         }
     }
 
-    /// Whether it waits for space on the disk.
+    /// Whether the stream is paused until there is space on the disk.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         match self {
@@ -53,8 +53,8 @@ impl Stream {
         }
     }
 
-    /// Tries again to write what it could not. Gives whether it goes on. If it fails for another reason
-    /// than before, so does the session.
+    /// Tries again to write what there was no space for. Gives whether the stream goes on. If it fails for another
+    /// reason than before, so does the session.
     #[must_use]
     pub fn resume(&self, session: &Session) -> bool {
         let id = self.id();

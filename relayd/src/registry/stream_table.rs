@@ -33,12 +33,12 @@ pub(super) struct StreamTable {
     round: u64,
     /// Ticks since the session began.
     ticks: u64,
-    /// What the streams leave that are no longer open.
+    /// Counters of the streams that are no longer open.
     past: Totals,
     discarded: Discarded,
 }
 
-/// What has left the table. Dropping it may close files, which is not done with the table locked.
+/// The entries that have left the table. To drop them may close files, which is not done with the table locked.
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
     entries: Vec<Entry>,
@@ -58,9 +58,9 @@ struct Counts {
     asked: usize,
     /// Streams that viewers have not been told of.
     unannounced: usize,
-    /// As many of those at which ended ones are looked for.
+    /// Number of unannounced streams at which ended ones are looked for.
     prune_unannounced_at: usize,
-    /// As many traces at which unused ones are looked for.
+    /// Number of traces at which unused ones are looked for.
     prune_traces_at: usize,
 }
 
@@ -68,7 +68,7 @@ struct Counts {
 #[derive(Debug)]
 struct Trace {
     id: TraceId,
-    /// Some metadata of it has come.
+    /// Whether some metadata of the trace has come.
     is_described: bool,
     /// Streams in the table and streams that viewers have not been told of.
     users: usize,
@@ -139,22 +139,22 @@ impl StreamTable {
         self.open.get(&id).map(Entry::stream)
     }
 
-    /// How many streams the table has.
+    /// Number of streams in the table.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// How many metadata streams the table has.
+    /// Number of metadata streams in the table.
     pub(super) fn metadata_streams(&self) -> usize {
         self.counts.metadata
     }
 
-    /// How many streams are published and not closed.
+    /// Number of streams that are published and not closed.
     pub(super) fn published(&self) -> usize {
         self.counts.published
     }
 
-    /// What the streams left that are no longer in the table.
+    /// Counters of the streams that are no longer in the table.
     pub(super) fn past(&self) -> Totals {
         self.past
     }
@@ -216,7 +216,7 @@ impl StreamTable {
         self.unsent.push(Unannounced { path, listed });
     }
 
-    /// The producer publishes the streams that it added. Gives those that viewers may be told of.
+    /// Publishes the streams that the producer has added. Gives those that viewers may be told of.
     pub(super) fn publish(&mut self) -> Vec<Arc<Listed>> {
         let mut ready = Vec::new();
         for stream in std::mem::take(&mut self.unsent) {
@@ -233,8 +233,8 @@ impl StreamTable {
         ready
     }
 
-    /// Some metadata of a trace has come. Gives the streams that viewers may be told of for it, or
-    /// nothing if they have been told of them before.
+    /// Marks a trace as described, because some metadata of it has come. Gives the streams that viewers may be told of
+    /// now. None: the trace was described before.
     pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<Listed>>> {
         let trace = self.traces.get_mut(path)?;
         if std::mem::replace(&mut trace.is_described, true) {
@@ -294,7 +294,7 @@ impl StreamTable {
 
     // What viewers are held back for.
 
-    /// A tick has passed.
+    /// Counts a tick.
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
     }
@@ -304,7 +304,7 @@ impl StreamTable {
         !self.awaited.is_empty()
     }
 
-    /// When the oldest stream was added that viewers are held back for.
+    /// Time at which the oldest stream was added that viewers are held back for, in cycles.
     pub(super) fn oldest_awaited(&mut self) -> Option<Timestamp> {
         while let Some(first) = self.awaited.first_entry() {
             let awaited = first.get();
@@ -316,7 +316,7 @@ impl StreamTable {
         None
     }
 
-    /// Viewers are no longer held back for any stream.
+    /// Stops holding viewers back for any stream.
     pub(super) fn await_none(&mut self) {
         self.awaited.clear();
     }
@@ -329,7 +329,7 @@ impl StreamTable {
         self.counts.asked = 0;
     }
 
-    /// A stream was asked about in this round.
+    /// Marks a stream that was asked about in this round.
     pub(super) fn mark_asked(&mut self, id: StreamId) {
         if let Some(entry) = self.open.get_mut(&id).filter(|entry| !entry.is_closed)
             && std::mem::replace(&mut entry.asked_in, self.round) != self.round
@@ -402,7 +402,7 @@ impl StreamTable {
         }
     }
 
-    /// What has left the table since this was called last, to be dropped when the table is unlocked.
+    /// The entries that have left the table since the last call, to be dropped when the table is unlocked.
     pub(super) fn take_discarded(&mut self) -> Discarded {
         std::mem::take(&mut self.discarded)
     }

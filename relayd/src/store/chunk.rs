@@ -23,12 +23,13 @@ use super::pool::Pool;
 use super::regular_file::open_regular;
 use super::{StoreError, create_file, deletion, make_directory};
 
-/// Where chunks wait while their successor is made, and the successor while it is.
+/// Names of directories below the session's, as lttng-relayd has them: a chunk is in `OLD` while its successor is made,
+/// and the successor in `NEW` while its predecessor still exists.
 const OLD: &str = ".tmp_old_chunk";
 const NEW: &str = ".tmp_new_chunk";
-/// What the directories of chunks begin with that are being deleted. A number follows.
+/// Prefix of directories whose chunk is being deleted. A number follows.
 const DELETED: &str = ".tmp_deleted_chunk-";
-/// Where chunks end up that a rotation has completed.
+/// Directory of the chunks that a rotation has completed.
 const ARCHIVES: &str = "archives";
 
 /// Whether a directory of this name in that of a session is made and moved as chunks come and go.
@@ -37,9 +38,9 @@ pub fn is_temporary(name: &OsStr) -> bool {
     [OLD, NEW, ARCHIVES].iter().any(|own| name == *own)
 }
 
-/// Why a chunk cannot be made.
+/// Reason why a chunk cannot be made.
 #[derive(Debug, Error)]
-#[expect(missing_docs, reason = "both say it themselves")]
+#[expect(missing_docs, reason = "both variants are transparent")]
 pub enum ChunkError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -47,22 +48,21 @@ pub enum ChunkError {
     Store(#[from] StoreError),
 }
 
-/// A chunk. Whoever writes to it has a [`Holding`]; the last to let go completes it.
+/// A chunk. Each of its writers has a [`Holding`]; the last one that is dropped completes the chunk.
 #[derive(Debug)]
 pub struct Chunk {
     /// `None`: the whole output, for producers from before there were chunks.
     id: Option<ChunkId>,
-    /// When it began, as its directory is called after.
+    /// Begin of the chunk, in the form that its directory is named after.
     began: String,
-    /// Directory of the session, of which all of the chunk's own are below.
+    /// Directory of the session. All directories of the chunk lie below it.
     session: PathBuf,
-    /// All in it has been deleted, or is about to be. Asked for every packet that a viewer reads.
+    /// Whether all files of the chunk have been deleted or are about to be. Read for every packet that a viewer reads.
     is_deleted: AtomicBool,
-    /// Files of it are still being unlinked.
+    /// Whether files of the chunk are still being unlinked.
     is_being_removed: AtomicBool,
-    /// How many holdings there are; the last counts until the chunk is complete. Changed with `state`
-    /// locked, read without: the lock is held across file calls, and those who ask for this are not to
-    /// wait for a disk.
+    /// Number of holdings; the last one counts until the chunk is complete. Changed with `state` locked, read without:
+    /// the lock is held across file calls, and readers of this number must not wait for a disk.
     holdings: AtomicUsize,
     state: RwLock<ChunkState>,
 }
@@ -70,29 +70,29 @@ pub struct Chunk {
 #[derive(Debug)]
 struct ChunkState {
     place: ChunkPlace,
-    /// What the chunk has in its directory: `ust`, `kernel`.
+    /// Entries that the chunk has in its directory: `ust`, `kernel`.
     tops: BTreeSet<OsString>,
-    /// When it ended, once it has.
+    /// End of the chunk. None: it has not ended.
     ended: Option<String>,
     command: Option<CloseCommand>,
-    /// How often it was moved.
+    /// Number of moves so far.
     moves: u64,
 }
 
-/// Where a chunk is.
+/// The place of a chunk's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkPlace {
     /// In the session's directory itself.
     Session,
     /// In a directory that the producer named: a snapshot.
     Named(FileName),
-    /// Set aside while its successor is being made.
+    /// In `.tmp_old_chunk`, while its successor is being made.
     Old,
-    /// Made while its predecessor still exists.
+    /// In `.tmp_new_chunk`, while its predecessor still exists.
     New,
-    /// In a directory called after its time and number.
+    /// In a directory named after its time and number.
     Dated,
-    /// Completed.
+    /// Completed, in `archives`.
     Archived,
 }
 
@@ -144,31 +144,31 @@ impl Chunk {
         }
     }
 
-    /// Its number.
+    /// Number of the chunk. None: the producer knows no chunks.
     #[must_use]
     pub fn id(&self) -> Option<ChunkId> {
         self.id
     }
 
-    /// Where it is now.
+    /// Current place of the chunk.
     #[must_use]
     pub fn place(&self) -> ChunkPlace {
         self.state.read().place.clone()
     }
 
-    /// Whether it was a snapshot's: those are never moved.
+    /// Whether the chunk is a snapshot's: those are never moved.
     #[must_use]
     pub fn is_named(&self) -> bool {
         matches!(self.state.read().place, ChunkPlace::Named(_))
     }
 
-    /// Whether all in it has been deleted.
+    /// Whether the files of the chunk have been deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Makes a new file in it.
+    /// Makes a new file in the chunk.
     ///
     /// # Errors
     /// If it cannot be made, or another stream is writing the file of that name.
@@ -178,6 +178,7 @@ impl Chunk {
         directory: &Path,
         name: &FileName,
     ) -> Result<File, StoreError> {
+        // Locked until the file is made, so that the chunk does not move meanwhile.
         let mut state = self.state.write();
         if let Some(top) = directory.components().next()
             && !state.tops.contains(top.as_os_str())
@@ -189,7 +190,7 @@ impl Chunk {
         create_file(&directory.join(name), pool)
     }
 
-    /// Opens a file in it to write on.
+    /// Opens a file in the chunk to write on.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -197,7 +198,7 @@ impl Chunk {
         self.with_path(below, |path| open_regular(path, OFlags::RDWR))
     }
 
-    /// Opens a file in it for a reader. The chunk is not locked during the call: if that hangs, the
+    /// Opens a file in the chunk for a reader. The chunk is not locked during the call: if that hangs, the
     /// writer can still move the chunk.
     ///
     /// # Errors
@@ -216,7 +217,7 @@ impl Chunk {
         }
     }
 
-    /// Calls `with` with the path of something in it, which does not move meanwhile.
+    /// Calls `with` with the path of a file in the chunk, which does not move meanwhile.
     pub fn with_path<T>(&self, below: &Path, with: impl FnOnce(&Path) -> T) -> T {
         let state = self.state.read();
         with(&self.path(&state, &state.place).join(below))
@@ -245,7 +246,7 @@ impl Chunk {
         Path::new(ARCHIVES).join(format!("{}-{ended}-{id}", self.began))
     }
 
-    /// Moves it, unless it is there already.
+    /// Moves the chunk, unless it is there already.
     ///
     /// # Errors
     /// If the system does not allow it.
@@ -288,7 +289,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Says when it ended and what is to become of it when the last writer lets go.
+    /// Sets the end of the chunk and what is done with it when its last writer is gone.
     ///
     /// # Errors
     /// If the time has no date.
@@ -305,26 +306,26 @@ impl Chunk {
         Ok(())
     }
 
-    /// Where it will lie below the session's directory once it is archived.
+    /// Path of the chunk below the session's directory once it is archived.
     #[must_use]
     pub fn archive_path(&self) -> PathBuf {
         self.archive(&self.state.read())
     }
 
-    /// Whether anyone still writes to it.
+    /// Whether the chunk still has a writer.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holdings.load(Ordering::Acquire) > 0
     }
 
-    /// Whether it is still written to, or still being deleted.
+    /// Whether the chunk still has a writer, or is still being deleted.
     #[must_use]
     pub fn is_present(&self) -> bool {
         self.is_held() || self.is_being_removed.load(Ordering::Acquire)
     }
 
-    /// Does what the end of the chunk asks for, though somebody may hold it still: nobody writes to it
-    /// any more. One that has not been ended is archived, unless its producer has named it.
+    /// Completes the chunk although it may still be held, because its producer is dead. A chunk that has not been ended
+    /// is archived, unless its producer has named it.
     pub fn archive_now(self: &Arc<Self>, ended: EpochSeconds, time_zone: &TimeZone) {
         let mut state = self.state.write();
         let done = if state.ended.is_some() {
@@ -337,13 +338,13 @@ impl Chunk {
             self.move_state(&mut state, ChunkPlace::Archived)
         };
         if let Err(error) = done {
-            error!(session = %self.session.display(), %error, "chunk left where it is");
+            error!(session = %self.session.display(), %error, "chunk not completed: it stays where it is");
         }
-        // Whoever lets go of it last has nothing more to do.
+        // The last holding has nothing more to do when it is dropped.
         state.command = None;
     }
 
-    /// Does what the end of the chunk asks for.
+    /// Completes the chunk as its end demands.
     fn complete(self: &Arc<Self>, state: &mut ChunkState) -> Result<(), StoreError> {
         match state.command {
             Some(CloseCommand::MoveToCompleted) => {
@@ -361,8 +362,8 @@ impl Chunk {
         }
     }
 
-    /// Takes everything in it out of the way at once, and has it deleted later. If the relay dies
-    /// meanwhile, the next one completes it.
+    /// Moves all files of the chunk away at once and has them deleted later. If the relay dies meanwhile, the next one
+    /// completes the deletion.
     fn delete(self: &Arc<Self>, state: &ChunkState) -> Result<(), StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -386,7 +387,7 @@ impl Chunk {
         let chunk = Arc::clone(self);
         deletion::enqueue(move || {
             if let Err(error) = std::fs::remove_dir_all(&to) {
-                error!(path = %to.display(), %error, "deleted chunk not removed: left to the next start");
+                error!(path = %to.display(), %error, "deleted chunk not removed: the next start does it");
             }
             chunk.is_being_removed.store(false, Ordering::Release);
         });
@@ -399,8 +400,7 @@ pub(super) fn is_being_deleted(name: &[u8]) -> bool {
     name.starts_with(DELETED.as_bytes())
 }
 
-/// The right to write to a chunk. When the last one of an ended chunk is let go, what was to become
-/// of the chunk happens.
+/// The right to write to a chunk. When the last holding of an ended chunk is dropped, the chunk is completed.
 #[derive(Debug)]
 pub struct Holding(Arc<Chunk>);
 
@@ -418,10 +418,10 @@ impl Holding {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// One more for a chunk that is still written to.
+    /// One more holding of a chunk that still has one. None: the last has been dropped.
     #[must_use]
     pub fn of(chunk: Arc<Chunk>) -> Option<Self> {
-        // Looked at and taken at once: the last one may be let go at this moment.
+        // Read and counted under one lock: the last holding may be dropped at this moment.
         let state = chunk.state.write();
         let is_held = chunk.is_held();
         if is_held {
@@ -431,7 +431,7 @@ impl Holding {
         is_held.then_some(Self(chunk))
     }
 
-    /// The chunk, for those who only need to know where it is.
+    /// The chunk, for readers that only need to know where it is.
     #[must_use]
     pub fn chunk(&self) -> &Arc<Chunk> {
         &self.0
@@ -459,7 +459,7 @@ impl Drop for Holding {
             && state.ended.is_some()
             && let Err(error) = self.0.complete(&mut state)
         {
-            error!(session = %self.0.session.display(), %error, "chunk left where it is");
+            error!(session = %self.0.session.display(), %error, "chunk not completed: it stays where it is");
         }
         self.0.holdings.fetch_sub(1, Ordering::AcqRel);
     }

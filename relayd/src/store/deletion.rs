@@ -32,7 +32,7 @@ fn start() -> Option<Sender<Job>> {
     match Builder::new().name("delete".to_owned()).spawn(run) {
         Ok(_) => Some(queue),
         Err(error) => {
-            warn!(%error, "no thread to delete chunks: producers wait for it");
+            warn!(%error, "thread for deletions not started: producers wait while chunks are deleted");
             None
         }
     }
@@ -46,7 +46,7 @@ pub fn finish(timeout: Duration) -> bool {
     }
     let (done, is_done) = channel();
     enqueue(move || {
-        // Nobody waits any more.
+        // The caller's timeout may have passed.
         let _ = done.send(());
     });
     is_done.recv_timeout(timeout).is_ok()

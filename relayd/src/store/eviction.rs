@@ -36,7 +36,7 @@ pub struct ClockSlot {
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     slots: Mutex<VecDeque<Arc<ClockSlot>>>,
-    /// When idle files were closed last. None: never.
+    /// Time of the last round that closed idle files. None: there was none.
     last_idle_round: Mutex<Option<Instant>>,
 }
 
@@ -93,7 +93,7 @@ impl Clock {
             self.slots.lock().push_back(slot);
             return false;
         }
-        // Before the files are closed: whoever opens them again takes the slot again.
+        // Before the files are closed: their owner puts the slot back when it opens them again.
         slot.is_in_clock.store(false, Ordering::Relaxed);
         match slot.owner.get() {
             Some(owner) => match owner.upgrade() {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_is_busy_is_not_waited_for() {
+    fn eviction_does_not_wait_for_an_owner_that_is_busy() {
         let pool = Pool::new(1);
         let files = owners(&pool, 1);
         let busy = files[0].open.lock();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_opened_when_the_system_had_none_left() {
+    fn a_lack_of_descriptors_evicts_a_file_and_the_open_call_is_repeated() {
         let pool = Pool::new(100);
         let files = owners(&pool, 1);
         let opened = pool.open(|| {

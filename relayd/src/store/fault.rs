@@ -1,4 +1,4 @@
-//! What can go wrong with a disk, by kind, and how often it has.
+//! Kinds of file system faults, and how often each has happened.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::StoreError;
 
-/// What sort of fault it is.
+/// The kind of a file system fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum FaultKind {
@@ -21,14 +21,14 @@ pub enum FaultKind {
     TooLarge,
     /// The file system is read-only, or the user may not write there.
     Forbidden,
-    /// No file descriptor is left.
+    /// No file descriptor is left for the process or the system.
     Descriptors,
-    /// Anything else.
+    /// Any other fault.
     Other,
 }
 
 impl FaultKind {
-    /// All of them.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::Full,
         Self::Quota,
@@ -39,7 +39,7 @@ impl FaultKind {
         Self::Other,
     ];
 
-    /// Of an error that the system gave.
+    /// The kind of an error that the system gave.
     #[must_use]
     pub fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
@@ -53,7 +53,7 @@ impl FaultKind {
         }
     }
 
-    /// What it is called where faults are counted.
+    /// Label of the kind in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,26 +67,26 @@ impl FaultKind {
         }
     }
 
-    /// Whether the same call may succeed later, when somebody has made space or closed files.
+    /// Whether the same call may succeed later, when there is space again or files have been closed.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(self, Self::Full | Self::Quota | Self::Descriptors)
     }
 }
 
-/// How often each has happened.
+/// Counters of faults, one for each kind.
 #[derive(Debug, Default)]
 pub struct Faults([AtomicU64; FaultKind::ALL.len()]);
 
 impl Faults {
-    /// It has happened once more.
+    /// Counts the fault of an error.
     pub fn count(&self, error: &StoreError) {
         if let Some(number) = self.0.get(error.kind() as usize) {
             number.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How often it has happened.
+    /// Number of faults of this kind.
     #[must_use]
     pub fn of(&self, kind: FaultKind) -> u64 {
         let number = self.0.get(kind as usize);

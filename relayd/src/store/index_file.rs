@@ -18,8 +18,8 @@ use super::reopenable_file::ReopenableFile;
 use super::unlock;
 use crate::limits::{ENTRIES_READ, LOCK_RETRY_INTERVAL, LOCK_TRIES};
 
-/// What a beacon says that gives no watermark.
-const NO_PROMISE: Timestamp = Timestamp(0);
+/// Time of a beacon that gives no watermark.
+const NO_WATERMARK: Timestamp = Timestamp(0);
 
 /// An index file being written.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Begins an empty file, with a beacon that gives no watermark: nobody sees it without the one before
-    /// there is an entry, since that would be the end of a stream whose tracefile is closed.
+    /// Begins an empty file with a beacon that gives no watermark. A reader that saw the file without a beacon before
+    /// there is an entry would take the stream for ended, since its tracefile is closed.
     ///
     /// # Errors
     /// As the system says.
     pub(super) fn begin(file: ReopenableFile, format: IndexFormat) -> io::Result<Self> {
         let mut bytes = format.header_bytes().to_vec();
-        bytes.extend(Beacon::new(NO_PROMISE).to_bytes());
+        bytes.extend(Beacon::new(NO_WATERMARK).to_bytes());
         file.opened()?.write_all_at(&bytes, 0)?;
         let location = file.location();
         Ok(Self {
@@ -67,7 +67,7 @@ impl IndexFile {
     /// As the system says. It is not closed then.
     pub(super) fn close_files(&mut self) -> io::Result<()> {
         if self.file.handle().is_some() && !self.has_beacon {
-            self.write_beacon(NO_PROMISE)?;
+            self.write_beacon(NO_WATERMARK)?;
         }
         self.file.close();
         Ok(())
@@ -107,7 +107,8 @@ impl IndexFile {
             let mut bytes = [0; MAX_ENTRY_BYTES];
             rest.put_slice(self.format.encode(entry, &mut bytes));
         }
-        Beacon::new(NO_PROMISE).write(&mut rest);
+        // In one write with the entries: a reader must not find an open file without a beacon.
+        Beacon::new(NO_WATERMARK).write(&mut rest);
         self.write_locked(|file, end| file.write_all_at(all, end))?;
         self.entries += entries.len() as u64;
         self.has_beacon = true;
@@ -136,12 +137,12 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Where the next entry goes.
+    /// Position of the next entry, in bytes.
     pub(super) fn position(&self) -> u64 {
         self.format.position(self.entries)
     }
 
-    /// Whether there is no entry in it.
+    /// Whether the file has no entry.
     pub(super) fn is_empty(&self) -> bool {
         self.entries == 0
     }
@@ -154,9 +155,9 @@ impl IndexFile {
         self.is_held_up = !locked;
         let written = write(file, end);
         if written.is_err() {
-            // A part of it is of no use to anyone. The beacon that it was written over fits in where it was.
+            // A part of an entry is of no use. The beacon that it was written over is restored.
             let _ = file.set_len(end);
-            let tail = Beacon::new(NO_PROMISE).to_bytes();
+            let tail = Beacon::new(NO_WATERMARK).to_bytes();
             self.has_beacon = file.write_all_at(&tail, end).is_ok();
         }
         if locked {
@@ -265,7 +266,7 @@ mod tests {
             index.append(entries).unwrap();
             let end = usize::try_from(index.position()).unwrap();
             let bytes = contents(&index);
-            assert_eq!(bytes[end..], Beacon::new(NO_PROMISE).to_bytes());
+            assert_eq!(bytes[end..], Beacon::new(NO_WATERMARK).to_bytes());
         }
         index.remove_beacon().unwrap();
         assert_eq!(contents(&index).len(), 16 + 3 * 72);
@@ -275,7 +276,7 @@ mod tests {
     fn a_file_without_entries_ends_in_a_beacon_from_the_beginning() {
         let index = begun(IndexFormat::V1_1);
         let mut want = IndexFormat::V1_1.header_bytes().to_vec();
-        want.extend(Beacon::new(NO_PROMISE).to_bytes());
+        want.extend(Beacon::new(NO_WATERMARK).to_bytes());
         assert_eq!(contents(&index), want);
     }
 
@@ -331,7 +332,7 @@ mod tests {
             follower.poll().unwrap(),
             FollowEvent::Entries(vec![entry(0)])
         );
-        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(NO_PROMISE));
+        assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(NO_WATERMARK));
         let aside = path.with_extension("aside");
         std::fs::rename(&path, &aside).unwrap();
         std::fs::write(&path, "other").unwrap();

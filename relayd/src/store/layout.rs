@@ -8,39 +8,39 @@ use relay_proto::session::CreateSession;
 use thiserror::Error;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
 
-/// Longest path that a producer is told, with its NUL.
+/// Longest path in an answer to a producer, with its NUL.
 const PATH_LIMIT: usize = 4096;
 
-/// Why a session gets no directory.
+/// Reason why a session gets no directory.
 #[derive(Debug, Error)]
 pub enum LayoutError {
     /// A name that may not become a directory.
-    #[error("{what} {name:?} will not do: {source}")]
+    #[error("invalid {what} {name:?}: {source}")]
     Name {
-        /// Which name.
+        /// Noun for the name: the host's, the session's.
         what: &'static str,
-        /// What it was.
+        /// The name as it came.
         name: Text,
-        /// What is wrong with it.
+        /// Reason why the name is refused.
         source: NameError,
     },
     /// A name that would hide its directory.
-    #[error("{what} {name:?} will not do: it starts with a dot")]
+    #[error("invalid {what} {name:?}: it starts with a dot")]
     Hidden {
-        /// Which name.
+        /// Noun for the name: the host's, the session's.
         what: &'static str,
-        /// What it was.
+        /// The name as it came.
         name: Text,
     },
     /// A time that no calendar has.
-    #[error("no date has the number {}", .0.0)]
+    #[error("time {} has no date", .0.0)]
     Date(EpochSeconds),
     /// A producer before 2.4.
     #[error("the session has no name")]
     Unnamed,
 }
 
-/// What the directories of sessions are put together by.
+/// The scheme by which directories of sessions are named (`--group-output-by-...`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// `HOST/SESSION-DATE`.
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_local() {
+    fn times_in_names_are_in_the_time_zone_of_the_relay() {
         let zone = TimeZone::fixed(jiff::tz::offset(-3));
         let time = EpochSeconds(1_795_210_711);
         assert_eq!(date(time, &zone).unwrap(), "20261120-183831");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn host_and_session_names_that_leave_the_output_are_refused() {
         for (name, host, base) in [
             ("..", "host", ""),
             (".hidden", "host", ""),

@@ -17,7 +17,7 @@ use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::tracefile::Tracefile;
 use super::{StoreError, unlock};
 
-/// The metadata file of a trace. In no chunk, there is none to write to.
+/// The metadata file of a trace, as its stream writes it. While the stream is in no chunk there is none.
 #[derive(Debug)]
 pub struct MetadataFile {
     pool: Arc<Pool>,
@@ -29,7 +29,7 @@ pub struct MetadataFile {
 #[derive(Debug)]
 struct Current {
     chunk: Holding,
-    /// Has the file only while something is done to it: in between, the source has.
+    /// Has the file open only while it is written to; in between, the source has.
     writer: Tracefile,
     source: Arc<MetadataSource>,
 }
@@ -80,7 +80,7 @@ impl MetadataSource {
 
 impl Evictable for MetadataSource {
     fn close_files(&self, is_needed: bool) -> bool {
-        // Whoever is about to open it does so without the lock.
+        // A reader that is about to open the file does so without the lock.
         let file = self.file.try_lock().filter(|_| is_needed);
         file.is_some_and(|mut file| file.close())
     }
@@ -148,14 +148,14 @@ impl MetadataFile {
         self.current.as_ref().map(|current| &current.source)
     }
 
-    /// How long the file is, without a piece that has not ended.
+    /// Length of the file without a piece that has not ended.
     #[must_use]
     pub fn received(&self) -> Bytes {
         let current = self.current.as_ref();
         current.map_or(Bytes(0), |current| current.writer.size())
     }
 
-    /// Writes some of a piece.
+    /// Writes some text of a piece.
     ///
     /// # Errors
     /// As the system says.
@@ -172,13 +172,13 @@ impl MetadataFile {
             .map(|extent| extent.end())
     }
 
-    /// What bounds its open files.
+    /// Pool that bounds the open files.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// Forgets a piece that has not ended.
+    /// Drops a piece that has not ended.
     ///
     /// # Errors
     /// If the file cannot be opened again.
@@ -203,6 +203,7 @@ impl MetadataFile {
         };
         let opened = source.open().map(|file| writer.adopt(file));
         let written = opened.and_then(|()| write(writer));
+        // In between only the source has the file open, so that the pool can close it.
         writer.release();
         written.map_err(|error| {
             let path = source.location.current_path();

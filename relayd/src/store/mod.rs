@@ -37,21 +37,21 @@ use thiserror::Error;
 use fault::FaultKind;
 use pool::Pool;
 
-/// A file or directory that could not be dealt with.
+/// A failed operation on a file or directory.
 #[derive(Debug, Error)]
 #[error("cannot {what} {}{}: {source}", .path.display(), At(*.offset))]
 pub struct StoreError {
-    /// What was to be done.
+    /// Verb of what was to be done: "write", "create".
     pub what: &'static str,
-    /// To which file or directory.
+    /// File or directory.
     pub path: PathBuf,
-    /// Where in the file, if it was there.
+    /// Position in the file, in bytes. None: the operation has none.
     pub offset: Option<u64>,
-    /// What the system says.
+    /// Error of the system.
     pub source: io::Error,
 }
 
-/// Where in a file, if it is known.
+/// The position in a file, for messages.
 struct At(Option<u64>);
 
 impl fmt::Display for At {
@@ -64,7 +64,7 @@ impl fmt::Display for At {
 }
 
 impl StoreError {
-    /// What sort of fault it is.
+    /// Kind of the fault.
     #[must_use]
     pub fn kind(&self) -> FaultKind {
         FaultKind::of(&self.source)
@@ -90,7 +90,7 @@ impl StoreError {
     }
 }
 
-/// Permissions before the umask, as the reference sets them: group may read traces, others not.
+/// Permissions before the umask, as lttng-relayd sets them: group may read traces, others not.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
 
@@ -101,6 +101,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
 pub fn make_directory(path: &Path) -> Result<(), StoreError> {
     match rustix::fs::mkdir(path, DIRECTORY_MODE) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
+        // Parents are made only when they are missing: mostly they are there.
         Err(Errno::NOENT) if path.parent().is_some() => {
             if let Some(parent) = path.parent() {
                 make_directory(parent)?;
@@ -128,6 +129,7 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
             }
             remove_file(path)?;
         }
+        // A symbolic link: the link is replaced, not the file that it points at.
         Err(Errno::LOOP) => remove_file(path)?,
         Err(Errno::NOENT) => {}
         Err(error) => return Err(StoreError::on("replace", path)(error.into())),

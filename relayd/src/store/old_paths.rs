@@ -10,17 +10,17 @@ use super::layout::{Grouping, LayoutError, date};
 /// `-20261120-213831`, as it stands at the end of names.
 const DATE_BYTES: usize = 16;
 
-/// How the paths of one session's streams are to be understood.
+/// The scheme of the paths of one session's streams.
 #[derive(Debug, Clone)]
 pub struct OldPaths {
     grouping: Grouping,
     session: FileName,
-    /// When the relay was told of the session, for those whose names have no date.
+    /// Time at which the relay was told of the session, for sessions whose names have no date.
     now: String,
 }
 
 impl OldPaths {
-    /// Of a session that opens now.
+    /// The scheme of a session that opens now.
     ///
     /// # Errors
     /// If its name cannot be a directory's, or the calendar does not reach that far.
@@ -42,7 +42,7 @@ impl OldPaths {
         })
     }
 
-    /// Where the files of a stream with this path go, below the relay's output.
+    /// Directory of the files of a stream with this path, below the relay's output.
     ///
     /// # Errors
     /// If that would lead elsewhere.
@@ -66,7 +66,7 @@ impl OldPaths {
             Some(suffix) if suffix.len() == DATE_BYTES && date_at_end(suffix).is_some() => {
                 (date_at_end(suffix), &[])
             }
-            // A base path that begins like the session: the reference leaves the date out then.
+            // A base path that begins like the session: lttng-relayd leaves the date out then.
             Some(_) => (None, second),
         };
         let mut placed = [session, b"/", host].concat();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn by_host_they_stay_as_they_are() {
+    fn old_paths_grouped_by_host_stay_as_they_were_sent() {
         let sent = "/host/name-20200101-101010//ust/uid/0/64-bit";
         assert_eq!(
             placed(Grouping::ByHost, "name", sent).unwrap(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn by_session_host_and_session_change_places() {
+    fn old_paths_grouped_by_session_have_host_and_session_swapped() {
         for (session, sent, want) in [
             (
                 "name",
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn they_lead_nowhere_else() {
+    fn old_paths_lead_nowhere_outside_the_output() {
         for sent in ["/host/../..//ust", "//", "/../name", "/host/name/../.."] {
             assert!(placed(Grouping::BySession, "name", sent).is_err(), "{sent}");
         }

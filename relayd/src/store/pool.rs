@@ -23,7 +23,7 @@ pub struct Pool {
     max: usize,
     open: AtomicUsize,
     pub(super) clock: Clock,
-    /// Files that are being written, open or not.
+    /// The claimed files, open or closed.
     written: Mutex<HashSet<FileId>>,
     faults: Faults,
 }
@@ -35,11 +35,11 @@ pub struct PooledFile {
     pool: Arc<Pool>,
 }
 
-/// A file, whatever it is called.
+/// The identity of a file: its device and inode. A file keeps it when it is renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(u64, u64);
 
-/// The right to write to a file: nobody else of this relay has it.
+/// The right to write to a file. No other stream of this relay may replace a file that is claimed.
 #[derive(Debug)]
 pub struct Claim {
     id: FileId,
@@ -48,7 +48,7 @@ pub struct Claim {
 
 /// An error that comes from the system.
 pub trait FromSystem {
-    /// What the system said.
+    /// The error as the system gave it.
     fn system(&self) -> &io::Error;
 }
 
@@ -65,7 +65,7 @@ impl FromSystem for StoreError {
 }
 
 impl FileId {
-    /// Of an open file.
+    /// The identity of an open file.
     ///
     /// # Errors
     /// As the system says.
@@ -87,7 +87,7 @@ impl FileId {
 }
 
 impl Pool {
-    /// One in which so many files may be open.
+    /// A pool in which so many files may be open.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -114,7 +114,7 @@ impl Pool {
             matches!(of_system, Some(Errno::MFILE | Errno::NFILE))
         };
         let file = match open() {
-            // Connections have taken what the pool was meant to have.
+            // Connections have taken descriptors that were meant for the pool.
             Err(error) if is_exhausted(&error) && self.clock.evict_one() => open()?,
             opened => opened?,
         };
@@ -125,13 +125,13 @@ impl Pool {
         }))
     }
 
-    /// What has gone wrong with its files.
+    /// Counters of faults of the files.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// How many files are open, and how many may be.
+    /// Number of open files, and how many may be open.
     #[must_use]
     pub fn open_files(&self) -> (usize, usize) {
         (self.open.load(Ordering::Relaxed), self.max)
@@ -143,7 +143,7 @@ impl Pool {
         self.open.load(Ordering::Relaxed) >= self.max
     }
 
-    /// From now on the owner of this slot can be asked to close files.
+    /// Puts the slot of an owner that has opened a file into the clock: from now on it can be asked to close files.
     pub fn add_slot(&self, slot: &Arc<ClockSlot>) {
         self.clock.add_slot(slot);
     }
@@ -164,7 +164,7 @@ impl Pool {
         }
     }
 
-    /// Whether somebody of this relay writes the file.
+    /// Whether a stream of this relay writes the file.
     #[must_use]
     pub fn is_claimed(&self, file: &File) -> bool {
         FileId::of(file).is_ok_and(|id| self.written.lock().contains(&id))
@@ -172,7 +172,7 @@ impl Pool {
 }
 
 impl Claim {
-    /// Lets others have the name of the file.
+    /// Gives the claim up: another stream may replace the file.
     pub fn release(&self) {
         self.pool.written.lock().remove(&self.id);
     }
@@ -185,7 +185,7 @@ impl Drop for Claim {
 }
 
 impl PooledFile {
-    /// The pool that it is of.
+    /// The pool that counts the file.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_written_by_one_only() {
+    fn a_claimed_file_is_written_by_one_stream_only() {
         let pool = Pool::new(1);
         let (ours, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let id = FileId::of(&ours).unwrap();

@@ -1,6 +1,6 @@
 //! Files that their writer may close and open again by their name: while nothing is written to them for a while, or
-//! when the pool needs room (`eviction`). The chunk that they lie in may move meanwhile, and somebody may put another
-//! file in their place: what is opened again is checked to be the same file.
+//! when the pool needs room (`eviction`). The chunk that they lie in may move meanwhile, and another file may be put
+//! in their place: what is opened again is checked to be the same file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::chunk::Chunk;
 use super::pool::{FileId, Pool, PooledFile};
 use super::{StoreError, remove_file};
 
-/// Where a file lies, and which file it is. Writer and readers share it.
+/// The place and identity of a file, shared by its writer and readers.
 #[derive(Debug)]
 pub(super) struct FileLocation {
     chunk: Arc<Chunk>,
@@ -40,7 +40,7 @@ impl FileLocation {
         &self.path
     }
 
-    /// Where the file lies at this moment, for messages.
+    /// Path of the file at this moment, for messages.
     pub(super) fn current_path(&self) -> PathBuf {
         self.chunk.with_path(&self.path, Path::to_owned)
     }
@@ -76,7 +76,7 @@ impl FileLocation {
 #[derive(Debug)]
 pub(super) struct ReopenableFile {
     location: Arc<FileLocation>,
-    /// None: it is closed.
+    /// None: the file is closed.
     handle: Option<Arc<PooledFile>>,
 }
 
@@ -105,7 +105,7 @@ impl ReopenableFile {
         })
     }
 
-    /// The same file, open or closed on its own from now on.
+    /// A second holder of the same file, opened and closed on its own from now on.
     pub(super) fn share(&self) -> Self {
         Self {
             location: Arc::clone(&self.location),
@@ -127,7 +127,7 @@ impl ReopenableFile {
     /// # Errors
     /// If it is closed.
     pub(super) fn opened(&self) -> io::Result<&Arc<PooledFile>> {
-        let closed = || io::Error::other("it is closed");
+        let closed = || io::Error::other("the file is closed");
         self.handle.as_ref().ok_or_else(closed)
     }
 
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_file_closes_it_for_itself_only() {
+    fn each_holder_of_a_shared_file_closes_it_for_itself() {
         let (_directory, mut file) = test_file();
         let pool = Arc::clone(file.location().pool());
         let mut other = file.share();

@@ -33,7 +33,7 @@ use crate::limits::MAX_OUTPUT_DEPTH;
 /// Name of the directory of index files beside tracefiles.
 const INDEX_DIRECTORY: &str = "index";
 
-/// What has been repaired.
+/// The numbers of a repair.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Repaired {
     /// Index files of which beacons, half entries or entries without a packet were removed.
@@ -65,7 +65,7 @@ pub fn repair(output: &Path) -> Repaired {
 
 #[derive(Debug)]
 struct Repair {
-    /// Of what is being looked at, for the log.
+    /// Path of the directory that is being looked at, for the log.
     path: PathBuf,
     repaired: Repaired,
 }
@@ -80,7 +80,7 @@ struct Plan {
 
 impl Repair {
     fn failed(&self, error: io::Error) {
-        warn!(path = %self.path.display(), %error, "not repaired");
+        warn!(path = %self.path.display(), %error, "trace not repaired");
     }
 
     /// Calls `then` with the path of something in the current directory.
@@ -164,6 +164,8 @@ impl Repair {
         let plan = plan(&index_file, format, data_len)?;
         let excess = data_len.saturating_sub(plan.data_len);
         if excess > 0 {
+            // Before the index file loses its beacon: if this relay dies in between, the next one finds the rest to
+            // repair.
             data.set_len(plan.data_len)?;
             self.repaired.tracefiles += 1;
             self.repaired.bytes += excess;
@@ -252,7 +254,7 @@ fn open_file(in_directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::R
     let opened = retry_on_intr(|| openat(in_directory, name, flags, Mode::empty()))?;
     let file = File::from(opened);
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     Ok(file)
 }
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_closed_or_is_of_another_relay_is_left_alone() {
+    fn repair_leaves_closed_index_files_and_those_of_other_relays_alone() {
         let output = Output::new();
         output.stream("closed_0", 2 * PACKET + 300, 2, &[]);
         output.stream("strange_0", 2 * PACKET, 1, &beacon());

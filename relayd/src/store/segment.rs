@@ -15,7 +15,7 @@ use super::reopenable_file::{FileLocation, ReopenableFile};
 /// A tracefile that has at least one packet, and its index file.
 #[derive(Debug)]
 pub struct Segment {
-    /// Which tracefile of its stream in the chunk it is.
+    /// Number of the tracefile in its stream and chunk.
     number: u64,
     data: Arc<FileLocation>,
     index: Arc<FileLocation>,
@@ -27,12 +27,13 @@ pub struct Segment {
 /// The open files, as long as the writer has them open.
 #[derive(Debug, Default)]
 struct Written {
+    // Weak, so that a segment that viewers hold keeps no file open.
     data: Weak<PooledFile>,
     index: Weak<PooledFile>,
 }
 
 impl Segment {
-    /// What readers may have of the tracefile with this number.
+    /// The segment of the tracefile with this number.
     #[must_use]
     pub(super) fn new(
         number: u64,
@@ -62,19 +63,20 @@ impl Segment {
         };
     }
 
-    /// Whether it is that tracefile of its stream in that chunk.
+    /// Whether this is the tracefile with that number in that chunk.
     #[must_use]
     pub fn is(&self, chunk: &Arc<Chunk>, number: u64) -> bool {
         self.number == number && Arc::ptr_eq(self.data.chunk(), chunk)
     }
 
-    /// Whether its chunk has been deleted.
+    /// Whether the chunk of the segment has been deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.data.chunk().is_deleted()
     }
 
-    /// A reader could not read it. Gives whether it is the first, so that the fault is logged once.
+    /// Notes that a reader could not read the segment. Gives whether that is the first failure, so that the fault is
+    /// logged once.
     #[must_use]
     pub fn is_first_failure(&self) -> bool {
         !self.has_failed.swap(true, Ordering::Relaxed)
@@ -119,10 +121,10 @@ impl Segment {
 /// A [`Segment`]'s files.
 #[derive(Debug)]
 pub struct OpenSegment {
-    /// The packets.
+    /// Packets.
     pub data: Arc<PooledFile>,
-    /// Their index entries.
+    /// Index entries of the packets.
     pub index: Arc<PooledFile>,
-    /// What the entries are written in.
+    /// Format of the index entries.
     pub format: IndexFormat,
 }

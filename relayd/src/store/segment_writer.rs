@@ -27,18 +27,18 @@ pub(super) struct SegmentWriter {
     /// Below the chunk.
     index_directory: PathBuf,
     index_name: FileName,
-    /// None: there is nothing to say yet. It is there without entries for the sake of a beacon.
+    /// None: neither bytes nor a beacon have been written. With a beacon alone, the file has no entries.
     index: Option<IndexFile>,
-    /// From the first entry on.
+    /// None: no entry has been written.
     segment: Option<Arc<Segment>>,
-    /// Packets that have been written and have no entry yet.
+    /// Number of packets that have been written and have no entry yet.
     pub(super) unindexed: usize,
-    /// A newer one has its name, so that it could not be opened again.
+    /// Whether a newer tracefile has this one's name, so that it could not be opened again.
     pub(super) is_replaced: bool,
 }
 
 impl SegmentWriter {
-    /// One whose tracefile has just been made.
+    /// The writer of a tracefile that has just been made.
     pub(super) fn new(
         chunk: Holding,
         number: u64,
@@ -167,7 +167,7 @@ impl SegmentWriter {
         written.map_err(StoreError::on("write", index.file().location().path()))
     }
 
-    /// What went wrong with its tracefile, and where.
+    /// An error of the tracefile, with its position.
     pub(super) fn data_error(&self, source: io::Error) -> StoreError {
         let path = self.data.file().location().current_path();
         StoreError::at("write", path, self.data.position(), source)
@@ -196,7 +196,7 @@ impl SegmentWriter {
             && let Err(error) = index.close_files()
         {
             let path = index.file().location().path().display();
-            warn!(%path, %error, "index file stays open");
+            warn!(%path, %error, "index file not closed: it stays open");
             return false;
         }
         self.data.close_files()
@@ -216,7 +216,7 @@ impl SegmentWriter {
             remove_beacon(index)
         };
         if let Err(error) = closed {
-            warn!(%error, "a beacon stays behind");
+            warn!(%error, "beacon not removed: the index file still says that it is open");
         }
     }
 }

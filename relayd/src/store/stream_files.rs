@@ -26,12 +26,12 @@ const COPY_BYTES: usize = 64 << 10;
 /// Directory of index files beside the tracefiles.
 const INDEX_DIRECTORY: &str = "index";
 
-/// How far a stream's tracefiles may grow, and how many are kept.
+/// Bounds of a stream's tracefiles: their size and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracefileLimits {
-    /// No packet is written beyond this size, unless it is the only one in its file.
+    /// Bytes beyond which no packet is written, unless it is the only one in its file.
     pub size: Bytes,
-    /// So many are kept. None: all.
+    /// Number of tracefiles that are kept. None: all.
     pub count: Option<u64>,
 }
 
@@ -42,9 +42,9 @@ pub struct StreamLayout {
     pub directory: TracePath,
     /// Name of the tracefile, to which a number is added if there may be several.
     pub name: FileName,
-    /// If there may be several.
+    /// Bounds of the tracefiles. None: there is one, without a number in its name.
     pub limits: Option<TracefileLimits>,
-    /// Form of the index files. None: the producer sends no indexes.
+    /// Format of the index files. None: the producer sends no indexes.
     pub index_format: Option<IndexFormat>,
 }
 
@@ -66,7 +66,7 @@ impl StreamLayout {
     }
 }
 
-/// The files of one stream. In no chunk, it has none to write to.
+/// The files of one stream. While the stream is in no chunk there is none to write to.
 #[derive(Debug)]
 pub struct StreamFiles {
     layout: StreamLayout,
@@ -77,16 +77,16 @@ pub struct StreamFiles {
     /// Number of the first of them among all that the stream has had.
     first_open: u64,
     is_writing: bool,
-    /// Which tracefile of the chunk is being written.
+    /// Number of the tracefile that is being written, counted from 0 in each chunk.
     number: u64,
 }
 
-/// Where a packet was written.
+/// The place of a packet in the tracefiles of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketPlace {
-    /// In which of the tracefiles that the stream has had.
+    /// Number of the tracefile among all that the stream has had.
     file: u64,
-    /// Where in that.
+    /// Position in the tracefile.
     extent: Extent,
 }
 
@@ -97,13 +97,13 @@ impl PacketPlace {
         self.file == other.file
     }
 
-    /// How long the packet is.
+    /// Length of the packet, padding included.
     #[must_use]
     pub fn packet_len(&self) -> Bytes {
         self.extent.len
     }
 
-    /// Where in the tracefile the packet ends.
+    /// End of the packet in the tracefile.
     #[must_use]
     pub fn end(&self) -> Bytes {
         self.extent.end()
@@ -111,7 +111,7 @@ impl PacketPlace {
 }
 
 impl StreamFiles {
-    /// Makes the stream's first tracefile, and puts it aside until there is something to write.
+    /// Makes the stream's first tracefile, and closes it until there is something to write.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -135,13 +135,13 @@ impl StreamFiles {
         Ok(files)
     }
 
-    /// Where it is asked to put its files aside.
+    /// Slot by which the pool asks for files to be closed.
     #[must_use]
     pub fn slot(&self) -> &Arc<ClockSlot> {
         &self.slot
     }
 
-    /// What bounds its open files.
+    /// Pool that bounds the open files.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -197,6 +197,7 @@ impl StreamFiles {
             }
             **place = moved;
         }
+        // Only now: until all packets are in the other chunk, a failed write must lose none of them.
         for cut in cuts {
             let at = self.file_of(&cut);
             if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
@@ -267,6 +268,7 @@ impl StreamFiles {
         let limits = self.layout.limits?;
         let size = self.open.back()?.data.size();
         let fits = size.0.saturating_add(u64::from(data_size)) <= limits.size.0;
+        // A packet that is larger than a whole file gets one of its own.
         if fits || size == Bytes(0) {
             return None;
         }
@@ -287,7 +289,7 @@ impl StreamFiles {
         self.begin_file(chunk).inspect_err(|_| self.number = before)
     }
 
-    /// Writes the next bytes of the packet under way.
+    /// Writes the next bytes of the packet in flight.
     ///
     /// # Errors
     /// As the system says.
@@ -314,7 +316,7 @@ impl StreamFiles {
         })
     }
 
-    /// Forgets the packet under way.
+    /// Drops the packet in flight.
     pub fn drop_packet(&mut self) {
         if let Some(file) = self.open.back_mut() {
             file.data.drop_packet();
@@ -355,7 +357,7 @@ impl StreamFiles {
         Ok(segment)
     }
 
-    /// No more indexes will come. Gives how many packets have none.
+    /// Gives up the packets without an index, because no more will come. Gives how many there are.
     pub fn give_up_indexes(&mut self) -> usize {
         let unindexed = self
             .open
@@ -420,6 +422,7 @@ impl StreamFiles {
         let kept = usize::from(self.is_writing);
         while self.open.len() > kept && self.open.front().is_some_and(|file| file.unindexed == 0) {
             if let Some(file) = self.open.pop_front() {
+                // The place of a packet counts the files that were closed before its own.
                 self.first_open += 1;
                 file.close();
             }
@@ -465,7 +468,7 @@ impl StreamFiles {
         self.finish_packet(&[], 0)
     }
 
-    /// Where among the open files that of a packet is.
+    /// Position of a packet's tracefile among the open files.
     fn file_of(&self, place: &PacketPlace) -> Option<usize> {
         usize::try_from(place.file.checked_sub(self.first_open)?).ok()
     }

@@ -25,10 +25,10 @@ pub(super) struct Tracefile {
     file: ReopenableFile,
     claim: Claim,
     lock: LockState,
-    /// Where the last whole packet ends.
+    /// End of the last whole packet.
     whole: u64,
-    /// What has been written of the packet under way.
-    under_way: u64,
+    /// Bytes that have been written of the packet in flight.
+    in_flight: u64,
 }
 
 /// Whether the writer of a tracefile holds its exclusive lock.
@@ -42,25 +42,25 @@ enum LockState {
     Unsupported,
 }
 
-/// Where in its tracefile a packet lies.
+/// The position and length of a packet in its tracefile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Where it begins.
+    /// Begin of the packet.
     pub offset: Bytes,
-    /// How long it is, padding included.
+    /// Length of the packet, padding included.
     pub len: Bytes,
 }
 
 impl Extent {
-    /// Where it ends.
+    /// End of the packet.
     pub(super) fn end(self) -> Bytes {
         Bytes(self.offset.0 + self.len.0)
     }
 }
 
 impl Tracefile {
-    /// Takes over an empty file that is open. The lock says that it is being written; nobody else respects it
-    /// but relays, and those who follow what a relay writes.
+    /// Takes over an empty file that is open. Its lock says that it is being written; only relays and readers that
+    /// follow a relay's files respect the lock.
     pub(super) fn new(file: ReopenableFile) -> Self {
         let location = file.location();
         Self {
@@ -70,7 +70,7 @@ impl Tracefile {
                 .map_or(LockState::Missing, |file| try_lock(file)),
             file,
             whole: 0,
-            under_way: 0,
+            in_flight: 0,
         }
     }
 
@@ -88,7 +88,7 @@ impl Tracefile {
     /// Closes it until it is [opened again](Self::reopen). Gives whether it is closed: not in the middle of
     /// a packet.
     pub(super) fn close_files(&mut self) -> bool {
-        if self.under_way == 0 {
+        if self.in_flight == 0 {
             self.unlock();
             self.file.close();
         }
@@ -107,15 +107,15 @@ impl Tracefile {
         Ok(was_closed)
     }
 
-    /// Lets go of the file, also in the middle of a packet, until it is given one [again](Self::adopt). Somebody
-    /// else keeps it open, and so its lock.
+    /// Lets go of the file, also in the middle of a packet, until it is given one [again](Self::adopt). Another holder
+    /// keeps the file open, and so its lock.
     pub(super) fn release(&mut self) {
         self.file.close();
     }
 
     /// Goes on with a file that was opened at its location.
     pub(super) fn adopt(&mut self, file: Arc<PooledFile>) {
-        // Whoever kept it may have opened it again since, and then it is not locked.
+        // The other holder may have opened the file again since, and then it is not locked.
         self.lock = try_lock(self.file.adopt(file));
     }
 
@@ -137,36 +137,36 @@ impl Tracefile {
         }
     }
 
-    /// Where the last whole packet ends.
+    /// End of the last whole packet, in bytes.
     pub(super) fn size(&self) -> Bytes {
         Bytes(self.whole)
     }
 
-    /// Writes the next bytes of the packet under way.
+    /// Writes the next bytes of the packet in flight.
     ///
     /// # Errors
     /// As the system says, for want of space for example.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.retry_lock();
-        let at = self.whole + self.under_way;
+        let at = self.whole + self.in_flight;
         self.file
             .opened()?
             .write_all_at(bytes, at)
-            .inspect_err(|_| self.truncate_packet(self.under_way))?;
-        self.under_way += bytes.len() as u64;
+            .inspect_err(|_| self.truncate_packet(self.in_flight))?;
+        self.in_flight += bytes.len() as u64;
         Ok(())
     }
 
-    /// Where the next bytes of the packet under way go.
+    /// Position of the next bytes of the packet in flight.
     pub(super) fn position(&self) -> u64 {
-        self.whole + self.under_way
+        self.whole + self.in_flight
     }
 
-    /// Of the packet under way only so many bytes count, those before have failed to follow. What is
-    /// left of them would do no harm, but takes room where there is none.
-    fn truncate_packet(&self, under_way: u64) {
+    /// Truncates the packet in flight to so many bytes, because those behind them could not be written. What is left
+    /// of them would do no harm, but takes room where there is none.
+    fn truncate_packet(&self, len: u64) {
         if let Ok(file) = self.file.opened() {
-            let _ = file.set_len(self.whole + under_way);
+            let _ = file.set_len(self.whole + len);
         }
     }
 
@@ -175,18 +175,18 @@ impl Tracefile {
     /// # Errors
     /// As the system says. The packet is not whole then, and nothing of these bytes is in the file.
     pub(super) fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
-        let before = self.under_way;
+        let before = self.in_flight;
         if let Err(error) = self.append_last(bytes, padding) {
-            self.under_way = before;
+            self.in_flight = before;
             self.truncate_packet(before);
             return Err(error);
         }
         let extent = Extent {
             offset: Bytes(self.whole),
-            len: Bytes(self.under_way),
+            len: Bytes(self.in_flight),
         };
-        self.whole += self.under_way;
-        self.under_way = 0;
+        self.whole += self.in_flight;
+        self.in_flight = 0;
         Ok(extent)
     }
 
@@ -194,24 +194,24 @@ impl Tracefile {
         let zeros = ZEROS.get(..padding as usize);
         self.append_both(bytes, zeros.unwrap_or_default())?;
         if zeros.is_none() {
-            self.under_way += u64::from(padding);
-            self.file.opened()?.set_len(self.whole + self.under_way)?;
+            self.in_flight += u64::from(padding);
+            self.file.opened()?.set_len(self.whole + self.in_flight)?;
         }
         Ok(())
     }
 
-    /// Both pieces by one call to the system, if it takes them.
+    /// Writes both pieces by one call to the system, if it takes them.
     fn append_both(&mut self, bytes: &[u8], zeros: &[u8]) -> io::Result<()> {
         if zeros.is_empty() {
             return self.append(bytes);
         }
         self.retry_lock();
-        let at = self.whole + self.under_way;
+        let at = self.whole + self.in_flight;
         let both = [IoSlice::new(bytes), IoSlice::new(zeros)];
         let file = self.file.opened()?;
         // Network file systems and FUSE may be interrupted.
         let written = retry_on_intr(|| pwritev(&***file, &both, at))?;
-        self.under_way += written as u64;
+        self.in_flight += written as u64;
         match bytes.get(written..) {
             Some(rest) if !rest.is_empty() => {
                 self.append(rest)?;
@@ -221,20 +221,20 @@ impl Tracefile {
         }
     }
 
-    /// Forgets the packet under way.
+    /// Drops the packet in flight and truncates the file to the last whole packet.
     pub(super) fn drop_packet(&mut self) {
-        if self.under_way > 0 {
-            self.under_way = 0;
+        if self.in_flight > 0 {
+            self.in_flight = 0;
             self.truncate(Bytes(self.whole));
         }
     }
 
-    /// Cuts everything off from `end` on.
+    /// Truncates the file to `end`.
     pub(super) fn truncate(&mut self, end: Bytes) {
         self.whole = end.0;
         if let Err(error) = self.file.opened().and_then(|file| file.set_len(end.0)) {
             // Readers go by the index, which has nothing on what is too much.
-            warn!(%error, "cannot cut the end off a tracefile");
+            warn!(%error, "tracefile not truncated: readers go by its index");
         }
     }
 }
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn long_padding_takes_no_room() {
+    fn long_padding_takes_no_space_on_the_disk() {
         use std::os::unix::fs::MetadataExt;
         let mut file = tracefile();
         let extent = file.finish_packet(b"x", 512 << 20).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_never_ends_is_cut_off_again() {
+    fn an_incomplete_packet_is_removed_from_its_tracefile() {
         let mut file = tracefile();
         file.finish_packet(b"whole", 0).unwrap();
         file.append(b"half of the nex").unwrap();

@@ -9,10 +9,11 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::ingest::rotation::is_at_or_past;
 
 impl StreamWriter {
-    /// Whether something up to `last` is under way. An index that has been answered and is not in its file is under
-    /// way as well, also if no entry has been written before.
+    /// Whether data up to `last` is pending. An index that has been answered and is not in its file is pending as well,
+    /// also if no entry has been written before.
     #[must_use]
     pub fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
+        // Entries wait for the end of a batch, but the producer asks whether they are written.
         if let Err(error) = self.flush_entries() {
             warn!(stream = %self.id, %error, "index entries not written: reported as pending");
         }
@@ -22,7 +23,7 @@ impl StreamWriter {
             || self.lifecycle.is_pending(last, self.joiner.is_some())
     }
 
-    /// No data connection is left: what is missing will not come.
+    /// Ends the wait for missing packets, because no data connection is left to bring them.
     ///
     /// # Errors
     /// If packets that waited cannot be written.
@@ -37,7 +38,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// No packet after `last` will come, and no index at all.
+    /// Begins to close the stream: no packet after `last` will come, and no index at all.
     ///
     /// # Errors
     /// If entries that are due cannot be written. The stream stays open then.
@@ -65,19 +66,22 @@ impl StreamWriter {
 
     /// Closes the stream: nothing is waited for any more.
     pub fn close_now(&mut self) {
+        // First: the writes below would close the stream once more when they are done.
         if !self.lifecycle.close() {
             return;
         }
         let is_cut = self.packets.has_unwritten();
         self.end_pause();
         self.drop_in_flight();
+        // One last attempt, with whatever space there is by now.
         if let Err(error) = self.write_the_rest() {
-            warn!(stream = %self.id, %error, "packets are missing at the end of the stream");
+            warn!(stream = %self.id, %error, "packets not written at the end of the stream: they are lost");
         }
         if is_cut || self.backpressure.is_paused() {
-            warn!(stream = %self.id, "the stream ends while there is no space on the disk: what waited is lost");
+            warn!(stream = %self.id, "stream closed while there is no space on the disk: what waited is lost");
         }
         self.end_pause();
+        // Tracefiles stay open for the indexes of their packets.
         let unindexed = self.packets.files.give_up_indexes();
         if unindexed > 0 {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");

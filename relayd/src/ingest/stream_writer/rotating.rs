@@ -9,7 +9,8 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::store::chunk::Holding;
 
 impl StreamWriter {
-    /// From the packet `at` on, by the tracer's count, the stream goes over to another chunk, or to none.
+    /// Begins a rotation: from the packet `at` on, by the tracer's count, the stream goes over to another chunk, or to
+    /// none.
     ///
     /// # Errors
     /// If it is on its way already, or the files there cannot be made.
@@ -57,7 +58,7 @@ impl StreamWriter {
         let Some(rotation) = self.lifecycle.take_due_rotation() else {
             return Ok(());
         };
-        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "goes over to another chunk");
+        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream goes over to another chunk");
         let entered = self.enter_chunk(rotation.target.clone());
         if entered.is_err() {
             // Nothing has moved: it is still to be done.
@@ -66,7 +67,8 @@ impl StreamWriter {
         self.or_pause(entered)
     }
 
-    /// What has an entry stays in the old chunk, the rest is taken along.
+    /// Goes over to another chunk, or to none. Packets that have an entry stay in the old chunk, the others are taken
+    /// along.
     fn enter_chunk(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
         self.beacon_on_disk = None;
         let Some(chunk) = target else {

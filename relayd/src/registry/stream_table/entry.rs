@@ -1,5 +1,5 @@
-//! A stream in the table. In a file of its own so that nobody looks at a stream or its directory but
-//! by what is counted in tests.
+//! A stream in the table. The entry has a file of its own so that its stream and directory are reached only through
+//! methods that count visits, by which tests check that no command walks over all streams.
 
 use wire::TracePath;
 
@@ -14,13 +14,13 @@ pub(super) struct Entry {
     pub(super) is_published: bool,
     /// The stream was found closed.
     pub(super) is_closed: bool,
-    /// The last round of questions in which it was asked about.
+    /// Last round of questions in which the stream was asked about.
     pub(super) asked_in: u64,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// How often a thread has looked at an entry.
+    /// Number of visits of entries by a thread.
     pub(super) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
