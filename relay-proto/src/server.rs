@@ -172,7 +172,7 @@ impl Connection {
             }
             (Some(_), _) => {}
         }
-        // The only command whose length is part of its meaning: it tells the sender's ABI.
+        // The only command whose length is part of its meaning: it depends on the sender's ABI.
         let max = match command {
             CommandCode::RotateStreams => command.max_size() as u64,
             _ => MAX_COMMAND_BYTES,

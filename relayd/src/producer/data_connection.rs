@@ -341,7 +341,7 @@ impl DataConnection {
             }
             let given_up = stream.lock().give_up_missing();
             if let Err(error) = given_up {
-                error!(session = %of_session, %error, "session aborted");
+                error!(session = %of_session, %error, "early packets not written; session aborted");
                 of_session.fail();
                 self.registry.forget_all_closed(&of_session);
             } else if stream.is_closed() {
