@@ -44,7 +44,7 @@ pub const REOPEN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 // Commands and packets in flight to a relay.
 
-/// Commands that are sent before the first of them is answered. A real relay handles one in some ten
+/// Commands that are sent before the reply to the first of them. A real relay handles one in some ten
 /// microseconds: this covers a few milliseconds of distance.
 pub const MAX_COMMANDS_IN_FLIGHT: usize = 256;
 
@@ -71,7 +71,7 @@ pub const CONFIRM_AFTER_BYTES: u64 = 4 << 20;
 /// Time after which the relay is asked again if it did not have everything.
 pub const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-// A relay that does not answer.
+// A relay that does not reply.
 
 /// How long connecting to a relay may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use tracing::debug;
 
 use super::error::UplinkError;
 use super::send_queue::SendQueue;
-use super::target::{Endpoint, Family, RelayTarget};
+use super::target::{AddressFamily, RelayEndpoint, RelayTarget};
 use crate::limits::{
     CONNECT_TIMEOUT, KEEP_ALIVE_COUNT, KEEP_ALIVE_IDLE, KEEP_ALIVE_INTERVAL, MAX_WRITE_SLICES,
 };
@@ -26,7 +26,7 @@ pub(super) struct ConnectionPair {
     control: TcpStream,
     data: TcpStream,
     /// Bytes of replies that have not been parsed yet.
-    pub(super) answers: BytesMut,
+    pub(super) replies: BytesMut,
 }
 
 impl ConnectionPair {
@@ -35,7 +35,7 @@ impl ConnectionPair {
         Ok(Self {
             control: connect(&target.control).await?,
             data: connect(&target.data).await?,
-            answers: BytesMut::new(),
+            replies: BytesMut::new(),
         })
     }
 
@@ -73,8 +73,8 @@ impl ConnectionPair {
     pub(super) fn read(&mut self) -> Result<bool, UplinkError> {
         let mut some = false;
         loop {
-            self.answers.reserve(READ_BYTES);
-            match self.control.try_read_buf(&mut self.answers) {
+            self.replies.reserve(READ_BYTES);
+            match self.control.try_read_buf(&mut self.replies) {
                 Ok(0) => {
                     let connection = "control";
                     return Err(UplinkError::ConnectionClosed { connection });
@@ -123,7 +123,7 @@ impl ConnectionPair {
     }
 }
 
-async fn connect(to: &Endpoint) -> Result<TcpStream, UplinkError> {
+async fn connect(to: &RelayEndpoint) -> Result<TcpStream, UplinkError> {
     let failed = |source| UplinkError::Connect {
         to: to.clone(),
         source,
@@ -143,15 +143,15 @@ async fn connect(to: &Endpoint) -> Result<TcpStream, UplinkError> {
 }
 
 /// Tries the host's addresses of the family one after the other.
-async fn connect_any(to: &Endpoint) -> io::Result<TcpStream> {
+async fn connect_any(to: &RelayEndpoint) -> io::Result<TcpStream> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((to.host.as_str(), to.port))
         .await?
-        .filter(|address| address.is_ipv6() == (to.family == Family::V6))
+        .filter(|address| address.is_ipv6() == (to.family == AddressFamily::V6))
         .collect();
     if addresses.is_empty() {
         let family = match to.family {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
+            AddressFamily::V4 => "IPv4",
+            AddressFamily::V6 => "IPv6",
         };
         let message = format!("the host has no {family} address");
         return Err(io::Error::new(ErrorKind::AddrNotAvailable, message));

@@ -7,15 +7,18 @@ use relay_proto::producer::ProducerError;
 use relay_proto::{CommandCode, Reply};
 use thiserror::Error;
 
-use super::target::Endpoint;
+use super::target::RelayEndpoint;
 
 /// A connection to a relay has failed.
 #[derive(Debug, Error)]
 pub(super) enum UplinkError {
     #[error("cannot connect to {to}: {source}")]
-    Connect { to: Endpoint, source: io::Error },
+    Connect {
+        to: RelayEndpoint,
+        source: io::Error,
+    },
     #[error("cannot connect to {to}: no answer within {} s", within.as_secs())]
-    ConnectTimeout { to: Endpoint, within: Duration },
+    ConnectTimeout { to: RelayEndpoint, within: Duration },
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
     #[error("the relay has closed the {connection} connection")]

@@ -126,16 +126,16 @@ async fn send_and_wait(
     let mut out = SendQueue::default();
     machine.send(command, &mut out.control)?;
     let command = command.code();
-    let answered = async {
+    let replied = async {
         loop {
             pair.write(&mut out)?;
             pair.read()?;
-            let mut input = &pair.answers[..];
-            let answer = machine.receive(&mut input)?;
+            let mut input = &pair.replies[..];
+            let reply = machine.receive(&mut input)?;
             let left = input.len();
-            let taken = pair.answers.len() - left;
-            bytes::Buf::advance(&mut pair.answers, taken);
-            if let Some((_, reply)) = answer {
+            let taken = pair.replies.len() - left;
+            bytes::Buf::advance(&mut pair.replies, taken);
+            if let Some((_, reply)) = reply {
                 return Ok::<_, UplinkError>(reply);
             }
             pair.wait_ready(&out).await?;
@@ -143,7 +143,7 @@ async fn send_and_wait(
     };
     let within = REPLY_TIMEOUT;
     let silent = |_| UplinkError::ReplyTimeout { command, within };
-    let reply = timeout(within, answered).await.map_err(silent)??;
+    let reply = timeout(within, replied).await.map_err(silent)??;
     if reply.is_ok() {
         Ok(reply)
     } else {

@@ -261,10 +261,10 @@ impl SessionTask {
             if has_read || !was_awaiting {
                 last_reply = now;
             }
-            let mut input = &pair.answers[..];
+            let mut input = &pair.replies[..];
             let has_replies = upload.receive_replies(&mut input, &mut self.state, now)?;
-            let taken = pair.answers.len() - input.len();
-            bytes::Buf::advance(&mut pair.answers, taken);
+            let taken = pair.replies.len() - input.len();
+            bytes::Buf::advance(&mut pair.replies, taken);
             if has_written || has_replies {
                 // Yields to other sessions now and then, even if the socket is always ready.
                 tokio::task::consume_budget().await;

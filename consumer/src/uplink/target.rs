@@ -13,18 +13,18 @@ const DATA_PORT: u16 = 5343;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTarget {
     /// The port for commands.
-    pub control: Endpoint,
+    pub control: RelayEndpoint,
     /// The port for packets.
-    pub data: Endpoint,
+    pub data: RelayEndpoint,
     /// Path of the trace below the host's directory on the relay; empty if the URL has none.
     pub base_path: String,
 }
 
 /// One port of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct RelayEndpoint {
     /// The family of the host's addresses that may be used.
-    pub family: Family,
+    pub family: AddressFamily,
     /// Host name, or an address without brackets.
     pub host: String,
     /// TCP port.
@@ -33,7 +33,7 @@ pub struct Endpoint {
 
 /// A family of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
+pub enum AddressFamily {
     /// IPv4: `net://`, `net4://`, `tcp://`, `tcp4://`.
     V4,
     /// IPv6: `net6://`, `tcp6://`.
@@ -116,7 +116,7 @@ impl FromStr for RelayTarget {
             return Err(error(url, UrlFault::OnePort));
         }
         let [control, data] = parts.ports.map(|port| port.unwrap_or_default());
-        let endpoint = |given, usual| Endpoint {
+        let endpoint = |given, usual| RelayEndpoint {
             family: parts.family,
             host: parts.host.to_owned(),
             port: if given == 0 { usual } else { given },
@@ -147,16 +147,16 @@ impl fmt::Display for RelayTarget {
     }
 }
 
-impl Endpoint {
+impl RelayEndpoint {
     fn write(&self, f: &mut fmt::Formatter<'_>, scheme: &str) -> fmt::Result {
         match self.family {
-            Family::V4 => write!(f, "{scheme}://{}:{}", self.host, self.port),
-            Family::V6 => write!(f, "{scheme}6://[{}]:{}", self.host, self.port),
+            AddressFamily::V4 => write!(f, "{scheme}://{}:{}", self.host, self.port),
+            AddressFamily::V6 => write!(f, "{scheme}6://[{}]:{}", self.host, self.port),
         }
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for RelayEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, "tcp")
     }
@@ -169,13 +169,13 @@ fn error(url: &str, fault: UrlFault) -> TargetError {
     }
 }
 
-fn parse_port_url(url: &str, usual: u16) -> Result<(Endpoint, String), TargetError> {
+fn parse_port_url(url: &str, usual: u16) -> Result<(RelayEndpoint, String), TargetError> {
     let parts = UrlParts::parse(url).map_err(|fault| error(url, fault))?;
     if parts.net {
         return Err(error(url, UrlFault::BothPorts));
     }
     let [port, _] = parts.ports;
-    let endpoint = Endpoint {
+    let endpoint = RelayEndpoint {
         family: parts.family,
         host: parts.host.to_owned(),
         port: port.unwrap_or(usual),
@@ -187,7 +187,7 @@ fn parse_port_url(url: &str, usual: u16) -> Result<(Endpoint, String), TargetErr
 struct UrlParts<'a> {
     /// Whether the scheme is that of both ports.
     net: bool,
-    family: Family,
+    family: AddressFamily,
     host: &'a str,
     ports: [Option<u16>; 2],
     path: String,
@@ -197,10 +197,10 @@ impl<'a> UrlParts<'a> {
     fn parse(url: &'a str) -> Result<Self, UrlFault> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlFault::NoScheme)?;
         let (net, family) = match scheme {
-            "net" | "net4" => (true, Family::V4),
-            "net6" => (true, Family::V6),
-            "tcp" | "tcp4" => (false, Family::V4),
-            "tcp6" => (false, Family::V6),
+            "net" | "net4" => (true, AddressFamily::V4),
+            "net6" => (true, AddressFamily::V6),
+            "tcp" | "tcp4" => (false, AddressFamily::V4),
+            "tcp6" => (false, AddressFamily::V6),
             other => return Err(UrlFault::Scheme(other.to_owned())),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -225,7 +225,7 @@ impl<'a> UrlParts<'a> {
         let (first, second) = match ports.split_once(':') {
             Some((first, second)) if net => (first, second),
             // An IPv6 address without brackets has more than one colon as well.
-            Some(_) if family == Family::V6 => return Err(UrlFault::Brackets),
+            Some(_) if family == AddressFamily::V6 => return Err(UrlFault::Brackets),
             _ => (ports, ""),
         };
         Ok(Self {
