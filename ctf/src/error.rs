@@ -1,13 +1,13 @@
-//! What can be wrong with a trace, and where.
+//! The error of metadata.
 
 use thiserror::Error;
 
 use crate::model::Position;
 
-/// Metadata that cannot be read. Nothing after it is read either.
+/// Metadata that cannot be read. Nothing behind the error is read either.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MetadataError {
-    /// The text says something that it must not.
+    /// The text of the metadata is invalid.
     #[error("metadata, line {}, column {}: {what}", at.line, at.column)]
     Text {
         /// The place in the text, packet headers not counted.
