@@ -74,7 +74,7 @@ impl Files {
         fs::write(directory.join(name), &self.data).unwrap();
         fs::write(index.join(format!("{name}.idx")), &self.index).unwrap();
         let read = ctf::index::read(&self.index).unwrap();
-        assert!(read.cover(Bytes(self.data.len() as u64)));
+        assert!(read.covers_file(Bytes(self.data.len() as u64)));
     }
 }
 
