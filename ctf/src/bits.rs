@@ -1,5 +1,5 @@
-//! Numbers of any width at any bit of a packet. Positions count bits from the packet's first;
-//! what the first bit of a byte is, the byte order of the field says (CTF 1.8.3, section 4.1.5).
+//! Integers of any width at any bit of a packet. Positions count bits from the packet's first bit. The byte
+//! order of the field decides which bit of a byte is its first (CTF 1.8.3, section 4.1.5).
 
 use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 
@@ -12,7 +12,7 @@ pub(crate) const fn align_up(position: u64, alignment: u32) -> u64 {
     (position + mask) & !mask
 }
 
-/// The number of `bits` bits (1 to 64) at `position`; none if the bytes end before.
+/// Reads an integer of `bits` bits (1 to 64) at `position`, in bits; `None` if the bytes end before its end.
 #[inline]
 pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder) -> Option<u64> {
     let first = usize::try_from(position / 8).ok()?;

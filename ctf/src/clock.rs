@@ -1,11 +1,11 @@
-//! What clocks say: how a stream's clock moves, and which time its cycles mean.
+//! Clocks: how timestamps move the clock of a stream, and which time its cycles mean.
 
 use crate::model::Clock;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// The clock value of a stream after a field of `bits` bits said `value`: the next time its low
-/// bits read so. A gap of more than one period of a narrow field cannot be seen.
+/// The clock value of a stream, in cycles, after a timestamp field of `bits` bits with `value`: the next
+/// value from `cycles` on that has these low bits. A gap of more than one period of the field cannot be seen.
 #[inline]
 pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     if bits >= 64 {

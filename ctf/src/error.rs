@@ -1,16 +1,16 @@
-//! What can be wrong with a trace, and where.
+//! The error of metadata.
 
 use thiserror::Error;
 
 use crate::model::Position;
 
-/// Metadata that cannot be read. Nothing after it is read either.
+/// Metadata that cannot be read. Nothing behind the error is read either.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MetadataError {
-    /// The text says something that it must not.
-    #[error("metadata, line {}, column {}: {what}", at.line, at.column)]
+    /// The text of the metadata is invalid.
+    #[error("{}: {what}", place(*at))]
     Text {
-        /// The place in the text, packet headers not counted.
+        /// The place in the text, packet headers not counted; the default if the error has none.
         at: Position,
         /// The rule that is broken there.
         what: String,
@@ -38,4 +38,12 @@ impl MetadataError {
             what: what.into(),
         }
     }
+}
+
+/// The place of an error as messages name it. An error that concerns all of the metadata has none.
+fn place(at: Position) -> String {
+    if at == Position::default() {
+        return "metadata".to_owned();
+    }
+    format!("metadata, line {}, column {}", at.line, at.column)
 }

@@ -1,4 +1,4 @@
-//! The labels of enumerations and of flags over bits.
+//! The labels of enumerations and bit maps.
 
 use std::sync::Arc;
 

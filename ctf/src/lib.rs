@@ -1,28 +1,28 @@
-//! The Common Trace Format, read and written: CTF 1.8 and CTF 2, as LTTng, barectf and others record
+//! A reader and writer of the Common Trace Format: CTF 1.8 and CTF 2, as LTTng, barectf and others record
 //! them and Babeltrace and Trace Compass read them.
 //!
-//! # What it does, and what it does not
+//! # Features
 //!
 //! | | reads | writes |
 //! |---|---|---|
-//! | metadata | text of CTF 1.8 and JSON of CTF 2, in packets or not, in pieces as they come | text of CTF 1.8, which grows; in packets if wanted |
-//! | packets and events | every field class of both versions, any alignment, both byte orders | one shape of packet, that of LTTng's user space tracer; fields from a short list |
-//! | index files | LTTng's 1.0 and 1.1, whole or while they grow | the same |
-//! | directories | traces at any depth, pieces of one trace joined | no: the caller owns the files |
+//! | metadata | TSDL (CTF 1.8) and JSON (CTF 2), plain or in packets, in chunks of any size | TSDL, which grows; plain or in packets |
+//! | packets and events | every field class of both versions, any alignment, both byte orders | the packet layout of LTTng's user space tracer; the field types of [`write::FieldType`] |
+//! | index files | LTTng's 1.0 and 1.1, complete or while they grow | the same |
+//! | directories | traces at any depth, pieces of one trace joined | no: the caller writes the files |
 //!
-//! Not read: metadata packets with a checksum, compressed or encrypted; numbers of more than 64 bits;
-//! floating point numbers of other than 32 and 64 bits. Not written: CTF 2. Not here at all: sockets,
-//! threads, clocks, the order of events of several streams.
+//! Not supported: metadata packets that have a checksum or are compressed or encrypted; integers of more
+//! than 64 bits; floating point numbers of other than 32 and 64 bits; writing CTF 2. The crate has no
+//! sockets, threads or clocks, and does not order the events of several streams.
 //!
 //! The crate opens files in two places only: [`directory`], and [`index::IndexFollower`].
 //!
-//! # Four ways in
+//! # Examples
 //!
 //! ## Read a directory
 //!
 //! [`directory::open`] finds the traces; each stream is read by a
 //! [`StreamReader`](directory::StreamReader) and decoded by a [`StreamDecoder`](decode::StreamDecoder),
-//! and a [`Visitor`](decode::Visitor) is told the fields of an event.
+//! and a [`Visitor`](decode::Visitor) receives the fields of an event.
 //!
 //! ```
 //! use std::fmt::Write;
@@ -44,7 +44,7 @@
 //!     fn text(&mut self, bytes: &[u8]) {
 //!         self.0.push_str(&String::from_utf8_lossy(bytes));
 //!     }
-//!     // Of the other kinds of field this one does not want to know.
+//!     // Fields of other classes are ignored.
 //! }
 //!
 //! # let temporary = tempfile::tempdir()?;
@@ -84,9 +84,9 @@
 //!
 //! ## Decode packets that come from elsewhere
 //!
-//! Over a network, say, and with metadata that grows meanwhile. [`Metadata::extend`] takes bytes cut
-//! anywhere; the decoder takes whole packets, of one stream each, and keeps none. What an event needs
-//! must be declared before the packet that has it is decoded.
+//! For packets that are received over a network, with metadata that grows meanwhile: [`Metadata::extend`]
+//! takes chunks cut anywhere; a decoder takes whole packets of one stream, and keeps none. The class of an
+//! event must be declared before the event is decoded.
 //!
 //! ```
 //! use ctf::Metadata;
@@ -119,8 +119,8 @@
 //!
 //! ## Read and follow index files
 //!
-//! An index file says where each packet lies and which time it covers, without opening the data.
-//! [`index::read`] takes a whole one, [`index::IndexFollower`] one that is being written.
+//! An index file holds the offset and the times of each packet, so that the data need not be read.
+//! [`index::read`] parses a complete one, [`index::IndexFollower`] one that is being written.
 //!
 //! ```
 //! use ctf::index::{Beacon, Entry, IndexFollower, IndexFormat, MAX_ENTRY_BYTES, FollowEvent, Tail};
@@ -153,8 +153,8 @@
 //!
 //! ## Write a trace
 //!
-//! [`write`](mod@write) makes bytes; the caller puts them where they belong: metadata first, then the packet
-//! that needs it, then its index entry, if there is an index.
+//! [`write`](mod@write) makes bytes; the caller writes them to files or sends them: metadata first, then the
+//! packet that needs it, then the index entry of the packet, if there is an index.
 //!
 //! ```
 //! use ctf::model::Uuid;
@@ -197,7 +197,7 @@
 //! | times in packets and index files | cycles of the stream's clock |
 //! | times by [`Event::time`](decode::Event::time) and [`Timescale`] | nanoseconds since the clock's origin, usually 1970: within 292 years of it |
 //!
-//! # Who owns what
+//! # Ownership
 //!
 //! The caller owns the bytes of a packet and lends them to each call; a decoder keeps numbers only. An
 //! [`Event`](decode::Event) borrows packet, metadata and decoder, and copies nothing: texts and blobs
@@ -205,24 +205,24 @@
 //!
 //! # Errors
 //!
-//! | type | after it |
+//! | error | consequence |
 //! |---|---|
-//! | [`MetadataError`] | what was declared before stays; no more is read |
+//! | [`MetadataError`] | declarations before it stay valid; no more are read |
 //! | [`decode::DecodeError`] | the packet is not decoded further; the next one may be good |
-//! | [`directory::DirectoryError`] | that stream, or the opening, has failed; other streams go on |
-//! | [`index::IndexError`] | the index is not to be used; the packets say the same |
-//! | [`index::FollowError`] | the same the next time |
+//! | [`directory::DirectoryError`] | no trace is opened, or the stream has no further packets; other streams go on |
+//! | [`index::IndexError`] | the index is not to be used; the packets have the same information |
+//! | [`index::FollowError`] | every further poll fails likewise |
 //! | [`write::DeclareError`], [`write::PacketError`] | nothing of what was refused is in the output |
 //!
-//! What is odd but harmless is no error: see [`Metadata::take_warnings`]. What the tracer lost is none
-//! either: see [`decode::Losses`]. No input makes the crate panic.
+//! Harmless oddities of metadata are warnings: [`Metadata::take_warnings`]. Events and packets that the
+//! tracer lost are no errors: [`decode::Losses`]. No input causes a panic.
 //!
 //! # Limits
 //!
-//! Traces come from anywhere: no length is believed before it is checked. All that is counted below is
-//! far more than any tracer has been seen to need.
+//! Traces come from anywhere: every length is checked before memory is allocated or time is spent for it.
+//! The limits are far above what any known tracer needs.
 //!
-//! | | at most |
+//! | what | maximum |
 //! |---|---|
 //! | metadata of a trace | 64 MiB |
 //! | stream classes; event classes of one of them | 65 536 each |
@@ -232,18 +232,18 @@
 //! | one fragment of CTF 2 | 4 MiB |
 //! | one word or text of CTF 1.8; labels of one enumeration there | 1 MiB; 2^20 |
 //! | fields of one event class that lengths and selections refer to | 65 536 |
-//! | elements that take no bits, of an event | 65 536 |
+//! | elements that take no bits, of a packet | 65 536, and one more for each bit before them |
 //! | nesting of directories that are searched | 64 |
 //! | a packet that is read | what its file or its sender has |
 //! | a packet that is written; event classes that are declared of a stream | 256 MiB; 4096 |
 //! | one entry of an index file that is read | 4096 bytes |
 //!
-//! # Where to read on
+//! # Modules
 //!
 //! [`model`] (what metadata declares), [`metadata`] (from bytes to the model), [`decode`] (from packets
 //! to events), [`directory`], [`index`], [`write`](mod@write).
 //!
-//! Modules are layered: each uses only modules to its left, and the same holds for the files of a module
+//! The modules are layered: each uses only modules to its left, and the same holds for the files of a module
 //! (`a <- b`: b uses a).
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //! CTF 2. Past the parsers nothing knows which form it was.
 //!
 //! Read in this order: [`Scope`] (the six roots of fields), [`FieldClass`] (what a field is made of),
-//! [`Role`] (fields that steer decoding and are not shown), [`Clock`].
+//! [`Role`] (fields that the decoder needs and that are not shown), [`Clock`].
 //!
 //! Sizes and alignments of numbers and structures are in bits, lengths of texts and BLOBs in bytes.
 //! Classes are shared (`Arc`): many events have the same contexts.

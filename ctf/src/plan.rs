@@ -1,6 +1,5 @@
-//! Plans: what must be done to find the end of a structure and to learn what steers decoding, as a
-//! flat list of steps. A field that nothing depends on costs nothing of its own: neighbours of
-//! fixed size become one step.
+//! Compiles field classes into plans: flat lists of steps that find the end of a structure and read the
+//! values that the decoder needs. Neighbouring fields of fixed size on which nothing depends are one step.
 
 use std::sync::Arc;
 

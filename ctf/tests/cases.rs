@@ -1,4 +1,4 @@
-//! The reader's decoding rules as text files: metadata, packets, and what must come of them.
+//! The reader's decoding rules as text files: metadata, packets, and the expected events or error.
 //! `cases/README.md` describes the files.
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Bytes as people write them down: fixtures of every crate are annotated hex.
+//! Annotated hex: the format of the test data of all crates.
 
 use thiserror::Error;
 

@@ -1,5 +1,5 @@
-//! Bytes on a wire, as tables: big-endian fields, messages made of them, and the words that every
-//! crate of the workspace shares. Knows no socket, file, clock or task.
+//! Big-endian fields, messages as tables of fields, and the ids and units that all crates of the workspace
+//! share. The crate knows no socket, file, clock or task.
 //!
 //! Read in this order: [`Field`] (what can be read and written), [`wire_struct!`] and
 //! [`wire_enum!`] (messages as tables of fields), [`number`] (numbers with a meaning), [`text`]

@@ -1,4 +1,4 @@
-//! Names that have been checked and may become files. Nothing else from a peer may.
+//! Checked names of files and paths. Only these names of a peer may become files.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

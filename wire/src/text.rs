@@ -1,4 +1,4 @@
-//! Names as peers send them: bytes, NUL-filled or NUL-terminated, not yet trusted with anything.
+//! Names as peers send them: bytes, NUL-filled or NUL-terminated, not checked yet.
 
 use std::fmt;
 

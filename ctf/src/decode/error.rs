@@ -1,11 +1,11 @@
-//! What can be wrong with a packet, and where.
+//! Errors of packets and fields, with their positions.
 
 use thiserror::Error;
 
 /// A packet that cannot be decoded, or not further.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The packet does not begin as packets do.
+    /// The packet does not begin with the magic number.
     #[error("the packet begins with {found:#010x}, not with the magic number 0xc1fc1fc1")]
     Magic {
         /// The first 32 bits of the packet, in the byte order of the field.
@@ -17,7 +17,7 @@ pub enum DecodeError {
         /// The id of the stream class in the packet header.
         id: u64,
     },
-    /// The sizes of a packet contradict each other or what there is.
+    /// The sizes of a packet contradict each other or the number of bytes that there are.
     #[error("the packet says that it has {packet} bits, {content} of them used: {why}")]
     Sizes {
         /// The packet size in bits, as the packet says, or as it follows from what the packet says.
@@ -37,19 +37,13 @@ pub enum DecodeError {
         /// The id of the stream class of the packet.
         stream_class: u64,
     },
-    /// A field cannot be what the packet says.
+    /// A field is invalid.
     #[error("at bit {at}: {what}")]
     Field {
         /// The position of the field in bits from the packet's first bit.
         at: u64,
         /// The defect of the field.
         what: FieldError,
-    },
-    /// A time that is further than 292 years from the clock's origin.
-    #[error("the clock value {cycles} is out of range")]
-    Time {
-        /// The value of the stream's clock.
-        cycles: u64,
     },
 }
 

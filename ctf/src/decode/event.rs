@@ -1,4 +1,4 @@
-//! One event, as it lies in its packet.
+//! An event, borrowed from its packet.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! The fields of an event one by one, for programs that have learnt from its class what comes next.
+//! Reads the fields of an event one by one, for programs that know from its class what comes next.
 
 use std::cell::Cell;
 
@@ -9,8 +9,8 @@ use super::walk::{Walk, skip_hidden};
 use crate::bits::sign_extended;
 use crate::model::{FieldClass, Integer};
 
-/// Stands before a field. Who takes fields in another order than the class says gets other numbers
-/// than were written, and perhaps an error, but nothing worse.
+/// A cursor before a field of an event. Fields must be taken in the order of the class: in another order the
+/// values are wrong, or there is an error, but no panic.
 #[derive(Debug, Clone)]
 pub struct Fields<'a> {
     pub(crate) cursor: Cursor<'a>,

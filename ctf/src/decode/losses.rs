@@ -1,4 +1,4 @@
-//! What a stream's packets say was lost between them.
+//! Computes the events and packets that were lost between the packets of a stream.
 
 use super::packet::PacketHead;
 

@@ -1,10 +1,10 @@
-//! Packets into events.
+//! Decodes packets into events.
 //!
 //! [`StreamDecoder`] finds the events of one stream, [`PacketHead`] says what a packet is, [`Event`]
 //! shows its fields to a [`Visitor`], [`Losses`] says what is missing before a packet.
 //!
 //! One decoder for each stream, which is given its packets in order: it keeps the stream's clock and
-//! its counters from one to the next. Packets are whole, and stay with the caller, who lends the same
+//! its counters from one to the next. Packets are whole, and stay with the caller, which lends the same
 //! bytes to each call. To find an event is to pass all of it, so that an event that is shown has been
 //! checked; its fields are decoded only when a visitor asks for them.
 //!

@@ -1,4 +1,4 @@
-//! What a packet says of itself, before its first event.
+//! Decodes the header and context of a packet.
 
 use super::error::{DecodeError, FieldError};
 use super::run::{Cursor, DecodeState};
@@ -33,7 +33,7 @@ pub struct PacketHead {
     /// Events of the stream that were lost until the packet's end.
     pub discarded: Option<Counter>,
     /// The trace that it says it belongs to, if that is another one. `babeltrace2` 2.0.4 decodes such
-    /// packets, so they are no error here; who knows better may refuse them.
+    /// packets, so that they are no error here. `None` if it is the same one, or not given.
     pub foreign_uuid: Option<Uuid>,
     /// The position of the packet context in bits, before its alignment.
     pub(crate) context_at: u64,

@@ -1,5 +1,5 @@
-//! Runs a plan over the bytes of a packet: finds where structures end, checks that all of it is
-//! there, and picks up what steers decoding.
+//! Runs a plan over the bytes of a packet: finds the ends of structures, checks that all of their fields are
+//! there, and reads the values that the decoder needs.
 
 use std::cell::Cell;
 
@@ -302,7 +302,7 @@ impl Plan {
     /// Takes all steps from where `cursor` stands.
     ///
     /// # Errors
-    /// If the bytes cannot be what was planned for. The cursor then stands where that was found.
+    /// If a field does not fit. The cursor then stands at that field.
     #[inline]
     pub(crate) fn run(
         &self,

@@ -1,4 +1,4 @@
-//! One data stream: its packets into events, one after the other.
+//! Decodes the packets of one data stream into events.
 
 use super::error::{DecodeError, FieldError};
 use super::event::Event;
@@ -8,8 +8,7 @@ use super::run::{Cursor, DecodeState};
 use crate::metadata::{StreamClass, Trace};
 use crate::model::Role;
 
-/// Decodes one data stream. The bytes of its packets stay with the caller, who gives them to each
-/// call: first [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it says
+/// Decodes one data stream. The caller keeps the bytes of its packets, and passes them to each call: first [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it says
 /// that there is no further event; after each that there is, [`event`](Self::event) shows it.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
@@ -63,7 +62,7 @@ impl StreamDecoder {
     /// Begins a packet: the first of `bytes` is its first, and all of it is there.
     ///
     /// # Errors
-    /// If this is no packet of `trace`, or if its sizes cannot be.
+    /// If this is no packet of `trace`, or if its sizes contradict each other or `bytes`.
     pub fn begin_packet(&mut self, trace: &Trace, bytes: &[u8]) -> Result<PacketHead, DecodeError> {
         self.begin_part(trace, bytes, bytes.len() as u64)
     }
@@ -72,8 +71,8 @@ impl StreamDecoder {
     /// context must be among them; its events are found by [`advance_part`](Self::advance_part).
     ///
     /// # Errors
-    /// If this is no packet of `trace`, if its sizes cannot be, or, where
-    /// [`is_cut`](DecodeError::is_cut) says so, if header and context are not all there.
+    /// If this is no packet of `trace`, if its sizes contradict each other or `size`, or if header and context
+    /// are not all in `bytes`, which [`is_cut`](DecodeError::is_cut) tells.
     pub fn begin_part(
         &mut self,
         trace: &Trace,
@@ -204,7 +203,8 @@ impl StreamDecoder {
         }
     }
 
-    /// Keeps what the packet's header and context say that nobody referred to when it began.
+    /// Decodes the packet's header and context again, because metadata that has come since refers to fields
+    /// in them.
     #[cold]
     fn catch_up(&mut self, trace: &Trace, bytes: &[u8]) -> Result<(), DecodeError> {
         let cycles = self.state.cycles;

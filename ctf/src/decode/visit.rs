@@ -1,4 +1,4 @@
-//! How a program sees the fields of an event: as a walk, in the order in which they lie.
+//! The trait by which a program receives the fields of an event, in the order in which they lie.
 
 use crate::model::{Base, Labels, Scope};
 
@@ -14,12 +14,12 @@ pub struct NumberFormat<'a> {
     pub labels: Option<&'a Labels>,
 }
 
-/// Is told each visible field, in order. Nothing is allocated for the telling: texts and blobs are
-/// borrowed from the packet.
+/// Receives each visible field, in order. Nothing is allocated for it, but for UTF-16 and UTF-32: texts and
+/// BLOBs are borrowed from the packet.
 ///
 /// A scope is [`begin_scope`](Self::begin_scope), the walk of one structure, then
-/// [`end_scope`](Self::end_scope). Scopes that show nothing are left out. Each method that a program
-/// has no use for may stay as it is.
+/// [`end_scope`](Self::end_scope). Scopes that show nothing are left out. A program implements the
+/// methods of the field classes that it needs; the others do nothing.
 pub trait Visitor {
     /// A root begins; its structure follows.
     fn begin_scope(&mut self, scope: Scope) {

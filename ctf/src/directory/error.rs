@@ -1,4 +1,4 @@
-//! Why a trace on disk cannot be read.
+//! The errors of traces on disk.
 
 use std::io;
 use std::path::PathBuf;

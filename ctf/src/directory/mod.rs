@@ -1,19 +1,18 @@
 //! Traces on disk: which directories are traces, which of their files are one stream, and their
 //! packets in order. The only part of the crate that opens data files.
 //!
-//! [`open`] does all of it: a trace is a directory with a file `metadata`; what lies in directories
-//! below it, files whose name begins with a dot, and directories behind links are not looked at. Directories whose metadata has the same
-//! UUID are pieces of one trace, and files whose packets have the same stream number are pieces of one
-//! stream. Its packets are put in order of time, and one that lies in two files counts once.
+//! [`open`] does all of it: a trace is a directory with a file `metadata`. Directories below it, files
+//! whose name begins with a dot, and directories behind symbolic links are ignored. Directories whose
+//! metadata has the same UUID are pieces of one trace, and files whose packets have the same stream number
+//! are pieces of one stream. Its packets are put in order of time, and one that lies in two files counts
+//! once.
 //!
 //! Opening reads the head of every packet, not its events, and no index file: an index may be wrong,
-//! and says nothing that the packets do not say. Memory goes by the number of packets (some hundred
-//! bytes each). A [`StreamReader`] holds one file open and copies one packet at a time into a buffer
+//! and has no information that the packets do not have. Each packet takes some hundred bytes of memory. A [`StreamReader`] holds one file open and copies one packet at a time into a buffer
 //! of the caller's.
 //!
-//! A data file that is no good to its end is not an error of [`open`]: its good packets are read, and
-//! then [`StreamReader::next`] says what is wrong. Files are taken as they are at that moment; what is
-//! written later is not seen. Sizes and offsets are in bytes, times in cycles.
+//! [`open`] does not fail if a data file is invalid somewhere: the packets before that place are read, and
+//! then [`StreamReader::next`] returns the error. Bytes that are written later are not seen. Sizes and offsets are in bytes, times in cycles.
 #![expect(
     clippy::disallowed_types,
     reason = "this module is where the crate meets the file system"

@@ -1,4 +1,4 @@
-//! Whether an index may be believed. It is a hint only: who finds it wrong goes by the packets.
+//! Checks of an index file. An index is a hint only: if it is wrong, the packets have the same information.
 
 use thiserror::Error;
 use wire::{Bits, Bytes, Field, Timestamp};
@@ -100,7 +100,7 @@ impl Layout {
     }
 }
 
-/// Takes entries one after the other, and refuses those that cannot be true.
+/// Checks entries one after the other, each against those before it.
 #[derive(Debug, Clone)]
 pub(super) struct Checker {
     layout: Layout,

@@ -20,8 +20,8 @@ use super::format::{Beacon, Entry, IndexHeader};
 /// viewer follows thousands of files.
 const READ_BYTES: usize = 16 << 10;
 
-/// Gives the entries of a growing index file as they come. Does not wait: somebody calls
-/// [`poll`](Self::poll) when it is worth looking.
+/// Reads the entries of a growing index file as they come. It does not wait: the caller decides when to
+/// [`poll`](Self::poll).
 #[derive(Debug)]
 pub struct IndexFollower {
     path: PathBuf,
@@ -96,7 +96,7 @@ impl IndexFollower {
     /// given once.
     ///
     /// # Errors
-    /// If the file cannot be read or is no good index. It is the same the next time.
+    /// If the file cannot be read or is no valid index; every further poll fails likewise.
     pub fn poll(&mut self) -> Result<FollowEvent, FollowError> {
         // Before reading: what is written to the file until it goes is not missed.
         let gone = self.is_gone()?;

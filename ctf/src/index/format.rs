@@ -1,9 +1,9 @@
-//! The bytes of an index file. The only place that knows them; files are somebody else's.
+//! The layout of an index file. No other module knows it; this one opens no files.
 
 use wire::{Bytes, DecodeError, Field, PacketIndex, PacketIndexV1_0, Timestamp, wire_struct};
 
 wire_struct! {
-    /// Stands at the beginning. (`struct ctf_packet_index_file_hdr`)
+    /// The header at the beginning of an index file. (`struct ctf_packet_index_file_hdr`)
     #[derive(Copy)]
     pub IndexHeader [16 bytes] {
         /// The magic number, [`IndexHeader::MAGIC`].
@@ -12,17 +12,17 @@ wire_struct! {
         major: u32,
         /// The minor version, 0 or 1.
         minor: u32,
-        /// Bytes of an entry. A reader goes by this.
+        /// The size of an entry in bytes, which readers use as the distance between entries.
         entry_len: u32,
     }
 
-    /// The last word of a stream that has none of its packets left to say. Shorter than any entry,
-    /// so that readers who do not know it see an index file that was torn off.
+    /// The beacon behind the last entry: no event from before `until` will come. It is shorter than any
+    /// entry, so that readers that do not know it see a truncated index file.
     #[derive(Copy)]
     pub Beacon [16 bytes] {
         /// The magic number, [`Beacon::MAGIC`].
         magic: u64,
-        /// No event from before this will come.
+        /// The time before which no further event comes, in cycles.
         until: Timestamp,
     }
 }
@@ -36,7 +36,7 @@ impl Beacon {
     /// The first 64 bits of a beacon. No entry has them: as an offset they would be beyond any file.
     pub const MAGIC: u64 = 0xc1f1_0000_00be_ac01;
 
-    /// The word that no event from before `until` will come.
+    /// The beacon that says that no event from before `until` will come.
     #[must_use]
     pub const fn new(until: Timestamp) -> Self {
         Self {

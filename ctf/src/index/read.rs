@@ -1,4 +1,4 @@
-//! A whole index file at once.
+//! Reads a complete index file.
 
 use wire::{Bytes, Field, Timestamp};
 
@@ -21,7 +21,7 @@ pub struct Entries {
 pub enum Tail {
     /// There are none.
     Clean,
-    /// The word that no event from before this time will come.
+    /// A beacon: no event from before this time will come.
     Beacon(Timestamp),
     /// So many bytes of an entry that is not all there.
     Torn(usize),
@@ -39,7 +39,7 @@ impl Entries {
 /// Reads an index file. The entries before a torn one count.
 ///
 /// # Errors
-/// If it is no index, or says what cannot be. It is a hint only: the packets say the same.
+/// If the header or an entry is invalid. The index is a hint only: the packets have the same information.
 pub fn read(bytes: &[u8]) -> Result<Entries, IndexError> {
     let layout = Layout::of(bytes)?;
     let mut checker = Checker::new(layout);

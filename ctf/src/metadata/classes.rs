@@ -1,4 +1,4 @@
-//! Stream classes and event classes, as they have been declared.
+//! Stream classes and event classes as declared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

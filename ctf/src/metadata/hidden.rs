@@ -1,10 +1,10 @@
-//! Which fields are not shown.
+//! Marks the fields that are not shown.
 
 use std::sync::Arc;
 
 use crate::model::{FieldClass, Structure};
 
-/// Marks the members that only steer decoding. A structure all of whose members are hidden is
+/// Marks the members that only the decoder needs. A structure all of whose members are hidden is
 /// hidden too, unless it has none.
 pub(super) fn mark_hidden(structure: &mut Structure) {
     for member in &mut structure.members {

@@ -1,4 +1,4 @@
-//! Metadata: what a trace declares of itself, read from bytes that may arrive in any pieces.
+//! Metadata: the declarations of a trace, parsed from bytes that may arrive in chunks of any size.
 //!
 //! [`Metadata`] reads and owns it; [`Trace`] is what has been declared so far, with its
 //! [`StreamClass`]es and their [`EventClass`]es. What fields are made of is in [`model`](crate::model).
@@ -8,15 +8,15 @@
 //! and selections become numbered places, and each class gets the plan by which it is decoded. Which
 //! of the two versions it is shows in the first byte, whether it lies in packets in the first four.
 //!
-//! A declaration counts as soon as it is complete, and never changes afterwards. Events that come
-//! before their stream class wait for it.
+//! A declaration is valid as soon as it is complete, and never changes afterwards. Event classes that come
+//! before their stream class are pending until it comes.
 
 mod classes;
+mod decoder_fields;
 mod hidden;
 mod json;
 mod packets;
 mod resolve;
-mod steering;
 mod trace;
 mod tsdl;
 
@@ -108,7 +108,7 @@ impl Metadata {
     /// Reads more of it. `bytes` may begin and end anywhere; a declaration counts when it is complete.
     ///
     /// # Errors
-    /// If it cannot be metadata. What was declared before stays, nothing more can be read.
+    /// If it is no valid metadata. Declarations before the error stay valid; no more are read.
     pub fn extend(&mut self, bytes: &[u8]) -> Result<(), MetadataError> {
         self.text.clear();
         self.unpacker.extend(bytes, &mut self.text)?;
@@ -163,11 +163,11 @@ impl Metadata {
         self.unpacker.is_packetised()
     }
 
-    /// Says that a packet has come, which needs no more than what has been declared: if that is no
-    /// stream class, but event classes that do not say of which, there is one that nobody declares.
+    /// Says that a packet has come, so that all that it needs is declared: if there are event classes
+    /// without stream class, and no stream class at all, an empty one is implied.
     ///
     /// # Errors
-    /// If one of the event classes cannot be.
+    /// If one of the event classes is refused.
     pub fn imply_stream(&mut self) -> Result<(), MetadataError> {
         if self.trace.streams().next().is_none() {
             self.declare_pending(None)?;
@@ -181,7 +181,7 @@ impl Metadata {
         &self.trace
     }
 
-    /// Takes the warnings since the last call: what was odd but is ignored, each with its position.
+    /// Takes the warnings since the last call: unknown attributes and the like, each with its position.
     pub fn take_warnings(&mut self) -> Vec<String> {
         match &mut self.form {
             Some(Form::Tsdl(parser)) => parser.take_warnings(),

@@ -1,4 +1,4 @@
-//! Takes metadata out of its packets. Knows nothing of what the text says.
+//! Extracts the text of metadata from its packets (CTF 1.8.3, section 7.1), without parsing the text.
 //!
 //! Metadata that is not in packets passes through unchanged. Which of both it is shows in the first
 //! four bytes; the byte order of the packets says nothing about that of the trace.

@@ -1,5 +1,5 @@
-//! From what a parser read to what can be decoded: each reference finds its field, which from then
-//! on is kept in a [`Slot`], alignments are settled, and what is not to be shown is marked.
+//! Resolves parsed structures for decoding: each reference finds its field, whose value the decoder then
+//! keeps in a [`Slot`], alignments are computed, and fields that are not shown are marked.
 
 use std::sync::Arc;
 

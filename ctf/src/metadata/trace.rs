@@ -1,11 +1,11 @@
-//! What has been declared so far, ready for decoding.
+//! A trace as declared so far, ready for decoding.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::classes::{EventClass, StreamClass, StreamClock};
+use super::decoder_fields::{MovedClocks, has_role};
 use super::resolve::{FieldsLeft, Roots, Slots, resolve};
-use super::steering::{MovedClocks, has_role};
 use crate::clock::Timescale;
 use crate::error::MetadataError;
 use crate::model::{

@@ -1,4 +1,4 @@
-//! What events look like.
+//! Event classes and field types to be declared.
 
 use std::sync::Arc;
 

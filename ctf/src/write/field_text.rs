@@ -1,4 +1,4 @@
-//! The fields of an event class, as metadata declares them.
+//! Writes the TSDL of the fields of an event class.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -151,7 +151,7 @@ impl MetadataText {
     /// Declares an event class.
     ///
     /// # Errors
-    /// If it cannot be; then nothing is.
+    /// If the class is refused; then nothing is declared.
     pub fn event(
         &mut self,
         stream: &DeclaredStreamClass,

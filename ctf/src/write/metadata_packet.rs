@@ -1,4 +1,4 @@
-//! Metadata in packets, as relays and live viewers want it.
+//! Writes metadata in packets, as relays and live viewers need it (CTF 1.8.3, section 7.1).
 
 use bytes::BufMut;
 

@@ -1,7 +1,7 @@
-//! Traces of our own producers: metadata and packets that every reader of CTF 1.8 understands.
+//! Writes traces of our own producers: metadata and packets that every reader of CTF 1.8 understands.
 //!
-//! Read in this order: [`EventDeclaration`] (what events look like), [`MetadataText`] (the text that
-//! says so, and grows), [`StreamWriter`] (events into packets), [`Value`] (what events say).
+//! Read in this order: [`EventDeclaration`] (an event class), [`MetadataText`] (the metadata, which grows),
+//! [`StreamWriter`] (writes events to packets), [`Value`] (a field of an event).
 //!
 //! The packets have the shape of those of LTTng's user space tracer, which readers meet most. The
 //! order that keeps a trace readable at any time: metadata before the packet that needs it, the

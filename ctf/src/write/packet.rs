@@ -1,5 +1,5 @@
-//! Events into packets, by the rules that readers rely on: times never go back, no event is cut,
-//! sizes and losses are right at the moment of closing.
+//! Writes events to packets, by the rules that readers rely on: times never decrease, no event is split,
+//! sizes and losses are right when the packet is closed.
 
 use bytes::BufMut;
 use thiserror::Error;
@@ -121,8 +121,8 @@ pub enum PacketError {
 
 /// Writes the packets of one stream: of one thread, or of one buffer.
 ///
-/// To count what is lost is as important as what is not: whoever drops an event calls
-/// [`discard`](Self::discard); whoever drops a closed packet lets its number show as a gap.
+/// Losses must be counted: a caller that drops an event calls [`discard`](Self::discard). The number of a
+/// closed packet that is dropped stays missing, which readers see as a gap.
 #[derive(Debug)]
 pub struct StreamWriter {
     class: DeclaredStreamClass,
@@ -185,7 +185,7 @@ impl StreamWriter {
         }
         self.advance(begin)?;
         self.bytes.clear();
-        // One long packet does not take its memory for ever.
+        // Memory of a packet that was longer than usual is given back.
         self.bytes.shrink_to(self.size.usual);
         self.bytes.reserve(self.size.usual);
         let to = &mut self.bytes;
@@ -261,7 +261,7 @@ impl StreamWriter {
     }
 
     /// Closes the packet. `end` is now, not the time of the last event: a viewer then need not wait
-    /// for this stream up to there. A packet without events is good for just that.
+    /// for this stream up to there. A packet without events serves just that.
     ///
     /// # Errors
     /// If none is open, or `end` is before its last event.
@@ -280,7 +280,8 @@ impl StreamWriter {
     /// As for [`close`](Self::close).
     pub fn close_content(&mut self, end: Timestamp) -> Result<(Vec<u8>, PacketIndex), PacketError> {
         let index = self.seal(end)?;
-        // A packet that is cut early would keep the memory of a full one from whoever holds it.
+        // The buffer has room for a full packet: a short one is copied, so that its holder does not keep
+        // memory that it does not need.
         let content = if self.bytes.len() < self.bytes.capacity() / 2 {
             self.bytes.clone()
         } else {

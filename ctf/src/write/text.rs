@@ -1,4 +1,4 @@
-//! Names and strings, as the text of CTF 1.8 can hold them.
+//! Identifiers and quoted strings of TSDL.
 
 use std::fmt::Write;
 

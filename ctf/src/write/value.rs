@@ -1,4 +1,4 @@
-//! What events say, as bytes.
+//! The values of events, and how they are written.
 
 use super::declare::{FieldType, Width};
 

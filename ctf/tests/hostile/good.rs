@@ -1,4 +1,4 @@
-//! Small metadata that is good, with all field classes between them, in both byte orders.
+//! Small valid metadata texts, which together have all field classes, in both byte orders.
 #![allow(unreachable_pub, reason = "the fuzz targets use it too")]
 
 use ctf::Metadata;

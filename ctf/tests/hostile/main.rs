@@ -1,4 +1,4 @@
-//! Hostile input: what once broke a reader, and what must hold of anything.
+//! Hostile input: inputs that once broke a reader, and invariants for any input.
 #![cfg(test)]
 
 mod good;

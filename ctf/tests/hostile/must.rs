@@ -1,4 +1,4 @@
-//! What must hold of any input, however hostile. Used by the tests here and by the fuzz targets.
+//! Invariants of the readers for any input. The tests here and the fuzz targets use them.
 #![allow(unreachable_pub, reason = "the fuzz targets use it too")]
 
 use std::hash::{Hash, Hasher};
@@ -17,7 +17,7 @@ pub fn read_metadata_alike_in<'a>(pieces: impl Iterator<Item = &'a [u8]> + Clone
     let mut metadata = Metadata::new();
     let mut result = Ok(());
     for piece in pieces {
-        // Behind an error too: who calls it may not look.
+        // Behind an error too: a caller may ignore it.
         let extended = metadata.extend(piece);
         result = result.and(extended);
     }
@@ -317,7 +317,7 @@ impl<'a> Look<'a> {
     fn number(&mut self, value: i128, format: NumberFormat<'_>) {
         assert!((1..=64).contains(&format.bits));
         self.see((value, format.bits));
-        // Many labels at every number would be slow, and that is up to who prints them.
+        // Many labels at every number would be slow: that is up to the program that prints them.
         let labels = format.labels.filter(|labels| labels.as_slice().len() < 64);
         self.see(labels.map_or(0, |labels| labels.of(value).count()));
     }

@@ -1,5 +1,4 @@
-//! Small traces that are good, cut and changed: no reader panics, and none takes longer than the bytes
-//! are worth.
+//! Small valid traces, cut and changed: no reader panics, and none takes more time than the bytes justify.
 
 use ctf::Metadata;
 use ctf::decode::StreamDecoder;

@@ -1,4 +1,4 @@
-//! Field classes, from what was written to what the model has.
+//! Builds field classes of the model from those that were parsed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Field classes as they are written: one table of all properties that some type has. Which of them
-//! a type needs is for [`build`](super::build) to say.
+//! Field classes as written: one table of the properties of all types. [`build`](super::build) checks which
+//! of them a type needs.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Every limit on CTF 2 metadata, each with its reason.
+//! The limits on CTF 2 metadata, each with its reason.
 
 /// Metadata in all, in bytes. LTTng's is a few hundred kilobytes for thousands of event classes.
 pub(super) const MAX_METADATA_BYTES: usize = 64 << 20;

@@ -60,7 +60,7 @@ impl Parser {
     /// Takes the next piece, and gives what the fragments that are now whole declare.
     ///
     /// # Errors
-    /// If one of them cannot be read; then the same for ever.
+    /// If one of them cannot be read; every further call fails likewise.
     pub(crate) fn extend(&mut self, text: &[u8]) -> Result<Vec<Declaration>, MetadataError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

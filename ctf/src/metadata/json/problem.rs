@@ -1,4 +1,4 @@
-//! What is wrong with a fragment.
+//! The error of a fragment.
 
 use crate::model::Position;
 

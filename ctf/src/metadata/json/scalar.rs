@@ -1,4 +1,4 @@
-//! Field classes that hold no others, and the properties that those which do share with them.
+//! Builds field classes that contain no others, and parses the properties that all classes share.
 
 use std::sync::Arc;
 

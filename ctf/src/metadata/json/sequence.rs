@@ -1,4 +1,4 @@
-//! Where fragments begin and end. (RFC 7464: JSON text sequences)
+//! Splits a JSON text sequence (RFC 7464) into fragments.
 
 use super::limits::{MAX_FRAGMENT_BYTES, MAX_METADATA_BYTES};
 use crate::error::MetadataError;

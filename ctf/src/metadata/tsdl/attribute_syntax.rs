@@ -1,4 +1,4 @@
-//! Tokens into attributes: those of a block, and those of a type such as `integer`.
+//! Parses attributes: those of a block, and those of a type such as `integer`.
 
 use super::cursor::Cursor;
 use super::lexer::Kind;

@@ -1,4 +1,4 @@
-//! The attributes of a block or a type, and what their values must be.
+//! The attributes of a block or a type, and checks of their values.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::warnings::Warnings;
 use crate::error::MetadataError;
 use crate::model::{ByteOrder, Position, Uuid};
 
-/// Attributes that nobody has asked for yet, by name.
+/// The attributes of a block or type that have not been evaluated yet, by name.
 pub(super) struct Attributes<'a> {
     /// The block or type that has the attributes, for messages.
     owner: &'static str,
@@ -47,7 +47,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// Warns of those that nobody has asked for.
+    /// Warns of those that have not been evaluated: they are unknown.
     pub(super) fn finish(self, warnings: &mut Warnings) {
         let mut left: Vec<_> = self.left.into_iter().collect();
         left.sort_unstable_by_key(|(_, attribute)| attribute.path.at);

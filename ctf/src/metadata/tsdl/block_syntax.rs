@@ -1,4 +1,4 @@
-//! Tokens of one outermost declaration into its tree: blocks and their entries.
+//! Parses the tokens of one outermost declaration into its tree: blocks and their entries.
 
 use super::attribute_syntax::{attribute, begins_attribute};
 use super::cursor::Cursor;

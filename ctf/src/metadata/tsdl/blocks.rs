@@ -1,4 +1,4 @@
-//! What the blocks declare: the trace, its environment, clocks, streams and events.
+//! Evaluates blocks: trace, environment, clocks, stream classes and event classes.
 
 use std::sync::Arc;
 

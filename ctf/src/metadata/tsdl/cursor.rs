@@ -1,4 +1,4 @@
-//! Goes through the tokens of one declaration.
+//! A cursor over the tokens of one declaration.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

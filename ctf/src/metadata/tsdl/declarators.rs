@@ -1,5 +1,5 @@
-//! What a declarator makes of a type: pointers, arrays and sequences; and how lengths and tags name
-//! the fields that give them.
+//! Evaluates declarators (pointers, arrays, sequences), and the references of lengths and tags to the fields
+//! that give them.
 
 use std::sync::Arc;
 

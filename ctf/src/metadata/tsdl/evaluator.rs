@@ -1,4 +1,4 @@
-//! What declarations mean, given those before them: types in their scopes.
+//! Evaluates types in their scopes, given the declarations before them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

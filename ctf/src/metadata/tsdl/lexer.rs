@@ -1,4 +1,4 @@
-//! Text into tokens, byte by byte, so that it does not matter where the text is cut.
+//! Splits text into tokens, byte by byte, so that chunks may end anywhere.
 
 use std::fmt;
 use std::sync::Arc;

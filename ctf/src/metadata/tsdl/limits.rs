@@ -1,4 +1,4 @@
-//! How much metadata may ask for. Generous: the largest real metadata stays below a hundredth.
+//! The limits on TSDL. The largest real metadata stays below a hundredth of them.
 
 /// Braces within braces, and types made of types. What walks a type later may recurse so deep.
 pub(super) const MAX_NESTING: u32 = 128;
@@ -28,7 +28,7 @@ pub(super) const MAX_ROOT_FIELDS: u64 = 1 << 17;
 /// is written. Metadata of 64 MiB that writes each field out has some four million.
 pub(super) const MAX_FIELDS: u64 = 4 << 20;
 
-/// Named types outside of blocks, which stay for ever.
+/// Named types outside of blocks, which stay as long as the metadata.
 pub(super) const MAX_TYPES: usize = 1 << 18;
 
 /// Options of variants that are written down once and get their tag where they are used: each use
@@ -41,5 +41,5 @@ pub(super) const MAX_EVENT_CLASSES: usize = 65_536;
 /// Stream classes of the trace.
 pub(super) const MAX_STREAM_CLASSES: usize = 65_536;
 
-/// Warnings kept until somebody takes them; further ones are dropped.
+/// Warnings kept until they are taken; further ones are dropped.
 pub(super) const MAX_WARNINGS: usize = 1_000;

@@ -1,4 +1,4 @@
-//! What the spelling of a word, a number, a text or a character stands for.
+//! The values of words, numbers, strings and character constants, by their spelling.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The text of CTF 1.8 (TSDL) into declarations.
+//! Parses TSDL, the metadata language of CTF 1.8, into declarations.
 //!
 //! Text becomes tokens (`lexer`, `literal`), the tokens of one outermost declaration a tree
 //! (`cursor`, `attribute_syntax`, `type_syntax`, `block_syntax` make what `syntax` describes), and trees become drafts

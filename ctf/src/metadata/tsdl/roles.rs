@@ -1,4 +1,4 @@
-//! Which members of headers and packet contexts mean something, and what they must be then.
+//! Gives roles to members of headers and packet contexts by their names, and checks their types.
 
 use std::sync::Arc;
 

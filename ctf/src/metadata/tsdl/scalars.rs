@@ -1,4 +1,4 @@
-//! Integers, floating point numbers and strings, from their attributes.
+//! Evaluates the attributes of integers, floating point numbers and strings.
 
 use super::attribute_syntax::mapped_clock;
 use super::attributes::Attributes;

@@ -1,4 +1,4 @@
-//! Which types have which names, and where.
+//! The scopes in which names of types are visible.
 
 use std::collections::HashMap;
 use std::sync::Arc;

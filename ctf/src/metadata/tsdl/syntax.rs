@@ -1,4 +1,4 @@
-//! What the text says, before anybody asks what it means: one declaration as a tree.
+//! The syntax tree of one declaration, before it is evaluated.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

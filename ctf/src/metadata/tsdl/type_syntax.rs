@@ -1,4 +1,4 @@
-//! Tokens into types.
+//! Parses types.
 //!
 //! An identifier can be the name of a type or of a field, and nothing but its place tells: the
 //! first name where a type may stand is a type, even if a field of that name exists, and a name

@@ -1,9 +1,9 @@
-//! What is odd in metadata, and yet no reason to refuse it.
+//! Warnings: oddities of metadata that are no reason to refuse it.
 
 use super::limits::MAX_WARNINGS;
 use crate::model::Position;
 
-/// Warnings that nobody has taken yet.
+/// The warnings that have not been taken yet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Warnings(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! The bytes of packets, and what is refused.
+//! The bytes of packets, and events that are refused.
 
 use proptest::prelude::*;
 

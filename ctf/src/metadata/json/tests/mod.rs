@@ -1,4 +1,4 @@
-//! What fragments declare.
+//! The declarations that fragments make.
 
 mod refused;
 

@@ -1,4 +1,4 @@
-//! What is refused, and how it is said.
+//! Refused metadata, and the texts of the errors.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Texts that must not be taken.
+//! Texts that are refused.
 
 use super::*;
 

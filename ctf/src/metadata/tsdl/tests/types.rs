@@ -1,4 +1,4 @@
-//! Types, names and what refers to them.
+//! Types, names, and references to them.
 
 use super::*;
 use crate::model::{Base, Length, Origin, Scope, Selection};

@@ -1,4 +1,4 @@
-//! Which fields steer decoding: those with a role, and those that move a clock.
+//! Searches for fields that the decoder needs: those with a role, and those that move a clock.
 
 use std::sync::Arc;
 
