@@ -16,12 +16,10 @@ mod viewers;
 
 use std::io::{Read, Write};
 
-use relay_proto::ControlHeader;
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{OK, Producer, plain_session as session};
+use tests::producer::{OK, Producer, control_header, plain_session as session};
 use tests::relay::Relay;
 use tests::tree::files;
-use wire::Field;
 
 /// The contents of a session's files of this name, in the order of their paths.
 fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
@@ -34,14 +32,7 @@ fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
 
 /// The bytes of a command of any code and payload, valid or not.
 fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ControlHeader {
-        circuit: 0,
-        data_size: payload.len() as u64,
-        code,
-        code_version: 0,
-    }
-    .write(&mut bytes);
+    let mut bytes = control_header(code, payload.len() as u64);
     bytes.extend_from_slice(payload);
     bytes
 }

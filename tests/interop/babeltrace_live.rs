@@ -59,13 +59,13 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 fn every_viewer_and_the_directory_show_every_event_once() {
     const COUNT: usize = 200_000;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("all", &relay, Some(LIVE_TIMER));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("all", &relay, Some(LIVE_TIMER));
     daemon.enable_channel("all", "busy", &options, true);
     // A channel without events: only beacons let viewers continue.
     daemon.enable_channel("all", "idle", &[], false);
@@ -94,9 +94,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
 #[test]
 fn both_babeltrace_versions_read_the_session_and_its_directory() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("both", &relay, Some(LIVE_TIMER));
-    daemon.enable_channel("both", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "both", Some(LIVE_TIMER));
     let listed = format!(
         "net://{}/host/{}/both",
         relay.live,
@@ -199,13 +197,13 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool 
 fn replaced_tracefiles_do_not_affect_live_viewers() {
     const COUNT: usize = 400;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("ring", &relay, Some(LIVE_TIMER));
     let options = [
         "--subbuf-size=4k",
         "--tracefile-size=16k",
         "--tracefile-count=3",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("ring", &relay, Some(LIVE_TIMER));
     daemon.enable_channel("ring", "busy", &options, true);
     daemon.enable_channel("ring", "idle", &options, false);
     let viewers = start_viewers(

@@ -536,9 +536,7 @@ fn a_directory_of_lttng_relayd_is_followed_without_beacons() {
     const COUNT: usize = 300;
     let lab = Lab::new();
     let relay = Relay::start_reference(&lab);
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("all", &relay, Some(100_000));
-    daemon.enable_channel("all", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "all", Some(100_000));
     daemon.enable_channel("all", "idle", &[], false);
     daemon.lttng(&["start", "all"]);
     let options = FollowOptions {

@@ -63,13 +63,13 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
 fn a_viewer_that_never_reads_delays_no_other() {
     const COUNT: usize = 100_000;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("slow", &relay, Some(100_000));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("slow", &relay, Some(100_000));
     daemon.enable_channel("slow", "busy", &options, true);
     // A viewer that attaches and then neither sends nor reads.
     let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);

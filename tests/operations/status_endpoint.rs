@@ -112,9 +112,7 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
 fn a_session_of_lttng_is_listed_with_its_packet_count() {
     let lab = Lab::new();
     let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("real", &relay, Some(50_000));
-    daemon.enable_channel("real", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "real", Some(50_000));
     daemon.lttng(&["start", "real"]);
     let mut app = TracedApp::start(&lab, "real");
     app.emit(50);

@@ -96,9 +96,9 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
 fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     const COUNT: usize = 20_000;
     let (lab, relay) = Relay::start_in_new_lab();
+    let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("real", &relay, Some(50_000));
-    let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
     daemon.enable_channel("real", "busy", &options, true);
     let (mut viewer, session, _) = Viewer::attached(relay.live, "real", Seek::Beginning);
     let mut push = viewer.open_push();
@@ -226,14 +226,14 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     assert_eq!(index.packet.end, Timestamp(ROUNDS));
     // The notifications leave out most intermediate states and end with the latest ones. The stream that was polled
     // needs no more.
-    let (mut heard, mut up_to_date) = (0, 0);
+    let (mut received, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
-        heard += 1;
+        received += 1;
         if let Some(Notification::Quiet(Quiet { until, .. })) = silent.receive() {
             up_to_date += usize::from(until == Timestamp(ROUNDS));
         }
     }
-    assert!(heard < STREAMS * 30, "{heard} notifications");
+    assert!(received < STREAMS * 30, "{received} notifications");
 }
 
 #[test]

@@ -376,7 +376,9 @@ impl Socket {
 
     fn receive(&mut self, len: usize) -> Vec<u8> {
         let mut got = vec![0; len];
-        self.stream.read_exact(&mut got).expect("the relay hung up");
+        self.stream
+            .read_exact(&mut got)
+            .expect("the relay closed the connection");
         self.received += len;
         got
     }
