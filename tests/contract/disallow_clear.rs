@@ -1,4 +1,5 @@
-//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration flags.
+//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration
+//! flags.
 
 use std::fs;
 

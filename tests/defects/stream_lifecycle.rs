@@ -261,7 +261,8 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
     );
     viewed.producer.send_packet(viewed.stream, 2, 100);
     viewed.producer.close_session(viewed.stream, Some(2));
-    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk is delivered.
+    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk is
+    // delivered.
     let index = viewed.viewer.wait_for_index(viewed.stream);
     assert_eq!(
         (index.status, index.packet.begin),

@@ -1,6 +1,6 @@
-//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and checks
-//! by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat. Input that
-//! crashes the reference is in `tests/defects`.
+//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and
+//! checks by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat.
+//! Input that crashes the reference is in `tests/defects`.
 
 mod commands;
 mod conversation;
@@ -14,10 +14,10 @@ mod session_takeover;
 mod timeouts;
 mod viewers;
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{OK, Producer, control_header, plain_session as session};
+use tests::producer::{OK, Producer, control_header, plain_session as session, read_to_close};
 use tests::relay::Relay;
 use tests::tree::files;
 
@@ -37,14 +37,11 @@ fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it closes
-/// the connection.
+/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it
+/// closes the connection.
 fn send_and_read_to_end(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
     let mut control = producer.control();
     control.write_all(bytes).unwrap();
     control.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = Vec::new();
-    // The relay resets a connection that it has not read to the end: then the error is the end.
-    let _ = control.read_to_end(&mut answer);
-    answer
+    read_to_close(control)
 }

@@ -31,7 +31,8 @@ fn start_viewers(relay: &Relay, session: &str, with: &[Babeltrace]) -> Vec<Proce
     viewers
 }
 
-/// Waits until all viewers exit with success and without messages, and returns the lines that each has printed.
+/// Waits until all viewers exit with success and without messages, and returns the lines that each has
+/// printed.
 fn wait_for_output(viewers: Vec<Process>) -> Vec<Vec<String>> {
     viewers
         .into_iter()
@@ -148,8 +149,8 @@ fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
     assert!(seen, "viewers met known defects in {ATTEMPTS} attempts");
 }
 
-/// Runs three viewers of a session in which a process lives for about 50 ms, while all other streams are idle. Returns
-/// the outputs of the viewers.
+/// Runs three viewers of a session in which a process lives for about 50 ms, while all other streams are
+/// idle. Returns the outputs of the viewers.
 fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
@@ -171,9 +172,9 @@ fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     with.into_iter().zip(ended).collect()
 }
 
-/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the metadata of a new
-/// process in pieces, beacons and indexes before the piece that declares their stream, and streams some milliseconds
-/// after their first packet began, with a later time of another stream in between.
+/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the metadata
+/// of a new process in pieces, beacons and indexes before the piece that declares their stream, and streams
+/// some milliseconds after their first packet began, with a later time of another stream in between.
 fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool {
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     match babeltrace {
@@ -182,8 +183,8 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool 
         Babeltrace::One if says("[error] Event id 0 is outside range.") => true,
         // It fails, or divides by zero, if the stream is not declared in the first piece.
         Babeltrace::One => says("[error] Stream 0 is not declared in metadata."),
-        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by the metadata
-        // that is there when it begins.
+        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by
+        // the metadata that is there when it begins.
         Babeltrace::Two if ended.status.signal() == Some(Signal::SEGV.as_raw()) => true,
         // A packet or a beacon of a stream that is not declared in the first piece.
         Babeltrace::Two if says("No stream class with ID of stream class ID to use") => true,

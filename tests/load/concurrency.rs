@@ -9,7 +9,6 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::files;
 use tests::viewer::Viewer;
-use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
@@ -35,14 +34,8 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
                 }
                 for (at, stream) in streams.iter().enumerate() {
                     for packet in 0..PACKETS {
-                        let mut index = viewer.next_index(*stream);
-                        wait_until("the packet is published", || {
-                            let is_ready = index.status == IndexStatus::Ready;
-                            if !is_ready {
-                                index = viewer.next_index(*stream);
-                            }
-                            is_ready
-                        });
+                        let index = viewer.wait_for_index(*stream);
+                        assert_eq!(index.status, IndexStatus::Ready);
                         assert_eq!(index.offset.0, packet * size(at) as u64);
                         assert_eq!(index.packet.packet_size.0, size(at) as u64 * 8);
                     }

@@ -1,5 +1,5 @@
-//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output is on a tmpfs of
-//! 2 MiB, so that only root can run these tests.
+//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output is on a
+//! tmpfs of 2 MiB, so that only root can run these tests.
 
 use std::io::Write;
 use std::path::Path;
@@ -31,7 +31,8 @@ fn start_on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay,
     Some((disk, relay, status))
 }
 
-/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of entries.
+/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of
+/// entries.
 fn count_indexed_packets(output: &Path, channel: &str) -> usize {
     let tracefiles = files(output, "");
     let (mut entries, mut next) = (0, 0);
@@ -164,8 +165,8 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
     let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
-    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within index entries
-    // and when files are created.
+    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within
+    // index entries and when files are created.
     for left in 0..12 {
         let name = format!("left-{left}");
         let mut producer = Producer::open(&relay, live_session(&name));

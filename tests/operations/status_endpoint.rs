@@ -1,12 +1,12 @@
 //! The status endpoint (`--http`): metrics, sessions, health and readiness.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::Value;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{Producer, live_session};
+use tests::producer::{Producer, live_session, read_to_close};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
 use tests::traced_app::TracedApp;
@@ -139,8 +139,7 @@ fn malformed_http_requests_are_refused_and_block_no_other_client() {
         let mut socket = TcpStream::connect(status.address()).unwrap();
         let _ = socket.write_all(malformed);
         let _ = socket.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
+        let answer = read_to_close(&socket);
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
     }
     // Clients that send nothing block other clients only briefly, and producers never.

@@ -143,7 +143,8 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     assert_eq!(seen.len(), COUNT);
 }
 
-/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number of packets.
+/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number
+/// of packets.
 fn record_packets(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
     const PACKETS: u64 = 150;
     let mut producer = Producer::open(relay, live_session(name));
@@ -224,8 +225,8 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     // The viewer's command connection is served as well.
     let index = viewer.next_index(streams[0]);
     assert_eq!(index.packet.end, Timestamp(ROUNDS));
-    // The notifications leave out most intermediate states and end with the latest ones. The stream that was polled
-    // needs no more.
+    // The notifications leave out most intermediate states and end with the latest ones. The stream that was
+    // polled needs no more.
     let (mut received, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
         received += 1;
@@ -411,7 +412,8 @@ fn packets_after_a_clear_are_pushed() {
     push.wait_for(packets_notification(streams[0], 1));
 }
 
-// Packets are withheld that end after another stream began which cannot be announced before its metadata comes.
+// Packets are withheld that end after another stream began which cannot be announced before its metadata
+// comes.
 #[test]
 fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     let (_lab, relay) = Relay::start_in_new_lab();

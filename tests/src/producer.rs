@@ -363,8 +363,8 @@ impl Producer {
         }
     }
 
-    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence number of its
-    /// first packet in the new chunk.
+    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence number of
+    /// its first packet in the new chunk.
     pub fn rotate_streams(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
         let position = |&(stream, at)| RotationPosition {
             stream,
@@ -463,7 +463,8 @@ impl Producer {
             .expect("the relay closed the connection")
     }
 
-    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection without one.
+    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection without
+    /// one.
     ///
     /// # Panics
     /// If the reply breaks the protocol.
@@ -541,4 +542,12 @@ impl Producer {
 /// Whether the peer closes a connection before it sends another byte. Blocks until either.
 pub fn is_closed(socket: &mut TcpStream) -> bool {
     matches!(socket.read(&mut [0; 4096]), Ok(0) | Err(_))
+}
+
+/// Reads what the peer sends until it closes the connection. A peer resets a connection that it has not read to
+/// the end: then the error is the end.
+pub fn read_to_close(mut socket: &TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = socket.read_to_end(&mut bytes);
+    bytes
 }
