@@ -168,26 +168,26 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
         let name = format!("in-{packets_in_file}");
         let (producer, packets) = record_packets(&relay, &name, packets_in_file);
         let attached = || Viewer::attached(relay.live, &name, Seek::Beginning);
-        let (mut patient, _, streams) = attached();
-        let (mut hasty, ..) = attached();
+        let (mut single, _, streams) = attached();
+        let (mut pipelined, ..) = attached();
         let stream = by_channel(&streams)["chan_0"];
         producer.disconnect();
         let mut one_by_one = Vec::new();
         for _ in 0..packets {
-            let index = patient.next_index(stream);
-            let packet = patient.packet(stream, index.offset.0, 1000);
+            let index = single.next_index(stream);
+            let packet = single.packet(stream, index.offset.0, 1000);
             one_by_one.push((index, packet));
         }
         wait_until("the stream is over", || {
-            patient.next_index(stream).status == IndexStatus::HungUp
+            single.next_index(stream).status == IndexStatus::HungUp
         });
         let mut at_once = Vec::new();
         while (at_once.len() as u64) < packets {
             // The last round also requests indexes behind the end.
-            let mut indexes = hasty.next_indexes(stream, 64);
+            let mut indexes = pipelined.next_indexes(stream, 64);
             indexes.retain(|index| index.status == IndexStatus::Ready);
             let places: Vec<_> = indexes.iter().map(|index| (index.offset.0, 1000)).collect();
-            at_once.extend(indexes.into_iter().zip(hasty.packets(stream, &places)));
+            at_once.extend(indexes.into_iter().zip(pipelined.packets(stream, &places)));
         }
         assert_eq!(at_once, one_by_one);
         for (number, (index, (_, bytes))) in (0..).zip(&at_once) {
