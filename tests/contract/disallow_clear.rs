@@ -1,4 +1,5 @@
-//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration flags.
+//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration
+//! flags.
 
 use std::fs;
 
@@ -87,9 +88,7 @@ fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
 fn lttng_clear_fails_with_disallow_clear() {
     let lab = Lab::new();
     let relay = Relay::start_with(&lab, &["--disallow-clear"]);
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("kept", &relay, None);
-    daemon.enable_channel("kept", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "kept", None);
     daemon.lttng(&["start", "kept"]);
     traced_app::run(&lab, 300, 0, "one");
     let mut clear = lab.traced_command(peers::program("lttng"));

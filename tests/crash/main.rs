@@ -1,5 +1,5 @@
-//! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk, and what was not
-//! damages no trace.
+//! Relays and producers that are killed, stopped or disconnected: what was acknowledged is on disk, and what
+//! was not damages no trace.
 
 mod repair;
 
@@ -7,8 +7,6 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Instant;
 
-use relay_proto::Command;
-use relay_proto::index::SendIndex;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
@@ -20,7 +18,6 @@ use tests::viewer::{Viewer, by_channel};
 use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
-use wire::SeqNum;
 
 /// The index file of the only stream with packets.
 fn index_file(relay: &std::path::Path) -> Vec<u8> {
@@ -64,9 +61,7 @@ fn acknowledged_packets_are_whole_and_indexed_after_the_relay_is_killed() {
 #[test]
 fn babeltrace_reads_what_viewers_have_seen_after_the_relay_is_killed() {
     let (lab, mut relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("killed", &relay, Some(50_000));
-    daemon.enable_channel("killed", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "killed", Some(50_000));
     let viewer = Babeltrace::Two.follow(&relay, "killed");
     Viewer::connect(relay.live).wait_for_listed("killed", |listed| listed.viewers == 1);
     daemon.lttng(&["start", "killed"]);
@@ -89,18 +84,7 @@ fn a_stopped_relay_has_written_all_packets_sent_to_it() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
     // All commands are pipelined, and no reply is awaited.
-    let mut indexes = Vec::new();
-    for number in 0..PACKETS {
-        producer.send_data(stream, number, 1000);
-        let index = SendIndex {
-            stream,
-            seq: Some(SeqNum(number)),
-            packet: index(number, 1000),
-        };
-        producer.encode_command(&Command::SendIndex(index), &mut indexes);
-    }
-    let mut control = producer.control();
-    control.write_all(&indexes).unwrap();
+    producer.send_pipelined(stream, PACKETS, 1000);
     let output = relay.output.clone();
     let begun = Instant::now();
     let ended = relay.stop();
@@ -146,9 +130,7 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
 #[test]
 fn a_killed_producer_ends_its_session_for_viewers_and_on_disk() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("producer", &relay, Some(50_000));
-    daemon.enable_channel("producer", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "producer", Some(50_000));
     let viewers = [Babeltrace::Two, Babeltrace::One].map(|b| b.follow(&relay, "producer"));
     Viewer::connect(relay.live).wait_for_listed("producer", |listed| listed.viewers == 2);
     daemon.lttng(&["start", "producer"]);

@@ -1,5 +1,5 @@
-//! Streams whose metadata has not arrived. Packets that end after such a stream began are withheld, so that viewers
-//! get its events in order.
+//! Streams whose metadata has not arrived. Packets that end after such a stream began are withheld, so that
+//! viewers get its events in order.
 
 use relay_proto::Command;
 use relay_proto::session::CreateSession;
@@ -12,8 +12,8 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Micros, SessionId, StreamId};
 
-/// A live session with a timer of an hour. A relay awaits metadata for three periods of the timer, hence for longer
-/// than any test takes.
+/// A live session with a timer of an hour. A relay awaits metadata for three periods of the timer, hence for
+/// longer than any test takes.
 fn session_with_long_timer(name: &str) -> CreateSession {
     CreateSession {
         live_timer: Micros(3_600_000_000),
@@ -21,8 +21,8 @@ fn session_with_long_timer(name: &str) -> CreateSession {
     }
 }
 
-/// A session with a trace of two streams (`known`), a viewer attached to it, and a second trace that was added after
-/// the first packet and whose metadata has not been sent (`hidden`, `metadata`).
+/// A session with a trace of two streams (`known`), a viewer attached to it, and a second trace that was
+/// added after the first packet and whose metadata has not been sent (`hidden`, `metadata`).
 struct AwaitedTrace {
     producer: Producer,
     known: Vec<StreamId>,
@@ -53,7 +53,8 @@ impl AwaitedTrace {
         }
     }
 
-    /// Sends a packet of a known stream that ends after the hidden one began. Returns the viewer's next index.
+    /// Sends a packet of a known stream that ends after the hidden one began. Returns the viewer's next
+    /// index.
     fn send_later_packet(&mut self) -> NextIndex {
         self.producer.send_packet(self.known[0], 1, 100);
         self.producer.wait_while_pending(self.known[0], 1);

@@ -8,8 +8,8 @@ use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
-// One viewer still reads a tracefile that was deleted with its chunk, and another one reaches it from an older chunk
-// that was kept.
+// One viewer still reads a tracefile that was deleted with its chunk, and another one reaches it from an
+// older chunk that was kept.
 #[test]
 fn a_chunk_that_was_deleted_before_older_ones_blocks_no_viewer() {
     let (_lab, relay) = Relay::start_in_new_lab();

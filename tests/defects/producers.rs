@@ -9,20 +9,20 @@ use relay_proto::metadata::ResetMetadata;
 use relay_proto::reply::{ReturnCode, StreamAdded};
 use relay_proto::session::CreateSession;
 use relay_proto::stream::{AddStream, CloseStream};
-use relay_proto::{Command, ControlHeader, DataHeader, Minor, Reply};
+use relay_proto::{Command, Minor, Reply};
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
 use tests::probe_session::{ProbeSession, start_relay_with_probe};
 use tests::producer::{
-    CREATED, OK, Producer, TRACE_PATH, connect, index, is_closed, packet, packet_of,
-    plain_session as session, stream,
+    CREATED, OK, Producer, TRACE_PATH, connect, control_header, data_header, index, is_closed,
+    packet, packet_of, plain_session as session, send_index, stream,
 };
 use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::{files, first_file, tree};
 use tests::wait_until;
-use wire::{Bytes, ChunkId, EpochSeconds, Field, SeqNum, StreamId, Text};
+use wire::{Bytes, ChunkId, EpochSeconds, Field, StreamId, Text};
 
 fn is_refused_stream(reply: &Reply) -> bool {
     matches!(reply, Reply::StreamAdded(StreamAdded { stream: None, .. }))
@@ -89,8 +89,6 @@ fn a_huge_tracefile_count_takes_no_memory() {
 fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
     const COUNT: usize = 1500;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("endless", &relay, None);
     // An ordinary command of a user, at which the reference crashes.
     let options = [
         "--subbuf-size=4k",
@@ -98,6 +96,8 @@ fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
         "--blocking-timeout=inf",
         "--tracefile-size=4k",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("endless", &relay, None);
     daemon.enable_channel("endless", "busy", &options, true);
     daemon.lttng(&["start", "endless"]);
     traced_app::run(&lab, COUNT, 0, "endless");
@@ -333,27 +333,12 @@ fn an_oversized_packet_closes_its_connection() {
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("too long"));
     // The sum of both sizes exceeds 32 bits.
     let (data_size, padding_size) = (u32::MAX, u32::MAX);
-    let mut header = Vec::new();
-    DataHeader {
-        circuit: 0,
-        stream,
-        seq: SeqNum(0),
-        data_size,
-        padding_size,
-    }
-    .write(&mut header);
+    let header = data_header(stream, 0, data_size, padding_size);
     producer.data.write_all(&header).unwrap();
     assert!(is_closed(&mut producer.data));
-    let index = SendIndex {
-        stream,
-        seq: Some(SeqNum(0)),
-        packet: index(0, 10),
-    };
+    let index = send_index(stream, 0, index(0, 10));
     // The session is aborted; the control connection gets a reply that says so.
-    assert_eq!(
-        producer.request(Command::SendIndex(index)),
-        Reply::Ended(ReturnCode::UNKNOWN)
-    );
+    assert_eq!(producer.request(index), Reply::Ended(ReturnCode::UNKNOWN));
     probe.assert_served();
 }
 
@@ -365,15 +350,9 @@ fn an_announced_length_allocates_no_memory() {
         .map(|number| {
             let mut producer = Producer::open(&relay, session(&format!("length-{number}")));
             let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
-            let mut bytes = Vec::new();
+
             // SEND_METADATA that announces 128 MiB, of which 10 kB come.
-            let header = ControlHeader {
-                circuit: 0,
-                data_size: 128 << 20,
-                code: 6,
-                code_version: 0,
-            };
-            header.write(&mut bytes);
+            let mut bytes = control_header(6, 128 << 20);
             metadata.write(&mut bytes);
             bytes.extend_from_slice(&[0; 10_000]);
             let mut control = producer.control().try_clone().unwrap();
@@ -397,12 +376,8 @@ fn indexes_without_packets_are_bounded() {
     let before = relay.memory();
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("piles"));
     let ends = (0..200_000).position(|number| {
-        let index = SendIndex {
-            stream,
-            seq: Some(SeqNum(number)),
-            packet: index(number, 10),
-        };
-        producer.request(Command::SendIndex(index)) != OK
+        let index = send_index(stream, number, index(number, 10));
+        producer.request(index) != OK
     });
     assert!(ends.is_some_and(|ends| ends < 10_000), "{ends:?}");
     assert!(producer.is_disconnected());
@@ -417,14 +392,7 @@ fn a_producer_that_reads_no_replies_blocks_no_other() {
     let before = relay.memory();
     let mut ask = Vec::new();
     // Beacons, whose number is not limited.
-    let mut header = Vec::new();
-    ControlHeader {
-        circuit: 0,
-        data_size: 80,
-        code: 13,
-        code_version: 0,
-    }
-    .write(&mut header);
+    let mut header = control_header(13, 80);
     SendIndex {
         stream,
         seq: None,
@@ -461,11 +429,7 @@ fn a_producer_cannot_access_streams_of_other_sessions() {
     let (mut owner, stream) = Producer::open_with_stream(&relay, session("owner"));
     let theirs = |stream: StreamId| {
         [
-            Command::SendIndex(SendIndex {
-                stream,
-                seq: Some(SeqNum(0)),
-                packet: index(0, 10),
-            }),
+            send_index(stream, 0, index(0, 10)),
             Command::CloseStream(CloseStream { stream, last: None }),
         ]
     };

@@ -53,8 +53,8 @@ fn watermarks_stay_at_the_beginning_of_streams_that_await_metadata() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewed = ViewedSession::open(&relay, "begun");
     let beacon_to = |viewed: &mut ViewedSession, time: u64| {
-        let told = viewed.producer.send_index(viewed.stream, 0, beacon(time));
-        assert_eq!(told, OK);
+        let reply = viewed.producer.send_index(viewed.stream, 0, beacon(time));
+        assert_eq!(reply, OK);
         viewed.viewer.wait_for_index(viewed.stream)
     };
     let begin = |viewed: &mut ViewedSession, path: &str| {
@@ -149,9 +149,7 @@ fn no_event_is_lost_of_a_process_that_exits_just_before_its_session_is_destroyed
 #[test]
 fn viewers_of_a_session_that_is_stopped_cleared_and_destroyed_exit() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("cleared", &relay, Some(50_000));
-    daemon.enable_channel("cleared", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "cleared", Some(50_000));
     daemon.lttng(&["start", "cleared"]);
     let mut app = TracedApp::start(&lab, "cleared");
     app.emit(10);
@@ -263,7 +261,8 @@ fn a_stream_that_closes_after_its_session_was_cleared_ends_without_error() {
     );
     viewed.producer.send_packet(viewed.stream, 2, 100);
     viewed.producer.close_session(viewed.stream, Some(2));
-    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk is delivered.
+    // The packet that the viewer had not read is deleted with its chunk; the one in the new chunk is
+    // delivered.
     let index = viewed.viewer.wait_for_index(viewed.stream);
     assert_eq!(
         (index.status, index.packet.begin),

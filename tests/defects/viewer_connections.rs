@@ -2,10 +2,10 @@
 
 use relay_proto::Minor as ProducerMinor;
 use relay_proto::session::{CreateSession, TraceFormat};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{OK, Producer, TRACE_PATH, connect, live_session, stream};
+use tests::producer::{OK, Producer, TRACE_PATH, connect, live_session, read_to_close, stream};
 use tests::relay::Relay;
 use tests::tree::files;
 use tests::viewer::Viewer;
@@ -252,7 +252,8 @@ fn viewer_connections_use_tcp_keep_alive() {
 fn replies_do_not_wait_for_delayed_acknowledgements() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut viewed = ViewedSession::open(&relay, "stall");
-    // If head and body were sent in two segments, each reply would take 40 ms: the delayed acknowledgement of the first.
+    // If head and body were sent in two segments, each reply would take 40 ms: the delayed acknowledgement of
+    // the first.
     let begun = std::time::Instant::now();
     for _ in 0..100 {
         viewed.viewer.sessions();
@@ -343,9 +344,7 @@ fn a_protocol_error_closes_the_viewer_connection() {
     ] {
         let mut socket = TcpStream::connect(relay.live).unwrap();
         socket.write_all(&bytes).unwrap();
-        let mut got = Vec::new();
-        // The relay resets a connection that it has not read to the end: then the error is the end.
-        let _ = socket.read_to_end(&mut got);
+        let got = read_to_close(&socket);
         let got = if bytes.starts_with(&connect_bytes()) {
             &got[20.min(got.len())..]
         } else {

@@ -1,6 +1,6 @@
 //! Malformed and forbidden commands of producers.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use relay_proto::chunk::{CloseTraceChunk, CreateTraceChunk};
 use relay_proto::index::SendIndex;
@@ -10,7 +10,7 @@ use relay_proto::session::{CreateSession, DaemonId};
 use relay_proto::stream::{AddStream, BeginDataPending, DataPending, EndDataPending};
 use relay_proto::stream::{CloseStream, QuiescentControl};
 use relay_proto::{Command, CommandCode, Minor, Reply};
-use tests::producer::{CREATED, Producer, TRACE_PATH, connect, index, stream};
+use tests::producer::{CREATED, Producer, TRACE_PATH, connect, index, read_to_close, stream};
 use tests::tree::tree;
 use wire::{Bytes, ChunkId, EpochSeconds, Field, Flagged, SeqNum, SessionId, StreamId, Text};
 
@@ -236,8 +236,7 @@ fn a_second_or_unsupported_version_closes_the_connection() {
     for major in [0, 1, 3, u32::MAX] {
         let mut control = connect(relay.control);
         control.write_all(&version(major)).unwrap();
-        let mut answer = Vec::new();
-        let _ = control.read_to_end(&mut answer);
+        let answer = read_to_close(&control);
         // The reply names the version of the relay.
         assert_eq!(answer, [0, 0, 0, 2, 0, 0, 0, 15]);
     }

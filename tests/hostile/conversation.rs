@@ -64,7 +64,8 @@ impl Conversation {
         conversation
     }
 
-    /// The stream that a command of this name refers to: the last one added, the metadata stream, or an unknown one.
+    /// The stream that a command of this name refers to: the last one added, the metadata stream, or an
+    /// unknown one.
     pub(crate) fn stream(&self, name: &str) -> StreamId {
         let is_of = |which: &str| name.ends_with(which);
         let own = match () {
@@ -75,8 +76,8 @@ impl Conversation {
         own.unwrap_or(StreamId(1 << 62))
     }
 
-    /// Sends a command and returns its outcome. Whether the connection stays open is known only from the reply to
-    /// another command, START_DATA.
+    /// Sends a command and returns its outcome. Whether the connection stays open is known only from the
+    /// reply to another command, START_DATA.
     pub(crate) fn request(&mut self, number: u32, code: CommandCode, payload: &[u8]) -> Outcome {
         if self
             .socket

@@ -1,6 +1,6 @@
-//! A differential test: random conversations of valid and invalid commands with the reference and with `relayd`,
-//! comparing the replies and whether the connection stays open. Nothing is sent that crashes the reference.
-//! Intended differences are listed in [`DEVIATIONS`].
+//! A differential test: random conversations of valid and invalid commands with the reference and with
+//! `relayd`, comparing the replies and whether the connection stays open. Nothing is sent that crashes the
+//! reference. Intended differences are listed in [`DEVIATIONS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -180,8 +180,8 @@ const IN_SESSION: [&str; 44] = [
 const UNKNOWN_SESSION: SessionId = SessionId(77_777);
 const UNKNOWN_CHUNK: ChunkId = ChunkId(9);
 
-/// The code and the payload of the command of this name. The ids in it are those that the relay of `conversation` has
-/// given; `turn` makes names and numbers unique.
+/// The code and the payload of the command of this name. The ids in it are those that the relay of
+/// `conversation` has given; `turn` makes names and numbers unique.
 fn command(name: &str, turn: u64, conversation: &Conversation) -> (CommandCode, Vec<u8>) {
     let valid = match name.split(" truncated").next().unwrap() {
         "configuration" => Command::GetConfiguration(GetConfiguration { query: 0 }),

@@ -89,8 +89,8 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
     probe.assert_served();
 }
 
-// LTTng keeps the connections of a recording that has ended for a while, and those of a snapshot as long as the
-// session exists.
+// LTTng keeps the connections of a recording that has ended for a while, and those of a snapshot as long as
+// the session exists.
 #[test]
 fn a_recording_that_has_ended_releases_its_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();

@@ -1,6 +1,6 @@
-//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and checks
-//! by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat. Input that
-//! crashes the reference is in `tests/defects`.
+//! Misbehaving peers affect only their own connections and sessions. Each test sends what no peer should, and
+//! checks by a probe session that the relay still serves others. `doc/security.md` lists the tests by threat.
+//! Input that crashes the reference is in `tests/defects`.
 
 mod commands;
 mod conversation;
@@ -14,14 +14,12 @@ mod session_takeover;
 mod timeouts;
 mod viewers;
 
-use std::io::{Read, Write};
+use std::io::Write;
 
-use relay_proto::ControlHeader;
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{OK, Producer, plain_session as session};
+use tests::producer::{OK, Producer, control_header, plain_session as session, read_to_close};
 use tests::relay::Relay;
 use tests::tree::files;
-use wire::Field;
 
 /// The contents of a session's files of this name, in the order of their paths.
 fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
@@ -34,26 +32,16 @@ fn recorded_files(relay: &Relay, session: &str, file: &str) -> Vec<Vec<u8>> {
 
 /// The bytes of a command of any code and payload, valid or not.
 fn command_bytes(code: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ControlHeader {
-        circuit: 0,
-        data_size: payload.len() as u64,
-        code,
-        code_version: 0,
-    }
-    .write(&mut bytes);
+    let mut bytes = control_header(code, payload.len() as u64);
     bytes.extend_from_slice(payload);
     bytes
 }
 
-/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it closes
-/// the connection.
+/// Sends bytes on the control connection, closes it for writing, and returns what the relay sends until it
+/// closes the connection.
 fn send_and_read_to_end(producer: &Producer, bytes: &[u8]) -> Vec<u8> {
     let mut control = producer.control();
     control.write_all(bytes).unwrap();
     control.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = Vec::new();
-    // The relay resets a connection that it has not read to the end: then the error is the end.
-    let _ = control.read_to_end(&mut answer);
-    answer
+    read_to_close(control)
 }

@@ -1,5 +1,5 @@
-//! Sessions with as many streams as a large host has. The cost of a command must not grow with their number, since
-//! one worker serves many sessions.
+//! Sessions with as many streams as a large host has. The cost of a command must not grow with their number,
+//! since one worker serves many sessions.
 
 use std::time::Instant;
 

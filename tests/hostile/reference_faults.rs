@@ -6,7 +6,7 @@ use relay_proto::session::CreateSession;
 use relay_proto::stream::AddStream;
 use relay_proto::{Command, DataHeader, Minor};
 use tests::lab::Lab;
-use tests::producer::{Producer, index, is_closed, live_session, packet, stream};
+use tests::producer::{Producer, data_header, index, is_closed, live_session, packet, stream};
 use tests::relay::Relay;
 use tests::tree::tree;
 use tests::viewer::Viewer;
@@ -16,7 +16,7 @@ use viewer_proto::metadata::MetadataStatus;
 use viewer_proto::packet::PacketStatus;
 use viewer_proto::session::{AttachStatus, Seek};
 use viewer_proto::stream::NewStreamsStatus;
-use wire::{Bytes, Field, SeqNum, StreamId, Text};
+use wire::{Bytes, Field, StreamId, Text};
 
 use super::{OK, recorded_files, session, start_relay_with_probe};
 
@@ -261,15 +261,7 @@ fn packet_sizes_that_overflow_32_bits_are_refused() {
         // The index has the size modulo 2^32.
         let wrapped = u64::from(data_size.wrapping_add(padding_size));
         assert_eq!(producer.send_index(stream, 0, index(0, wrapped.max(1))), OK);
-        let mut sent = Vec::new();
-        DataHeader {
-            circuit: 0,
-            stream,
-            seq: SeqNum(0),
-            data_size,
-            padding_size,
-        }
-        .write(&mut sent);
+        let mut sent = data_header(stream, 0, data_size, padding_size);
         sent.extend_from_slice(&packet(stream, 0, 10)[DataHeader::SIZE..]);
         producer.data.write_all(&sent).unwrap();
         assert!(is_closed(&mut producer.data), "{data_size} {padding_size}");

@@ -1,5 +1,5 @@
-//! Recordings below one base path: of a host that has restarted while its old connections look alive, and of a
-//! host that records twice at a time.
+//! Recordings below one base path: of a host that has restarted while its old connections look alive, and of
+//! a host that records twice at a time.
 
 use std::net::Ipv4Addr;
 

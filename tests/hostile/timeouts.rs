@@ -4,11 +4,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use relay_proto::{ControlHeader, DataHeader};
+use relay_proto::DataHeader;
 use tests::TEST_TIMEOUT;
 use tests::lab::Lab;
 use tests::probe_session::ProbeSession;
-use tests::producer::{Producer, connect, is_closed, live_session, packet};
+use tests::producer::{Producer, connect, control_header, is_closed, live_session, packet};
 use tests::relay::Relay;
 use tests::viewer::Viewer;
 use tests::wait_until;
@@ -90,14 +90,7 @@ fn a_command_sent_byte_by_byte_times_out() {
     let mut control = producer.control().try_clone().unwrap();
     let mut live = viewer.socket().try_clone().unwrap();
     // ADD_STREAM with a payload that never ends in time.
-    let mut header = Vec::new();
-    ControlHeader {
-        circuit: 0,
-        data_size: 4000,
-        code: 1,
-        code_version: 0,
-    }
-    .write(&mut header);
+    let header = control_header(1, 4000);
     control.write_all(&header).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| send_slowly(&mut control, b"x"));

@@ -1,8 +1,8 @@
 //! Viewers that break the protocol.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
-use tests::producer::{Producer, connect, live_session};
+use tests::producer::{Producer, connect, live_session, read_to_close};
 use tests::viewer::Viewer;
 use tests::wait_until;
 use viewer_proto::command::CommandHeader;
@@ -57,8 +57,7 @@ fn an_unsupported_connect_is_closed_without_a_reply() {
     ] {
         let mut socket = connect(relay.live);
         socket.write_all(&bytes).unwrap();
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
+        let answer = read_to_close(&socket);
         assert!(answer.is_empty(), "{bytes:?}: {answer:?}");
     }
     probe.assert_served();
@@ -114,8 +113,7 @@ fn wrong_command_sizes_are_skipped_or_close_the_connection() {
         ));
         socket.write_all(&bytes).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
+        let answer = read_to_close(&socket);
         // An index, and the reply to the command behind it.
         let want = greeting + if answered { 64 + 4 } else { 0 };
         assert_eq!(answer.len(), want, "{size}");

@@ -31,7 +31,8 @@ fn start_viewers(relay: &Relay, session: &str, with: &[Babeltrace]) -> Vec<Proce
     viewers
 }
 
-/// Waits until all viewers exit with success and without messages, and returns the lines that each has printed.
+/// Waits until all viewers exit with success and without messages, and returns the lines that each has
+/// printed.
 fn wait_for_output(viewers: Vec<Process>) -> Vec<Vec<String>> {
     viewers
         .into_iter()
@@ -59,13 +60,13 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 fn every_viewer_and_the_directory_show_every_event_once() {
     const COUNT: usize = 200_000;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("all", &relay, Some(LIVE_TIMER));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("all", &relay, Some(LIVE_TIMER));
     daemon.enable_channel("all", "busy", &options, true);
     // A channel without events: only beacons let viewers continue.
     daemon.enable_channel("all", "idle", &[], false);
@@ -94,9 +95,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
 #[test]
 fn both_babeltrace_versions_read_the_session_and_its_directory() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("both", &relay, Some(LIVE_TIMER));
-    daemon.enable_channel("both", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "both", Some(LIVE_TIMER));
     let listed = format!(
         "net://{}/host/{}/both",
         relay.live,
@@ -150,8 +149,8 @@ fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
     assert!(seen, "viewers met known defects in {ATTEMPTS} attempts");
 }
 
-/// Runs three viewers of a session in which a process lives for about 50 ms, while all other streams are idle. Returns
-/// the outputs of the viewers.
+/// Runs three viewers of a session in which a process lives for about 50 ms, while all other streams are
+/// idle. Returns the outputs of the viewers.
 fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     let (lab, relay) = Relay::start_in_new_lab();
     let daemon = SessionDaemon::start(&lab);
@@ -173,9 +172,9 @@ fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     with.into_iter().zip(ended).collect()
 }
 
-/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the metadata of a new
-/// process in pieces, beacons and indexes before the piece that declares their stream, and streams some milliseconds
-/// after their first packet began, with a later time of another stream in between.
+/// Whether a viewer has failed in a way that no relay can prevent. Under load, LTTng 2.13 sends the metadata
+/// of a new process in pieces, beacons and indexes before the piece that declares their stream, and streams
+/// some milliseconds after their first packet began, with a later time of another stream in between.
 fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool {
     let says = |what: &str| ended.stderr.iter().any(|line| line.contains(what));
     match babeltrace {
@@ -184,8 +183,8 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool 
         Babeltrace::One if says("[error] Event id 0 is outside range.") => true,
         // It fails, or divides by zero, if the stream is not declared in the first piece.
         Babeltrace::One => says("[error] Stream 0 is not declared in metadata."),
-        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by the metadata
-        // that is there when it begins.
+        // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by
+        // the metadata that is there when it begins.
         Babeltrace::Two if ended.status.signal() == Some(Signal::SEGV.as_raw()) => true,
         // A packet or a beacon of a stream that is not declared in the first piece.
         Babeltrace::Two if says("No stream class with ID of stream class ID to use") => true,
@@ -199,13 +198,13 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool 
 fn replaced_tracefiles_do_not_affect_live_viewers() {
     const COUNT: usize = 400;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("ring", &relay, Some(LIVE_TIMER));
     let options = [
         "--subbuf-size=4k",
         "--tracefile-size=16k",
         "--tracefile-count=3",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("ring", &relay, Some(LIVE_TIMER));
     daemon.enable_channel("ring", "busy", &options, true);
     daemon.enable_channel("ring", "idle", &options, false);
     let viewers = start_viewers(

@@ -1,5 +1,5 @@
-//! `consumer replay` to `relayd` and to `lttng-relayd`: the recorded files, and what viewers show live, have the events
-//! of the original.
+//! `consumer replay` to `relayd` and to `lttng-relayd`: the recorded files, and what viewers show live, have
+//! the events of the original.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -143,8 +143,8 @@ impl ViewerProgram {
     }
 }
 
-/// Replays a directory live, with viewers attached from the beginning, which must print `lines` lines. Returns the
-/// output of each viewer.
+/// Replays a directory live, with viewers attached from the beginning, which must print `lines` lines.
+/// Returns the output of each viewer.
 pub(crate) fn replay_with_viewers(
     lab: &Lab,
     relay: &Relay,
@@ -206,7 +206,8 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
     }
 }
 
-/// Replays numbered events 5 ms apart and kills the relay twice meanwhile. Each event must be in one of the sessions.
+/// Replays numbered events 5 ms apart and kills the relay twice meanwhile. Each event must be in one of the
+/// sessions.
 fn check_replay_with_killed_relay(
     lab: &Lab,
     mut relay: Relay,

@@ -64,7 +64,8 @@ fn packets_out_of_order_within_the_reorder_window_leave_the_same_tree() {
     let first = Relay::start(&lab);
     let mut capture = record(&lab, &first);
     let mut packets = capture.take_packets();
-    // Packets in groups of three, each group in reverse. The first packet stays, as it tells where the stream begins.
+    // Packets in groups of three, each group in reverse. The first packet stays, as it tells where the stream
+    // begins.
     let (busy, count) = busiest(&packets);
     assert!(count > 10, "{count} packets");
     let key = |packet: &CapturedPacket| {

@@ -27,9 +27,7 @@ fn read_available(viewer: &mut Viewer, stream: StreamId) -> usize {
 #[test]
 fn seek_last_shows_new_events_and_seek_beginning_all_events() {
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("late", &relay, Some(50_000));
-    daemon.enable_channel("late", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "late", Some(50_000));
     daemon.lttng(&["start", "late"]);
     let mut app = TracedApp::start(&lab, "late");
     app.emit(10);

@@ -355,13 +355,13 @@ fn a_url_without_a_session_shows_all_present_and_later_sessions() {
 fn every_viewer_of_an_lttng_session_shows_every_event_once() {
     const COUNT: usize = 20_000;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("all", &relay, Some(100_000));
     let options = [
         "--subbuf-size=16k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("all", &relay, Some(100_000));
     daemon.enable_channel("all", "busy", &options, true);
     daemon.enable_channel("all", "idle", &[], false);
     let host = hostname();

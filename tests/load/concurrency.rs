@@ -9,7 +9,6 @@ use tests::relay::Relay;
 use tests::traced_app;
 use tests::tree::files;
 use tests::viewer::Viewer;
-use tests::wait_until;
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
 
@@ -35,14 +34,8 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
                 }
                 for (at, stream) in streams.iter().enumerate() {
                     for packet in 0..PACKETS {
-                        let mut index = viewer.next_index(*stream);
-                        wait_until("the packet is published", || {
-                            let is_ready = index.status == IndexStatus::Ready;
-                            if !is_ready {
-                                index = viewer.next_index(*stream);
-                            }
-                            is_ready
-                        });
+                        let index = viewer.wait_for_index(*stream);
+                        assert_eq!(index.status, IndexStatus::Ready);
                         assert_eq!(index.offset.0, packet * size(at) as u64);
                         assert_eq!(index.packet.packet_size.0, size(at) as u64 * 8);
                     }
@@ -63,13 +56,13 @@ fn concurrent_producers_are_recorded_and_viewed_independently() {
 fn a_viewer_that_never_reads_delays_no_other() {
     const COUNT: usize = 100_000;
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("slow", &relay, Some(100_000));
     let options = [
         "--subbuf-size=64k",
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
+    let daemon = SessionDaemon::start(&lab);
+    daemon.create_session("slow", &relay, Some(100_000));
     daemon.enable_channel("slow", "busy", &options, true);
     // A viewer that attaches and then neither sends nor reads.
     let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);

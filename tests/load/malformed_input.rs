@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
-use relay_proto::{Command, ControlHeader, DataHeader, Minor, Version};
+use relay_proto::{Command, Minor, Version};
 use tests::probe_session::start_relay_with_probe;
-use tests::producer::{Producer, connect, live_session, stream};
+use tests::producer::{Producer, connect, control_header, data_header, live_session, stream};
 use tests::relay::Relay;
 use tests::wait_until;
-use wire::{Field, SeqNum};
+use wire::SeqNum;
 
 /// The memory that the relay may use in addition, whatever is sent to it, in bytes.
 const MAX_MEMORY_GROWTH: u64 = 24 << 20;
@@ -61,13 +61,7 @@ fn conversation_bytes(name: &str) -> Vec<u8> {
         let mut payload = Vec::new();
         command.encode(Minor(15), &mut payload);
         let (data_size, code) = (payload.len() as u64, command.code().code());
-        ControlHeader {
-            circuit: 0,
-            data_size,
-            code,
-            code_version: 0,
-        }
-        .write(&mut bytes);
+        bytes.extend(control_header(code, data_size));
         bytes.extend_from_slice(&payload);
     };
     add(&Command::CreateSession(live_session(name)));
@@ -97,13 +91,7 @@ fn random_bytes_affect_no_other_session() {
         let mut control = conversation_bytes(&format!("random-{round}"));
         let (size, code) = (random.below(200), random.below(24));
         let code = u32::try_from(code).unwrap();
-        ControlHeader {
-            circuit: 0,
-            data_size: size,
-            code,
-            code_version: 0,
-        }
-        .write(&mut control);
+        control.extend(control_header(code, size));
         control.extend_from_slice(&random.bytes(usize::try_from(size).unwrap()));
         send_and_close(relay.control, &control);
         // So does a valid conversation with three bytes changed.
@@ -145,13 +133,7 @@ fn wrong_announced_lengths_take_no_memory() {
         for data_size in [0, 1, 1 << 20, 128 << 20, (128 << 20) + 1, 1 << 40, u64::MAX] {
             let mut socket = connect(relay.control);
             let mut bytes = conversation_bytes(&format!("lie-{code}-{data_size}"));
-            ControlHeader {
-                circuit: 0,
-                data_size,
-                code,
-                code_version: 0,
-            }
-            .write(&mut bytes);
+            bytes.extend(control_header(code, data_size));
             bytes.extend_from_slice(&[0xff; 300]);
             let _ = socket.write_all(&bytes);
             // The connection stays open, so that memory allocated for it would be counted.
@@ -164,14 +146,7 @@ fn wrong_announced_lengths_take_no_memory() {
             let mut socket = connect(relay.data);
             let mut bytes = Vec::new();
             let seq = SeqNum(seq);
-            DataHeader {
-                circuit: 0,
-                stream,
-                seq,
-                data_size,
-                padding_size: 9,
-            }
-            .write(&mut bytes);
+            bytes.extend(data_header(stream, seq.0, data_size, 9));
             bytes.extend_from_slice(&[0; 300]);
             let _ = socket.write_all(&bytes);
             sockets.push(socket);

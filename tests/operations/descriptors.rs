@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io::Write;
 
-use relay_proto::index::SendIndex;
 use relay_proto::stream::DataPending;
 use relay_proto::{Command, Reply};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use tests::producer::{OK, Producer, index, live_session};
+use tests::producer::{OK, Producer, index, live_session, send_index};
 use tests::relay::Relay;
 use tests::tree::{INDEX_ENTRY, INDEX_HEADER, files, first_file};
 use tests::viewer::{Viewer, by_channel};
@@ -42,12 +41,8 @@ fn open_with_unindexed_packet(relay: &Relay) -> (Producer, StreamId) {
 /// SEND_INDEX and DATA_PENDING for packet 0, as the bytes of one segment.
 fn index_and_data_pending(producer: &mut Producer, stream: StreamId) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let sent = SendIndex {
-        stream,
-        seq: Some(SeqNum(0)),
-        packet: index(0, PACKET as u64),
-    };
-    producer.encode_command(&Command::SendIndex(sent), &mut bytes);
+    let sent = send_index(stream, 0, index(0, PACKET as u64));
+    producer.encode_command(&sent, &mut bytes);
     let last = Some(SeqNum(0));
     let asked = DataPending { stream, last };
     producer.encode_command(&Command::DataPending(asked), &mut bytes);

@@ -1,11 +1,10 @@
-//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output is on a tmpfs of
-//! 2 MiB, so that only root can run these tests.
+//! A full disk: producers are paused or sessions aborted, and no packet is lost or cut. The output is on a
+//! tmpfs of 2 MiB, so that only root can run these tests.
 
 use std::io::Write;
 use std::path::Path;
 
 use relay_proto::Command;
-use relay_proto::index::SendIndex;
 use relay_proto::stream::AddStream;
 use tests::babeltrace::{Babeltrace, numbers};
 use tests::disk::SmallDisk;
@@ -21,7 +20,7 @@ use tests::viewer::{Viewer, by_channel};
 use tests::{binaries, wait_until};
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
-use wire::{Bytes, SeqNum, StreamId};
+use wire::{Bytes, StreamId};
 
 const PACKET: usize = 3000;
 
@@ -32,7 +31,8 @@ fn start_on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay,
     Some((disk, relay, status))
 }
 
-/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of entries.
+/// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of
+/// entries.
 fn count_indexed_packets(output: &Path, channel: &str) -> usize {
     let tracefiles = files(output, "");
     let (mut entries, mut next) = (0, 0);
@@ -165,8 +165,8 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
     let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
-    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within index entries
-    // and when files are created.
+    // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within
+    // index entries and when files are created.
     for left in 0..12 {
         let name = format!("left-{left}");
         let mut producer = Producer::open(&relay, live_session(&name));
@@ -384,9 +384,9 @@ fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
     let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
         return;
     };
+    let large = &["--subbuf-size=64k", "--num-subbuf=16"];
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("real", &relay, Some(50_000));
-    let large = &["--subbuf-size=64k", "--num-subbuf=16"];
     daemon.enable_channel("real", "busy", large, true);
     daemon.lttng(&["start", "real"]);
     let mut app = TracedApp::start(&lab, "real");
@@ -416,17 +416,7 @@ fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session(
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("dies"));
     disk.fill(30);
-    let mut indexes = Vec::new();
-    for number in 0..40 {
-        producer.send_data(stream, number, PACKET);
-        let index = SendIndex {
-            stream,
-            seq: Some(SeqNum(number)),
-            packet: index(number, PACKET as u64),
-        };
-        producer.encode_command(&Command::SendIndex(index), &mut indexes);
-    }
-    producer.control().write_all(&indexes).unwrap();
+    producer.send_pipelined(stream, 40, PACKET);
     wait_until("the stream is paused", || {
         status.metric("relayd_streams_paused") == 1
     });

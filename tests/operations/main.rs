@@ -1,5 +1,5 @@
-//! Operating a relay: the status endpoint, the JSON log, and what happens when the disk is full or file descriptors
-//! run out.
+//! Operating a relay: the status endpoint, the JSON log, and what happens when the disk is full or file
+//! descriptors run out.
 
 mod descriptors;
 mod disk_full;

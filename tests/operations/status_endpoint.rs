@@ -1,12 +1,12 @@
 //! The status endpoint (`--http`): metrics, sessions, health and readiness.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::Value;
 use tests::lab::Lab;
 use tests::lttng::SessionDaemon;
-use tests::producer::{Producer, live_session};
+use tests::producer::{Producer, live_session, read_to_close};
 use tests::relay::Relay;
 use tests::status_endpoint::StatusEndpoint;
 use tests::traced_app::TracedApp;
@@ -112,9 +112,7 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
 fn a_session_of_lttng_is_listed_with_its_packet_count() {
     let lab = Lab::new();
     let (relay, status) = StatusEndpoint::start_relay(&lab, &[]);
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("real", &relay, Some(50_000));
-    daemon.enable_channel("real", "busy", &["--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_session(&lab, &relay, "real", Some(50_000));
     daemon.lttng(&["start", "real"]);
     let mut app = TracedApp::start(&lab, "real");
     app.emit(50);
@@ -141,8 +139,7 @@ fn malformed_http_requests_are_refused_and_block_no_other_client() {
         let mut socket = TcpStream::connect(status.address()).unwrap();
         let _ = socket.write_all(malformed);
         let _ = socket.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
+        let answer = read_to_close(&socket);
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
     }
     // Clients that send nothing block other clients only briefly, and producers never.

@@ -96,9 +96,9 @@ fn a_viewer_is_notified_of_every_change_without_polling() {
 fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     const COUNT: usize = 20_000;
     let (lab, relay) = Relay::start_in_new_lab();
+    let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
     let daemon = SessionDaemon::start(&lab);
     daemon.create_session("real", &relay, Some(50_000));
-    let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
     daemon.enable_channel("real", "busy", &options, true);
     let (mut viewer, session, _) = Viewer::attached(relay.live, "real", Seek::Beginning);
     let mut push = viewer.open_push();
@@ -143,7 +143,8 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     assert_eq!(seen.len(), COUNT);
 }
 
-/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number of packets.
+/// Records 150 packets in tracefiles of `packets_in_file` packets each. Returns the producer and the number
+/// of packets.
 fn record_packets(relay: &Relay, name: &str, packets_in_file: u64) -> (Producer, u64) {
     const PACKETS: u64 = 150;
     let mut producer = Producer::open(relay, live_session(name));
@@ -167,26 +168,26 @@ fn pipelined_requests_are_answered_like_single_ones_also_across_tracefiles() {
         let name = format!("in-{packets_in_file}");
         let (producer, packets) = record_packets(&relay, &name, packets_in_file);
         let attached = || Viewer::attached(relay.live, &name, Seek::Beginning);
-        let (mut patient, _, streams) = attached();
-        let (mut hasty, ..) = attached();
+        let (mut single, _, streams) = attached();
+        let (mut pipelined, ..) = attached();
         let stream = by_channel(&streams)["chan_0"];
         producer.disconnect();
         let mut one_by_one = Vec::new();
         for _ in 0..packets {
-            let index = patient.next_index(stream);
-            let packet = patient.packet(stream, index.offset.0, 1000);
+            let index = single.next_index(stream);
+            let packet = single.packet(stream, index.offset.0, 1000);
             one_by_one.push((index, packet));
         }
         wait_until("the stream is over", || {
-            patient.next_index(stream).status == IndexStatus::HungUp
+            single.next_index(stream).status == IndexStatus::HungUp
         });
         let mut at_once = Vec::new();
         while (at_once.len() as u64) < packets {
             // The last round also requests indexes behind the end.
-            let mut indexes = hasty.next_indexes(stream, 64);
+            let mut indexes = pipelined.next_indexes(stream, 64);
             indexes.retain(|index| index.status == IndexStatus::Ready);
             let places: Vec<_> = indexes.iter().map(|index| (index.offset.0, 1000)).collect();
-            at_once.extend(indexes.into_iter().zip(hasty.packets(stream, &places)));
+            at_once.extend(indexes.into_iter().zip(pipelined.packets(stream, &places)));
         }
         assert_eq!(at_once, one_by_one);
         for (number, (index, (_, bytes))) in (0..).zip(&at_once) {
@@ -224,16 +225,16 @@ fn a_viewer_that_never_reads_notifications_affects_no_other() {
     // The viewer's command connection is served as well.
     let index = viewer.next_index(streams[0]);
     assert_eq!(index.packet.end, Timestamp(ROUNDS));
-    // The notifications leave out most intermediate states and end with the latest ones. The stream that was polled
-    // needs no more.
-    let (mut heard, mut up_to_date) = (0, 0);
+    // The notifications leave out most intermediate states and end with the latest ones. The stream that was
+    // polled needs no more.
+    let (mut received, mut up_to_date) = (0, 0);
     while up_to_date < STREAMS - 1 {
-        heard += 1;
+        received += 1;
         if let Some(Notification::Quiet(Quiet { until, .. })) = silent.receive() {
             up_to_date += usize::from(until == Timestamp(ROUNDS));
         }
     }
-    assert!(heard < STREAMS * 30, "{heard} notifications");
+    assert!(received < STREAMS * 30, "{received} notifications");
 }
 
 #[test]
@@ -411,7 +412,8 @@ fn packets_after_a_clear_are_pushed() {
     push.wait_for(packets_notification(streams[0], 1));
 }
 
-// Packets are withheld that end after another stream began which cannot be announced before its metadata comes.
+// Packets are withheld that end after another stream began which cannot be announced before its metadata
+// comes.
 #[test]
 fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     let (_lab, relay) = Relay::start_in_new_lab();

@@ -1,5 +1,5 @@
-//! Captures the conversation of a real producer with a real relay, and replays it to another relay: the same bytes
-//! must get the same replies and leave the same files.
+//! Captures the conversation of a real producer with a real relay, and replays it to another relay: the same
+//! bytes must get the same replies and leave the same files.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -55,8 +55,8 @@ pub enum Port {
 }
 
 impl CaptureProxy {
-    /// Starts a proxy in front of `relay`. With `minor`, the proxy lowers both VERSION messages to 2.`minor`, so that a
-    /// new producer speaks an old protocol.
+    /// Starts a proxy in front of `relay`. With `minor`, the proxy lowers both VERSION messages to 2.`minor`,
+    /// so that a new producer speaks an old protocol.
     ///
     /// # Panics
     /// If the proxy cannot listen.
@@ -214,7 +214,8 @@ pub struct CapturedPacket {
 
 impl Capture {
     /// Loads a capture from disk: `timeline.csv` and, for each connection and direction, a file of raw bytes
-    /// (`control.c2s`, `control.s2c`, `data.c2s`). Viewer connections are left out: their replies depend on timing.
+    /// (`control.c2s`, `control.s2c`, `data.c2s`). Viewer connections are left out: their replies depend on
+    /// timing.
     ///
     /// # Panics
     /// If a file cannot be read.
@@ -327,8 +328,8 @@ impl Capture {
         packets(&bytes)
     }
 
-    /// Inserts packets on the first data connection, all at once, in front of the first event for which `before`
-    /// holds.
+    /// Inserts packets on the first data connection, all at once, in front of the first event for which
+    /// `before` holds.
     ///
     /// # Panics
     /// If there is no such event, or no data connection.
@@ -376,7 +377,9 @@ impl Socket {
 
     fn receive(&mut self, len: usize) -> Vec<u8> {
         let mut got = vec![0; len];
-        self.stream.read_exact(&mut got).expect("the relay hung up");
+        self.stream
+            .read_exact(&mut got)
+            .expect("the relay closed the connection");
         self.received += len;
         got
     }
@@ -385,8 +388,8 @@ impl Socket {
 /// The reply of `relayd` to VERSION: 2.15. `lttng-relayd` answers with its own version.
 const VERSION: &[u8] = &[0, 0, 0, 2, 0, 0, 0, 15];
 
-/// Whether a reply says "still pending" where the captured one said "done", so that the command has to be repeated.
-/// The last byte of these replies tells.
+/// Whether a reply says "still pending" where the captured one said "done", so that the command has to be
+/// repeated. The last byte of these replies tells.
 fn is_still_pending(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     const ANY_OF: [CommandCode; 3] = [
         CommandCode::DataPending,
@@ -396,8 +399,8 @@ fn is_still_pending(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     is_any_of(question, &ANY_OF) && want.last() == Some(&0) && got.last() == Some(&1)
 }
 
-/// Whether a reply says "done" where the captured one said "still pending". The captured producer repeated its
-/// command, and so does the replay.
+/// Whether a reply says "done" where the captured one said "still pending". The captured producer repeated
+/// its command, and so does the replay.
 fn is_done_early(question: &[u8], want: &[u8], got: &[u8]) -> bool {
     const ANY_OF: [CommandCode; 2] = [CommandCode::DataPending, CommandCode::EndDataPending];
     is_any_of(question, &ANY_OF) && want.last() == Some(&1) && got.last() == Some(&0)

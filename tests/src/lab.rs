@@ -58,8 +58,8 @@ impl Lab {
     pub fn copy(&self, program: &Path, name: &str) -> PathBuf {
         let copy = self.path().join(name);
         if !copy.exists() {
-            // By another process: a file that this one has open for writing is inherited by children that other
-            // tests fork at that moment, and then executing it fails with ETXTBSY.
+            // By another process: a file that this one has open for writing is inherited by children that
+            // other tests fork at that moment, and then executing it fails with ETXTBSY.
             let copied = Command::new("cp").arg(program).arg(&copy).status();
             assert!(
                 copied.is_ok_and(|status| status.success()),
@@ -101,7 +101,8 @@ impl Lab {
     #[must_use]
     pub fn traced_command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.command(program);
-        // A traced program waits until the session daemon has registered it, and blocks rather than lose an event.
+        // A traced program waits until the session daemon has registered it, and blocks rather than lose an
+        // event.
         command
             .env("LTTNG_UST_REGISTER_TIMEOUT", "-1")
             .env("LTTNG_UST_ALLOW_BLOCKING", "1");

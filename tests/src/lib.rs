@@ -1,13 +1,13 @@
 //! The helper library of the whole-program tests: it starts programs in temporary directories, and provides
 //! producers and viewers that do what no real one does.
 //!
-//! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are
-//! whichever are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
-//! [`binaries`]; [`disk`] mounts a small file system for them, [`file_lease`] makes a file hang. Real peers are
-//! [`lttng`], [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`], [`replay`]
-//! (a trace directory sent by a producer), [`viewer`], [`push`] and [`probe_session`]; [`capture_proxy`] records
-//! what real ones send. [`status_endpoint`] reads a relay's metrics, [`tree`] what it wrote, and [`traces`] makes
-//! traces to read.
+//! Every test has a [`Lab`], the temporary directory of everything that the test starts. Ports are whichever
+//! are free. Programs of this project ([`relay`], [`test_live`], [`consumer`], [`tldrs`]) are built by
+//! [`binaries`]; [`disk`] mounts a small file system for them, [`file_lease`] makes a file hang. Real peers
+//! are [`lttng`], [`traced_app`] and [`babeltrace`]. Synthetic peers on the protocol crates are [`producer`],
+//! [`replay`] (a trace directory sent by a producer), [`viewer`], [`push`] and [`probe_session`];
+//! [`capture_proxy`] records what real ones send. [`status_endpoint`] reads a relay's metrics, [`tree`] what
+//! it wrote, and [`traces`] makes traces to read.
 
 pub mod babeltrace;
 pub mod binaries;

@@ -40,6 +40,24 @@ impl<'a> SessionDaemon<'a> {
         }
     }
 
+    /// Starts a session daemon and creates a session with a channel `busy` of 4 KiB sub-buffers, which has
+    /// all events of the traced application.
+    ///
+    /// # Panics
+    /// If a program fails.
+    #[must_use]
+    pub fn start_with_session(
+        lab: &'a Lab,
+        relay: &Relay,
+        session: &str,
+        live_timer_us: Option<u32>,
+    ) -> Self {
+        let daemon = Self::start(lab);
+        daemon.create_session(session, relay, live_timer_us);
+        daemon.enable_channel(session, "busy", &["--subbuf-size=4k"], true);
+        daemon
+    }
+
     /// Kills the consumer daemons, which send the traces, as if their host had died.
     ///
     /// # Panics
@@ -71,7 +89,8 @@ impl<'a> SessionDaemon<'a> {
             .expect_success()
     }
 
-    /// Creates a session that sends its trace to a relay. The session is live if there is a timer, in microseconds.
+    /// Creates a session that sends its trace to a relay. The session is live if there is a timer, in
+    /// microseconds.
     pub fn create_session(&self, name: &str, relay: &Relay, live_timer_us: Option<u32>) {
         let url = |address: SocketAddr| format!("tcp4://{address}");
         let control = format!("--ctrl-url={}", url(relay.control));

@@ -1,5 +1,5 @@
-//! A probe: a session whose producer and viewer keep to the protocol. The probe tells whether a relay still serves
-//! others while a peer misbehaves.
+//! A probe: a session whose producer and viewer keep to the protocol. The probe tells whether a relay still
+//! serves others while a peer misbehaves.
 
 use viewer_proto::index::IndexStatus;
 use viewer_proto::session::Seek;
@@ -9,7 +9,6 @@ use crate::lab::Lab;
 use crate::producer::{Producer, live_session};
 use crate::relay::Relay;
 use crate::viewer::{Viewer, by_channel};
-use crate::wait_until;
 
 /// A live session and a viewer of it, which the relay must serve at any time.
 #[derive(Debug)]
@@ -73,13 +72,9 @@ impl ProbeSession {
     pub fn assert_served(&mut self) {
         for _ in 0..3 {
             self.producer.send_packet(self.stream, self.sent, PACKET);
-            let mut index = None;
-            wait_until("the packet of the probe session has come", || {
-                let next = self.viewer.next_index(self.stream);
-                index = (next.status == IndexStatus::Ready).then_some(next);
-                index.is_some()
-            });
-            let offset = index.unwrap().offset.0;
+            let index = self.viewer.wait_for_index(self.stream);
+            assert_eq!(index.status, IndexStatus::Ready);
+            let offset = index.offset.0;
             assert_eq!(offset, self.sent * PACKET as u64);
             let (_, bytes) = self.viewer.packet(self.stream, offset, PACKET as u32);
             let fill = u8::try_from(self.sent % 251).unwrap();

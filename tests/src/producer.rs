@@ -14,7 +14,7 @@ use relay_proto::producer::Producer as StateMachine;
 use relay_proto::reply::{ReturnCode, StreamAdded};
 use relay_proto::session::{CreateSession, DaemonId, Recording, TraceFormat};
 use relay_proto::stream::{AddStream, CloseStream, DataPending, QuiescentControl};
-use relay_proto::{Command, DataHeader, Minor, Reply, Version};
+use relay_proto::{Command, ControlHeader, DataHeader, Minor, Reply, Version};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use wire::{
     Bits, Bytes, ChunkId, ClassId, EpochSeconds, Field, Flagged, Micros, PacketIndex, PacketSeqNum,
@@ -129,17 +129,50 @@ pub fn packet(stream: StreamId, number: u64, bytes: usize) -> Vec<u8> {
 /// The data header and the given payload of a packet. The header announces `padding` bytes after the payload.
 #[must_use]
 pub fn packet_of(stream: StreamId, number: u64, bytes: &[u8], padding: u32) -> Vec<u8> {
-    let mut sent = Vec::with_capacity(DataHeader::SIZE + bytes.len());
+    let size = u32::try_from(bytes.len()).unwrap();
+    let mut sent = data_header(stream, number, size, padding);
+    sent.extend_from_slice(bytes);
+    sent
+}
+
+/// The header of a packet, with sizes in bytes that need not be true.
+#[must_use]
+pub fn data_header(stream: StreamId, number: u64, data_size: u32, padding_size: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
     DataHeader {
         circuit: 0,
         stream,
         seq: SeqNum(number),
-        data_size: u32::try_from(bytes.len()).unwrap(),
-        padding_size: padding,
+        data_size,
+        padding_size,
     }
-    .write(&mut sent);
-    sent.extend_from_slice(bytes);
-    sent
+    .write(&mut bytes);
+    bytes
+}
+
+/// The header of a command, with a code and a payload size in bytes that need not be true.
+#[must_use]
+pub fn control_header(code: u32, data_size: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ControlHeader {
+        circuit: 0,
+        data_size,
+        code,
+        code_version: 0,
+    }
+    .write(&mut bytes);
+    bytes
+}
+
+/// SEND_INDEX of packet `number`.
+#[must_use]
+pub fn send_index(stream: StreamId, number: u64, packet: PacketIndex) -> Command {
+    let seq = Some(SeqNum(number));
+    Command::SendIndex(SendIndex {
+        stream,
+        seq,
+        packet,
+    })
 }
 
 /// Opens a connection to any port of a relay; reads time out after [`TEST_TIMEOUT`].
@@ -330,8 +363,8 @@ impl Producer {
         }
     }
 
-    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence number of its
-    /// first packet in the new chunk.
+    /// Rotates streams to chunk `target`, or to none. Each position is a stream and the sequence number of
+    /// its first packet in the new chunk.
     pub fn rotate_streams(&mut self, target: Option<u64>, positions: &[(StreamId, u64)]) -> Reply {
         let position = |&(stream, at)| RotationPosition {
             stream,
@@ -359,11 +392,7 @@ impl Producer {
 
     /// Sends the index of packet `number`, or a beacon, and returns the reply.
     pub fn send_index(&mut self, stream: StreamId, number: u64, packet: PacketIndex) -> Reply {
-        self.request(Command::SendIndex(SendIndex {
-            stream,
-            seq: Some(SeqNum(number)),
-            packet,
-        }))
+        self.request(send_index(stream, number, packet))
     }
 
     /// Sends packet `number` on the data connection, without its index.
@@ -382,6 +411,20 @@ impl Producer {
         self.send_data(stream, number, bytes);
         let reply = self.send_index(stream, number, index(number, bytes as u64));
         assert_eq!(reply, OK);
+    }
+
+    /// Sends packets `0..count` and then all of their indexes, without waiting for replies.
+    ///
+    /// # Panics
+    /// If the relay has closed a connection.
+    pub fn send_pipelined(&mut self, stream: StreamId, count: u64, bytes: usize) {
+        let mut indexes = Vec::new();
+        for number in 0..count {
+            self.send_data(stream, number, bytes);
+            let command = send_index(stream, number, index(number, bytes as u64));
+            self.encode_command(&command, &mut indexes);
+        }
+        self.control.write_all(&indexes).unwrap();
     }
 
     /// Whether packets of a stream up to `last`, or their indexes, are still to be processed (DATA_PENDING).
@@ -420,7 +463,8 @@ impl Producer {
             .expect("the relay closed the connection")
     }
 
-    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection without one.
+    /// Sends a command and waits for the reply, which is `None` if the relay closes the connection without
+    /// one.
     ///
     /// # Panics
     /// If the reply breaks the protocol.
@@ -498,4 +542,12 @@ impl Producer {
 /// Whether the peer closes a connection before it sends another byte. Blocks until either.
 pub fn is_closed(socket: &mut TcpStream) -> bool {
     matches!(socket.read(&mut [0; 4096]), Ok(0) | Err(_))
+}
+
+/// Reads what the peer sends until it closes the connection. A peer resets a connection that it has not read to
+/// the end: then the error is the end.
+pub fn read_to_close(mut socket: &TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = socket.read_to_end(&mut bytes);
+    bytes
 }

@@ -169,8 +169,8 @@ impl Relay {
             .any(|line| parts.iter().all(|part| line.contains(part)))
     }
 
-    /// Waits for a log line that contains all `parts`. The log comes through a pipe, so that a line may be read later
-    /// than the effects of what the relay did after it are seen.
+    /// Waits for a log line that contains all `parts`. The log comes through a pipe, so that a line may be
+    /// read later than the effects of what the relay did after it are seen.
     ///
     /// # Panics
     /// If there is no such line in time.
@@ -235,8 +235,8 @@ fn parse_listening_addresses(line: &str) -> Option<[SocketAddr; 3]> {
     Some([field("control=")?, field("data=")?, field("live=")?])
 }
 
-/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing connection a
-/// moment later.
+/// Ports below the ephemeral range of Linux. A free port of that range may be taken by an outgoing connection
+/// a moment later.
 const PORTS: Range<u32> = 12_000..32_000;
 
 /// Three loopback addresses on which no process listens, and which no other test of this process is given.

@@ -56,8 +56,8 @@ impl Tldrs {
         Self::start_with(lab, &[])
     }
 
-    /// Starts the daemon with more options and waits until it is ready. `-d` is given unless `--into-file` is one
-    /// of the options.
+    /// Starts the daemon with more options and waits until it is ready. `-d` is given unless `--into-file` is
+    /// one of the options.
     ///
     /// # Panics
     /// If the daemon does not start.

@@ -92,8 +92,8 @@ fn build() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tracee");
     let directory = crate::build_directory();
     let program = directory.join("tracee");
-    // Test processes run at the same time: each builds its own copy and renames it, since another may be running the
-    // program that is there.
+    // Test processes run at the same time: each builds its own copy and renames it, since another may be
+    // running the program that is there.
     let new = directory.join(format!("tracee-{}", std::process::id()));
     let mut cc = Command::new(peers::program("cc"));
     cc.args(["-O2", "-Wall", "-I"])

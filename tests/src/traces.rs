@@ -246,7 +246,8 @@ pub fn with_equal_timestamps(lab: &Lab) -> PathBuf {
     trace.finish(streams, false)
 }
 
-/// A trace of four streams: one without losses, one with discarded events, one with lost packets, one with both.
+/// A trace of four streams: one without losses, one with discarded events, one with lost packets, one with
+/// both.
 #[must_use]
 pub fn with_losses(lab: &Lab) -> PathBuf {
     let mut trace = TraceBuilder::new(lab.directory("losses"));
@@ -315,8 +316,8 @@ pub fn with_numbered_events(lab: &Lab, name: &str, events: u64, interval: u64) -
     trace.finish(streams.into(), true)
 }
 
-/// A trace that LTTng has recorded of two applications. `buffers` is the option of `lttng enable-channel` that
-/// selects buffers per user or per process.
+/// A trace that LTTng has recorded of two applications. `buffers` is the option of `lttng enable-channel`
+/// that selects buffers per user or per process.
 ///
 /// # Panics
 /// If LTTng is not installed.

@@ -1,4 +1,5 @@
-//! A synthetic viewer on `viewer-proto`, for what Babeltrace does not do: single requests, invalid requests, pauses.
+//! A synthetic viewer on `viewer-proto`, for what Babeltrace does not do: single requests, invalid requests,
+//! pauses.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
-//! Conversations whose result differs from the reference's on purpose. The numbers are those of the recorded ones.
+//! Conversations whose result differs from the reference's on purpose. The numbers are those of the recorded
+//! ones.
 
 use std::fs;
 use std::io::Write;
@@ -46,11 +47,11 @@ fn case_10_trace_file_is_never_hidden() {
     let lab = Lab::new();
     let tldrs = Tldrs::start(&lab);
     let ids = ["my long  run", "café-漢", ".hidden", "a.jsonl"];
-    let said: String = ids
+    let text: String = ids
         .iter()
         .map(|id| format!("OPEN {id}\n{}", events(&[id])))
         .collect();
-    tldrs.send(&said);
+    tldrs.send(&text);
     for (id, name) in ids
         .iter()
         .zip(["my long  run", "café-漢", "%2Ehidden", "a.jsonl"])
@@ -91,9 +92,9 @@ fn case_13_valid_events_are_stored_and_other_lines_go_to_the_rejected_file() {
         fs::read_to_string(&rejected).is_ok_and(|text| text.lines().count() == 3)
     });
     let rejected = fs::read_to_string(rejected).unwrap();
-    for (line, said) in rejected.lines().zip(["{not json}", "{\"a\":1}{\"b\":2}"]) {
+    for (line, sent) in rejected.lines().zip(["{not json}", "{\"a\":1}{\"b\":2}"]) {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert_eq!(line["line"], said);
+        assert_eq!(line["line"], sent);
         assert!(line["reason"].as_str().unwrap().contains("at byte"));
     }
 }

@@ -1,5 +1,5 @@
-//! Replays the conversations that were recorded with the reference, if the recordings lie beside the workspace or in
-//! a directory above.
+//! Replays the conversations that were recorded with the reference, if the recordings lie beside the
+//! workspace or in a directory above.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -19,7 +19,8 @@ type Files = BTreeMap<String, String>;
 /// Cases that need files which the recordings do not contain; `commands.rs` and `differences.rs` cover them.
 const NOT_REPLAYED: &[&str] = &["18-emit-tef-relative-path", "33-cli", "36-xdg-data-dirs"];
 
-/// The maximum of recorded pauses, which were made for the reference to flush. The rest keeps exports in order.
+/// The maximum of recorded pauses, which were made for the reference to flush. The rest keeps exports in
+/// order.
 const MAX_PAUSE: Duration = Duration::from_millis(60);
 
 fn recordings() -> Option<PathBuf> {
@@ -177,7 +178,8 @@ fn recorded(case: &Path) -> Files {
     files(&case.join("result"))
 }
 
-/// The traces and exports of a case, without the state, lock and reject files that the daemon keeps beside them.
+/// The traces and exports of a case, without the state, lock and reject files that the daemon keeps beside
+/// them.
 fn files(directory: &Path) -> Files {
     let mut found = Files::new();
     for part in ["data", "out", "cwd"] {

@@ -1,9 +1,10 @@
 /*
- * A program to be traced: emits so many events, with a pause in between, and ends.
+ * The traced application: emits COUNT events with a pause of PAUSE_US microseconds after each, and exits.
  *
  *   tracee COUNT [PAUSE_US [NAME [FIRST]]]
  *
- * With "-" as COUNT it emits events until its standard input ends: one for each line, numbered.
+ * Events are numbered from FIRST (default 0) and carry NAME. With "-" as COUNT, the application emits one event for
+ * each line of its standard input, until that ends.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -29,7 +30,7 @@ int main(int argc, char **argv)
         char line[256];
         for (int number = first; fgets(line, sizeof(line), stdin); number++) {
             lttng_ust_tracepoint(tracee, tick, number, name);
-            /* So that whoever sends the lines knows that the event is out. */
+            /* Tells the test that the event is emitted. */
             puts(name);
             fflush(stdout);
         }

@@ -26,7 +26,7 @@ const WATCHED: Load = Load {
     streams: 1,
     packet: 4096,
     bytes: PACKETS * 4096,
-    manner: Manner::OneUnderWay,
+    manner: Manner::OneInFlight,
 };
 
 const BESIDE: Load = Load {
@@ -36,7 +36,7 @@ const BESIDE: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 1 << 30,
-    manner: Manner::OneUnderWay,
+    manner: Manner::OneInFlight,
 };
 /// Number of producers that load the relay meanwhile.
 const OTHERS: usize = 4;

@@ -53,7 +53,7 @@ pub(super) const WATCHED: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 512 * MIB,
-    manner: Manner::OneUnderWay,
+    manner: Manner::OneInFlight,
 };
 const VIEWERS: usize = 16;
 /// Interval at which the viewers poll.
