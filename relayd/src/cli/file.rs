@@ -225,7 +225,7 @@ verbose=2
         let wrong = files(&["[relayd]\nfd-pool-size=7\n"]);
         let message = wrong.arguments().unwrap_err().to_string();
         assert!(
-            message.contains("lttng.conf") && said.contains("fd-pool-size"),
+            message.contains("lttng.conf") && message.contains("fd-pool-size"),
             "{message}"
         );
         let missing = Files::read(None, Some(Path::new("/no/such/file")));
