@@ -16,7 +16,7 @@ use relay_proto::reply::ReturnCode;
 use relay_proto::stream::AddStream;
 use relay_proto::{Command, Reply};
 use rustix::process::Signal;
-use test_live::attach::follow::{self, FollowOptions, DirectorySource};
+use test_live::attach::follow::{self, DirectorySource, FollowOptions};
 use test_live::attach::{Packet, SourceEvent, TraceInfo};
 use test_live::mux::{Mux, Stage};
 use test_live::sink::{Loss, Lost, Origin, SinkError};
@@ -233,7 +233,9 @@ impl Watcher {
                 self.seen.streams += 1;
                 self.mux.add_stream(stream, trace, name, backlog);
             }
-            SourceEvent::Packet { stream, packet } => self.mux.push_packet(stream, packet, &mut self.seen),
+            SourceEvent::Packet { stream, packet } => {
+                self.mux.push_packet(stream, packet, &mut self.seen)
+            }
             SourceEvent::Watermark { stream, until } => self.mux.advance_watermark(stream, until),
             SourceEvent::StreamEnd { stream } => self.mux.end_stream(stream),
             SourceEvent::TraceEnd { .. } => {}

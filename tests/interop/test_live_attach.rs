@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use relay_proto::stream::AddStream;
 use test_live::attach::list::list;
-use test_live::attach::relay::{RelaySource, RelayOptions, spawn};
+use test_live::attach::relay::{RelayOptions, RelaySource, spawn};
 use test_live::attach::target::{RelayTarget, Target};
 use test_live::attach::{Backlog, SourceEvent, StreamKey};
 use tests::lab::Lab;
