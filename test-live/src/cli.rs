@@ -169,7 +169,7 @@ pub struct Arguments {
     )]
     pub tef_time: TefTime,
 
-    /// Log more to standard error; may be given up to three times.
+    /// Log more to standard error; may be given up to three times. RUST_LOG overrides it.
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
     /// Print help, and exit; --help prints more than -h.
@@ -208,9 +208,10 @@ Examples:
     test-live --sink counter collector
 
 Exit status:
-  0  All events were shown.
-  1  Something could not be read, or was lost and --strict was given.
-  2  The command line is invalid.";
+  0    All events were shown.
+  1    Something could not be read, or was lost and --strict was given.
+  2    The command line is invalid.
+  130  A second signal ended the process.";
 
 /// A place in a session to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

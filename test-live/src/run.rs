@@ -37,7 +37,7 @@ const EVENT_CAPACITY: usize = 256;
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// How a run has ended.
+/// The end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// All events were shown.

@@ -21,7 +21,7 @@ use wire::{SessionId, StreamId, ViewerId};
 use super::error::AttachError;
 use super::target::{Family, RelayTarget};
 
-/// How long a relay may send nothing while a reply is pending. Old ones serve all viewers in turn.
+/// Timeout of a relay that sends nothing while a reply is pending. Old ones serve all viewers in turn.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// After so long without a sign of life, the system asks whether the relay is still there.

@@ -10,7 +10,7 @@ use wire::{StreamId, TraceId};
 /// An error that ends the connection to a relay.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// Its name is not known.
+    /// The name of the host cannot be resolved.
     #[error("cannot resolve host: {host}")]
     Resolve {
         /// The name of the host.
@@ -18,7 +18,7 @@ pub enum AttachError {
         /// The error of the system.
         source: io::Error,
     },
-    /// Its name is known, but not in the family of addresses that was asked for.
+    /// The host has no address of the family that was asked for.
     #[error("cannot resolve host: {host}: no IPv{family} address")]
     NoAddress {
         /// The name of the host.
@@ -91,7 +91,7 @@ pub enum AttachError {
         /// The trace of both metadata streams.
         trace: TraceId,
     },
-    /// There is no such session, and that is a failure.
+    /// The relay has no such session, and the options demand one.
     #[error("the relay has no live session {0}")]
     NoSession(String),
     /// The receiver of the events has been dropped.

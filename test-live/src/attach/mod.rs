@@ -65,7 +65,7 @@ impl StreamKey {
 pub enum SourceEvent {
     /// A trace has appeared.
     Trace {
-        /// Its key from now on.
+        /// The key of the trace in all further events.
         trace: TraceKey,
         /// The trace's name for users: for a session `HOST/SESSION` and the path of the trace in it.
         name: String,
@@ -79,13 +79,13 @@ pub enum SourceEvent {
     },
     /// A stream has appeared.
     Stream {
-        /// Its key from now on.
+        /// The key of the stream in all further events.
         stream: StreamKey,
         /// The trace that the stream is of.
         trace: TraceKey,
         /// The stream's name for users: its path and channel name.
         name: String,
-        /// How many of its packets the reader still holds: see [`Backlog`].
+        /// The number of its packets that the reader still holds: see [`Backlog`].
         backlog: Backlog,
     },
     /// A whole packet has come.
@@ -141,6 +141,6 @@ pub struct StreamInfo {
     pub name: String,
     /// The number of its stream class.
     pub class: u64,
-    /// Its number in its class.
+    /// The number of the stream in its class. Absent if it has none.
     pub id: Option<u64>,
 }

@@ -77,7 +77,7 @@ impl Packet {
         self.reservation.release();
     }
 
-    /// How many bytes it has.
+    /// The length of the packet in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         let stored = self.stored.as_ref().map(|stored| stored.len);
@@ -166,7 +166,7 @@ impl IncomingPacket {
         }
     }
 
-    /// How many bytes have come.
+    /// The number of bytes that have come.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }

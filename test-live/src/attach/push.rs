@@ -17,15 +17,15 @@ use viewer_proto::beacon_interest::BeaconInterest;
 use viewer_proto::push::{Notification, PushClient};
 use wire::ViewerId;
 
-/// How long a relay may take to connect and to answer that it does push; the protocol says a second
-/// behind its introduction.
+/// Timeout of the connection and of the relay's answer that it pushes; the protocol allows a second behind
+/// its introduction.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Notifications that the push connection holds. When there are more, the relay keeps them.
 const NOTIFICATION_CAPACITY: usize = 1024;
 
-/// How long no watermark must have been needed before the relay is told so: while events come one
-/// after the other, it need not be told of each.
+/// Time without need for watermarks after which the relay is told so: while events come one after the
+/// other, it need not be told of each.
 const UNSUBSCRIBE_DELAY: Duration = Duration::from_millis(100);
 
 /// Opens the push connection that belongs to the command connection `viewer`, and gives its notifications.

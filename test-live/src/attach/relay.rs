@@ -23,7 +23,7 @@ const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest backoff before a reconnect.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long detaching from all sessions may take when the viewer ends: a busy relay is not waited for.
+/// Timeout of detaching from all sessions when the viewer ends: a busy relay is not waited for.
 const DETACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A relay that is followed. Dropping it stops as well, and waits for nothing.

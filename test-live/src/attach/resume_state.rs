@@ -45,7 +45,7 @@ struct EvictingMap<K, V> {
 #[derive(Debug)]
 struct RetainedValue<V> {
     value: V,
-    /// Its number among those that have ended.
+    /// The number of the value among those that have ended. Absent while it is followed.
     ended: Option<u64>,
 }
 

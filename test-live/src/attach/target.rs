@@ -21,7 +21,7 @@ pub enum Target {
 /// A relay, and perhaps a session of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayTarget {
-    /// Its URL without a session, as it was typed.
+    /// The URL of the relay without a session, as it was typed.
     pub url: String,
     /// The family of addresses that may be used.
     pub family: Family,

@@ -22,7 +22,7 @@ struct TrackedPath {
     path: FieldPath,
     /// The number of the comparison that the path is of.
     leaf: usize,
-    /// How many parts of the path lead to where the walk is.
+    /// The number of parts of the path that lead to where the walk is.
     matched: usize,
     /// Whether the scope that is walked is one of the path's.
     active: bool,
@@ -79,7 +79,7 @@ impl PathTracker {
 }
 
 impl FieldMatcher<'_> {
-    /// There is a value where the walk is.
+    /// Compares the value at which the walk is.
     #[inline]
     fn value(&mut self, compare: impl Fn(&Test) -> bool) {
         for target in &self.collect.targets {

@@ -33,8 +33,8 @@ pub(super) struct Input {
     losses: Vec<Loss>,
     /// No event before this will come, in nanoseconds.
     watermark: i64,
-    /// How far the stream has come, in nanoseconds: the watermark may be beyond packets that are
-    /// still queued.
+    /// The time up to which the stream has been decoded, in nanoseconds: the watermark may be beyond
+    /// packets that are still queued.
     reached: i64,
     /// The time of the event that was found last.
     time: i64,

@@ -109,9 +109,9 @@ const END_OF_TIME: (i64, u32) = (i64::MAX, u32::MAX);
 struct TraceState {
     info: TraceInfo,
     metadata: Metadata,
-    /// Its metadata cannot be understood.
+    /// Whether its metadata cannot be read.
     broken: bool,
-    /// Its streams that have not been removed.
+    /// The number of its streams that have not been removed.
     streams: usize,
     /// No stream will be added.
     ended: bool,
@@ -153,8 +153,8 @@ impl Mux {
         }
     }
 
-    /// How many traces and streams it holds: those that have not ended, and those of which not all
-    /// has been shown.
+    /// The number of traces and streams: those that have not ended, and those of which not all has been
+    /// shown.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.traces.len(), self.streams.len())

@@ -66,10 +66,10 @@ struct Growing {
 }
 
 impl Recorder {
-    /// Into the directory `root`, which is made unless it is there and empty.
+    /// A recorder into the directory `root`, which is made unless it is there and empty.
     ///
     /// # Errors
-    /// If there is something in it, or if it cannot be made.
+    /// If the directory is not empty, or if it cannot be made.
     pub fn new(root: &Path) -> Result<Self, RecordError> {
         let failed = |source| RecordError::Directory {
             path: root.to_owned(),

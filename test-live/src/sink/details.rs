@@ -25,7 +25,7 @@ pub struct Details<W> {
     tree: Tree,
     /// The number of each trace, in order of appearance.
     traces: HashMap<TraceKey, usize>,
-    /// How many traces there have been.
+    /// The number of traces so far.
     seen_traces: usize,
     any: bool,
 }

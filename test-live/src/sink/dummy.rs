@@ -17,7 +17,7 @@ impl Dummy {
         Self::default()
     }
 
-    /// How many it has seen.
+    /// The number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events

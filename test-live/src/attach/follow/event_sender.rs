@@ -17,7 +17,7 @@ pub(super) struct Stopped;
 pub(super) struct EventSender {
     events: Sender<SourceEvent>,
     is_stop_requested: Arc<AtomicBool>,
-    /// How long the receiver has been waited for, since this was last set to zero.
+    /// Time that the receiver has been waited for, since this was last set to zero.
     pub(super) time_blocked: Duration,
 }
 

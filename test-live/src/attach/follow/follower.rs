@@ -50,7 +50,7 @@ pub(super) struct DirectoryFollower {
 /// A tracefile that has been found.
 #[derive(Debug)]
 pub(super) struct KnownFile {
-    /// When a scan last found it.
+    /// The time of the last scan that has found it.
     pub(super) seen: Instant,
     /// Whether it has been read to its end.
     pub(super) is_read: bool,
@@ -63,7 +63,7 @@ pub(super) struct ChunkDirectory {
     pub(super) path: PathBuf,
     /// Path of its trace without the directories of chunks.
     pub(super) trace_path: PathBuf,
-    /// When anything in it was written last, as of when it was found.
+    /// The time of the last write to anything in it, as of when that was found.
     pub(super) modified: SystemTime,
     /// The last scan that has found it.
     pub(super) seen: u64,
@@ -71,7 +71,7 @@ pub(super) struct ChunkDirectory {
     pub(super) trace: Option<TraceKey>,
     /// Tracefiles whose stream is not known yet.
     pub(super) unassigned: Vec<TracefileReader>,
-    /// Nothing further is expected of it.
+    /// Whether nothing further is expected of it.
     pub(super) is_finished: bool,
 }
 
@@ -84,11 +84,11 @@ pub(super) struct FollowedTrace {
     pub(super) first_directory: FileId,
     /// Paths of the trace without the directories of chunks.
     pub(super) trace_paths: HashSet<PathBuf>,
-    /// How its clock runs. All its streams have one, in every tracer there is.
+    /// The relation of its clock to time. All its streams have one clock, in every tracer there is.
     pub(super) timescale: Option<Timescale>,
     /// Whether its relay locks what it writes.
     pub(super) has_locks: bool,
-    /// When anything of it was written last.
+    /// The time of the last write to anything of it.
     pub(super) grown: SystemTime,
     /// Number of the last scan when nothing was left of it. Absent while more may come.
     pub(super) drained: Option<u64>,

@@ -17,9 +17,9 @@ pub(super) struct GrowingMetadataFile {
     file: File,
     found: Instant,
     pub(super) metadata: Metadata,
-    /// All of it so far, as it lies in the file.
+    /// The bytes of the file so far.
     pub(super) bytes: Vec<u8>,
-    /// All of it so far, out of its packets.
+    /// The text of the metadata so far, out of its packets.
     pub(super) text: Vec<u8>,
     /// Why it cannot be read further.
     pub(super) broken: Option<String>,
@@ -75,7 +75,7 @@ impl GrowingMetadataFile {
     }
 }
 
-/// How much of a trace's metadata has been sent to the reader.
+/// The metadata of a trace that has been sent to the reader.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedMetadata {
     text: Vec<u8>,

@@ -58,17 +58,18 @@ use self::follower::DirectoryFollower;
 use self::watch::{DirectoryWatch, Waker};
 use super::{MemoryBudget, SourceEvent};
 
-/// How a directory is followed.
+/// The options for following a directory.
 #[derive(Debug, Clone)]
 pub struct FollowOptions {
     /// Whether to wait for further traces when all have ended.
     pub wait: bool,
     /// Packets of a stream that may wait to be decoded.
     pub backlog: usize,
-    /// How long a stream of a relay without beacons has nothing new before the others go on.
+    /// Time without new packets after which the other streams do not wait for a stream of a relay without
+    /// beacons.
     pub idle: Duration,
-    /// How long a trace of a relay without locks has nothing new before it has ended. None: it
-    /// never does.
+    /// Time without new packets after which a trace of a relay without locks has ended. None: it never
+    /// ends.
     pub silence: Option<Duration>,
     /// The memory that packets may take.
     pub memory: MemoryBudget,
@@ -119,7 +120,7 @@ pub fn spawn(
 }
 
 impl DirectorySource {
-    /// Says that no more is wanted. What is on its way may still come.
+    /// Requests the end. Events that are being sent may still come.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();

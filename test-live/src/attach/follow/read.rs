@@ -10,28 +10,28 @@ use super::stream::FollowedStream;
 use super::tracefile_reader::{TracefileError, TracefileReader, packet_bytes};
 use crate::attach::{Backlog, SourceEvent, StreamKey, TraceKey};
 
-/// What is next for a stream.
+/// The next step for a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It has all been read for now.
+    /// All of the stream has been read for now.
     Wait,
-    /// There is more, for which the reader has no room.
+    /// The stream has more, for which the reader has no room.
     Full,
-    /// There is more.
+    /// The stream has more.
     Again,
-    /// It turned out to be a part of that one.
+    /// The stream turned out to be a part of that one.
     PartOf(StreamKey),
 }
 
-/// What a look into the index file of a tracefile has found.
+/// The result of a look into the index file of a tracefile.
 pub(super) enum IndexState {
     /// New entries, one at least.
     Entries(Vec<Entry>),
     /// A new beacon: no event from before this will come, in cycles.
     Beacon(u64),
-    /// Nothing new, and there may be more.
+    /// Nothing new: the file may grow.
     Growing,
-    /// Nothing new, and there will be nothing. Why, if the tracefile cannot be read, has been reported.
+    /// Nothing new: the file is complete, or cannot be read, which has been reported.
     Complete,
     /// No file: a scan may find where it has moved.
     Missing,

@@ -13,10 +13,10 @@ use super::tracefile_reader::TracefileReader;
 use super::watch::WatchEvents;
 use crate::attach::SourceEvent;
 
-/// How often everything is read that inotify may not report: a lock that is gone, beacons of a
+/// Time between two reads of everything that inotify may not report: a lock that is gone, beacons of a
 /// remote file system.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How often everything is read without inotify.
+/// Time between two reads of everything without inotify.
 const POLL_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_millis(100);
 /// Longest wait while something is expected at any moment.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -24,7 +24,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const MIN_SCAN_INTERVAL: Duration = Duration::from_secs(2);
 /// Smallest ratio of the time between two scans to the time that a scan takes.
 const MIN_IDLE_RATIO: u32 = 200;
-/// How long a file that has been read is remembered after the last scan that has found it.
+/// Time for which a file that has been read is remembered after the last scan that has found it.
 const READ_FILE_RETENTION: Duration = Duration::from_secs(60);
 
 impl DirectoryFollower {
@@ -134,7 +134,7 @@ impl DirectoryFollower {
         Ok(wait)
     }
 
-    /// Looks which files there are and where.
+    /// Scans for files, and records which there are and where.
     fn rescan(&mut self) -> io::Result<()> {
         let begun = Instant::now();
         let found = scan(&self.root)?;

@@ -54,16 +54,16 @@ pub(super) struct FoundTrace {
     pub(super) id: FileId,
     /// Below where the search began, without what a chunk adds: the same in all chunks.
     pub(super) trace_path: PathBuf,
-    /// When its metadata file was written last.
+    /// The time of the last write to its metadata file.
     pub(super) modified: SystemTime,
-    /// Its tracefiles, empty ones too, in byte order.
+    /// The tracefiles, empty ones too, in byte order of their names.
     pub(super) files: Vec<FoundFile>,
 }
 
 /// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// In byte order.
+    /// The traces, in byte order of their directories.
     pub(super) traces: Vec<FoundTrace>,
     /// All directories: a trace or tracefile may appear in any of them.
     pub(super) directories: Vec<PathBuf>,

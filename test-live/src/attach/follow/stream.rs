@@ -19,7 +19,7 @@ pub(super) struct FollowedStream {
     pub(super) identity: Option<(u64, u64)>,
     /// Whether its first packet has been looked at.
     pub(super) is_identified: bool,
-    /// In order of time. The first is being read.
+    /// The tracefiles in order of time. The first is being read.
     pub(super) tracefiles: VecDeque<TracefileReader>,
     /// Names of all tracefiles it has had.
     pub(super) names: BTreeSet<TracefileName>,
@@ -32,7 +32,7 @@ pub(super) struct FollowedStream {
     pub(super) backlog: Backlog,
     /// No event from before this will come, in cycles.
     watermark: u64,
-    /// When entries were last found.
+    /// The time when entries were last found.
     pub(super) grown: Instant,
     /// Where the last packet that was found begins, in cycles.
     pub(super) reached: u64,
@@ -85,8 +85,8 @@ impl FollowedStream {
         self.is_watched &= self.is_begun;
     }
 
-    /// Of tracefiles that were found without packets, puts one that has some by now first. Gives whether
-    /// there is one.
+    /// Puts a tracefile first that was found without packets and has some by now. Gives whether there is
+    /// one.
     pub(super) fn promote_begun_tracefile(&mut self) -> bool {
         if self.is_begun || self.tracefiles.len() < 2 {
             return false;

@@ -16,8 +16,8 @@ use ctf::metadata::Trace;
 use super::scan::{FileId, FoundFile, FoundTrace};
 use crate::attach::{MemoryBudget, Packet};
 
-/// How old a file must be before its lock is tried: a writer that finds a reader's lock on
-/// the file that it has just made goes on without its own.
+/// Age of a file from which its lock is tried: a writer that finds a reader's lock on the file that it has
+/// just made goes on without its own.
 pub(super) const LOCK_GRACE_PERIOD: Duration = Duration::from_millis(100);
 /// Largest packet that is read, in bytes; the relay has the same limit.
 const MAX_PACKET_BYTES: u64 = 1 << 30;
@@ -49,7 +49,7 @@ pub(super) struct TracefileReader {
 /// Why a tracefile cannot be read.
 #[derive(Debug)]
 pub(super) enum TracefileError {
-    /// It is not where it was.
+    /// The file is not where it was.
     Moved,
     /// The system or the file itself is the reason, which this says.
     Unreadable(String),
@@ -78,7 +78,8 @@ impl TracefileReader {
         (self.trace_path.clone(), self.file_name())
     }
 
-    /// Its name without the number that tells it from other tracefiles of the stream, if it has one.
+    /// The name of the file without the number that tells it from other tracefiles of the stream, if it has
+    /// one.
     pub(super) fn stem(&self) -> TracefileName {
         let (trace_path, name) = self.name();
         match name.to_string_lossy().rsplit_once('_') {
@@ -118,14 +119,14 @@ impl TracefileReader {
         ends_in_beacon && self.open_data().is_ok()
     }
 
-    /// When it was written last.
+    /// The time of the last write to it.
     pub(super) fn modified(&mut self) -> SystemTime {
         let metadata = self.open_data().ok().and_then(|data| data.metadata().ok());
         let modified = metadata.and_then(|metadata| metadata.modified().ok());
         modified.unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Looks into the index once.
+    /// Polls the index once.
     pub(super) fn poll(&mut self) -> Result<FollowEvent, TracefileError> {
         self.open_data()?;
         let Some((index, _)) = self.open_index()? else {
@@ -179,7 +180,7 @@ impl TracefileReader {
         Ok(Packet::in_tracefile(file, entry.offset.0, size, memory))
     }
 
-    /// What a packet says of itself.
+    /// The header and context of a packet.
     pub(super) fn head(&mut self, entry: &Entry, trace: &Trace) -> Option<PacketHead> {
         let bytes = self.read(entry, MAX_PACKET_HEAD_BYTES).ok()?;
         PacketHead::read(trace, &bytes, packet_bytes(entry)).ok()

@@ -112,7 +112,8 @@ struct AttachedStream {
     replies: VecDeque<IndexReply>,
     /// The watermark that has been passed on, in cycles.
     watermark: Option<u64>,
-    /// Its relay has broken the protocol on it: nothing more of it is passed on, only its end awaited.
+    /// Whether its relay has broken the protocol on it: nothing more of it is passed on, only its end is
+    /// awaited.
     is_broken: bool,
 }
 

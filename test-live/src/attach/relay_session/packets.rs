@@ -38,7 +38,7 @@ enum ReplyOutcome {
     Pending(IndexReply),
 }
 
-/// How the fetching of a packet has ended.
+/// The result of fetching a packet.
 enum FetchOutcome {
     Whole(Packet),
     /// The packet is requested again later.
@@ -431,7 +431,7 @@ impl IndexReply {
         }
     }
 
-    /// How much memory its packet would take, if it has none yet.
+    /// The memory that its packet would take, in bytes; 0 if it has a packet.
     pub(super) fn missing_bytes(&self) -> usize {
         if self.packet.is_some() || self.index.status != IndexStatus::Ready {
             return 0;

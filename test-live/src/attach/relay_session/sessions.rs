@@ -14,11 +14,11 @@ use crate::attach::relay_options::Missing;
 use crate::attach::resume_state::ResumeState;
 use crate::attach::{SourceEvent, StreamKey, TraceKey};
 
-/// How often the relay is asked for new sessions, and for new streams whether or not the relay says that
-/// there are any: some say it only while others have packets.
+/// Time between two requests for new sessions, and for new streams whether or not the relay says that there
+/// are any: some say it only while others have packets.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the relay is asked for new sessions while none is attached.
+/// Time between two requests for new sessions while none is attached.
 const IDLE_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
 impl RelaySession {
@@ -53,7 +53,7 @@ impl RelaySession {
         Ok(())
     }
 
-    /// There is no session: waits, fails or ends.
+    /// Waits, fails or ends, because there is no session.
     async fn handle_no_session(&mut self) -> Result<(), AttachError> {
         if self.waits_for_sessions() {
             if !self.has_listed {

@@ -85,7 +85,7 @@ pub(super) struct EventFields {
     texts: [Vec<u8>; MEMBERS],
     /// Members of a JSON object, from the payload.
     arguments: Vec<u8>,
-    /// Likewise, from contexts.
+    /// Members of a JSON object, from contexts.
     context: Vec<u8>,
     /// Whether `context` says more than whose the event is.
     is_context_shown: bool,

@@ -47,7 +47,7 @@ use crate::attach::TraceKey;
 const MAX_BUFFERED_BYTES: usize = 64 << 10;
 const BEGIN: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const END: &[u8] = b"\n]}\n";
-/// The same, if something has been subtracted from all times.
+/// The end of the object, if something has been subtracted from all times.
 const END_WITH_ORIGIN: &[u8] = b"\n],\"metadata\":{\"ts_origin_us\":";
 
 /// The times of events that programs have sent in this format.
@@ -83,7 +83,7 @@ pub struct Tef<W: Write> {
     now: i64,
     tracks: Tracks,
     fields: EventFields,
-    /// By trace and stream class.
+    /// The kinds of records, by trace and stream class.
     kinds: HashMap<(TraceKey, u64), StreamClassKinds>,
     sent: SentRecordWriter,
     is_finished: bool,
@@ -92,9 +92,9 @@ pub struct Tef<W: Write> {
 /// The kinds of records that the event classes of a stream class become.
 #[derive(Debug, Default)]
 struct StreamClassKinds {
-    /// How many event classes the stream class had when the kinds were found.
+    /// The number of event classes in the stream class when the kinds were found.
     declared: usize,
-    /// By event class.
+    /// The kinds, by the number of the event class.
     kinds: HashMap<u64, RecordKind>,
 }
 

@@ -9,16 +9,16 @@ const MAX_HELD_BYTES: usize = 256 << 20;
 /// The time by which a record is put in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RecordTime {
-    /// Its begin in nanoseconds; absent for one that holds at any time.
+    /// The begin in nanoseconds; absent for a record that holds at any time.
     pub(super) ts: Option<i128>,
-    /// Its duration in nanoseconds.
+    /// The duration in nanoseconds.
     pub(super) dur: i128,
     /// Whether it names a process or thread, and so has to come before the records of that.
     pub(super) is_metadata: bool,
 }
 
 impl RecordTime {
-    /// Of a record that names a process or thread.
+    /// The time of a record that names a process or thread.
     pub(super) const METADATA: Self = Self {
         ts: None,
         dur: 0,

@@ -43,7 +43,7 @@ pub(super) struct Environment<'a> {
 pub(super) struct Tracks {
     hosts: HashMap<TraceKey, usize>,
     host_names: HashMap<Box<str>, usize>,
-    /// How many hosts there have been.
+    /// The number of hosts so far.
     seen_hosts: usize,
     processes: HashMap<Owner, i64>,
     taken: HashSet<i64>,

@@ -25,7 +25,7 @@ use crate::attach::{StreamKey, TraceKey};
 /// Written out when so many bytes have gathered, and when nothing more can be shown.
 const BUFFER: usize = 64 << 10;
 
-/// How lines look. What `babeltrace2` calls the same is the same.
+/// The look of lines. What `babeltrace2` calls the same is the same.
 #[derive(Debug, Clone, Default)]
 pub struct TextOptions {
     /// The format of times. (`--clock-*`)
