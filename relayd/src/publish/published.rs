@@ -1,4 +1,4 @@
-//! What viewers may see of a stream: packets whose bytes and entry are on disk, and the beacon that
+//! The part of a stream that viewers may see: packets whose bytes and entry are on disk, and the beacon that
 //! came after them. A viewer's position is a number here and costs the stream nothing.
 
 use std::collections::VecDeque;
