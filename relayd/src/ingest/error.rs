@@ -1,4 +1,4 @@
-//! What can be wrong with a packet or an index, and what it costs.
+//! Errors of packets, indexes and rotations, and the cost of each.
 
 use thiserror::Error;
 use wire::{Bytes, SeqNum, StreamId};

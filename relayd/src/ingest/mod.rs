@@ -1,5 +1,5 @@
-//! From packets as they arrive to packets in sequence, each with its index: the way from a data connection to the
-//! store and to [`publish`](crate::publish). Sees neither file nor socket.
+//! The streams of producers: packets are put in sequence, joined with their indexes, written by the store and given to
+//! [`publish`](crate::publish). Opens no file and sees no socket.
 //!
 //! Read in this order: [`stream`] (one stream, as its connections know it), `stream_writer` (the owner of its state,
 //! which delegates to the parts that follow), `packet_writer` (packets in sequence to the tracefile), [`reorder`] and

@@ -1,5 +1,5 @@
-//! How much memory early packets may take: of one session, and of all together. Only early packets are
-//! counted; one in sequence never touches a budget.
+//! The memory budget of early packets: of one session, and of all together. Only early packets are counted; one in
+//! sequence never touches a budget.
 
 use std::ops::Deref;
 use std::sync::Arc;

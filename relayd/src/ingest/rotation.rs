@@ -1,4 +1,4 @@
-//! When a stream goes over to another chunk. Bytes and indexes of the packets before the boundary
+//! The boundary at which a stream goes over to another chunk. Bytes and indexes of the packets before the boundary
 //! may still be in flight when the boundary is named, each on its own connection.
 
 use wire::{PacketSeqNum, SeqNum};

@@ -18,7 +18,7 @@ use wire::{EpochSeconds, StreamId, Text, TracePath};
 use super::{MetadataStream, SessionChunks};
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::registry::Registry;
-use crate::registry::session::{Identity, Session};
+use crate::registry::session::{Session, SessionIdentity};
 use crate::registry::stream::Stream;
 use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
@@ -98,7 +98,7 @@ pub(super) fn create_session(
     } else if directory.is_none() {
         chunks.begin_in(Chunk::whole_output(&settings.output));
     }
-    let identity = Identity {
+    let identity = SessionIdentity {
         id: registry.next_session(),
         name: request.name.clone(),
         host: request.host.clone(),

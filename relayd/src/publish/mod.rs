@@ -1,10 +1,10 @@
-//! Which packets of a stream viewers may see, and who is notified when there are more. Knows no session,
-//! no file and no socket.
+//! The part of each stream that viewers may see, and the subscribers that are notified when it grows. Knows no session
+//! and no socket.
 //!
 //! Read in this order: [`published`] (the packets and metadata of one stream that are on disk),
 //! [`announced`] (the streams of a session that viewers may be told of), [`watermark`] (the time before
-//! which no event will come), [`subscription`] (who is notified of changes), [`tally`] and [`viewer_lag`]
-//! (what is counted of streams and of their viewers).
+//! which no event will come), [`subscription`] (notification of changes), [`tally`] and [`viewer_lag`]
+//! (counters of streams, and the lag of their viewers).
 
 pub mod announced;
 pub mod published;

@@ -1,4 +1,4 @@
-//! What viewers may see of a stream: packets whose bytes and entry are on disk, and the beacon that
+//! The part of a stream that viewers may see: packets whose bytes and entry are on disk, and the beacon that
 //! came after them. A viewer's position is a number here and costs the stream nothing.
 
 use std::collections::VecDeque;
@@ -66,7 +66,9 @@ pub struct Packets {
     packets: u64,
     /// End of the last packet, counted from the stream's first byte.
     end: Bytes,
+    /// The last beacon. None: a packet or an index has come after it.
     beacon: Option<Timestamp>,
+    /// None: neither an index nor a beacon has come.
     class: Option<ClassId>,
 }
 
@@ -120,7 +122,8 @@ impl Published {
         self.state.lock().content.beacon = None;
     }
 
-    /// Sets the beacon: no event from before `until` will come. None: the beacon says nothing now.
+    /// Sets the beacon: no event from before `until` will come. None: nothing can be said now, and the last beacon
+    /// stays.
     pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.content.class.get_or_insert(class);

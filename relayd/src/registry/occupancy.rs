@@ -1,4 +1,4 @@
-//! Which recording may write to which directory: recordings of different hosts never one below the
+//! The decision which recording may write to which directory: recordings of different hosts never one below the
 //! other, those of one host where their trees do not meet. A host that has started again takes over from
 //! the session daemon that it had before.
 

@@ -1,4 +1,4 @@
-//! What the sessions of one recording share: kernel and user-space tracing reach the relay as
+//! The chunks that the sessions of one recording share: kernel and user-space tracing reach the relay as
 //! sessions of their own, but write to the same chunks.
 
 use std::collections::{BTreeMap, HashMap};

@@ -25,7 +25,7 @@ use crate::publish::watermark::Watermark;
 
 /// The properties of a session that never change.
 #[derive(Debug)]
-pub struct Identity {
+pub struct SessionIdentity {
     /// Number of the session.
     pub id: SessionId,
     /// Name of the session, as its user gave it.
@@ -49,7 +49,7 @@ pub struct Identity {
 /// The session of one producer, shared by its connections, its viewers and the registry.
 #[derive(Debug)]
 pub struct Session {
-    identity: Identity,
+    identity: SessionIdentity,
     recording: Arc<Recording>,
     streams: Mutex<StreamTable>,
     data_connections: Mutex<DataConnections>,
@@ -79,7 +79,7 @@ struct DataConnections {
 
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity { id, name, host, .. } = &self.identity;
+        let SessionIdentity { id, name, host, .. } = &self.identity;
         write!(f, "{id} ({host}/{name})")
     }
 }
@@ -88,7 +88,7 @@ impl Session {
     /// A session without streams.
     #[must_use]
     pub fn new(
-        identity: Identity,
+        identity: SessionIdentity,
         recording: Arc<Recording>,
         reorder_budget: Arc<ReorderBudget>,
     ) -> Self {
@@ -119,7 +119,7 @@ impl Session {
 
     /// The properties that never change.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &SessionIdentity {
         &self.identity
     }
 

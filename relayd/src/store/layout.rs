@@ -1,4 +1,4 @@
-//! Which directory a session gets, and how times are written in names.
+//! The directories of sessions, and times as they are written in names.
 
 use std::fmt;
 

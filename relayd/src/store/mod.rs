@@ -1,11 +1,12 @@
-//! What is on disk, and in which order it gets there: the bytes of a packet first, then the index
-//! entry that points at them. Sees no socket. `doc/store.md` describes the files.
+//! The files of a relay, and the order in which they are written: the bytes of a packet first, then the index entry that
+//! points at them. Sees no socket and no session. `doc/store.md` describes the files.
 //!
 //! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
-//! and where it moves), [`pool`] (which files are open) and [`eviction`] (which of them are closed for others, or when idle), [`tracefile`] (the bytes of packets), [`index_file`] (their index entries
-//! and beacons), `regular_file` and `reopenable_file` (opening by name, closing and opening again), `segment_writer`
-//! and [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (what can go wrong), [`segment`] (a
-//! tracefile as its readers hold it), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
+//! and where it moves), [`pool`] and [`eviction`] (which files are open, and which are closed when idle or for others),
+//! `regular_file` and `reopenable_file` (opening by name, closing and opening again), `tracefile` (the bytes of
+//! packets), [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, as their
+//! writer and their readers have them), [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (kinds
+//! of failures), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
 
 pub mod chunk;
 pub mod deletion;

@@ -1,4 +1,4 @@
-//! Where the streams of producers before LTTng 2.11 go. They know nothing of grouping: the path of
+//! The directories of streams of producers before LTTng 2.11. They know nothing of grouping: the path of
 //! each stream begins with host, session and date, or with host and base path, and has to be taken
 //! apart to be grouped otherwise.
 

@@ -1,4 +1,4 @@
-//! Opening a file by a name that others may have given to something else.
+//! Regular files, opened by a name that a FIFO or a device may have by now.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Whether everything has come, and the end of the stream.
+//! The end of a stream, and the question whether data is pending before it.
 
 use tracing::warn;
 use wire::SeqNum;

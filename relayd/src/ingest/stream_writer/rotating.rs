@@ -1,4 +1,4 @@
-//! Going over to another chunk: what has an entry stays, the rest is taken along.
+//! Rotation of a stream: packets that have an entry stay in the old chunk, the others are taken along.
 
 use tracing::debug;
 use wire::PacketSeqNum;
