@@ -120,7 +120,7 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub hold: bool,
     /// Give up when no relay has been connected for SECONDS
-    #[arg(long = "reconnect-timeout", alias = "patience", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
+    #[arg(long = "reconnect-timeout", value_name = "SECONDS", default_value_t = DEFAULT_REPLAY_RECONNECT_TIMEOUT.as_secs())]
     reconnect_timeout_s: u64,
     /// Have the relay begin the next tracefile of a stream at BYTES; 0: no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0)]

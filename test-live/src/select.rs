@@ -179,7 +179,7 @@ impl Stage for Select {
     fn lost(&mut self, loss: &Loss, origin: Origin<'_>) -> Result<(), SinkError> {
         self.tally.lost.add(loss);
         let times = &mut self.times;
-        // Whoever has closed standard error does not want to know.
+        // A closed standard error is not a failure of the viewer.
         self.progress.suspend(|| {
             let _ = write_warning(&mut io::stderr(), loss, origin, |time, out| {
                 times.write(out, time);

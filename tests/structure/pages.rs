@@ -41,7 +41,8 @@ fn is_path(root: &Path, code: &str) -> bool {
     let Some((folder, _)) = code.split_once('/') else {
         return false;
     };
-    !folder.is_empty() && code.chars().all(is_plain) && root.join(folder).is_dir()
+    // Cargo's output directory is not part of the tree.
+    !matches!(folder, "" | "target") && code.chars().all(is_plain) && root.join(folder).is_dir()
 }
 
 #[test]

@@ -490,7 +490,7 @@ mod tests {
         for place in [ChunkPlace::Session, ChunkPlace::Dated] {
             let session = tempfile::tempdir().unwrap();
             let (go_on, wait) = channel::<()>();
-            // Whoever deletes something large takes as long as this.
+            // Stands for the deletion of something large, which takes until the test ends it.
             deletion::enqueue(move || {
                 let _ = wait.recv();
             });

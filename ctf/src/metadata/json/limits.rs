@@ -10,7 +10,7 @@ pub(super) const MAX_FRAGMENT_BYTES: usize = 4 << 20;
 /// Fragments: each event class is one.
 pub(super) const MAX_FRAGMENTS: usize = 1 << 17;
 
-/// Field classes within field classes. Whoever walks the model does so recursively.
+/// Depth of field classes within field classes. Bounded because code that walks the model is recursive.
 pub(super) const MAX_DEPTH: usize = 64;
 
 /// Members of a structure, or options of a variant.

@@ -126,7 +126,8 @@ impl DirectorySource {
         self.waker.wake();
     }
 
-    /// Waits until it has ended. Whoever calls this has let go of the receiver, or takes what comes.
+    /// Waits until the thread has ended. The caller must have dropped the receiver, or keep receiving: the thread may
+    /// be waiting for room in the channel.
     pub fn join(mut self) {
         if let Some(thread) = self.thread.take() {
             // A panic has been reported on its thread.
