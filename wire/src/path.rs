@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_slashes_of_a_trace_path_are_removed() {
+    fn extra_slashes_of_an_old_producers_path_are_removed() {
         let old = Text::from("/host/session-20261120-213900//ust/uid/0/64-bit");
         let path = TracePath::parse_rooted(&old).unwrap();
         assert_eq!(
