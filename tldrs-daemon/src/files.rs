@@ -7,8 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::open::open_regular;
 
 /// Ending of the events' file.
@@ -67,8 +65,7 @@ impl TraceFiles {
     /// Whether a daemon has the trace open.
     pub(crate) fn is_open(&self) -> bool {
         let file = open_regular(&self.events, File::options().read(true));
-        let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive);
-        file.is_ok_and(|file| lock(&file) == Err(rustix::io::Errno::WOULDBLOCK))
+        file.is_ok_and(|file| matches!(file_lock::try_lock_exclusive(&file), Ok(false)))
     }
 
     /// Returns the files of the trace whose record has this path; none if the name is not that of a record.
@@ -131,11 +128,8 @@ impl StoredTrace {
     /// If the file cannot be opened.
     pub fn lock(&self) -> io::Result<Option<TraceLock>> {
         let file = open_regular(&self.files.events, File::options().read(true))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(TraceLock { _file: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let is_locked = file_lock::try_lock_exclusive(&file)?;
+        Ok(is_locked.then_some(TraceLock { _file: file }))
     }
 
     /// Removes all files of the trace.

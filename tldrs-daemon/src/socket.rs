@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, chmodat, flock};
+use rustix::fs::{CWD, Mode, OFlags, chmodat};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -123,12 +123,8 @@ impl LockFile {
                 .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
                 .open(&path)
                 .map_err(failed)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(SocketError::Locked(socket.to_owned()));
-                }
-                Err(error) => return Err(failed(error.into())),
+            if !file_lock::try_lock_exclusive(&file).map_err(failed)? {
+                return Err(SocketError::Locked(socket.to_owned()));
             }
             // The daemon that held the lock before may have removed the file between open and lock.
             let held = file.metadata().map_err(failed)?;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use memchr::memrchr;
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 use tracing::{debug, warn};
 
@@ -351,7 +350,7 @@ impl TraceState {
 fn open_events(files: &TraceFiles) -> io::Result<File> {
     for _ in 0..LOCK_TRIES {
         let file = open_append(&files.events)?;
-        let is_locked = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+        let is_locked = matches!(file_lock::try_lock_shared(&file), Ok(true));
         // The program that held the lock may have removed the file.
         if is_locked && file.metadata()?.nlink() > 0 {
             complete_last_line(&file)?;

@@ -5,7 +5,7 @@
     reason = "the lock that keeps entries whole is part of the format, and is on the file"
 )]
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -126,13 +126,13 @@ impl IndexFollower {
                 IndexHeader::SIZE as u64 + checker.count * layout.stride as u64
             }
         };
-        match self.file.try_lock_shared() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(source)) => return Err(error(source)),
+        match file_lock::try_lock_shared(&self.file) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(source) => return Err(error(source)),
         }
         let read = self.read_at(position);
-        self.file.unlock().map_err(io_error(&self.path))?;
+        file_lock::unlock(&self.file).map_err(io_error(&self.path))?;
         let (have, length) = read.map_err(error)?;
         if length < position {
             return Err(FollowError::Shorter {
@@ -246,12 +246,8 @@ pub fn is_being_written(data: &Path) -> io::Result<bool> {
 
 fn is_locked(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
-    match file.try_lock_shared() {
-        // Closing lets go of it.
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    // Closing the file releases the lock.
+    Ok(!file_lock::try_lock_shared(&file)?)
 }
 
 fn ends_in_beacon(index: &File) -> io::Result<bool> {

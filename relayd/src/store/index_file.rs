@@ -15,7 +15,6 @@ use wire::{Field, Timestamp};
 
 use super::pool::Claim;
 use super::reopenable_file::ReopenableFile;
-use super::unlock;
 use crate::limits::{ENTRIES_READ, LOCK_RETRY_INTERVAL, LOCK_TRIES};
 
 /// Time of a beacon that gives no watermark.
@@ -162,7 +161,8 @@ impl IndexFile {
         }
         if locked {
             // What has been written is there, whatever becomes of the lock.
-            unlock(file);
+            // Without locks on this file system there is none to release.
+            let _ = file_lock::unlock(file);
         }
         written
     }
@@ -171,10 +171,11 @@ impl IndexFile {
 /// Gives whether it could be locked before readers were waited for long enough.
 fn lock(file: &File, was_held_up: bool) -> bool {
     let tries = if was_held_up { 0 } else { LOCK_TRIES };
-    file.try_lock().is_ok()
+    let is_held = || matches!(file_lock::try_lock_exclusive(file), Ok(true));
+    is_held()
         || (0..tries).any(|_| {
             std::thread::sleep(LOCK_RETRY_INTERVAL);
-            file.try_lock().is_ok()
+            is_held()
         })
 }
 

@@ -10,12 +10,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use wire::{Bytes, FileName, TracePath};
 
+use super::StoreError;
 use super::chunk::Holding;
 use super::eviction::{ClockSlot, Evictable};
 use super::pool::{Pool, PooledFile};
 use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::tracefile::Tracefile;
-use super::{StoreError, unlock};
 
 /// The metadata file of a trace, as its stream writes it. While the stream is in no chunk there is none.
 #[derive(Debug)]
@@ -132,7 +132,8 @@ impl MetadataFile {
             && let Some(file) = left.source.opened()
         {
             // Readers may have it open for longer.
-            unlock(&file);
+            // Without locks on this file system there is none to release.
+            let _ = file_lock::unlock(&file);
         }
     }
 

@@ -27,7 +27,7 @@ pub mod stream_files;
 mod tracefile;
 
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -149,13 +149,7 @@ fn open_to_look(path: &Path) -> rustix::io::Result<File> {
 
 /// Whether some relay has the file open and writes it.
 fn is_locked(file: &File) -> bool {
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-}
-
-/// Lets go of a lock, also if a signal comes. Any other error is the lock's end too: the file is closed.
-fn unlock(file: &File) {
-    let is_interrupted = |error: io::Error| error.kind() == io::ErrorKind::Interrupted;
-    while file.unlock().is_err_and(is_interrupted) {}
+    matches!(file_lock::try_lock_shared(file), Ok(false))
 }
 
 /// Whether another relay writes the trace that this tracefile is of. That relay has closed the file if

@@ -1,7 +1,7 @@
 //! The bytes of packets, one after the other. A packet is whole or absent: what has come of one
 //! that never ends is cut off again.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use wire::Bytes;
 
 use super::pool::{Claim, PooledFile};
 use super::reopenable_file::ReopenableFile;
-use super::unlock;
 
 /// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
 /// gigabytes of it costs neither time nor disk.
@@ -130,7 +129,8 @@ impl Tracefile {
     fn unlock(&mut self) {
         if let Ok(file) = self.file.opened() {
             // Readers may hold the file longer; its place may be taken now.
-            unlock(file);
+            // Without locks on this file system there is none to release.
+            let _ = file_lock::unlock(file);
         }
         if self.lock == LockState::Held {
             self.lock = LockState::Missing;
@@ -240,13 +240,11 @@ impl Tracefile {
 }
 
 fn try_lock(file: &File) -> LockState {
-    match file.try_lock() {
-        Ok(()) => LockState::Held,
-        Err(TryLockError::WouldBlock) => LockState::Missing,
-        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {
-            LockState::Missing
-        }
-        Err(TryLockError::Error(_)) => LockState::Unsupported,
+    match file_lock::try_lock_exclusive(file) {
+        Ok(true) => LockState::Held,
+        Ok(false) => LockState::Missing,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => LockState::Missing,
+        Err(_) => LockState::Unsupported,
     }
 }
 

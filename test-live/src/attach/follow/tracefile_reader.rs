@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -268,14 +268,11 @@ pub(super) fn packet_bytes(entry: &Entry) -> u64 {
 
 /// Whether a writer holds its lock on the file. On a file system without locks no writer does.
 pub(super) fn is_locked(file: &File) -> bool {
-    match file.try_lock_shared() {
-        Ok(()) => {
-            let _ = file.unlock();
-            false
-        }
-        Err(TryLockError::WouldBlock) => true,
-        Err(TryLockError::Error(_)) => false,
+    let is_shared = file_lock::try_lock_shared(file);
+    if matches!(is_shared, Ok(true)) {
+        let _ = file_lock::unlock(file);
     }
+    matches!(is_shared, Ok(false))
 }
 
 fn is_missing(error: &io::Error) -> bool {
