@@ -131,7 +131,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub emit_root: Option<PathBuf>,
 
-    /// When the disk is full, or forwarding is too slow:
+    /// Policy when the disk is full, or a trace is forwarded too slowly
     #[arg(long, value_enum, default_value_t = WhenFullPolicy::Block)]
     pub when_full: WhenFullPolicy,
 }
