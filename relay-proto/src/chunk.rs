@@ -1,5 +1,4 @@
-//! Chunks: the pieces that rotating, clearing and snapshots cut a recording into, each a directory
-//! of its own.
+//! Chunks: the parts of a recording between rotations, clears and snapshots, each in a directory of its own.
 
 use bytes::BufMut;
 use wire::{
@@ -7,15 +6,15 @@ use wire::{
     wire_struct,
 };
 
-/// A new chunk is current from now on. (`CREATE_TRACE_CHUNK`,
+/// Creates a chunk, which becomes current. (`CREATE_TRACE_CHUNK`,
 /// `struct lttcomm_relayd_create_trace_chunk`, 2.11)
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateTraceChunk {
-    /// Its number: 0, then one more for each.
+    /// Id of the chunk: 0 for the first of a recording, then one more for each.
     pub chunk: ChunkId,
-    /// When it began.
+    /// Time of its creation.
     pub created: EpochSeconds,
-    /// Name of its directory, given for snapshots only.
+    /// Name of its directory. Only snapshots have one.
     pub name: Option<Text>,
 }
 
@@ -23,65 +22,65 @@ wire_struct! {
     CreateTraceChunkHead [20 bytes] {
         chunk: ChunkId,
         created: EpochSeconds,
-        /// With NUL; 0 for no name.
+        /// Length in bytes, including the NUL; 0 for no name.
         name_len: u32,
     }
 
-    /// A chunk ends. Streams may still be writing to it; what is to become of it happens when the
-    /// last has left. (`CLOSE_TRACE_CHUNK`, `struct lttcomm_relayd_close_trace_chunk`, 2.11)
+    /// Closes a chunk. Streams may still write to it; `command` is executed when the last of them has left it.
+    /// (`CLOSE_TRACE_CHUNK`, `struct lttcomm_relayd_close_trace_chunk`, 2.11)
     #[derive(Copy)]
     pub CloseTraceChunk [21 bytes] {
-        /// The chunk.
+        /// Id of the chunk.
         chunk: ChunkId,
-        /// When it ended.
+        /// Time of its end.
         closed: EpochSeconds,
-        /// What becomes of it. None: it stays where it is.
+        /// What to do with the chunk. None: nothing.
         command: Flagged<CloseCommand>,
     }
 
-    /// Is anything still written to this chunk? (`TRACE_CHUNK_EXISTS`,
+    /// Checks whether a chunk is still written to. (`TRACE_CHUNK_EXISTS`,
     /// `struct lttcomm_relayd_trace_chunk_exists`, 2.11)
     #[derive(Copy)]
     pub TraceChunkExists [8 bytes] {
-        /// The chunk.
+        /// Id of the chunk.
         chunk: ChunkId,
     }
 
-    /// Where a stream goes over to the new chunk.
+    /// The position at which a stream moves to the new chunk.
     /// (`struct lttcomm_relayd_stream_rotation_position`)
     #[derive(Copy)]
     pub RotationPosition [16 bytes] {
-        /// The stream.
+        /// Id of the stream.
         stream: StreamId,
-        /// First packet, by the tracer's count, that belongs to the new chunk. Without meaning for
-        /// metadata, which goes over at once.
+        /// Sequence number, by the tracer's count, of the first packet in the new chunk. Ignored for metadata, which
+        /// moves at once.
         at: PacketSeqNum,
     }
 }
 
 wire_enum! {
-    /// What becomes of a closed chunk. (`enum lttng_trace_chunk_command_type`)
+    /// What to do with a closed chunk. (`enum lttng_trace_chunk_command_type`)
     pub CloseCommand {
-        /// It joins the archived chunks.
+        /// Move it to the archived chunks.
         MoveToCompleted = 0,
-        /// It stays where it is.
+        /// Leave it where it is.
         NoOperation = 1,
-        /// It and all in it is deleted.
+        /// Delete it with all its files.
         Delete = 2,
     }
 }
 
-/// Longest name of a chunk's directory with its NUL: that of a file name.
-const NAME_LIMIT: u32 = 256;
+/// Longest name of a chunk's directory, in bytes, including the NUL: that of a file name.
+const MAX_NAME_BYTES: u32 = 256;
 
 impl CreateTraceChunk {
-    /// The most bytes that the message can need.
-    pub(crate) const MOST: usize = CreateTraceChunkHead::SIZE + NAME_LIMIT as usize;
+    /// Size of the largest form, in bytes.
+    pub(crate) const MAX_SIZE: usize = CreateTraceChunkHead::SIZE + MAX_NAME_BYTES as usize;
 
-    /// Reads the message.
+    /// Decodes the message.
     ///
     /// # Errors
-    /// If the bytes are not one.
+    /// If the bytes are no such message.
     pub fn decode(mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         let head = CreateTraceChunkHead::read(from)?;
@@ -91,7 +90,7 @@ impl CreateTraceChunk {
                 from,
                 len,
                 "chunk name",
-                1..=NAME_LIMIT,
+                1..=MAX_NAME_BYTES,
             )?),
         };
         Ok(Self {
@@ -101,7 +100,7 @@ impl CreateTraceChunk {
         })
     }
 
-    /// Appends the message.
+    /// Encodes the message.
     pub fn encode(&self, to: &mut impl BufMut) {
         CreateTraceChunkHead {
             chunk: self.chunk,
@@ -115,30 +114,30 @@ impl CreateTraceChunk {
     }
 }
 
-/// These streams go over to another chunk, or to none. (`ROTATE_STREAMS`,
+/// Moves streams to another chunk, or to none. (`ROTATE_STREAMS`,
 /// `struct lttcomm_relayd_rotate_streams`, 2.11)
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RotateStreams {
-    /// The chunk they go over to. None: the session has been stopped.
+    /// Id of the new chunk. None when the session has been stopped.
     pub target: Option<ChunkId>,
-    /// Each stream and where it goes over.
+    /// The streams, with their positions.
     pub positions: Vec<RotationPosition>,
 }
 
 impl RotateStreams {
-    /// Lengths of the part before the positions: it was not packed, so that it depends on the
-    /// sender's ABI. Packed, 32-bit x86, 64-bit; behind them, where the chunk's number lies.
+    /// Size of the part before the positions and offset of the chunk's id in it, in bytes. The C struct is not packed, so
+    /// that they depend on the sender's ABI: packed, 32-bit x86, 64-bit.
     const HEADS: [(usize, usize); 3] = [(13, 5), (16, 8), (20, 12)];
 
-    /// The most bytes that a message about `streams` streams can need.
-    pub(crate) const fn most(streams: usize) -> usize {
+    /// Size of the largest message about `streams` streams, in bytes.
+    pub(crate) const fn max_size(streams: usize) -> usize {
         20 + streams * RotationPosition::SIZE
     }
 
-    /// Reads the message: of the three layouts, the one whose length fits.
+    /// Decodes the message in the one of the three layouts whose length matches.
     ///
     /// # Errors
-    /// If none fits.
+    /// If none matches.
     pub fn decode(from: &[u8]) -> Result<Self, DecodeError> {
         const WHAT: &str = "RotateStreams";
         let count = u32::read(&mut { from })? as usize;
@@ -161,7 +160,7 @@ impl RotateStreams {
             need: head,
             have: from.len(),
         };
-        // Bytes between this one and the number are whatever the sender's memory held.
+        // The padding between this byte and the id is uninitialized memory of the sender.
         let is_set = *from.get(4).ok_or(cut.clone())? != 0;
         let chunk = ChunkId::read(&mut from.get(at..).ok_or(cut.clone())?)?;
         let mut rest = from.get(head..).ok_or(cut)?;
@@ -175,7 +174,7 @@ impl RotateStreams {
         })
     }
 
-    /// Appends the message, in the layout of a 64-bit sender: old relays know no other.
+    /// Encodes the message in the layout of a 64-bit sender: old relays accept no other.
     pub fn encode(&self, to: &mut impl BufMut) {
         let count = u32::try_from(self.positions.len()).expect("a session has few streams");
         to.put_u32(count);

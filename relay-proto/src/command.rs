@@ -1,4 +1,4 @@
-//! The table of control commands.
+//! The table of control commands: codes, sizes and requests.
 
 use bytes::BufMut;
 use wire::{DecodeError, Field, wire_enum, wire_struct};
@@ -13,37 +13,37 @@ use crate::stream::{
 use crate::{Minor, Version};
 
 wire_struct! {
-    /// Stands before every command. (`struct lttcomm_relayd_hdr`)
+    /// The header of every command. (`struct lttcomm_relayd_hdr`)
     #[derive(Copy)]
     pub ControlHeader [24 bytes] {
-        /// 0; not looked at.
+        /// 0; ignored.
         circuit: u64,
         /// Bytes of the command that follow this header.
         data_size: u64,
-        /// The command's [`CommandCode`], or one that is not known here.
+        /// The command's [`CommandCode`], or an unknown code.
         code: u32,
-        /// 0; not looked at.
+        /// 0; ignored.
         code_version: u32,
     }
 
     /// Asks for the relay's configuration. (`struct lttcomm_relayd_get_configuration`, 2.12)
     #[derive(Copy)]
     pub GetConfiguration [8 bytes] {
-        /// 0; no question is defined.
+        /// 0; no other query is defined.
         query: u64,
     }
 }
 
 wire_enum! {
-    /// What a control connection can be asked. (`enum lttcomm_relayd_command`)
+    /// The codes of all control commands. (`enum lttcomm_relayd_command`)
     ///
-    /// 4, 12, 14 and 15 are reserved, and refused like any other unknown number.
+    /// 4, 12, 14 and 15 are reserved, and rejected like any other unknown code.
     pub CommandCode {
         /// [`AddStream`].
         AddStream = 1,
         /// [`CreateSession`].
         CreateSession = 2,
-        /// Without meaning, never sent.
+        /// No effect; never sent.
         StartData = 3,
         /// [`Version`].
         Version = 5,
@@ -61,7 +61,7 @@ wire_enum! {
         EndDataPending = 11,
         /// [`SendIndex`].
         SendIndex = 13,
-        /// A batch of streams is complete.
+        /// Ends a batch of streams.
         StreamsSent = 16,
         /// [`ResetMetadata`].
         ResetMetadata = 17,
@@ -78,7 +78,7 @@ wire_enum! {
     }
 }
 
-/// Most streams that one [`RotateStreams`] may name: more than any host has CPUs times channels.
+/// Maximum number of streams of one [`RotateStreams`]: more than any host has CPUs times channels.
 pub const MAX_ROTATED_STREAMS: usize = 1 << 16;
 
 impl CommandCode {
@@ -97,15 +97,15 @@ impl CommandCode {
         })
     }
 
-    /// The most bytes behind the header that the command can mean anything by. A peer that sends
-    /// more is heard, and the rest ignored. For metadata the text comes on top.
+    /// Size of the largest form of the command without its header, in bytes. Further bytes are ignored, except after
+    /// [`SendMetadata`], where they are the text.
     #[must_use]
-    pub fn most(self) -> usize {
+    pub fn max_size(self) -> usize {
         match self {
-            Self::AddStream => AddStream::MOST,
-            Self::CreateSession => CreateSession::MOST,
-            Self::CreateTraceChunk => CreateTraceChunk::MOST,
-            Self::RotateStreams => RotateStreams::most(MAX_ROTATED_STREAMS),
+            Self::AddStream => AddStream::MAX_SIZE,
+            Self::CreateSession => CreateSession::MAX_SIZE,
+            Self::CreateTraceChunk => CreateTraceChunk::MAX_SIZE,
+            Self::RotateStreams => RotateStreams::max_size(MAX_ROTATED_STREAMS),
             Self::StartData | Self::StreamsSent => 0,
             Self::Version => Version::SIZE,
             Self::SendMetadata => SendMetadata::SIZE,
@@ -123,16 +123,16 @@ impl CommandCode {
     }
 }
 
-/// One control command, whatever version it came in.
+/// A control command, whatever version it is encoded for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is described at its message")]
 pub enum Command {
     AddStream(AddStream),
     CreateSession(CreateSession),
-    /// Without meaning; answered all the same.
+    /// No effect; answered with OK.
     StartData,
     Version(Version),
-    /// The text follows the command.
+    /// The metadata text follows the command.
     SendMetadata(SendMetadata),
     CloseStream(CloseStream),
     DataPending(DataPending),
@@ -140,7 +140,7 @@ pub enum Command {
     BeginDataPending(BeginDataPending),
     EndDataPending(EndDataPending),
     SendIndex(SendIndex),
-    /// A batch of streams is complete: viewers may be told of them.
+    /// Ends a batch of streams: they may be announced to viewers.
     StreamsSent,
     ResetMetadata(ResetMetadata),
     RotateStreams(RotateStreams),
@@ -151,7 +151,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Its number in the table.
+    /// Code of the command.
     #[must_use]
     pub fn code(&self) -> CommandCode {
         match self {
@@ -176,11 +176,10 @@ impl Command {
         }
     }
 
-    /// Reads what follows the header, in the form that `minor` calls for. Metadata text is not
-    /// looked at.
+    /// Decodes the bytes behind the header, in the form of version `minor`. Metadata text is ignored.
     ///
     /// # Errors
-    /// If the bytes are not that command.
+    /// If the bytes are no such command.
     pub fn decode(code: CommandCode, minor: Minor, from: &[u8]) -> Result<Self, DecodeError> {
         let fixed = &mut { from };
         Ok(match code {
@@ -207,7 +206,7 @@ impl Command {
         })
     }
 
-    /// Appends what follows the header, in the form that `minor` calls for.
+    /// Encodes the bytes behind the header, in the form of version `minor`.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         match self {
             Self::AddStream(command) => command.encode(minor, to),

@@ -1,61 +1,60 @@
-//! The data connection: packets one after the other, each behind a header, never a reply.
+//! The data connection: packets with a header each, without replies.
 
 use wire::{Field, SeqNum, StreamId, wire_struct};
 
 wire_struct! {
-    /// Stands before every packet. (`struct lttcomm_relayd_data_hdr`)
+    /// The header of every packet. (`struct lttcomm_relayd_data_hdr`)
     #[derive(Copy)]
     pub DataHeader [32 bytes] {
-        /// 0; not looked at.
+        /// 0; ignored.
         circuit: u64,
-        /// The stream that the packet belongs to.
+        /// Id of the packet's stream.
         stream: StreamId,
-        /// The packet's place in its stream.
+        /// Sequence number of the packet in its stream.
         seq: SeqNum,
         /// Bytes of the packet that follow this header.
         data_size: u32,
-        /// Zero bytes that the packet ends in. They are not sent; the relay appends them.
+        /// Zero bytes at the end of the packet. They are not sent; the relay appends them.
         padding_size: u32,
     }
 }
 
 impl DataHeader {
-    /// Bytes of the whole packet, as it will lie in its file.
+    /// Size of the packet in its tracefile, in bytes: data and padding.
     #[must_use]
     pub fn packet_bytes(&self) -> u64 {
         u64::from(self.data_size) + u64::from(self.padding_size)
     }
 }
 
-/// What the next bytes of a data connection are.
+/// A decoded piece of a data connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DataEvent<'a> {
     /// A packet begins.
     Begin(DataHeader),
     /// The next bytes of the packet.
     Payload {
-        /// At least one, but for a packet that has none.
+        /// At least one byte, unless the packet is empty.
         bytes: &'a [u8],
-        /// Whether they are the last.
+        /// Whether they are the last bytes of the packet.
         last: bool,
     },
 }
 
-/// Takes a data connection's bytes apart, however they were cut on the way. Holds none of them:
-/// a packet of any size passes through in pieces.
+/// Decodes the bytes of a data connection, however they are split. Buffers none of them: packets of any size pass
+/// through in pieces.
 #[derive(Debug, Default)]
 pub struct DataDecoder {
-    /// Bytes of the packet that are still to come.
+    /// Bytes of the current packet that are still to come. None between packets.
     packet: Option<u32>,
 }
 
 impl DataDecoder {
-    /// Takes the next event off the front of `input`; `None` if more bytes must come first. A
-    /// header is only taken whole: what is left of `input` must be shown again with what follows.
+    /// Takes the next event off the front of `input`. None if more bytes are needed. Headers are only taken when they
+    /// are complete: the rest of `input` must be passed again, with the bytes that follow.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<DataEvent<'a>> {
         let Some(left) = self.packet else {
-            // No field of a header can be wrong in itself: if it cannot be read, it is not all
-            // there.
+            // A header has no invalid values: an error means that it is incomplete.
             let header = DataHeader::read(input).ok()?;
             self.packet = Some(header.data_size);
             return Some(DataEvent::Begin(header));
@@ -73,13 +72,13 @@ impl DataDecoder {
         })
     }
 
-    /// Bytes that are still to come of the packet that has begun.
+    /// Bytes of the current packet that are still to come.
     #[must_use]
     pub fn left(&self) -> u32 {
         self.packet.unwrap_or(0)
     }
 
-    /// Whether a packet has begun and not ended.
+    /// Whether a packet is incomplete.
     #[must_use]
     pub fn in_packet(&self) -> bool {
         self.packet.is_some()

@@ -1,4 +1,4 @@
-//! What ends a control connection.
+//! Protocol errors of a producer, for which the relay closes its control connection.
 
 use thiserror::Error;
 use wire::DecodeError;
@@ -7,53 +7,53 @@ use crate::Version;
 use crate::command::CommandCode;
 use crate::relay::Refusal;
 
-/// Why a control connection cannot go on.
+/// An error of a control connection, which is closed after the replies to earlier commands and the error reply.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// The peer speaks another major version.
+    /// The producer has another major version.
     #[error("the producer speaks protocol {}.{}, not {}", .theirs.major, .theirs.minor, Version::OURS.major)]
     Incompatible {
-        /// What it speaks.
+        /// Version of the producer.
         theirs: Version,
     },
-    /// A command that is not in the table, or not yet at the agreed version.
+    /// A command has an unknown code, or one that the agreed version does not have.
     #[error("unknown command {code}")]
     UnknownCommand {
-        /// Its number.
+        /// The code.
         code: u32,
     },
-    /// A command that makes no sense yet, or any more.
+    /// A command is not allowed in the state of the connection.
     #[error("{command:?} out of place: {why}")]
     OutOfPlace {
         /// The command.
         command: CommandCode,
-        /// What should have been.
+        /// The rule that is broken.
         why: &'static str,
     },
-    /// A command that announces more than any may have.
-    #[error("{command:?} announces {announced} bytes, {most} are allowed")]
+    /// A command announces more bytes than allowed.
+    #[error("{command:?} announces {announced} bytes, {max} are allowed")]
     TooLong {
         /// The command.
         command: CommandCode,
-        /// What it announces.
+        /// Announced size in bytes.
         announced: u64,
-        /// The limit.
-        most: u64,
+        /// Maximum size in bytes.
+        max: u64,
     },
-    /// A command that cannot be read.
+    /// A command cannot be decoded.
     #[error("malformed {command:?}: {source}")]
     Malformed {
         /// The command.
         command: CommandCode,
-        /// What is wrong with it.
+        /// Error of the decoder.
         source: DecodeError,
     },
-    /// A command that the relay refused, and that does not leave the connection open.
+    /// The relay has refused a command whose refusal closes the connection.
     #[error("{command:?} refused: {refusal}")]
     Refused {
         /// The command.
         command: CommandCode,
-        /// Why.
+        /// Reply code and reason.
         refusal: Refusal,
     },
 }

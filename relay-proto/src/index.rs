@@ -1,4 +1,4 @@
-//! The index of a packet.
+//! `SEND_INDEX`: the index of a packet, or a beacon.
 
 use bytes::BufMut;
 use wire::{DecodeError, Field, PacketIndex, PacketIndexV1_0, SeqNum, StreamId, wire_struct};
@@ -6,15 +6,15 @@ use wire::{DecodeError, Field, PacketIndex, PacketIndexV1_0, SeqNum, StreamId, w
 use crate::Minor;
 
 wire_struct! {
-    /// Where the packet of the same number belongs in time; or, with a packet size of 0, a beacon.
+    /// The index of the packet with the same sequence number; with a packet size of 0, a beacon.
     /// (`SEND_INDEX`, `struct lttcomm_relayd_index`, 2.8)
     #[derive(Copy)]
     pub SendIndex [80 bytes] {
-        /// The stream.
+        /// Id of the stream.
         stream: StreamId,
-        /// The packet. In a beacon without meaning: the last one sent, or none.
+        /// Sequence number of the packet. Meaningless in a beacon: that of the last packet, or None.
         seq: Option<SeqNum>,
-        /// What it says of the packet.
+        /// Times, sizes and counters of the packet.
         packet: PacketIndex,
     }
 
@@ -27,7 +27,7 @@ wire_struct! {
 }
 
 impl SendIndex {
-    /// Reads the form that `minor` calls for.
+    /// Decodes the form of version `minor`.
     ///
     /// # Errors
     /// If there are too few bytes.
@@ -43,7 +43,7 @@ impl SendIndex {
         })
     }
 
-    /// Appends the form that `minor` calls for. What that form has no room for is left out.
+    /// Encodes the form of version `minor`. Fields that it does not have are left out.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         if minor.numbers_packets() {
             return self.write(to);

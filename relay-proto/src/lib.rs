@@ -1,18 +1,18 @@
-//! What a producer of traces says to a relay, and what the relay answers: the protocol of LTTng's
-//! `lttng-sessiond` and `lttng-consumerd` towards `lttng-relayd`, versions 2.1 to 2.15, both ends.
+//! The protocol between producers of traces and relays, versions 2.1 to 2.15, as LTTng's `lttng-sessiond` and
+//! `lttng-consumerd` speak it with `lttng-relayd`: both ends as state machines.
 //!
-//! A producer opens two connections. On *control* it sends [`Command`]s and waits for a [`Reply`]
-//! to each (but for metadata, which has none); on *data* it sends packets behind a [`DataHeader`]
-//! and hears nothing. Packet and index of the same [`SeqNum`](wire::SeqNum) belong together;
+//! A producer opens two connections. On the control connection it sends [`Command`]s and receives a [`Reply`] to each
+//! (except to metadata, which has none); on the data connection it sends packets with a [`DataHeader`] each, and
+//! receives nothing. Packet and index of the same [`SeqNum`](wire::SeqNum) belong together;
 //! either may come first.
 //!
-//! This crate turns bytes into values and back and keeps each end's order of events. It knows no
-//! socket, file or clock. `doc/relay-protocol.md` describes the protocol byte by byte.
+//! This crate encodes and decodes messages, and enforces the order of events at each end. It uses no socket, file or
+//! clock. `doc/relay-protocol.md` describes the protocol byte by byte.
 //!
 //! Read in this order: [`command`] (the table of commands), the modules of the messages
 //! ([`session`], [`stream`], [`index`], [`metadata`], [`chunk`]), [`reply`], [`data`]; then the
-//! two ends: [`producer`], and [`server`] with what it asks of a [`relay`] and what ends it
-//! ([`error`]).
+//! two ends: [`producer`], and [`server`] with the [`relay`] trait that it calls and the errors that close a
+//! connection ([`error`]).
 
 pub mod chunk;
 pub mod command;

@@ -1,5 +1,4 @@
-//! Metadata travels on the control connection, so that it never comes later than an index that
-//! needs it.
+//! Metadata is sent on the control connection, so that it never arrives later than an index that needs it.
 
 use wire::{StreamId, wire_struct};
 
@@ -11,19 +10,18 @@ wire_struct! {
     /// (LTTng up to 2.13) or plain text, cut anywhere.
     #[derive(Copy)]
     pub SendMetadata [12 bytes] {
-        /// The metadata stream.
+        /// Id of the metadata stream.
         stream: StreamId,
         /// Zero bytes that the relay appends after the text, in bytes.
         padding: u32,
     }
 
-    /// The metadata starts anew: what the file holds is void and the whole of it will be sent
-    /// again. (`RESET_METADATA`, `struct lttcomm_relayd_reset_metadata`, 2.8)
+    /// Discards the metadata written so far. All of it will be sent again. (`RESET_METADATA`, `struct lttcomm_relayd_reset_metadata`, 2.8)
     #[derive(Copy)]
     pub ResetMetadata [16 bytes] {
-        /// The metadata stream.
+        /// Id of the metadata stream.
         stream: StreamId,
-        /// Which edition is to come: 1, 2, ...
+        /// Version of the metadata that follows: 1, 2, ...
         version: u64,
     }
 }

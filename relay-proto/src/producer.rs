@@ -1,5 +1,5 @@
-//! The producer's end of a control connection: turns commands into bytes and bytes into the
-//! replies they are owed, in order.
+//! The producer's end of a control connection: a state machine that encodes commands and decodes their replies, in
+//! order.
 
 use std::collections::VecDeque;
 
@@ -13,45 +13,47 @@ use crate::{Command, Minor, Reply, Version};
 
 /// One control connection to a relay.
 ///
-/// Any number of commands may be under way; replies come in their order. Real relays of LTTng are
-/// only ever sent one at a time, but answer several in order as well.
+/// Any number of commands may be in flight; replies follow in their order. LTTng's own producers send one at a time, but
+/// `lttng-relayd` answers several in order as well.
 #[derive(Debug)]
 pub struct Producer {
-    /// What this end has said, or will say, that it speaks.
+    /// The version that this end sends in VERSION.
     ours: Version,
+    /// The agreed minor version. None before the reply to VERSION.
     minor: Option<Minor>,
+    /// Commands without a reply so far, oldest first.
     awaited: VecDeque<CommandCode>,
 }
 
-/// Why a producer cannot send a command, or cannot go on.
+/// A command that cannot be sent, or an error that ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProducerError {
-    /// The version is not agreed yet, or the agreed one does not have the command.
-    #[error("{command:?} cannot be sent: {why}")]
+    /// The command is not allowed in the state of the connection, or the agreed version does not have it.
+    #[error("cannot send {command:?}: {why}")]
     NotNow {
         /// The command.
         command: CommandCode,
-        /// What is missing.
+        /// The rule that is broken.
         why: &'static str,
     },
-    /// The relay speaks another major version.
+    /// The relay has another major version.
     #[error("the relay speaks protocol {}.{}, not {}", .theirs.major, .theirs.minor, Version::OURS.major)]
     Incompatible {
-        /// What it speaks.
+        /// Version of the relay.
         theirs: Version,
     },
-    /// The relay said something while nothing was asked.
-    #[error("the relay sent {bytes} bytes that nothing asked for")]
+    /// The relay sent bytes while no command was in flight.
+    #[error("the relay sent {bytes} bytes without a command")]
     Unasked {
-        /// How much.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// A reply that cannot be read.
+    /// A reply cannot be decoded.
     #[error("malformed reply to {command:?}: {source}")]
     Malformed {
-        /// The command it should answer.
+        /// The command that the reply answers.
         command: CommandCode,
-        /// What is wrong with it.
+        /// Error of the decoder.
         source: DecodeError,
     },
 }
@@ -67,36 +69,36 @@ impl Default for Producer {
 }
 
 impl Producer {
-    /// What both ends speak, once the relay has answered `VERSION`.
+    /// The agreed minor version. None before the reply to `VERSION`.
     #[must_use]
     pub fn minor(&self) -> Option<Minor> {
         self.minor
     }
 
-    /// Commands that have not been answered.
+    /// Number of commands in flight.
     #[must_use]
     pub fn awaited(&self) -> usize {
         self.awaited.len()
     }
 
-    /// The command that is answered next.
+    /// The command that the next reply answers. None if no command is in flight.
     #[must_use]
     pub fn next_answered(&self) -> Option<CommandCode> {
         self.awaited.front().copied()
     }
 
-    /// Appends a command. Metadata goes by [`send_metadata`](Self::send_metadata).
+    /// Encodes a command. Metadata is sent by [`send_metadata`](Self::send_metadata).
     ///
     /// # Errors
-    /// If the peers have not agreed on a version that has it.
+    /// If the peers have not agreed on a version that has the command.
     pub fn send(&mut self, command: &Command, to: &mut impl BufMut) -> Result<(), ProducerError> {
         let code = command.code();
         let not_now = |why| Err(ProducerError::NotNow { command: code, why });
         let minor = match (self.minor, code) {
             (None, CommandCode::Version) if self.awaited.is_empty() => Minor(0),
-            (_, CommandCode::Version) => return not_now("it has been sent"),
-            (None, _) => return not_now("the relay has not said which version it speaks"),
-            (_, CommandCode::SendMetadata) => return not_now("it needs its text"),
+            (_, CommandCode::Version) => return not_now("VERSION has been sent before"),
+            (None, _) => return not_now("the relay has not answered VERSION"),
+            (_, CommandCode::SendMetadata) => return not_now("metadata needs its text"),
             (Some(minor), _) if minor < code.since() => return not_now("the relay is too old"),
             (Some(minor), _) => minor,
         };
@@ -111,11 +113,11 @@ impl Producer {
         Ok(())
     }
 
-    /// Appends the command that `text` follows. The caller sends the text itself, so that it need
-    /// not be copied. No reply will come.
+    /// Encodes the command that `text` follows. The caller sends the text itself, so that it is not copied. The command
+    /// has no reply.
     ///
     /// # Errors
-    /// If the peers have not agreed on a version, or there is no text: a relay would hang up.
+    /// If the peers have not agreed on a version, or the text is empty: a relay would close the connection.
     pub fn send_metadata(
         &mut self,
         metadata: SendMetadata,
@@ -125,21 +127,20 @@ impl Producer {
         let command = CommandCode::SendMetadata;
         let not_now = |why| Err(ProducerError::NotNow { command, why });
         if self.minor.is_none() {
-            return not_now("the relay has not said which version it speaks");
+            return not_now("the relay has not answered VERSION");
         }
         if text.is_empty() {
-            return not_now("there is no text");
+            return not_now("metadata needs its text");
         }
         header(command, (SendMetadata::SIZE + text.len()) as u64).write(to);
         metadata.write(to);
         Ok(())
     }
 
-    /// Takes the next reply off the front of `input`, with the command that it answers; `None` if
-    /// more bytes must come first.
+    /// Takes the next reply off the front of `input`, with the command that it answers. None if more bytes are needed.
     ///
     /// # Errors
-    /// If the connection cannot go on.
+    /// If the reply is invalid. The connection is to be closed.
     pub fn receive(
         &mut self,
         input: &mut &[u8],

@@ -1,4 +1,5 @@
-//! What a relay must be able to do for the producer at the other end of a control connection.
+//! The trait that [`server`](crate::server) calls: what a relay does for the producer at the other end of a control
+//! connection.
 
 use thiserror::Error;
 use wire::{SessionId, StreamId, Text};
@@ -10,18 +11,18 @@ use crate::session::CreateSession;
 use crate::stream::{AddStream, CloseStream, DataPending};
 use crate::{Minor, ReturnCode};
 
-/// Why a relay will not do what it was asked.
+/// The refusal of a command.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct Refusal {
-    /// What the peer is told.
+    /// Code that is replied to the producer.
     pub code: ReturnCode,
-    /// What the log is told.
+    /// Reason, for the log.
     pub why: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// Creates a refusal.
     pub fn new(code: ReturnCode, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             code,
@@ -30,17 +31,16 @@ impl Refusal {
     }
 }
 
-/// What a relay does for the producer at the other end of one control connection. All commands but
-/// [`create_session`](Self::create_session) come after it and concern its session only: a stream
-/// of another session is to be refused like an unknown one.
+/// Executes the commands of one control connection. [`create_session`](Self::create_session) comes first; all other
+/// commands concern its session only: a stream of another session must be refused like an unknown one.
 pub trait Relay {
-    /// Whether recordings may be cleared.
+    /// Whether recordings may be cleared (`lttng clear`).
     fn clear_allowed(&self) -> bool;
 
-    /// Opens the connection's session; called once.
+    /// Opens the connection's session. Called once.
     ///
     /// # Errors
-    /// If the session may not be opened. Ends the connection.
+    /// If the session cannot be opened. The connection is closed.
     fn create_session(
         &mut self,
         minor: Minor,
@@ -50,63 +50,63 @@ pub trait Relay {
     /// Adds a stream.
     ///
     /// # Errors
-    /// If the stream may not be. The connection goes on.
+    /// If the stream cannot be added. The connection stays open.
     fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal>;
 
-    /// The streams added so far may be shown to viewers.
+    /// Publishes the streams added so far to viewers.
     ///
     /// # Errors
-    /// As of every command from here on: ends the connection.
+    /// An error of this command, or of any of those below, closes the connection.
     fn streams_sent(&mut self) -> Result<(), Refusal>;
 
-    /// `length` bytes of metadata text follow, then `padding_size` zeros are to be appended.
+    /// Begins a piece of metadata: `length` bytes of text follow, then `metadata.padding` zero bytes are to be appended.
     fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal>;
 
-    /// Some of the text that was announced.
+    /// Appends some of the announced text.
     fn metadata_text(&mut self, text: &[u8]) -> Result<(), Refusal>;
 
-    /// All of the text that was announced has come.
+    /// Ends the piece of metadata: all of its text has arrived.
     fn end_metadata(&mut self) -> Result<(), Refusal>;
 
-    /// The metadata starts anew.
+    /// Discards the metadata written so far. All of it will be sent again.
     fn reset_metadata(&mut self, reset: ResetMetadata) -> Result<(), Refusal>;
 
-    /// The index of a packet, or a beacon.
-    fn index(&mut self, index: SendIndex) -> Result<(), Refusal>;
+    /// Adds the index of a packet, or a beacon.
+    fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal>;
 
-    /// No more of a stream is to come.
+    /// Closes a stream after its last packet.
     fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal>;
 
-    /// A round of questions about data under way begins.
+    /// Begins a round of data pending checks.
     fn begin_data_pending(&mut self);
 
-    /// Whether data of a stream is still under way. `None`: there is no such stream.
-    fn data_pending(&mut self, ask: DataPending) -> Option<bool>;
+    /// Whether packets of a stream are still to arrive. None if the stream is unknown.
+    fn data_pending(&mut self, request: DataPending) -> Option<bool>;
 
-    /// In the round, whether a metadata stream has come to rest: by now it has.
-    fn quiescent(&mut self, stream: StreamId);
+    /// Marks a metadata stream as checked in the round: its metadata arrives on this connection, and so has arrived.
+    fn quiescent_control(&mut self, stream: StreamId);
 
-    /// The round ends: whether data of any stream is still under way.
+    /// Ends the round. Gives whether packets of any stream are still to arrive.
     fn end_data_pending(&mut self) -> bool;
 
-    /// A new chunk is current from now on.
+    /// Creates a chunk and makes it current.
     fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal>;
 
-    /// Streams go over to another chunk or to none.
+    /// Moves streams to another chunk, or to none.
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal>;
 
-    /// A chunk ends. Gives where it will lie, below the relay's output.
+    /// Closes a chunk. Gives its final path, relative to the relay's output.
     fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal>;
 
-    /// Whether something is still written to a chunk.
-    fn chunk_exists(&mut self, ask: TraceChunkExists) -> bool;
+    /// Whether a chunk is still written to.
+    fn chunk_exists(&mut self, request: TraceChunkExists) -> bool;
 }
 
-/// A session that was opened.
+/// An opened session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCreated {
-    /// The relay's number for it, from 1.
+    /// Id of the session, assigned by the relay, from 1.
     pub session: SessionId,
-    /// Where its trace will lie, below the relay's output.
+    /// Path of its trace, relative to the relay's output.
     pub path: Text,
 }

@@ -1,4 +1,4 @@
-//! What a relay answers. A reply has no header: its form follows from the command.
+//! The replies of a relay. A reply has no header: its form follows from the command.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use wire::{DecodeError, Field, SessionId, StreamId, Text, wire_struct};
 
 use crate::{CommandCode, Minor, Version};
 
-/// How a command ended. A producer only asks whether it is [`OK`](Self::OK).
+/// Result of a command. Producers only check whether it is [`OK`](Self::OK).
 /// (`enum lttcomm_return_code`)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReturnCode(pub u32);
 
 impl ReturnCode {
-    /// It was done.
+    /// The command has been executed.
     pub const OK: Self = Self(10);
-    /// It is not known, or its stream is not, or a file could not be written.
+    /// Unknown command or stream, or failed file operation.
     pub const UNKNOWN: Self = Self(11);
     /// The session cannot be opened.
     pub const FATAL: Self = Self(25);
-    /// The chunk is not known.
+    /// Unknown chunk.
     pub const NO_MEMORY: Self = Self(26);
-    /// A name or code in it is not allowed.
+    /// Invalid name or code.
     pub const INVALID: Self = Self(97);
-    /// It does not fit what went before.
+    /// The command is not allowed in the state of the session.
     pub const INVALID_PROTOCOL: Self = Self(152);
-    /// Files could not be made or moved.
+    /// Files cannot be created or moved.
     pub const FILE_CREATION: Self = Self(153);
 }
 
@@ -60,7 +60,7 @@ wire_struct! {
     /// Answers `GET_CONFIGURATION`.
     #[derive(Copy)]
     pub Configuration [12 bytes] {
-        /// How it ended.
+        /// Result of the command.
         code: ReturnCode,
         /// [`CLEAR_ALLOWED`]; producers ignore the other bits.
         flags: u64,
@@ -69,13 +69,13 @@ wire_struct! {
     /// Answers `ADD_STREAM`.
     #[derive(Copy)]
     pub StreamAdded [12 bytes] {
-        /// The relay's number for the stream. None if it was refused.
+        /// Id of the stream, assigned by the relay. None if it was refused.
         stream: Option<StreamId>,
-        /// How it ended.
+        /// Result of the command.
         code: ReturnCode,
     }
 
-    /// Answers `CREATE_SESSION`, before 2.11 all of it.
+    /// Answers `CREATE_SESSION`: the whole reply before 2.11, else its first part.
     SessionCreatedHead [12 bytes] {
         session: SessionId,
         code: ReturnCode,
@@ -84,56 +84,56 @@ wire_struct! {
     /// Answers `TRACE_CHUNK_EXISTS`.
     #[derive(Copy)]
     pub ChunkExists [5 bytes] {
-        /// How it ended.
+        /// Result of the command.
         code: ReturnCode,
-        /// 1 as long as something is still written to the chunk, else 0.
+        /// 1 while the chunk is written to, else 0.
         exists: u8,
     }
 }
 
-/// Bit of [`Configuration::flags`]: a recording may be cleared.
+/// Bit of [`Configuration::flags`]: recordings may be cleared.
 pub const CLEAR_ALLOWED: u64 = 1;
 
-/// What a relay answers.
+/// A reply, whatever version it is encoded for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// To `VERSION`: the relay's own, not what both speak.
+    /// Reply to `VERSION`: the relay's own version, not the agreed one.
     Version(Version),
-    /// To `GET_CONFIGURATION`.
+    /// Reply to `GET_CONFIGURATION`.
     Configuration(Configuration),
-    /// To `CREATE_SESSION`.
+    /// Reply to `CREATE_SESSION`.
     SessionCreated {
-        /// The relay's number for the session; 0 if it was refused.
+        /// Id of the session, assigned by the relay. 0 if it was refused.
         session: SessionId,
-        /// How it ended.
+        /// Result of the command.
         code: ReturnCode,
-        /// Where the trace will lie, below the relay's output. Since 2.11, unless refused.
+        /// Path of the trace, relative to the relay's output. None before 2.11, or if the session was refused.
         path: Option<Text>,
     },
-    /// To `ADD_STREAM`.
+    /// Reply to `ADD_STREAM`.
     StreamAdded(StreamAdded),
-    /// To every command that asks for no more than how it ended.
+    /// Reply to every command without another result.
     Ended(ReturnCode),
-    /// To `DATA_PENDING` and `END_DATA_PENDING`: whether data is still under way.
+    /// Reply to `DATA_PENDING` and `END_DATA_PENDING`: whether packets are still to arrive.
     Pending(bool),
-    /// To `DATA_PENDING` of an unknown stream.
+    /// Reply to `DATA_PENDING` of an unknown stream.
     PendingUnknown,
-    /// To `CLOSE_TRACE_CHUNK`.
+    /// Reply to `CLOSE_TRACE_CHUNK`.
     ChunkClosed {
-        /// How it ended.
+        /// Result of the command.
         code: ReturnCode,
-        /// Where the chunk lies, below the relay's output. Unless refused.
+        /// Path of the chunk, relative to the relay's output. None if the command was refused.
         path: Option<Text>,
     },
-    /// To `TRACE_CHUNK_EXISTS`.
+    /// Reply to `TRACE_CHUNK_EXISTS`.
     ChunkExists(ChunkExists),
 }
 
-/// Longest path in a reply with its NUL.
-const PATH_LIMIT: u32 = 4096;
+/// Longest path in a reply, in bytes, including its NUL.
+const MAX_PATH_BYTES: u32 = 4096;
 
 impl Reply {
-    /// Whether the command was done.
+    /// Whether the command has been executed.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         match self {
@@ -148,7 +148,7 @@ impl Reply {
         }
     }
 
-    /// Appends the reply in the form that `minor` calls for.
+    /// Encodes the reply in the form of version `minor`.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         match self {
             Self::Version(version) => version.write(to),
@@ -179,10 +179,10 @@ impl Reply {
         }
     }
 
-    /// Takes the reply to a command off the front of `from`; `None` if it is not all there yet.
+    /// Takes the reply to a command off the front of `from`. None if it is incomplete.
     ///
     /// # Errors
-    /// If the bytes cannot be such a reply.
+    /// If the bytes are no such reply.
     pub fn decode(
         to: CommandCode,
         minor: Minor,
@@ -246,6 +246,6 @@ fn write_path(path: Option<&Text>, to: &mut impl BufMut) {
 fn read_path(from: &mut &[u8]) -> Result<Option<Text>, DecodeError> {
     match u32::read(from)? {
         0 => Ok(None),
-        length => Text::read_terminated(from, length, "path", 1..=PATH_LIMIT).map(Some),
+        length => Text::read_terminated(from, length, "path", 1..=MAX_PATH_BYTES).map(Some),
     }
 }

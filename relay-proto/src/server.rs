@@ -1,73 +1,76 @@
-//! The relay's end of a control connection: takes bytes, asks a [`Relay`] to act, gives replies.
+//! The relay's end of a control connection: a state machine that decodes commands, has a [`Relay`] execute them, and
+//! encodes the replies.
 //!
-//! Here stands what the protocol demands whatever the relay does: the order of commands, their
-//! lengths, one session per connection, and which refusals end the connection. Nothing here
-//! remembers a stream or a session.
+//! It enforces the rules of the protocol: the order of commands, their lengths, one session per connection, and which
+//! refusals close the connection. It holds no state of streams and sessions.
 
 use bytes::BufMut;
 use wire::{Field, SessionId};
 
-use crate::command::{CommandCode, ControlHeader};
+use crate::chunk::CloseTraceChunk;
+use crate::command::{CommandCode, ControlHeader, GetConfiguration};
 use crate::error::ControlError;
 use crate::metadata::SendMetadata;
 use crate::relay::{Refusal, Relay};
 use crate::reply::{CLEAR_ALLOWED, ChunkExists, Configuration, StreamAdded};
+use crate::session::CreateSession;
+use crate::stream::AddStream;
 use crate::{Command, Minor, Reply, ReturnCode, Version};
 
-/// Longest command, metadata text included, that a producer may announce. The reference has the
-/// same limit; nothing here takes memory by it.
+/// Longest command that a producer may announce, including metadata text, in bytes. `lttng-relayd` has the same limit.
+/// No memory is allocated for an announced length.
 pub const MAX_COMMAND_BYTES: u64 = 128 << 20;
 
-/// What a call to [`Connection::advance`] has come to.
+/// Outcome of a call to [`Connection::advance`].
 #[derive(Debug)]
 pub enum Progress {
-    /// Something was done; there may be more to do in what is left of the input.
+    /// A command, or part of one, has been handled. Call again with the rest of the input.
     Advanced,
-    /// A command was refused and the connection goes on. For the log.
+    /// A command was refused, and the connection stays open. For the log.
     Refused(CommandCode, Refusal),
-    /// More bytes must come first.
+    /// More bytes are needed.
     NeedsMore,
 }
 
 /// One producer's control connection, from `VERSION` on.
 #[derive(Debug, Default)]
 pub struct Connection {
+    /// The agreed minor version. None before VERSION.
     minor: Option<Minor>,
-    in_session: bool,
+    has_session: bool,
     body: Body,
 }
 
-/// What the next bytes are.
+/// Meaning of the next bytes.
 #[derive(Debug, Default)]
 enum Body {
-    /// A header.
+    /// The header of a command.
     #[default]
     Command,
-    /// Metadata text.
+    /// Metadata text, `left` bytes.
     Text { left: u64 },
-    /// What a command has at its end beyond what is known of it.
+    /// Unknown fields at the end of a command, `left` bytes.
     Ignored { left: u64 },
 }
 
 impl Connection {
-    /// Whether the peer has said which version it speaks.
+    /// Whether the handshake is complete: the producer has sent VERSION.
     #[must_use]
     pub fn is_greeted(&self) -> bool {
         self.minor.is_some()
     }
 
-    /// Whether a command has begun and not ended, given what is left of the input.
+    /// Whether a command is incomplete, given the rest of the input.
     #[must_use]
     pub fn in_command(&self, input: &[u8]) -> bool {
         !input.is_empty() || !matches!(self.body, Body::Command)
     }
 
-    /// Takes one command, or a piece of metadata text, off the front of `input`, has `relay` do it
-    /// and appends the reply to `replies`. What is left of `input` must be shown again with what
-    /// follows.
+    /// Takes one command, or a piece of metadata text, off the front of `input`, has `relay` execute it, and appends the
+    /// reply to `replies`. The rest of `input` must be passed again, with the bytes that follow.
     ///
     /// # Errors
-    /// If the connection cannot go on: it is to be closed after what is in `replies` is sent.
+    /// If the connection cannot continue: it is to be closed after `replies` are sent.
     pub fn advance(
         &mut self,
         input: &mut &[u8],
@@ -75,9 +78,9 @@ impl Connection {
         replies: &mut impl BufMut,
     ) -> Result<Progress, ControlError> {
         match &mut self.body {
-            Body::Command => self.command(input, relay, replies),
+            Body::Command => self.read_command(input, relay, replies),
             Body::Ignored { left } => {
-                if take(input, left).is_empty() {
+                if split_up_to(input, left).is_empty() {
                     return Ok(Progress::NeedsMore);
                 }
                 if *left == 0 {
@@ -86,16 +89,16 @@ impl Connection {
                 Ok(Progress::Advanced)
             }
             Body::Text { left } => {
-                let text = take(input, left);
+                let text = split_up_to(input, left);
                 if text.is_empty() {
                     return Ok(Progress::NeedsMore);
                 }
-                let mut done = relay.metadata_text(text);
+                let mut written = relay.metadata_text(text);
                 if *left == 0 {
                     self.body = Body::Command;
-                    done = done.and_then(|()| relay.end_metadata());
+                    written = written.and_then(|()| relay.end_metadata());
                 }
-                done.map_err(|refusal| {
+                written.map_err(|refusal| {
                     let command = CommandCode::SendMetadata;
                     ControlError::Refused { command, refusal }
                 })?;
@@ -104,7 +107,7 @@ impl Connection {
         }
     }
 
-    fn command(
+    fn read_command(
         &mut self,
         input: &mut &[u8],
         relay: &mut impl Relay,
@@ -114,13 +117,13 @@ impl Connection {
         let Ok(header) = ControlHeader::read(&mut at) else {
             return Ok(Progress::NeedsMore);
         };
-        let command = self.admit(&header).inspect_err(|error| {
+        let command = self.check_header(&header).inspect_err(|error| {
             if matches!(error, ControlError::UnknownCommand { .. }) {
                 ReturnCode::UNKNOWN.write(replies);
             }
         })?;
         let announced = usize::try_from(header.data_size).unwrap_or(usize::MAX);
-        let Some((payload, rest)) = at.split_at_checked(announced.min(command.most())) else {
+        let Some((payload, rest)) = at.split_at_checked(announced.min(command.max_size())) else {
             return Ok(Progress::NeedsMore);
         };
         *input = rest;
@@ -139,14 +142,14 @@ impl Connection {
             ControlError::Malformed { command, source }
         })?;
         if let Command::SendMetadata(metadata) = decoded {
-            return self.metadata(metadata, ignored, relay);
+            return self.begin_metadata(metadata, ignored, relay);
         }
-        self.skip(ignored);
-        self.answer(command, decoded, relay, replies)
+        self.ignore_bytes(ignored);
+        self.handle_command(command, decoded, relay, replies)
     }
 
-    /// Decides by its header alone whether a command may come now.
-    fn admit(&self, header: &ControlHeader) -> Result<CommandCode, ControlError> {
+    /// Checks by its header whether a command is allowed in the state of the connection.
+    fn check_header(&self, header: &ControlHeader) -> Result<CommandCode, ControlError> {
         let unknown = ControlError::UnknownCommand { code: header.code };
         let Ok(command) = CommandCode::from_code(header.code) else {
             return Err(unknown);
@@ -155,36 +158,36 @@ impl Connection {
         match (self.minor, command) {
             (None, CommandCode::Version) => {}
             (None, _) => return out_of_place("VERSION must come first"),
-            (Some(_), CommandCode::Version) => return out_of_place("it has come before"),
+            (Some(_), CommandCode::Version) => return out_of_place("VERSION has been sent before"),
             (Some(minor), _) if minor < command.since() => return Err(unknown),
-            (Some(_), CommandCode::CreateSession) if self.in_session => {
+            (Some(_), CommandCode::CreateSession) if self.has_session => {
                 return out_of_place("the connection has a session");
             }
             (
                 Some(_),
                 CommandCode::CreateSession | CommandCode::GetConfiguration | CommandCode::StartData,
             ) => {}
-            (Some(_), _) if !self.in_session => {
+            (Some(_), _) if !self.has_session => {
                 return out_of_place("the connection has no session");
             }
             (Some(_), _) => {}
         }
-        // The one command whose length is part of its meaning.
-        let most = match command {
-            CommandCode::RotateStreams => command.most() as u64,
+        // The only command whose length is part of its meaning: it depends on the sender's ABI.
+        let max = match command {
+            CommandCode::RotateStreams => command.max_size() as u64,
             _ => MAX_COMMAND_BYTES,
         };
-        if header.data_size > most {
+        if header.data_size > max {
             return Err(ControlError::TooLong {
                 command,
                 announced: header.data_size,
-                most,
+                max,
             });
         }
         Ok(command)
     }
 
-    fn metadata(
+    fn begin_metadata(
         &mut self,
         metadata: SendMetadata,
         length: u64,
@@ -194,7 +197,7 @@ impl Connection {
         if length == 0 {
             return Err(ControlError::OutOfPlace {
                 command,
-                why: "it has no text",
+                why: "metadata without text",
             });
         }
         relay
@@ -204,137 +207,180 @@ impl Connection {
         Ok(Progress::Advanced)
     }
 
-    fn skip(&mut self, left: u64) {
+    fn ignore_bytes(&mut self, left: u64) {
         if left > 0 {
             self.body = Body::Ignored { left };
         }
     }
 
-    fn answer(
+    fn handle_command(
         &mut self,
         code: CommandCode,
         command: Command,
         relay: &mut impl Relay,
         replies: &mut impl BufMut,
     ) -> Result<Progress, ControlError> {
+        if let Command::Version(theirs) = command {
+            Version::OURS.write(replies);
+            let minor = theirs.common(Version::OURS);
+            self.minor = Some(minor.ok_or(ControlError::Incompatible { theirs })?);
+            return Ok(Progress::Advanced);
+        }
         let minor = self.minor.unwrap_or(Minor(0));
-        // Either the reply, or how the refusal is answered and whether the connection goes on.
-        let ended = |done: Result<(), Refusal>| match done {
-            Ok(()) => Ok(Reply::Ended(ReturnCode::OK)),
-            Err(refusal) => Err((Reply::Ended(refusal.code), refusal, GoesOn::No)),
-        };
-        let outcome = match command {
-            Command::Version(theirs) => {
-                Version::OURS.write(replies);
-                self.minor = Some(
-                    theirs
-                        .common(Version::OURS)
-                        .ok_or(ControlError::Incompatible { theirs })?,
-                );
+        let rejection = match self.execute(minor, command, relay) {
+            Ok(reply) => {
+                reply.encode(minor, replies);
                 return Ok(Progress::Advanced);
             }
-            Command::StartData => Ok(Reply::Ended(ReturnCode::OK)),
-            Command::GetConfiguration(ask) if ask.query != 0 => {
-                let code = ReturnCode::INVALID_PROTOCOL;
-                let refusal = Refusal::new(code, "no query is defined");
-                Err((
-                    Reply::Configuration(Configuration { code, flags: 0 }),
-                    refusal,
-                    GoesOn::Yes,
-                ))
-            }
-            Command::GetConfiguration(_) => Ok(Reply::Configuration(Configuration {
-                code: ReturnCode::OK,
-                flags: if relay.clear_allowed() {
-                    CLEAR_ALLOWED
-                } else {
-                    0
-                },
-            })),
-            Command::CreateSession(session) => match relay.create_session(minor, session) {
-                Ok(created) => {
-                    self.in_session = true;
-                    Ok(Reply::SessionCreated {
-                        session: created.session,
-                        code: ReturnCode::OK,
-                        path: Some(created.path),
-                    })
-                }
-                // LTTng up to 2.13 waits for a byte more before it reads that it was refused: if the
-                // connection went on, for ever, and with it everybody who asks the session daemon.
-                Err(refusal) => Err((refused_session(refusal.code), refusal, GoesOn::No)),
-            },
-            Command::AddStream(stream) => match relay.add_stream(stream) {
-                Ok(stream) => Ok(Reply::StreamAdded(StreamAdded {
-                    stream: Some(stream),
-                    code: ReturnCode::OK,
-                })),
-                Err(refusal) => Err((refused_stream(refusal.code), refusal, GoesOn::Yes)),
-            },
+            Err(rejection) => rejection,
+        };
+        rejection.reply.encode(minor, replies);
+        let (command, refusal) = (code, rejection.refusal);
+        match rejection.consequence {
+            Consequence::KeepOpen => Ok(Progress::Refused(command, refusal)),
+            Consequence::Close => Err(ControlError::Refused { command, refusal }),
+        }
+    }
+
+    /// Has the relay execute a command, and gives the reply.
+    fn execute(
+        &mut self,
+        minor: Minor,
+        command: Command,
+        relay: &mut impl Relay,
+    ) -> Result<Reply, Rejection> {
+        match command {
+            Command::Version(_) => unreachable!("it is handled before"),
             Command::SendMetadata(_) => unreachable!("its text is still to come"),
-            Command::StreamsSent => ended(relay.streams_sent()),
-            Command::ResetMetadata(reset) => ended(relay.reset_metadata(reset)),
-            Command::SendIndex(index) => ended(relay.index(index)),
-            Command::CloseStream(close) => ended(relay.close_stream(close)),
+            Command::StartData => Ok(Reply::Ended(ReturnCode::OK)),
+            Command::GetConfiguration(request) => configuration(request, relay),
+            Command::CreateSession(session) => {
+                let created = create_session(minor, session, relay)?;
+                self.has_session = true;
+                Ok(created)
+            }
+            Command::AddStream(stream) => add_stream(stream, relay),
+            Command::StreamsSent => status_only(relay.streams_sent()),
+            Command::ResetMetadata(reset) => status_only(relay.reset_metadata(reset)),
+            Command::SendIndex(index) => status_only(relay.add_index(index)),
+            Command::CloseStream(close) => status_only(relay.close_stream(close)),
             Command::BeginDataPending(_) => {
                 relay.begin_data_pending();
                 Ok(Reply::Ended(ReturnCode::OK))
             }
-            Command::DataPending(ask) => match relay.data_pending(ask) {
-                Some(pending) => Ok(Reply::Pending(pending)),
-                None => {
+            Command::DataPending(request) => {
+                let pending = relay.data_pending(request);
+                pending.map(Reply::Pending).ok_or_else(|| {
                     let refusal = Refusal::new(ReturnCode(u32::MAX), "unknown stream");
-                    Err((Reply::PendingUnknown, refusal, GoesOn::No))
-                }
-            },
-            Command::QuiescentControl(ask) => {
-                relay.quiescent(ask.stream);
+                    Rejection::close(Reply::PendingUnknown, refusal)
+                })
+            }
+            Command::QuiescentControl(request) => {
+                relay.quiescent_control(request.stream);
                 Ok(Reply::Ended(ReturnCode::OK))
             }
             Command::EndDataPending(_) => Ok(Reply::Pending(relay.end_data_pending())),
-            Command::CreateTraceChunk(chunk) => ended(relay.create_chunk(chunk)),
-            Command::RotateStreams(rotation) => ended(relay.rotate_streams(rotation)),
-            Command::CloseTraceChunk(close) => match relay.close_chunk(close) {
-                Ok(path) => Ok(Reply::ChunkClosed {
-                    code: ReturnCode::OK,
-                    path: Some(path),
-                }),
-                Err(refusal) => {
-                    let reply = Reply::ChunkClosed {
-                        code: refusal.code,
-                        path: None,
-                    };
-                    Err((reply, refusal, GoesOn::No))
-                }
-            },
-            Command::TraceChunkExists(ask) => Ok(Reply::ChunkExists(ChunkExists {
+            Command::CreateTraceChunk(chunk) => status_only(relay.create_chunk(chunk)),
+            Command::RotateStreams(rotation) => status_only(relay.rotate_streams(rotation)),
+            Command::CloseTraceChunk(close) => close_chunk(close, relay),
+            Command::TraceChunkExists(request) => Ok(Reply::ChunkExists(ChunkExists {
                 code: ReturnCode::OK,
-                exists: u8::from(relay.chunk_exists(ask)),
+                exists: u8::from(relay.chunk_exists(request)),
             })),
-        };
-        match outcome {
-            Ok(reply) => {
-                reply.encode(minor, replies);
-                Ok(Progress::Advanced)
-            }
-            Err((reply, refusal, goes_on)) => {
-                reply.encode(minor, replies);
-                match goes_on {
-                    GoesOn::Yes => Ok(Progress::Refused(code, refusal)),
-                    GoesOn::No => Err(ControlError::Refused {
-                        command: code,
-                        refusal,
-                    }),
-                }
-            }
         }
     }
 }
 
-/// Whether a refusal leaves the connection open.
-enum GoesOn {
-    Yes,
-    No,
+/// A command that the relay has refused.
+struct Rejection {
+    reply: Reply,
+    refusal: Refusal,
+    consequence: Consequence,
+}
+
+/// What a refusal costs.
+enum Consequence {
+    /// The connection stays open.
+    KeepOpen,
+    /// The connection is closed after the reply.
+    Close,
+}
+
+impl Rejection {
+    fn keep_open(reply: Reply, refusal: Refusal) -> Self {
+        Self {
+            reply,
+            refusal,
+            consequence: Consequence::KeepOpen,
+        }
+    }
+
+    fn close(reply: Reply, refusal: Refusal) -> Self {
+        Self {
+            reply,
+            refusal,
+            consequence: Consequence::Close,
+        }
+    }
+}
+
+/// The reply to a command that has no other result than its return code.
+fn status_only(result: Result<(), Refusal>) -> Result<Reply, Rejection> {
+    match result {
+        Ok(()) => Ok(Reply::Ended(ReturnCode::OK)),
+        Err(refusal) => Err(Rejection::close(Reply::Ended(refusal.code), refusal)),
+    }
+}
+
+fn configuration(request: GetConfiguration, relay: &impl Relay) -> Result<Reply, Rejection> {
+    let reply = |code, flags| Reply::Configuration(Configuration { code, flags });
+    if request.query != 0 {
+        let code = ReturnCode::INVALID_PROTOCOL;
+        let refusal = Refusal::new(code, "unknown query");
+        return Err(Rejection::keep_open(reply(code, 0), refusal));
+    }
+    let flags = if relay.clear_allowed() {
+        CLEAR_ALLOWED
+    } else {
+        0
+    };
+    Ok(reply(ReturnCode::OK, flags))
+}
+
+fn create_session(
+    minor: Minor,
+    session: CreateSession,
+    relay: &mut impl Relay,
+) -> Result<Reply, Rejection> {
+    match relay.create_session(minor, session) {
+        Ok(created) => Ok(Reply::SessionCreated {
+            session: created.session,
+            code: ReturnCode::OK,
+            path: Some(created.path),
+        }),
+        // The connection is closed because LTTng up to 2.13 waits for one more byte before it reads that the
+        // session was refused. On an open connection it would wait for ever, and with it every client of the
+        // session daemon.
+        Err(refusal) => Err(Rejection::close(refused_session(refusal.code), refusal)),
+    }
+}
+
+fn add_stream(stream: AddStream, relay: &mut impl Relay) -> Result<Reply, Rejection> {
+    match relay.add_stream(stream) {
+        Ok(stream) => Ok(Reply::StreamAdded(StreamAdded {
+            stream: Some(stream),
+            code: ReturnCode::OK,
+        })),
+        Err(refusal) => Err(Rejection::keep_open(refused_stream(refusal.code), refusal)),
+    }
+}
+
+fn close_chunk(close: CloseTraceChunk, relay: &mut impl Relay) -> Result<Reply, Rejection> {
+    let reply = |code, path| Reply::ChunkClosed { code, path };
+    match relay.close_chunk(close) {
+        Ok(path) => Ok(reply(ReturnCode::OK, Some(path))),
+        Err(refusal) => Err(Rejection::close(reply(refusal.code, None), refusal)),
+    }
 }
 
 fn refused_session(code: ReturnCode) -> Reply {
@@ -349,8 +395,8 @@ fn refused_stream(code: ReturnCode) -> Reply {
     Reply::StreamAdded(StreamAdded { stream: None, code })
 }
 
-/// Takes what is there of `left` bytes.
-fn take<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
+/// Splits up to `left` bytes off the front of `input`, and reduces `left` by their number.
+fn split_up_to<'a>(input: &mut &'a [u8], left: &mut u64) -> &'a [u8] {
     let here = usize::try_from(*left)
         .unwrap_or(usize::MAX)
         .min(input.len());

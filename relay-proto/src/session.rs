@@ -1,4 +1,4 @@
-//! Opening a session, in the four forms it has had.
+//! `CREATE_SESSION`, in its four forms.
 
 use std::fmt;
 
@@ -10,49 +10,46 @@ use wire::{
 
 use crate::Minor;
 
-/// Asks the relay to open a session. One per control connection.
-/// (`CREATE_SESSION`)
+/// Opens a session; once per control connection. (`CREATE_SESSION`)
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateSession {
-    /// The session's name. Empty from producers before 2.4, which have none to give.
+    /// Name of the session. Empty before 2.4.
     pub name: Text,
-    /// The traced host.
+    /// Name of the traced host.
     pub host: Text,
-    /// Where the user wants the trace, relative to the host's directory. Since 2.11; empty for
-    /// none.
+    /// Directory of the trace that the user has chosen, relative to the host's directory. Since 2.11; empty for none.
     pub base_path: Text,
-    /// How often a live session sends what it has. None: not a live session.
+    /// Live timer period. None for a session that is not live.
     pub live_timer: Micros,
-    /// A single snapshot: streams are not announced and have no indexes.
+    /// Whether it is a single snapshot, whose streams are not announced and have no indexes.
     pub snapshot: bool,
-    /// Which recording it belongs to. Since 2.11.
+    /// The recording that the session belongs to. None before 2.11.
     pub recording: Option<Recording>,
-    /// What the trace is written in.
+    /// Trace format. CTF 1.8 before 2.15.
     pub trace_format: TraceFormat,
 }
 
-/// The recording, at its session daemon, that a session belongs to. Kernel and user-space tracing
-/// of one recording reach the relay as sessions of their own.
+/// A recording of a session daemon. Its kernel and user-space tracing are separate sessions at the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// The session daemon.
+    /// Id of the session daemon.
     pub daemon: DaemonId,
-    /// The recording's number there.
+    /// Id of the recording at its session daemon.
     pub id: u64,
-    /// When it was created.
+    /// Time of its creation.
     pub created: EpochSeconds,
-    /// The session's name already ends in that date, as automatic names do.
+    /// Whether the session's name already ends in that date, as automatic names do.
     pub name_has_date: bool,
-    /// The chunk, made by another connection, that the session starts in.
+    /// Id of the chunk, created on another connection, that the session starts in.
     pub current_chunk: Option<ChunkId>,
 }
 
-/// A run of a session daemon.
+/// Id of a session daemon, which is different each time that it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DaemonId(pub [u8; 16]);
 
 impl DaemonId {
-    /// Stands for no daemon; the protocol forbids it.
+    /// Whether the id is nil, which the protocol forbids.
     #[must_use]
     pub fn is_nil(self) -> bool {
         self.0 == [0; 16]
@@ -78,7 +75,7 @@ impl Field for DaemonId {
 }
 
 wire_enum! {
-    /// What a trace is written in.
+    /// Trace format.
     pub TraceFormat {
         /// CTF 1.8, metadata in TSDL.
         Ctf1 = 1,
@@ -87,7 +84,7 @@ wire_enum! {
     }
 }
 
-/// Longest session and host name with its NUL, and longest base path with its NUL.
+/// Longest session and host name, and longest base path, in bytes, including the NUL.
 const NAME_LIMIT: u32 = 255;
 const HOST_LIMIT: u32 = 256;
 const PATH_LIMIT: u32 = 4096;
@@ -103,7 +100,7 @@ wire_struct! {
 
     /// The part of `struct lttcomm_relayd_create_session_2_11` before the names.
     CreateSessionV2_11 [59 bytes] {
-        /// Lengths with NUL.
+        /// Lengths in bytes, including the NUL.
         name_len: u32,
         host_len: u32,
         base_path_len: u32,
@@ -118,15 +115,15 @@ wire_struct! {
 }
 
 impl CreateSession {
-    /// The most bytes that the message can need.
-    pub(crate) const MOST: usize = CreateSessionV2_11::SIZE
+    /// Size of the largest form, in bytes.
+    pub(crate) const MAX_SIZE: usize = CreateSessionV2_11::SIZE
         + TraceFormat::SIZE
         + (NAME_LIMIT + HOST_LIMIT + PATH_LIMIT) as usize;
 
-    /// Reads the form that `minor` calls for.
+    /// Decodes the form of version `minor`.
     ///
     /// # Errors
-    /// If the bytes are not that form.
+    /// If the bytes do not have that form.
     pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         if !minor.names_sessions() {
@@ -168,7 +165,7 @@ impl CreateSession {
         })
     }
 
-    /// Appends the form that `minor` calls for. What that form has no room for is left out.
+    /// Encodes the form of version `minor`. Fields that it does not have are left out.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         if !minor.names_sessions() {
             return;

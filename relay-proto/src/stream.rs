@@ -1,4 +1,4 @@
-//! Adding streams, closing them, and asking whether everything sent has arrived.
+//! Adding and closing streams, and checking whether all sent packets have arrived.
 
 use bytes::BufMut;
 use wire::wire_struct;
@@ -6,7 +6,7 @@ use wire::{Bytes, ChunkId, DecodeError, Field, FixedText, SeqNum, SessionId, Str
 
 use crate::Minor;
 
-/// Channel name of the stream that carries a trace's metadata. Nothing else marks it.
+/// Channel name of metadata streams. Nothing else identifies them.
 pub const METADATA_CHANNEL: &str = "metadata";
 
 /// Adds a stream to the session. (`ADD_STREAM`)
@@ -14,18 +14,18 @@ pub const METADATA_CHANNEL: &str = "metadata";
 pub struct AddStream {
     /// Name of the stream's file: channel and CPU, or [`METADATA_CHANNEL`].
     pub channel: Text,
-    /// Directory of the file. Streams with the same one make up one trace. Below the chunk since
-    /// 2.11; before, `/host/session/...` below the relay's output.
+    /// Directory of the file, which all streams of a trace share. Relative to the chunk since 2.11; before,
+    /// `/host/session/...` relative to the relay's output.
     pub path: Text,
-    /// Size at which the next tracefile begins. 0: never.
+    /// Maximum size of a tracefile. 0: unlimited.
     pub tracefile_size: Bytes,
-    /// Tracefiles kept, after which the oldest is replaced. 0: all.
+    /// Maximum number of tracefiles, after which the oldest is replaced. 0: unlimited.
     pub tracefile_count: u64,
-    /// The chunk that the producer takes to be current. Since 2.11.
+    /// Id of the chunk that is current for the producer. None before 2.11.
     pub chunk: Option<ChunkId>,
 }
 
-/// Longest channel name and path with their NUL.
+/// Longest channel name and path, in bytes, including the NUL.
 const CHANNEL_LIMIT: u32 = 264;
 const PATH_LIMIT: u32 = 255;
 
@@ -36,7 +36,7 @@ wire_struct! {
         path: FixedText<4096>,
     }
 
-    /// What `struct lttcomm_relayd_add_stream_2_2` adds at its end.
+    /// The fields that `struct lttcomm_relayd_add_stream_2_2` adds at its end.
     TracefileLimits [16 bytes] {
         size: Bytes,
         count: u64,
@@ -44,7 +44,7 @@ wire_struct! {
 
     /// The part of `struct lttcomm_relayd_add_stream_2_11` before the names.
     AddStreamV2_11 [32 bytes] {
-        /// Lengths with NUL.
+        /// Lengths in bytes, including the NUL.
         channel_len: u32,
         path_len: u32,
         tracefile_size: Bytes,
@@ -54,8 +54,8 @@ wire_struct! {
 }
 
 impl AddStream {
-    /// The most bytes that the message can need.
-    pub(crate) const MOST: usize = AddStreamV2_1::SIZE + TracefileLimits::SIZE;
+    /// Size of the largest form, in bytes.
+    pub(crate) const MAX_SIZE: usize = AddStreamV2_1::SIZE + TracefileLimits::SIZE;
 
     /// Whether the stream carries metadata.
     #[must_use]
@@ -63,10 +63,10 @@ impl AddStream {
         self.channel.as_bytes() == METADATA_CHANNEL.as_bytes()
     }
 
-    /// Reads the form that `minor` calls for.
+    /// Decodes the form of version `minor`.
     ///
     /// # Errors
-    /// If the bytes are not that form.
+    /// If the bytes do not have that form.
     pub fn decode(minor: Minor, mut from: &[u8]) -> Result<Self, DecodeError> {
         let from = &mut from;
         if minor.has_chunks() {
@@ -102,7 +102,7 @@ impl AddStream {
         })
     }
 
-    /// Appends the form that `minor` calls for. What that form has no room for is left out.
+    /// Encodes the form of version `minor`. Fields that it does not have are left out.
     pub fn encode(&self, minor: Minor, to: &mut impl BufMut) {
         if minor.has_chunks() {
             AddStreamV2_11 {
@@ -133,47 +133,47 @@ impl AddStream {
 }
 
 wire_struct! {
-    /// No more of this stream is to come. (`CLOSE_STREAM`, `struct lttcomm_relayd_close_stream`)
+    /// Closes a stream. (`CLOSE_STREAM`, `struct lttcomm_relayd_close_stream`)
     #[derive(Copy)]
     pub CloseStream [16 bytes] {
-        /// The stream.
+        /// Id of the stream.
         stream: StreamId,
-        /// The last packet sent, if any was. None for metadata.
+        /// Sequence number of the last packet sent. None if there was none, and for metadata.
         last: Option<SeqNum>,
     }
 
-    /// Has everything up to this packet arrived? (`DATA_PENDING`,
+    /// Checks whether all packets up to this one have arrived. (`DATA_PENDING`,
     /// `struct lttcomm_relayd_data_pending`)
     #[derive(Copy)]
     pub DataPending [16 bytes] {
-        /// The stream.
+        /// Id of the stream.
         stream: StreamId,
-        /// The last packet sent, if any was.
+        /// Sequence number of the last packet sent. None if there was none.
         last: Option<SeqNum>,
     }
 
-    /// Opens a round of questions about data under way. (`BEGIN_DATA_PENDING`,
+    /// Begins a round of data pending checks. (`BEGIN_DATA_PENDING`,
     /// `struct lttcomm_relayd_begin_data_pending`)
     #[derive(Copy)]
     pub BeginDataPending [8 bytes] {
-        /// The relay's number for the session.
+        /// Id of the session, assigned by the relay.
         session: SessionId,
     }
 
-    /// Closes the round: was any stream left out or found wanting? (`END_DATA_PENDING`,
+    /// Ends the round: checks whether any stream was not checked, or has missing packets. (`END_DATA_PENDING`,
     /// `struct lttcomm_relayd_end_data_pending`)
     #[derive(Copy)]
     pub EndDataPending [8 bytes] {
-        /// The relay's number for the session.
+        /// Id of the session, assigned by the relay.
         session: SessionId,
     }
 
-    /// Asks, in the round, whether a metadata stream has come to rest. It has: all that was sent
-    /// before is handled when this is answered. (`QUIESCENT_CONTROL`,
+    /// Checks, in the round, whether the metadata of a stream has arrived. It always has: all commands before this one
+    /// are handled when it is answered. (`QUIESCENT_CONTROL`,
     /// `struct lttcomm_relayd_quiescent_control`)
     #[derive(Copy)]
     pub QuiescentControl [8 bytes] {
-        /// The metadata stream.
+        /// Id of the metadata stream.
         stream: StreamId,
     }
 }

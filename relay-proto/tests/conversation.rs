@@ -28,7 +28,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn note(&mut self, what: String) -> Result<(), Refusal> {
+    fn record(&mut self, what: String) -> Result<(), Refusal> {
         self.asked.push(what);
         if self.refuse {
             Err(Refusal::new(ReturnCode::UNKNOWN, "by request"))
@@ -47,45 +47,45 @@ impl Relay for Recorder {
         minor: Minor,
         session: CreateSession,
     ) -> Result<SessionCreated, Refusal> {
-        self.note(format!("session {} at {}", session.name, minor.0))?;
+        self.record(format!("session {} at {}", session.name, minor.0))?;
         Ok(SessionCreated {
             session: SessionId(1),
             path: Text::from("host/name"),
         })
     }
     fn add_stream(&mut self, stream: AddStream) -> Result<StreamId, Refusal> {
-        self.note(format!("stream {}", stream.channel))?;
+        self.record(format!("stream {}", stream.channel))?;
         Ok(StreamId(7))
     }
     fn streams_sent(&mut self) -> Result<(), Refusal> {
-        self.note("sent".to_owned())
+        self.record("sent".to_owned())
     }
     fn begin_metadata(&mut self, metadata: SendMetadata, length: u64) -> Result<(), Refusal> {
-        self.note(format!("metadata {length}+{}", metadata.padding))
+        self.record(format!("metadata {length}+{}", metadata.padding))
     }
     fn metadata_text(&mut self, text: &[u8]) -> Result<(), Refusal> {
         self.metadata.extend_from_slice(text);
         Ok(())
     }
     fn end_metadata(&mut self) -> Result<(), Refusal> {
-        self.note("metadata end".to_owned())
+        self.record("metadata end".to_owned())
     }
     fn reset_metadata(&mut self, reset: ResetMetadata) -> Result<(), Refusal> {
-        self.note(format!("reset {}", reset.version))
+        self.record(format!("reset {}", reset.version))
     }
-    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
-        self.note(format!("index {:?}", index.seq))
+    fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+        self.record(format!("index {:?}", index.seq))
     }
     fn close_stream(&mut self, close: CloseStream) -> Result<(), Refusal> {
-        self.note(format!("close {}", close.stream))
+        self.record(format!("close {}", close.stream))
     }
     fn begin_data_pending(&mut self) {
         self.asked.push("begin".to_owned());
     }
     fn data_pending(&mut self, _: DataPending) -> Option<bool> {
-        self.note("pending".to_owned()).ok().map(|()| false)
+        self.record("pending".to_owned()).ok().map(|()| false)
     }
-    fn quiescent(&mut self, _: StreamId) {
+    fn quiescent_control(&mut self, _: StreamId) {
         self.asked.push("quiescent".to_owned());
     }
     fn end_data_pending(&mut self) -> bool {
@@ -93,13 +93,13 @@ impl Relay for Recorder {
         false
     }
     fn create_chunk(&mut self, chunk: CreateTraceChunk) -> Result<(), Refusal> {
-        self.note(format!("create {}", chunk.chunk))
+        self.record(format!("create {}", chunk.chunk))
     }
     fn rotate_streams(&mut self, rotation: RotateStreams) -> Result<(), Refusal> {
-        self.note(format!("rotate {}", rotation.positions.len()))
+        self.record(format!("rotate {}", rotation.positions.len()))
     }
     fn close_chunk(&mut self, close: CloseTraceChunk) -> Result<Text, Refusal> {
-        self.note(format!("close {}", close.chunk))?;
+        self.record(format!("close {}", close.chunk))?;
         Ok(Text::from("host/name"))
     }
     fn chunk_exists(&mut self, _: TraceChunkExists) -> bool {
@@ -252,7 +252,7 @@ fn raw(code: u32, data_size: u64, payload: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn commands_sent_in_one_go_are_answered_in_order_however_they_are_cut(
+    fn pipelined_commands_are_answered_in_order_however_they_are_split(
         minor in 11..=15u32,
         cuts in prop::collection::vec(1..40usize, 1..20),
     ) {
@@ -296,7 +296,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_end_the_connection_or_wait_for_more(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn random_bytes_close_the_connection_or_wait_for_more(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let mut pair = Pair::in_session();
         let _ = pair.deliver(&bytes);
         let mut fresh = Pair::new();
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn random_payloads_of_real_commands_never_do_harm(
+    fn server_survives_random_payloads_of_real_commands(
         code in 0..30u32,
         payload in prop::collection::vec(any::<u8>(), 0..400),
         greeted in any::<bool>(),
@@ -314,7 +314,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn encoded_commands_decode_to_the_same_values(
         name in "[a-z]{1,20}", host in "[a-z]{1,20}", base in "[a-z/]{0,20}",
         live: u32, snapshot: bool, id: u64, chunk in prop::option::of(any::<u64>()),
         minor in 11..=15u32,
@@ -357,7 +357,7 @@ fn version_must_come_first_and_once() {
 }
 
 #[test]
-fn another_major_version_is_told_ours_and_let_go() {
+fn another_major_version_is_answered_and_the_connection_closed() {
     let mut pair = Pair::new();
     let hello = raw(CommandCode::Version.code(), 8, &[0, 0, 0, 3, 0, 0, 0, 0]);
     assert!(matches!(
@@ -368,7 +368,7 @@ fn another_major_version_is_told_ours_and_let_go() {
 }
 
 #[test]
-fn an_unknown_command_is_answered_11_and_the_connection_ended() {
+fn unknown_command_is_answered_11_and_the_connection_closed() {
     for code in [0, 4, 12, 14, 15, 23, 10_000, u32::MAX] {
         let mut pair = Pair::in_session();
         let error = pair.deliver(&raw(code, 0, &[])).unwrap_err();
@@ -385,7 +385,7 @@ fn an_unknown_command_is_answered_11_and_the_connection_ended() {
 }
 
 #[test]
-fn a_second_session_on_a_connection_is_refused() {
+fn second_session_on_a_connection_is_rejected() {
     let mut pair = Pair::in_session();
     let mut bytes = Vec::new();
     pair.producer.send(&session(), &mut bytes).unwrap();
@@ -397,7 +397,7 @@ fn a_second_session_on_a_connection_is_refused() {
 }
 
 #[test]
-fn nothing_but_a_session_may_be_asked_before_there_is_one() {
+fn commands_that_need_a_session_are_rejected_before_one_is_created() {
     for code in CommandCode::ALL {
         let mut pair = Pair::greeted(15);
         let outcome = pair.deliver(&raw(code.code(), 4376, &[0; 4376]));
@@ -416,7 +416,7 @@ fn nothing_but_a_session_may_be_asked_before_there_is_one() {
 }
 
 #[test]
-fn a_refused_stream_leaves_the_connection_open() {
+fn refused_stream_leaves_the_connection_open() {
     let mut pair = Pair::in_session();
     pair.relay.refuse = true;
     assert!(!pair.ask(&stream()).unwrap().is_ok());
@@ -425,7 +425,7 @@ fn a_refused_stream_leaves_the_connection_open() {
 }
 
 #[test]
-fn a_malformed_session_is_answered_25_and_a_malformed_stream_11() {
+fn malformed_session_is_answered_25_and_malformed_stream_11() {
     let mut pair = Pair::greeted(15);
     assert!(matches!(
         pair.deliver(&raw(2, 10, &[0; 10])),
@@ -448,7 +448,7 @@ fn a_malformed_session_is_answered_25_and_a_malformed_stream_11() {
 
 /// A producer may wait for a path after a refusal that has none.
 #[test]
-fn a_refused_session_is_answered_and_ends_the_connection() {
+fn refused_session_is_answered_and_the_connection_closed() {
     let mut pair = Pair::greeted(15);
     pair.relay.refuse = true;
     let mut bytes = Vec::new();
@@ -461,7 +461,7 @@ fn a_refused_session_is_answered_and_ends_the_connection() {
 }
 
 #[test]
-fn every_other_refusal_is_answered_and_ends_the_connection() {
+fn all_other_refusals_are_answered_and_the_connection_closed() {
     let refused = [
         (Command::StreamsSent, &[0, 0, 0, 11][..]),
         (index(0), &[0, 0, 0, 11]),
@@ -495,7 +495,7 @@ fn every_other_refusal_is_answered_and_ends_the_connection() {
 }
 
 #[test]
-fn what_a_command_has_beyond_what_is_known_is_ignored() {
+fn unknown_fields_at_the_end_of_a_command_are_ignored() {
     let mut pair = Pair::in_session();
     let mut bytes = raw(CommandCode::StreamsSent.code(), 100, &[0xaa; 100]);
     bytes.extend_from_slice(&raw(CommandCode::BeginDataPending.code(), 9, &[0; 9]));
@@ -507,7 +507,7 @@ fn what_a_command_has_beyond_what_is_known_is_ignored() {
 }
 
 #[test]
-fn a_lying_length_is_refused_before_a_byte_is_kept() {
+fn too_long_commands_are_rejected_before_memory_is_allocated() {
     let limit = 128 << 20;
     for (code, size, refused) in [
         (CommandCode::Version, limit + 1, true),
@@ -526,7 +526,7 @@ fn a_lying_length_is_refused_before_a_byte_is_kept() {
 }
 
 #[test]
-fn metadata_without_text_is_refused() {
+fn metadata_without_text_is_rejected() {
     let mut pair = Pair::in_session();
     let empty = raw(CommandCode::SendMetadata.code(), 12, &[0; 12]);
     assert!(matches!(
@@ -537,7 +537,7 @@ fn metadata_without_text_is_refused() {
 }
 
 #[test]
-fn a_producer_sends_nothing_that_the_relay_is_too_old_for() {
+fn producer_sends_no_command_that_the_agreed_version_lacks() {
     let mut producer = Producer::default();
     let mut bytes = Vec::new();
     assert!(matches!(
@@ -561,7 +561,7 @@ fn a_producer_sends_nothing_that_the_relay_is_too_old_for() {
 }
 
 #[test]
-fn a_producer_ends_when_the_relay_talks_out_of_turn() {
+fn producer_fails_at_bytes_without_a_command() {
     let mut producer = Producer::default();
     let unasked = producer.receive(&mut &[0, 0, 0, 10][..]);
     assert_eq!(unasked, Err(ProducerError::Unasked { bytes: 4 }));

@@ -1,4 +1,4 @@
-//! Bytes that real programs sent: each reads to the values it should and writes back the same.
+//! Bytes captured from real programs: each decodes to the expected values and encodes to the same bytes.
 
 #![expect(
     clippy::unwrap_used,
@@ -37,8 +37,8 @@ fn section(file: &str, name: &str) -> Vec<u8> {
     wire::hex::section(file, name).unwrap()
 }
 
-/// Reads a command; checks that it is `want`, that each shorter prefix of its payload is refused
-/// and that it writes back to the same bytes.
+/// Decodes a command; checks that it is `want`, that each shorter prefix of its payload is rejected, and that it encodes
+/// to the same bytes.
 fn check(file: &str, name: &str, minor: u32, want: Command) {
     let minor = Minor(minor);
     let bytes = section(file, name);
@@ -53,7 +53,7 @@ fn check(file: &str, name: &str, minor: u32, want: Command) {
     );
     for length in 0..payload.len() {
         if code == CommandCode::RotateStreams && [7, 4].contains(&(payload.len() - length)) {
-            continue; // That is how long the same message is from senders of other ABIs.
+            continue; // The same message has this length from senders of other ABIs.
         }
         let cut = Command::decode(code, minor, &payload[..length]);
         assert!(
@@ -65,7 +65,7 @@ fn check(file: &str, name: &str, minor: u32, want: Command) {
     want.encode(minor, &mut written);
     let mut expected = payload.to_vec();
     if code == CommandCode::RotateStreams {
-        // What a real producer leaves between the flag and the number is not to be copied.
+        // The captured padding between the flag and the chunk id is uninitialized memory.
         expected[5..12].fill(0);
     }
     assert_eq!(written, expected, "{name}");
@@ -90,7 +90,7 @@ fn session(name: &str, daemon: u128, created: u64) -> CreateSession {
 }
 
 #[test]
-fn opening_commands_of_2_13_read_and_write_back() {
+fn opening_commands_of_2_13_decode_and_encode() {
     check(
         COMMANDS_2_13,
         "version",
@@ -157,7 +157,7 @@ fn opening_commands_of_2_13_read_and_write_back() {
 }
 
 #[test]
-fn indexes_and_beacons_read_and_write_back() {
+fn indexes_and_beacons_decode_and_encode() {
     let packet = PacketIndex {
         packet_size: Bits(32768),
         content_size: Bits(32736),
@@ -192,7 +192,7 @@ fn indexes_and_beacons_read_and_write_back() {
 }
 
 #[test]
-fn questions_about_pending_data_read_and_write_back() {
+fn data_pending_commands_decode_and_encode() {
     let session = SessionId(1);
     let begin = Command::BeginDataPending(BeginDataPending { session });
     check(COMMANDS_2_13, "begin-data-pending", 13, begin);
@@ -210,7 +210,7 @@ fn questions_about_pending_data_read_and_write_back() {
 }
 
 #[test]
-fn chunk_commands_read_and_write_back() {
+fn chunk_commands_decode_and_encode() {
     let create = |created, name: Option<&str>| {
         Command::CreateTraceChunk(CreateTraceChunk {
             chunk: ChunkId(0),
@@ -266,7 +266,7 @@ fn chunk_commands_read_and_write_back() {
 }
 
 #[test]
-fn rotation_reads_the_same_from_senders_of_every_abi() {
+fn rotation_decodes_the_same_from_senders_of_every_abi() {
     let want = RotateStreams {
         target: Some(ChunkId(7)),
         positions: vec![RotationPosition {
@@ -290,7 +290,7 @@ fn rotation_reads_the_same_from_senders_of_every_abi() {
 }
 
 #[test]
-fn the_rest_of_2_13_reads_and_writes_back() {
+fn other_commands_of_2_13_decode_and_encode() {
     let reset = ResetMetadata {
         stream: StreamId(3),
         version: 1,
@@ -314,7 +314,7 @@ fn the_rest_of_2_13_reads_and_writes_back() {
 }
 
 #[test]
-fn forms_of_2_4_read_and_write_back() {
+fn commands_of_2_4_decode_and_encode() {
     let unnumbered = CreateSession {
         recording: None,
         ..session("oldsess", 0, 0)
@@ -357,7 +357,7 @@ fn forms_of_2_4_read_and_write_back() {
 }
 
 #[test]
-fn sessions_of_2_15_name_their_trace_format() {
+fn sessions_of_2_15_have_a_trace_format() {
     let ctf2 = CreateSession {
         trace_format: TraceFormat::Ctf2,
         ..session(
@@ -384,8 +384,8 @@ fn sessions_of_2_15_name_their_trace_format() {
     );
 }
 
-#[test]
-fn replies_read_and_write_back_and_wait_for_what_is_missing() {
+/// The captured replies: name of the section, command, minor version, value.
+fn replies() -> [(&'static str, CommandCode, u32, Reply); 12] {
     let path = || Some(Text::from("tracehost/livesess-20261120-213831"));
     let code = ReturnCode::OK;
     let session_created = |path| Reply::SessionCreated {
@@ -393,7 +393,7 @@ fn replies_read_and_write_back_and_wait_for_what_is_missing() {
         code,
         path,
     };
-    for (name, to, minor, want) in [
+    [
         (
             "version",
             CommandCode::Version,
@@ -471,7 +471,12 @@ fn replies_read_and_write_back_and_wait_for_what_is_missing() {
             13,
             Reply::ChunkExists(ChunkExists { code, exists: 0 }),
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn replies_decode_and_encode_and_truncated_ones_wait() {
+    for (name, to, minor, want) in replies() {
         let bytes = section(REPLIES, name);
         let decode = |mut from: &[u8]| Reply::decode(to, Minor(minor), &mut from);
         assert_eq!(decode(&bytes), Ok(Some(want.clone())), "{name}");
@@ -489,7 +494,7 @@ fn replies_read_and_write_back_and_wait_for_what_is_missing() {
 }
 
 #[test]
-fn a_packet_comes_apart_the_same_however_it_was_cut() {
+fn data_packet_decodes_the_same_however_it_is_split() {
     let bytes = section(DATA, "packet");
     for cut in 0..=bytes.len() {
         let mut decoder = DataDecoder::default();
@@ -520,7 +525,7 @@ fn a_packet_comes_apart_the_same_however_it_was_cut() {
 }
 
 #[test]
-fn a_packet_without_bytes_is_complete_at_once() {
+fn empty_data_packet_is_complete_at_once() {
     let header = wire::hex::parse("00*15 01 00*8 00*4 00000010").unwrap();
     let mut decoder = DataDecoder::default();
     let mut input = &header[..];

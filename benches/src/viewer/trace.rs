@@ -1,4 +1,4 @@
-//! A trace to be read: as large as asked for, of the kinds of events that tracers write.
+//! Writes the trace that viewers read: of a given size, with the kinds of events that tracers write.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -11,79 +11,23 @@ use ctf::write::{
 };
 use wire::Timestamp;
 
-/// Streams of the trace.
+/// Number of streams of the trace.
 const STREAMS: u64 = 4;
-/// Bytes of each packet.
+/// Size of each packet in bytes.
 const PACKET: usize = 256 << 10;
 
-/// Writes a trace of at least `bytes` to `directory`. How many events it has.
+/// Writes a trace of at least `bytes` bytes to `directory`. Gives its number of events.
 pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
     fs::create_dir_all(directory)?;
     let mut metadata = MetadataText::new(&Trace::new(Uuid([7; 16]), "bench"));
     let stream = metadata.stream(0).unwrap();
-    let kinds: Vec<(&str, Vec<(&str, FieldType)>)> = vec![
-        (
-            "sched:switch",
-            vec![
-                ("prev_comm", FieldType::Text),
-                ("prev_tid", FieldType::Signed(Width::Bits32)),
-                ("next_tid", FieldType::Signed(Width::Bits32)),
-            ],
-        ),
-        (
-            "syscall:entry",
-            vec![
-                ("nr", FieldType::Unsigned(Width::Bits16)),
-                ("address", FieldType::Hexadecimal(Width::Bits64)),
-            ],
-        ),
-        (
-            "syscall:exit",
-            vec![("ret", FieldType::Signed(Width::Bits64))],
-        ),
-        (
-            "irq:handler",
-            vec![
-                ("irq", FieldType::Unsigned(Width::Bits32)),
-                ("name", FieldType::Text),
-            ],
-        ),
-        (
-            "app:state",
-            vec![(
-                "state",
-                FieldType::Enumeration(Enumeration {
-                    width: Width::Bits8,
-                    labels: vec![
-                        ("IDLE".into(), 0),
-                        ("RUNNING".into(), 1),
-                        ("DONE".into(), 2),
-                    ],
-                }),
-            )],
-        ),
-        (
-            "app:sample",
-            vec![("value", FieldType::Float), ("flag", FieldType::Boolean)],
-        ),
-        (
-            "app:counter",
-            vec![
-                ("id", FieldType::Unsigned(Width::Bits32)),
-                ("count", FieldType::Unsigned(Width::Bits64)),
-            ],
-        ),
-        ("app:request", vec![("args", FieldType::Arguments)]),
-    ];
     let classes: Vec<_> = (64..)
-        .zip(&kinds)
+        .zip(event_kinds())
         .map(|(id, (name, fields))| {
+            let fields = fields.into_iter();
             let declaration = EventDeclaration {
                 log_level: Some(LogLevel(6)),
-                fields: fields
-                    .iter()
-                    .map(|(name, kind)| ((*name).into(), kind.clone()))
-                    .collect(),
+                fields: fields.map(|(name, kind)| (name.into(), kind)).collect(),
                 ..EventDeclaration::new(id, name)
             };
             metadata.event(&stream, &declaration).unwrap()
@@ -159,4 +103,62 @@ pub(crate) fn write(directory: &Path, bytes: u64) -> io::Result<u64> {
         file.flush()?;
     }
     Ok(events)
+}
+
+/// Names and fields of the event classes.
+fn event_kinds() -> Vec<(&'static str, Vec<(&'static str, FieldType)>)> {
+    vec![
+        (
+            "sched:switch",
+            vec![
+                ("prev_comm", FieldType::Text),
+                ("prev_tid", FieldType::Signed(Width::Bits32)),
+                ("next_tid", FieldType::Signed(Width::Bits32)),
+            ],
+        ),
+        (
+            "syscall:entry",
+            vec![
+                ("nr", FieldType::Unsigned(Width::Bits16)),
+                ("address", FieldType::Hexadecimal(Width::Bits64)),
+            ],
+        ),
+        (
+            "syscall:exit",
+            vec![("ret", FieldType::Signed(Width::Bits64))],
+        ),
+        (
+            "irq:handler",
+            vec![
+                ("irq", FieldType::Unsigned(Width::Bits32)),
+                ("name", FieldType::Text),
+            ],
+        ),
+        (
+            "app:state",
+            vec![(
+                "state",
+                FieldType::Enumeration(Enumeration {
+                    width: Width::Bits8,
+                    labels: vec![
+                        ("IDLE".into(), 0),
+                        ("RUNNING".into(), 1),
+                        ("DONE".into(), 2),
+                    ],
+                }),
+            )],
+        ),
+        (
+            "app:sample",
+            vec![("value", FieldType::Float), ("flag", FieldType::Boolean)],
+        ),
+        (
+            "app:counter",
+            vec![
+                ("id", FieldType::Unsigned(Width::Bits32)),
+                ("count", FieldType::Unsigned(Width::Bits64)),
+            ],
+        ),
+        ("app:request", vec![("args", FieldType::Arguments)]),
+    ]
 }

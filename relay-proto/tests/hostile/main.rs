@@ -8,7 +8,7 @@ use relay_proto::{Command, Minor, Version};
 
 proptest! {
     #[test]
-    fn any_bytes_behind_a_greeting_keep_the_rules(
+    fn server_keeps_its_invariants_for_any_bytes_after_the_handshake(
         minor in 1..=16u32,
         cut: u8,
         bytes in prop::collection::vec(any::<u8>(), 0..400),
@@ -17,7 +17,7 @@ proptest! {
     }
 
     #[test]
-    fn a_conversation_with_some_bytes_changed_keeps_the_rules(
+    fn server_keeps_its_invariants_for_changed_bytes_of_a_valid_conversation(
         cut: u8,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
@@ -31,7 +31,7 @@ proptest! {
 }
 
 #[test]
-fn a_good_conversation_of_every_version_keeps_the_rules() {
+fn valid_conversations_of_every_version_are_answered_completely() {
     for minor in 1..=16 {
         let bytes = must::conversation(minor);
         assert!(must::converse(0, &bytes) > 3, "{minor}");

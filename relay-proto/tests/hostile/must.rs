@@ -71,7 +71,7 @@ impl End {
         let goes_on = match &progress {
             Ok(Progress::NeedsMore) => {
                 assert!(reply.is_empty() && before.len() == input.len());
-                let most = ControlHeader::SIZE + CommandCode::RotateStreams.most();
+                let most = ControlHeader::SIZE + CommandCode::RotateStreams.max_size();
                 assert!(input.len() < most, "{} bytes are kept", input.len());
                 false
             }
@@ -226,7 +226,7 @@ impl Relay for Model {
         self.known(reset.stream)
     }
 
-    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+    fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
         self.indexes += 1;
         self.known(index.stream)
     }
@@ -245,7 +245,7 @@ impl Relay for Model {
         self.known(ask.stream).ok().map(|()| ask.last.is_some())
     }
 
-    fn quiescent(&mut self, _: StreamId) {
+    fn quiescent_control(&mut self, _: StreamId) {
         self.in_session();
     }
 

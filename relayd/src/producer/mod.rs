@@ -158,7 +158,7 @@ impl Relay for Producer {
         streams::reset_metadata(self.open()?, &reset)
     }
 
-    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+    fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
         let stream = streams::add_index(self.open()?, &index)?;
         let is_last = |last: &Arc<DataStream>| Arc::ptr_eq(last, &stream);
         // A beacon adds no entry, but may find a ready one that there was no space for.
@@ -184,7 +184,7 @@ impl Relay for Producer {
         streams::is_pending(&self.registry, self.session.as_ref()?, &ask)
     }
 
-    fn quiescent(&mut self, stream: StreamId) {
+    fn quiescent_control(&mut self, stream: StreamId) {
         if let Some(open) = &self.session {
             streams::quiescent(&self.registry, open, stream);
         }

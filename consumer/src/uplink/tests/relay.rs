@@ -241,7 +241,7 @@ impl Relay for ReceivedSession {
         panic!("never sent")
     }
 
-    fn index(&mut self, index: SendIndex) -> Result<(), Refusal> {
+    fn add_index(&mut self, index: SendIndex) -> Result<(), Refusal> {
         let channel = self.channel(index.stream);
         if index.packet.is_beacon() {
             self.send_steps(format!("beacon {channel} {}", index.packet.end.0));
@@ -274,7 +274,7 @@ impl Relay for ReceivedSession {
         Some(self.script.always_pending || !is_there)
     }
 
-    fn quiescent(&mut self, _: StreamId) {}
+    fn quiescent_control(&mut self, _: StreamId) {}
 
     fn end_data_pending(&mut self) -> bool {
         self.send_steps("end round");
