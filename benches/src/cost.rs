@@ -1,8 +1,8 @@
-//! What a process has cost so far.
+//! Processor time of a process.
 
 use std::time::Duration;
 
-/// Processor time, in user and system mode. Exact to a hundredth of a second.
+/// Processor time of a process so far, in user and system mode, with a resolution of 10 ms.
 pub(crate) fn cpu(id: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();

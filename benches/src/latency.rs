@@ -1,6 +1,6 @@
-//! From an event in a traced program to a viewer's screen: the real session daemon, a program with
-//! buffers per user, so one stream for each CPU of which all but one are idle, and a second channel
-//! without any event. Also what relay and viewer cost while nothing happens.
+//! Latency from an event in a traced program to a viewer's output, with the real session daemon and buffers per user:
+//! one stream per CPU, of which all but one are idle, and a second channel without events. Also the processor time of
+//! relay and viewer while no events occur.
 //!
 //! The viewers are `babeltrace2`, with each relay, and `test-live`, which opens the push connection.
 
@@ -25,7 +25,7 @@ use crate::cost::cpu;
 const TIMERS: [u32; 3] = [1_000, 10_000, 100_000];
 /// Events for each row.
 const EVENTS: usize = 100;
-/// How long the cost of doing nothing is measured.
+/// How long the processor time without events is measured.
 const IDLE: Duration = Duration::from_secs(4);
 
 const SESSION: &str = "latency";
@@ -37,7 +37,7 @@ enum Watcher {
     TestLive,
 }
 
-/// When each event was on the screen.
+/// When each event was printed.
 type Seen = Arc<Mutex<HashMap<usize, Instant>>>;
 
 /// Prints a table.
@@ -101,7 +101,7 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
 
     let seen = Seen::default();
     let mut viewer = follow(&relay, watcher, &seen);
-    // Until it is attached and shows something, nothing counts.
+    // Events before the viewer has attached and printed one are not measured.
     let mut emitted = 1;
     wait_until("the viewer shows events", || {
         puppet.emit(1);
@@ -131,7 +131,7 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
         });
         let at = seen.lock().unwrap()[&number];
         taken.push(at - begun);
-        // At every phase of the timers.
+        // Events occur at all phases of the live timer.
         thread::sleep(Duration::from_micros(
             20_000 + (round as u64 * 7919) % 100_000,
         ));
@@ -146,7 +146,7 @@ fn measure(watcher: Watcher, timer: u32) -> Row {
     }
 }
 
-/// The viewer, its lines timed as they come.
+/// Starts the viewer, and records when it prints each line.
 fn follow(relay: &Relay, watcher: Watcher, seen: &Seen) -> Child {
     let mut command = match watcher {
         Watcher::Babeltrace | Watcher::BabeltraceAtReference => {

@@ -1,5 +1,4 @@
-//! Measurements beside the real peers, one module for each. To be built with `--release`, as
-//! `cargo xtask bench` does.
+//! Benchmarks against the reference programs, one module each. Build with `--release`, as `cargo xtask bench` does.
 
 mod cost;
 mod latency;
@@ -9,7 +8,7 @@ mod test_live;
 mod tldrs;
 mod viewer;
 
-/// What can be measured.
+/// Name and function of each benchmark.
 const BENCHES: &[(&str, fn())] = &[
     ("latency", latency::run),
     ("relay", relay::run),

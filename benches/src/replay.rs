@@ -1,5 +1,4 @@
-//! How fast a trace goes from one disk to another: `consumer replay` into `lttng-relayd` and into
-//! `relayd`, in turns, and what each of them takes for it.
+//! Throughput of `consumer replay` into `lttng-relayd` and into `relayd`, in turns, and the processor time of each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +11,12 @@ use tests::relay::Relay;
 
 use crate::viewer::{children_cpu, size, trace};
 
-/// At least so large.
+/// Minimum size of the trace, in bytes.
 const TRACE_BYTES: u64 = 500_000_000;
-/// Turns, of which the median counts.
+/// Number of runs per relay. The median is printed.
 const TURNS: usize = 5;
 
-/// What one run took.
+/// Result of one run.
 #[derive(Clone, Copy)]
 struct Run {
     wall: Duration,
@@ -65,12 +64,12 @@ pub(crate) fn run() {
     );
 }
 
-/// Replays the trace to a relay of its own, whose disk is empty.
+/// Replays the trace to a new relay with an empty output directory.
 fn measure(start: impl FnOnce(&Lab) -> Relay, directory: &Path) -> Run {
     let lab = Lab::new();
     let mut relay = start(&lab);
     let relay_process = PathBuf::from(format!("/proc/{}/stat", relay.process().id()));
-    // Built by now.
+    // The program has been built before.
     let mut replay = replay_command(&lab, &relay, "bench", directory);
     let before = children_cpu();
     let begin = Instant::now();
@@ -84,7 +83,7 @@ fn measure(start: impl FnOnce(&Lab) -> Relay, directory: &Path) -> Run {
     }
 }
 
-/// What a process has taken since it began.
+/// Processor time of a process, from its `/proc/PID/stat`.
 fn process_cpu(stat: &Path) -> Duration {
     let stat = fs::read_to_string(stat).unwrap();
     let fields: Vec<&str> = stat
@@ -93,7 +92,7 @@ fn process_cpu(stat: &Path) -> Duration {
         .unwrap()
         .split_whitespace()
         .collect();
-    // utime and stime, in hundredths of a second on every Linux there is.
+    // utime and stime, in units of 10 ms (USER_HZ is 100 on Linux).
     let ticks: u64 = fields[11..13]
         .iter()
         .map(|field| field.parse::<u64>().unwrap())

@@ -1,9 +1,9 @@
-//! The viewer that is measured.
+//! The `test-live` program that is measured.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Builds it to be fast, and says where it is.
+/// Builds it in release mode, and gives its path.
 pub(crate) fn build() -> PathBuf {
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "--package=test-live"])

@@ -112,7 +112,7 @@ pub enum Notification {
     NewStreams(SessionId),
     /// No stream will be added to a session. What has not been read of it can still be read.
     SessionOver(SessionId),
-    /// Sessions have come or gone: `LIST_SESSIONS` tells which. Also comes once at the beginning.
+    /// The list of sessions has changed: `LIST_SESSIONS` gives it. Also pushed once at the beginning.
     Sessions,
 }
 

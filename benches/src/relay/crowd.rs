@@ -1,4 +1,4 @@
-//! What many that do nothing cost: streams without packets, connections without a word.
+//! Cost of many idle streams and idle connections.
 
 use std::net::TcpStream;
 use std::thread;
@@ -11,12 +11,12 @@ use super::{ROUNDS, Row, Turns, Which};
 use crate::cost::cpu;
 
 const STREAMS: usize = 10_000;
-/// In each session.
+/// Number of streams in each session.
 const STREAMS_EACH: usize = 500;
-/// Beacons that every stream sends, to see what one costs.
+/// Number of beacons of each stream, to measure the cost of one.
 const BEACONS: u64 = 4;
 
-/// Memory and descriptors of streams on which nothing happens, and what a beacon costs.
+/// Prints memory and file descriptors of idle streams, and the cost of a beacon.
 pub(super) fn idle_streams() {
     let [mut memory, mut files, mut beacons] = [(); 3].map(|()| Turns::default());
     for which in [Which::Reference, Which::Ours] {
@@ -55,12 +55,12 @@ pub(super) fn idle_streams() {
     beacons.print(&row("CPU us/beacon", ""));
 }
 
-/// How long connections are made.
+/// How long connections are opened.
 const CONNECTING: Duration = Duration::from_millis(500);
-/// At the same time.
+/// Number of connections that are open at the same time.
 const AT_ONCE: usize = 128;
 
-/// Connections that say nothing, many at once.
+/// Prints the cost of many connections without data.
 pub(super) fn connections() {
     let mut made = Turns::default();
     for _ in 0..ROUNDS {

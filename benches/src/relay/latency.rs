@@ -1,4 +1,4 @@
-//! From a packet that an LTTng-like producer sends to a viewer that may have it.
+//! Latency from a packet of an LTTng-like producer to its index at a viewer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,10 +13,10 @@ use viewer_proto::session::Seek;
 use super::load::{Load, Manner, Sender};
 use super::{ROUNDS, Row, Turns, Which};
 
-/// Packets for each round.
+/// Packets per round.
 const PACKETS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Between a viewer's questions.
+/// Time between two index requests of the viewer.
 const POLL: Duration = Duration::from_micros(100);
 
 const WATCHED: Load = Load {
@@ -26,7 +26,7 @@ const WATCHED: Load = Load {
     streams: 1,
     packet: 4096,
     bytes: PACKETS * 4096,
-    manner: Manner::OneUnderWay,
+    manner: Manner::OneInFlight,
 };
 
 const BESIDE: Load = Load {
@@ -36,12 +36,12 @@ const BESIDE: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 1 << 30,
-    manner: Manner::OneUnderWay,
+    manner: Manner::OneInFlight,
 };
-/// Producers that load the relay meanwhile.
+/// Number of producers that load the relay meanwhile.
 const OTHERS: usize = 4;
 
-/// Percentiles with and without load from others.
+/// Prints percentiles with and without load from other producers.
 pub(super) fn run() {
     for (what, others, aim) in [
         ("live latency, light load", 0, "<= 2 ms"),
@@ -93,7 +93,7 @@ fn watch(relay: &Relay) -> Vec<Duration> {
         let begun = Instant::now();
         taken.push(thread::scope(|scope| {
             scope.spawn(|| sender.send_round());
-            // Asked again and again, as no viewer should: to see when the relay has it.
+            // Requested more often than viewers do, to measure when the relay has the packet.
             while viewer.next_index(stream).status != IndexStatus::Ready {
                 thread::sleep(POLL);
             }

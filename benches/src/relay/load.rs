@@ -1,4 +1,4 @@
-//! Producers that send as fast as the relay takes it.
+//! Producers that send as fast as they can.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -15,37 +15,37 @@ use wire::{Field, SeqNum, StreamId};
 
 use crate::cost::cpu;
 
-/// How a producer waits for the relay.
+/// How a producer waits for replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// For the answer to each index, as LTTng's does.
-    OneUnderWay,
-    /// For none before so many are under way.
+    /// Waits for the reply to each index, as LTTng's producers do.
+    OneInFlight,
+    /// Waits only while the maximum number of indexes is in flight.
     Pipelined,
 }
 
-/// Indexes under way, in the manner of our producer.
+/// Maximum number of indexes in flight of a pipelined producer.
 const WINDOW: u64 = 1024;
-/// Small packets that go in one call then.
+/// Bytes of small packets that a pipelined producer sends with one call.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What is sent.
+/// The load of one measurement.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) what: &'static str,
-    /// For throughput and cost, beside the reference.
+    /// Targets for throughput and processor time, relative to the reference.
     pub(super) aims: [&'static str; 2],
     pub(super) producers: usize,
-    /// Of each producer.
+    /// Number of streams of each producer.
     pub(super) streams: usize,
-    /// Bytes of each packet.
+    /// Size of each packet, in bytes.
     pub(super) packet: usize,
-    /// In all.
+    /// Bytes of all packets together.
     pub(super) bytes: usize,
     pub(super) manner: Manner,
 }
 
-/// What it took.
+/// Result of a measurement.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) taken: Duration,
@@ -88,9 +88,9 @@ impl Load {
 pub(super) struct Sender {
     producer: Producer,
     streams: Vec<StreamId>,
-    /// Packets of each stream so far.
+    /// Packets sent so far, of each stream.
     sent: u64,
-    /// Packets of each stream in all.
+    /// Packets to send, of each stream.
     packets: u64,
     payload: Vec<u8>,
     manner: Manner,
@@ -119,7 +119,7 @@ impl Sender {
 
     pub(super) fn send_all(&mut self) {
         match self.manner {
-            Manner::OneUnderWay => {
+            Manner::OneInFlight => {
                 for _ in 0..self.packets {
                     self.send_round();
                 }
@@ -128,7 +128,7 @@ impl Sender {
         }
     }
 
-    /// A packet of each stream, each answered before the next.
+    /// Sends a packet of each stream, and waits for each reply before the next.
     pub(super) fn send_round(&mut self) {
         for at in 0..self.streams.len() {
             self.send_one(at);
@@ -136,7 +136,7 @@ impl Sender {
         self.sent += 1;
     }
 
-    /// The next packet of a stream, as LTTng sends it: header, payload, then the index.
+    /// Sends the next packet of a stream as LTTng does: header, payload, then the index.
     fn send_one(&mut self, at: usize) {
         let stream = self.streams[at];
         let mut head = Vec::with_capacity(DataHeader::SIZE);
@@ -222,10 +222,10 @@ impl Sender {
     }
 }
 
-/// A `SEND_INDEX` as a whole.
+/// Size of a `SEND_INDEX` command with its header.
 const INDEX_BYTES: usize = ControlHeader::SIZE + SendIndex::SIZE;
 
-/// The answer to an index that was taken.
+/// The reply to an index that was accepted.
 const OK: [u8; 4] = [0, 0, 0, 10];
 
 fn read_ok(mut control: &TcpStream, answers: usize) {
@@ -234,7 +234,7 @@ fn read_ok(mut control: &TcpStream, answers: usize) {
     assert!(bytes.chunks(OK.len()).all(|answer| answer == OK));
 }
 
-/// Reads the answers that are there, at least one, and gives how many.
+/// Reads the replies that have arrived, at least one. Gives their number.
 fn read_some(mut control: &TcpStream) -> u64 {
     let mut bytes = [0; 4096];
     let mut read = 0;
@@ -252,7 +252,7 @@ fn read_some(mut control: &TcpStream) -> u64 {
 
 fn write_all_vectored(to: &mut TcpStream, mut slices: &mut [IoSlice<'_>]) {
     while !slices.is_empty() {
-        // No more than the system takes at once.
+        // The system accepts no more slices per call.
         let most = slices.len().min(1024);
         let written = to.write_vectored(&slices[..most]).unwrap();
         IoSlice::advance_slices(&mut slices, written);

@@ -1,8 +1,7 @@
-//! The relay beside `lttng-relayd`: the same load on either in turns, output in memory.
+//! `relayd` and `lttng-relayd` under the same load, in turns, with their output in memory.
 //!
-//! The load comes from producers made of `relay-proto`, in the manner of LTTng's (one index under way,
-//! Nagle's algorithm left on) and in that of ours (many under way). What is compared is the ratio: a
-//! machine that is slow for a moment is slow for both.
+//! The load comes from producers made with `relay-proto`: like LTTng's (one index in flight, Nagle's algorithm on), or
+//! like ours (pipelined). Only the ratio is compared: a machine that is slow for a while is slow for both.
 
 mod crowd;
 mod latency;
@@ -16,13 +15,13 @@ use tests::relay::Relay;
 
 use load::{Load, Manner};
 
-/// How often each relay has its turn.
+/// Number of runs per relay.
 const ROUNDS: usize = 3;
 
-/// Where relays write, if it is there: a file system in memory.
+/// A file system in memory for the relays' output, if it exists.
 const MEMORY: &str = "/dev/shm";
 
-/// Which relay.
+/// The relay that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     Reference,
@@ -38,7 +37,7 @@ impl Which {
     }
 }
 
-/// A row of the table: what is measured, in what, and what is aimed at.
+/// A row of the table: load, unit, and target.
 struct Row {
     what: &'static str,
     unit: &'static str,
@@ -69,7 +68,7 @@ pub(crate) fn run() {
     }
 }
 
-/// What is not a matter of throughput alone.
+/// Benchmarks other than throughput.
 const PARTS: &[(&str, fn())] = &[
     ("latency", latency::run),
     (viewers::SMALL.what, viewers::small),
@@ -90,7 +89,7 @@ const LOADS: &[Load] = &[
         streams: 1,
         packet: MIB,
         bytes: 2048 * MIB,
-        manner: Manner::OneUnderWay,
+        manner: Manner::OneInFlight,
     },
     Load {
         what: "8 x 256 KiB, one producer",
@@ -99,7 +98,7 @@ const LOADS: &[Load] = &[
         streams: 8,
         packet: 256 << 10,
         bytes: 2048 * MIB,
-        manner: Manner::OneUnderWay,
+        manner: Manner::OneInFlight,
     },
     Load {
         what: "4 KiB, one producer",
@@ -108,7 +107,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 4096,
         bytes: 160 * MIB,
-        manner: Manner::OneUnderWay,
+        manner: Manner::OneInFlight,
     },
     Load {
         what: "4 KiB, 8 producers",
@@ -117,7 +116,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 4096,
         bytes: 240 * MIB,
-        manner: Manner::OneUnderWay,
+        manner: Manner::OneInFlight,
     },
     Load {
         what: "4 KiB, one producer, pipelined",
@@ -135,7 +134,7 @@ const LOADS: &[Load] = &[
         streams: 4,
         packet: 64 << 10,
         bytes: 2048 * MIB,
-        manner: Manner::OneUnderWay,
+        manner: Manner::OneInFlight,
     },
 ];
 
@@ -163,7 +162,7 @@ fn loaded(load: &Load) {
     cost.print(&row("CPU us/packet", cost_aim));
 }
 
-/// The figures of both relays, round by round.
+/// The results of both relays, one per round.
 #[derive(Debug, Default)]
 struct Turns {
     reference: Vec<f64>,
@@ -178,7 +177,7 @@ impl Turns {
         }
     }
 
-    /// A row that the reference has no part in.
+    /// Prints a row without a value of the reference.
     fn print_ours(mut ours: Vec<f64>, row: &Row) {
         let value = median(&mut ours);
         println!(
@@ -209,7 +208,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// How far the rounds lie apart, as a part of what they are.
+/// Difference between the largest and smallest value, relative to the largest.
 fn spread(sorted: &[f64]) -> f64 {
     let (first, last) = (sorted[0], sorted[sorted.len() - 1]);
     (last - first) / last.max(f64::MIN_POSITIVE)

@@ -1,4 +1,4 @@
-//! Viewers that read as fast as the relay gives.
+//! Viewers that read as fast as they can.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::cost::cpu;
 
 const MIB: usize = 1 << 20;
 
-/// What is read, as it was recorded.
+/// The recording that is read.
 pub(super) const SMALL: Load = Load {
     what: "a viewer, 4 KiB packets",
     aims: ["1.5x", ""],
@@ -42,10 +42,10 @@ pub(super) const PUSHED: Load = Load {
     ..SMALL
 };
 
-/// How many packets a viewer asks for at once that knows how many there are. As `test-live`.
+/// Number of packets that a notified viewer requests at once, as `test-live` does.
 const AT_ONCE: usize = 64;
 
-/// What is sent while many watch.
+/// The load of the producer while viewers are attached.
 pub(super) const WATCHED: Load = Load {
     what: "16 viewers on one session, speed kept",
     aims: ["", ""],
@@ -53,23 +53,23 @@ pub(super) const WATCHED: Load = Load {
     streams: 4,
     packet: 64 << 10,
     bytes: 512 * MIB,
-    manner: Manner::OneUnderWay,
+    manner: Manner::OneInFlight,
 };
 const VIEWERS: usize = 16;
-/// How often they look.
+/// Interval at which the viewers poll.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Prints a row.
+/// Prints the row of small packets.
 pub(super) fn small() {
     read(&SMALL, |_| one_by_one);
 }
 
-/// Prints a row.
+/// Prints the row of large packets.
 pub(super) fn large() {
     read(&LARGE, |_| one_by_one);
 }
 
-/// Prints a row: viewers of the reference are not pushed to.
+/// Prints the row of a viewer with a push connection, which the reference does not support.
 pub(super) fn pushed() {
     read(&PUSHED, |which| match which {
         Which::Reference => one_by_one,
@@ -77,7 +77,7 @@ pub(super) fn pushed() {
     });
 }
 
-/// Reads so many bytes of a stream.
+/// Reads a number of bytes of a stream.
 type Reader = fn(&mut Viewer, StreamId, usize);
 
 /// One viewer reads a recording from its beginning.
@@ -113,7 +113,7 @@ fn read(load: &Load, reader: impl Fn(Which) -> Reader) {
     cost.print(&row("CPU us/packet", cost_aim));
 }
 
-/// Waits for each answer, as every viewer does that is not pushed to.
+/// Waits for each reply, as viewers without a push connection do.
 fn one_by_one(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
     let mut left = bytes;
     while left > 0 {
@@ -125,7 +125,7 @@ fn one_by_one(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
     }
 }
 
-/// Asks for as much as the relay says there is.
+/// Requests as many packets as the relay has notified.
 fn as_pushed(viewer: &mut Viewer, stream: StreamId, bytes: usize) {
     let mut push = viewer.push();
     let mut left = bytes;
@@ -155,8 +155,8 @@ fn length(index: &NextIndex) -> u32 {
     u32::try_from(index.packet.packet_size.0 / 8).unwrap()
 }
 
-/// Prints a row: a producer's speed while many watch, as a part of its speed alone. The reference lets one
-/// viewer into a session.
+/// Prints a producer's throughput with many viewers, relative to its throughput without. The reference allows one viewer
+/// per session.
 pub(super) fn watched() {
     let mut kept = Vec::new();
     for _ in 0..ROUNDS {
@@ -193,7 +193,7 @@ pub(super) fn watched() {
     );
 }
 
-/// Looks once in a while, as babeltrace2 does, and takes what there is of each stream.
+/// Polls periodically, as babeltrace2 does, and reads all packets of each stream.
 fn follow(viewer: &mut Viewer, streams: &[StreamRecord]) {
     let mut streams: Vec<_> = by_channel(streams)
         .into_iter()
@@ -206,7 +206,7 @@ fn follow(viewer: &mut Viewer, streams: &[StreamRecord]) {
     }
 }
 
-/// Takes what there is of a stream.
+/// Reads all packets of a stream. Gives whether the stream goes on.
 fn is_going_on(viewer: &mut Viewer, stream: StreamId) -> bool {
     loop {
         let index = viewer.next_index(stream);

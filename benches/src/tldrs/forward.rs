@@ -1,4 +1,4 @@
-//! The same with a relay behind it: what an event costs from the socket to the relay's files, in all
+//! The `tldrs` daemon with forwarding to a relay: processor time per event from the socket to the relay's files, of all
 //! processes together.
 
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::load::{self, EVENT_BYTES, Writes};
 use super::{CLIENTS, EVENTS_IN_CHUNKS, EVENTS_ONE_BY_ONE, TURNS, peak_memory};
 use crate::cost::cpu;
 
-/// What is aimed at, in microseconds.
+/// Target, in microseconds per event.
 const AIM: f64 = 1.5;
 
-/// What a turn has shown.
+/// Result of one run.
 struct Turn {
     events_per_second: f64,
     daemon_us: f64,
@@ -84,7 +84,7 @@ fn measure(program: &Path, writes: Writes, clients: usize, events: usize) -> Tur
         stored.metadata().map_or(0, |stored| stored.len()) >= expected
     });
     let taken = begun.elapsed();
-    // The relay has all of it when nobody does anything more.
+    // The relay has received everything when no process uses the processor any more.
     let mut last = processes.map(cpu);
     loop {
         std::thread::sleep(QUIET);
@@ -106,5 +106,5 @@ fn measure(program: &Path, writes: Writes, clients: usize, events: usize) -> Tur
     turn
 }
 
-/// In which time nothing is done, at the end.
+/// How long all processes must be idle at the end.
 const QUIET: Duration = Duration::from_millis(700);

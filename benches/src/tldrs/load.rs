@@ -5,13 +5,13 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Of an event, with its line feed.
+/// Size of an event in bytes, with its line feed.
 pub(super) const EVENT_BYTES: usize = 84;
 
-/// What clients collect before they write, as the client library does.
+/// Size of a client's write buffer in bytes, as in the client library.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Different events, sent again and again.
+/// Number of different events, which are sent repeatedly.
 const EVENTS: usize = 4096;
 
 /// How clients write.
@@ -21,7 +21,7 @@ pub(super) enum Writes {
     OneByOne,
 }
 
-/// Has so many clients send so many events each, to one trace.
+/// Runs `clients` clients that send `events` events each to one trace.
 pub(super) fn run(socket: &Path, writes: Writes, clients: usize, events: usize) {
     let text = text();
     std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ pub(super) fn run(socket: &Path, writes: Writes, clients: usize, events: usize) 
     });
 }
 
-/// Cut where it happens, like a stream through a buffer.
+/// Writes in chunks that may end inside of an event, like a buffered stream.
 fn in_chunks(client: &mut UnixStream, text: &[u8], bytes: usize) {
     let twice = [text, text].concat();
     let mut sent = 0;

@@ -1,7 +1,7 @@
-//! The `tldrs` daemon under load, and the reference in turns with it.
+//! The `tldrs` daemon and the reference under the same load, in turns.
 //!
-//! The reference is a stand-in that does the same for each event ([`mod@reference`]), or the real one, if
-//! `TLDRS_REFERENCE` says where it is.
+//! The reference is a stand-in that does the same work per event ([`mod@reference`]), or the real program if
+//! `TLDRS_REFERENCE` has its path.
 
 mod forward;
 mod load;
@@ -16,33 +16,33 @@ use load::{EVENT_BYTES, Writes};
 
 use crate::cost::cpu;
 
-/// Turns, of which the median counts.
+/// Number of runs per daemon. The median is printed.
 const TURNS: usize = 3;
 
-/// Events of one run: so many that it takes its time, so few that the page cache takes them.
+/// Events per run: enough for a stable result, and few enough for the page cache.
 const EVENTS_IN_CHUNKS: usize = 4_000_000;
 const EVENTS_ONE_BY_ONE: usize = 1_000_000;
 
 const CLIENTS: [usize; 3] = [1, 4, 16];
 
-/// Where the real reference is, if it is to be measured.
+/// Variable with the path of the real reference.
 const REFERENCE: &str = "TLDRS_REFERENCE";
 
 /// A daemon to be measured.
 struct Daemon {
     name: &'static str,
     program: PathBuf,
-    /// Before the socket and the directory.
+    /// Arguments before the socket and the directory.
     arguments: Vec<String>,
 }
 
-/// What one run took.
+/// Result of one run.
 #[derive(Clone, Copy)]
 struct Run {
     events: usize,
     wall: Duration,
     cpu: Duration,
-    /// At most, in KiB.
+    /// Peak resident memory, in KiB.
     memory: u64,
 }
 
@@ -125,7 +125,7 @@ fn theirs() -> Daemon {
     }
 }
 
-/// Builds ours to be fast, and says where it is.
+/// Builds `tldrs` in release mode, and gives its path.
 fn build() -> PathBuf {
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "--package=tldrs"])
@@ -135,7 +135,7 @@ fn build() -> PathBuf {
     tests::build_directory().join("tldrs")
 }
 
-/// The median in CPU and that in time are of different runs.
+/// The median of each value for itself: they may be of different runs.
 fn median(runs: &mut [Run]) -> Run {
     let middle = runs.len() / 2;
     runs.sort_by_key(|run| run.wall);

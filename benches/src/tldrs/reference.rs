@@ -1,7 +1,7 @@
-//! A stand-in for the reference: what that one does with each event, and nothing else.
+//! A stand-in for the reference: its work per event, and nothing else.
 //!
-//! A thread for each client, lines through a buffered reader, first and last byte looked at, a lock
-//! and an 8 KiB buffer for each trace, flushed when a client leaves and every two seconds.
+//! One thread per client, lines through a buffered reader, a check of the first and last byte, a lock and an 8 KiB
+//! buffer per trace, flushed when a client disconnects and every two seconds.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The word by which the program runs as this instead of measuring.
+/// The argument that makes the benchmark program run as the stand-in.
 pub(crate) const NAME: &str = "tldrs-reference";
 
-/// Between two looks at buffers that nobody has flushed.
+/// Interval at which unflushed buffers are flushed.
 const SWEEP: Duration = Duration::from_secs(2);
 
 type Trace = Arc<Mutex<BufWriter<File>>>;

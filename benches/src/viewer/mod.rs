@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// At least so large.
+/// Minimum size of the trace, in bytes.
 const TRACE_BYTES: u64 = 200_000_000;
-/// Turns, of which the median counts.
+/// Number of runs per viewer. The median is printed.
 const TURNS: usize = 5;
 
-/// One row: what is done with the trace.
+/// One row of the table: an operation on the trace.
 struct Row {
     name: &'static str,
     theirs: &'static [&'static str],
@@ -76,11 +76,11 @@ pub(crate) fn run() {
     );
 }
 
-/// What one run took.
+/// Result of one run.
 #[derive(Clone, Copy)]
 struct Run {
     cpu: Duration,
-    /// At most, in KiB.
+    /// Peak resident memory, in KiB.
     memory: u64,
 }
 
@@ -117,17 +117,17 @@ fn measure(program: &Path, arguments: &[&str], directory: &Path) -> Run {
     }
 }
 
-/// What all children that have ended have taken, in user and kernel mode.
+/// Processor time of all child processes that have ended, in user and system mode.
 pub(crate) fn children_cpu() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The name may hold blanks; what follows it does not.
+    // The process name may contain blanks; the fields after it do not.
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()
         .unwrap()
         .split_whitespace()
         .collect();
-    // cutime and cstime, in hundredths of a second on every Linux there is.
+    // cutime and cstime, in units of 10 ms (USER_HZ is 100 on Linux).
     let ticks: u64 = fields[13..15]
         .iter()
         .map(|field| field.parse::<u64>().unwrap())
@@ -141,7 +141,7 @@ fn peak_memory(status: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Bytes of all files of a directory.
+/// Size of all files of a directory, in bytes.
 pub(crate) fn size(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).unwrap();
     entries

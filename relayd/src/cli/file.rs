@@ -223,10 +223,10 @@ verbose=2
     #[test]
     fn invalid_option_value_and_missing_configuration_file_are_errors() {
         let wrong = files(&["[relayd]\nfd-pool-size=7\n"]);
-        let said = wrong.arguments().unwrap_err().to_string();
+        let message = wrong.arguments().unwrap_err().to_string();
         assert!(
-            said.contains("lttng.conf") && said.contains("fd-pool-size"),
-            "{said}"
+            message.contains("lttng.conf") && message.contains("fd-pool-size"),
+            "{message}"
         );
         let missing = Files::read(None, Some(Path::new("/no/such/file")));
         assert!(missing.unwrap_err().to_string().contains("/no/such/file"));

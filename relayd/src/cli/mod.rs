@@ -27,7 +27,8 @@ Examples:
   relayd                                  Write to ~/lttng-traces; accept viewers from this host
   relayd -o /srv/traces                   Write to /srv/traces
   relayd -L tcp://0.0.0.0:5344            Accept viewers from all hosts
-  relayd -d -v -o /srv/traces             Run in the background and log sessions and connections
+  relayd -d -o /srv/traces                Run in the background
+  relayd -b -v -o /srv/traces 2>log       Run in the background, and log sessions and connections
 
 On the traced host:
   lttng create NAME --live --set-url=net://COLLECTOR

@@ -171,7 +171,7 @@ impl Arguments {
 
     /// Maximum number of open trace files.
     fn pool(&self, open_files: u64) -> Result<usize, ArgumentError> {
-        let most = match self.fd_pool_size {
+        let max = match self.fd_pool_size {
             Some(asked) if u64::from(asked) > open_files => {
                 return Err(ArgumentError::PoolBeyondLimit {
                     asked,
@@ -182,7 +182,7 @@ impl Arguments {
             // The other quarter is left to connections.
             None => open_files / 4 * 3,
         };
-        Ok(usize::try_from(most).unwrap_or(usize::MAX))
+        Ok(usize::try_from(max).unwrap_or(usize::MAX))
     }
 }
 

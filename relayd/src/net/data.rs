@@ -281,7 +281,7 @@ impl DataTask {
         match error.consequence() {
             Consequence::AbortSession => {
                 if connection.abort_session() {
-                    error!(%peer, session, %error, "data connection closed, session aborted");
+                    error!(%peer, session, %error, "data connection closed; session aborted");
                 } else {
                     warn!(%peer, session, %error, "data connection closed");
                 }

@@ -298,7 +298,7 @@ pub(super) fn close_chunk(
     Ok(path)
 }
 
-/// The path of the chunk that the reply tells the producer. After the first rotation it is not the chunk's real path;
+/// The path of the chunk in the reply to the producer. After the first rotation it is not the path that the chunk has;
 /// `lttng-relayd` replies the same.
 fn output_path(directory: &TracePath, chunks: &SessionChunks, chunk: &Chunk) -> Text {
     let below = match chunk.place() {

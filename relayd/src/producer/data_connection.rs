@@ -332,7 +332,7 @@ impl DataConnection {
                 break;
             }
             if let Err(error) = stream.give_up_missing() {
-                error!(session = %of_session, %error, "session aborted");
+                error!(session = %of_session, %error, "early packets not written; session aborted");
                 of_session.fail();
                 self.registry.forget_all_closed(&of_session);
             } else if stream.is_closed() {

@@ -30,7 +30,7 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub(super) struct PushState {
     /// The list of sessions has changed.
-    have_sessions_changed: bool,
+    has_session_list_changed: bool,
     /// Streams that may have changed.
     queue: VecDeque<StreamId>,
     /// Streams with beacons that must not be pushed before the viewer has been told of new streams.
@@ -84,7 +84,7 @@ impl<R: Relay> Connection<R> {
         relay.set_beacon_interest(true);
         relay.set_subscribed(true);
         let mut push = PushState {
-            have_sessions_changed: true,
+            has_session_list_changed: true,
             ..PushState::default()
         };
         for attachment in self.attached.values_mut() {
@@ -140,7 +140,7 @@ impl<R: Relay> Connection<R> {
             Change::Stream(stream) => self.queue_stream(stream),
             Change::Sessions => {
                 if let Some(push) = &mut self.push {
-                    push.have_sessions_changed = true;
+                    push.has_session_list_changed = true;
                 }
             }
             // Sessions are few: `write_notifications` checks all of them.
@@ -162,7 +162,7 @@ impl<R: Relay> Connection<R> {
     /// Appends notifications, until there are none or `to` has at least `max` bytes.
     pub fn write_notifications(&mut self, max: usize, to: &mut BytesMut) {
         let Some(push) = &mut self.push else { return };
-        if std::mem::take(&mut push.have_sessions_changed) {
+        if std::mem::take(&mut push.has_session_list_changed) {
             Notification::Sessions.encode(to);
         }
         let mut is_rotating = false;
