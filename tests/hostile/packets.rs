@@ -148,7 +148,7 @@ fn early_packets_of_many_streams_take_no_more_memory_than_a_session_may() {
         memory < before + SESSION_MEMORY + OTHER_MEMORY,
         "{memory} of {before}"
     );
-    relay.wait_for_log(&["early packets take all the memory that they may"]);
+    relay.wait_for_log(&["reorder memory exhausted"]);
     // What is missing never comes, and what has come is all there.
     producer.hang_up();
     for number in 0..60 {
