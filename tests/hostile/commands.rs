@@ -415,6 +415,6 @@ fn metadata_beyond_the_maximum_length_is_refused() {
         producer.send_metadata(metadata, b"/* CTF 1.8 */", second);
         assert!(producer.is_disconnected(), "{first} {second}");
     }
-    relay.wait_for_log(&["the metadata of", "would be longer"]);
+    relay.wait_for_log(&["SendMetadata refused", "too much metadata of"]);
     probe.assert_served();
 }

@@ -144,7 +144,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
         memory < before + SESSION_MEMORY + OTHER_MEMORY,
         "{memory} of {before}"
     );
-    relay.wait_for_log(&["early packets take all the memory that they may"]);
+    relay.wait_for_log(&["reorder memory exhausted"]);
     // The missing packets never come, and all others are recorded.
     producer.disconnect();
     for number in 0..60 {

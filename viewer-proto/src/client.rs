@@ -129,7 +129,7 @@ pub enum ClientError {
         source: DecodeError,
     },
     /// A reply announces more records or bytes than allowed.
-    #[error("reply to {command:?} announces {announced} records or bytes, {max} are allowed")]
+    #[error("reply to {command:?} announces {announced}, at most {max} are allowed")]
     TooMuch {
         /// The command that the reply answers.
         command: CommandCode,
