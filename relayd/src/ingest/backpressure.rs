@@ -2,37 +2,7 @@
 //! not write and takes nothing that would make that more. The connection that brought it reads no further, so that its
 //! producer is paused too. Nothing is lost, and no reader sees anything that is half written.
 
-use super::error::{Consequence, IngestError};
-use crate::store::fault::FaultKind;
-
-/// Policy for a full disk (`--on-disk-full`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The producer is paused until there is.
-    #[default]
-    Pause,
-    /// The session ends.
-    Close,
-}
-
-impl WhenFull {
-    /// The cost of a fault of a file.
-    #[must_use]
-    pub fn consequence(self, fault: FaultKind) -> Consequence {
-        match fault {
-            FaultKind::Full | FaultKind::Quota if self == Self::Pause => Consequence::PauseProducer,
-            // It passes as soon as some connection or file is closed, without anybody making space: sessions are
-            // not ended for it.
-            FaultKind::Descriptors => Consequence::PauseProducer,
-            FaultKind::Full
-            | FaultKind::Quota
-            | FaultKind::Device
-            | FaultKind::TooLarge
-            | FaultKind::Forbidden
-            | FaultKind::Other => Consequence::Reject,
-        }
-    }
-}
+use super::error::{Consequence, IngestError, WhenFull};
 
 /// Whether a stream that was paused goes on.
 #[derive(Debug)]

@@ -3,11 +3,10 @@
 use thiserror::Error;
 use wire::{Bytes, SeqNum, StreamId};
 
-use super::backpressure::WhenFull;
 use super::index_joiner::JoinError;
-
 use crate::limits::MAX_PACKET_BYTES;
 use crate::store::StoreError;
+use crate::store::fault::FaultKind;
 
 /// A packet or index that cannot be taken.
 #[derive(Debug, Error)]
@@ -97,8 +96,37 @@ pub enum Consequence {
     Reject,
 }
 
+/// Policy for a full disk (`--on-disk-full`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The producer is paused until there is.
+    #[default]
+    Pause,
+    /// The session ends.
+    Close,
+}
+
+impl WhenFull {
+    /// The cost of a fault of a file.
+    #[must_use]
+    pub fn consequence(self, fault: FaultKind) -> Consequence {
+        match fault {
+            FaultKind::Full | FaultKind::Quota if self == Self::Pause => Consequence::PauseProducer,
+            // It passes as soon as some connection or file is closed, without anybody making space: sessions are
+            // not ended for it.
+            FaultKind::Descriptors => Consequence::PauseProducer,
+            FaultKind::Full
+            | FaultKind::Quota
+            | FaultKind::Device
+            | FaultKind::TooLarge
+            | FaultKind::Forbidden
+            | FaultKind::Other => Consequence::Reject,
+        }
+    }
+}
+
 impl IngestError {
-    /// The cost of the failure. No other place decides it, but for files [`WhenFull::consequence`] for files.
+    /// The cost of the failure. Faults of files are decided by [`WhenFull::consequence`], all others here.
     #[must_use]
     pub fn consequence(&self, when_full: WhenFull) -> Consequence {
         match self {

@@ -8,8 +8,8 @@ use relay_proto::metadata::SendMetadata;
 use tracing::warn;
 use wire::{StreamId, TracePath};
 
-use super::backpressure::WhenFull;
 use super::error::Consequence;
+use super::error::WhenFull;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;

@@ -19,8 +19,9 @@ mod rotation;
 pub mod stream;
 mod stream_writer;
 
-pub use backpressure::{Resumed, WhenFull};
-pub use error::IngestError;
+pub use backpressure::Resumed;
+pub use error::{IngestError, WhenFull};
 pub use metadata_stream::MetadataStream;
+pub use packet_writer::ConnectionId;
 pub use stream::{DataStream, StreamGuard};
-pub use stream_writer::StreamWriter;
+pub use stream_writer::{Arrival, StreamWriter};

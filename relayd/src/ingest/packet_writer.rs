@@ -5,9 +5,12 @@
 use wire::SeqNum;
 
 use super::reorder::{EarlyPacket, LostPackets, Reorder, Turn, Window};
-use super::stream::ConnectionId;
 use crate::store::StoreError;
 use crate::store::stream_files::{PacketPlace, StreamFiles};
+
+/// The number of a data connection, never given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionId(pub u64);
 
 /// The packets of one stream on their way to its tracefiles.
 #[derive(Debug)]

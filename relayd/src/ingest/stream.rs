@@ -6,17 +6,13 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 use wire::StreamId;
 
-use super::backpressure::WhenFull;
+use super::error::WhenFull;
 use super::reorder::Window;
 use super::stream_writer::StreamWriter;
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::eviction::Evictable;
 use crate::store::stream_files::StreamFiles;
-
-/// The number of a data connection, never given twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionId(pub u64);
 
 /// One stream of packets, shared by its connections, its session and the pool.
 #[derive(Debug)]
@@ -29,17 +25,6 @@ pub struct DataStream {
 
 /// The writer of a stream, locked.
 pub type StreamGuard<'a> = MutexGuard<'a, StreamWriter>;
-
-/// The way of a packet that begins to arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
-    /// The bytes go to the file as they come: give them to [`StreamWriter::write_payload`].
-    Direct,
-    /// Packets before it are missing: keep the bytes for [`StreamWriter::add_early_packet`].
-    Early,
-    /// The packet has been given up: drop the bytes.
-    Late,
-}
 
 impl DataStream {
     /// A stream that writes to `files`. Without indexes, bytes alone make a packet.

@@ -13,19 +13,29 @@ use relay_proto::index::SendIndex;
 use tracing::{debug, trace, warn};
 use wire::{Bits, Bytes, SeqNum, StreamId, Timestamp};
 
-use super::backpressure::{Backpressure, Resumed, WhenFull};
-use super::error::IngestError;
+use super::backpressure::{Backpressure, Resumed};
+use super::error::{IngestError, WhenFull};
 use super::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
 use super::lifecycle::Lifecycle;
-use super::packet_writer::{InFlight, PacketWriter};
+use super::packet_writer::{ConnectionId, InFlight, PacketWriter};
 use super::reorder::{Turn, Window};
-use super::stream::{Arrival, ConnectionId};
 use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
 use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::stream_files::{PacketPlace, StreamFiles};
+
+/// The way of a packet that begins to arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// The bytes go to the file as they come: give them to [`StreamWriter::write_payload`].
+    Direct,
+    /// Packets before it are missing: keep the bytes for [`StreamWriter::add_early_packet`].
+    Early,
+    /// The packet has been given up: drop the bytes.
+    Late,
+}
 
 /// The state of one stream, and the only way to its files.
 #[derive(Debug)]

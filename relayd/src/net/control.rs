@@ -17,7 +17,7 @@ use super::error::{ConnectionError, Consequence};
 use super::receive::Received;
 use super::send::{send, send_last};
 use super::timeouts::CommandTimeouts;
-use super::worker_pool::WorkerId;
+use super::worker::WorkerId;
 use crate::config::Timeouts;
 use crate::limits::{MAX_REFUSALS, REPLY_BYTES, SPACE_RETRY_INTERVAL};
 use crate::producer::Producer;

@@ -18,7 +18,7 @@ use super::ProducerContext;
 use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
-use super::worker_pool::WorkerId;
+use super::worker::WorkerId;
 use crate::ingest::error::At;
 use crate::limits::{
     COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,

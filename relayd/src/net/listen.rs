@@ -12,7 +12,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::admission::Admission;
-use super::worker_pool::{WorkerId, WorkerPool};
+use super::worker::WorkerId;
+use super::worker_pool::WorkerPool;
 use crate::config::KeepAlive;
 use crate::http::Port;
 use crate::limits::{BACKLOG, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE};

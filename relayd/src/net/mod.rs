@@ -52,7 +52,8 @@ use listen::Listener;
 use monitor::monitor;
 use push::ViewerTasks;
 use session_affinity::SessionAffinity;
-use worker_pool::{WorkerId, WorkerPool, Workers};
+use worker::WorkerId;
+use worker_pool::{WorkerPool, Workers};
 
 /// A running relay.
 ///

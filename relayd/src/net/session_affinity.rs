@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use wire::SessionId;
 
-use super::worker_pool::{WorkerId, WorkerPool};
+use super::worker::WorkerId;
+use super::worker_pool::WorkerPool;
 
 /// The workers of all sessions whose control connection is open.
 #[derive(Debug)]

@@ -12,8 +12,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::worker_pool::WorkerId;
 use crate::limits::MAX_MISSED_HEARTBEATS;
+
+/// Index of a worker in its pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WorkerId(pub(super) usize);
 
 /// Starts to serve a new connection. Called on the worker that serves it.
 pub(super) type Job = Box<dyn FnOnce(WorkerId) + Send>;

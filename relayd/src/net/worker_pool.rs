@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, error};
 
-use super::worker::{Job, Worker};
+use super::worker::{Job, Worker, WorkerId};
 use crate::limits::{MAX_LIVE_THREADS, MAX_REPLACEMENT_WORKERS};
 
 /// The owner of a pool's threads. Dropping it stops the event loops and cancels their tasks.
@@ -57,10 +57,6 @@ struct Inner {
     /// Whether it has been logged that no worker responds.
     is_exhausted: AtomicBool,
 }
-
-/// Index of a worker in its pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WorkerId(pub(super) usize);
 
 /// A task on another worker.
 #[derive(Debug)]

@@ -205,7 +205,7 @@ pub(super) fn resume(registry: &Registry, open: &mut OpenSession) -> bool {
     let session = &open.session;
     let mut closed = Vec::new();
     open.paused.retain(|id, stream| {
-        let goes_on = stream.resume(session);
+        let goes_on = session.resume_stream(stream);
         if goes_on && stream.is_closed() {
             closed.push(*id);
         }

@@ -10,7 +10,6 @@ use viewer_proto::relay::Ahead;
 use wire::{Bytes, ClassId, Timestamp};
 
 use super::subscription::{Subscription, Subscriptions};
-use super::viewer_lag::Lag;
 use crate::limits::MAX_TRACEFILES;
 use crate::store::chunk::Chunk;
 use crate::store::metadata::MetadataSource;
@@ -55,6 +54,15 @@ impl<T> Published<T> {
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         self.state.lock().subscriptions.remove(subscription);
     }
+}
+
+/// The distance between a viewer and the end of its streams.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Lag {
+    /// Packets that the viewer has not been told of.
+    pub packets: u64,
+    /// Bytes of these packets, about.
+    pub bytes: u64,
 }
 
 /// The packets of a stream, counted from 0 for as long as it lives, and its last beacon.

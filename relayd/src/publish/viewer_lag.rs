@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use wire::Bytes;
 
-use super::published::Published;
+use super::published::{Lag, Published};
 use crate::limits::MAX_FILE_CALLS_OF_SESSION;
 
 /// The viewers attached to a session.
@@ -28,15 +28,6 @@ pub struct ViewerPositions(Mutex<Vec<(Arc<Published>, Weak<ReadPosition>)>>);
 pub struct ReadPosition {
     packets: AtomicU64,
     end: AtomicU64,
-}
-
-/// The distance between a viewer and the end of its streams.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Lag {
-    /// Packets that the viewer has not been told of.
-    pub packets: u64,
-    /// Bytes of these packets, about.
-    pub bytes: u64,
 }
 
 /// The lag of all viewers of something.

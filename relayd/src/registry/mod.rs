@@ -4,6 +4,7 @@
 //! [`stream`] (one of them), [`recording`] (what the sessions of one recording share), `occupancy` (which recording
 //! may write where). [`publish`](crate::publish) has what viewers may see of all this.
 
+mod claims;
 mod occupancy;
 pub mod recording;
 pub mod session;
@@ -23,9 +24,9 @@ use tokio::sync::Semaphore;
 use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
+use crate::ingest::ConnectionId;
 use crate::ingest::reorder::Window;
 use crate::ingest::reorder_budget::ReorderBudget;
-use crate::ingest::stream::ConnectionId;
 use crate::ingest::{DataStream, WhenFull};
 use crate::limits::{DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL};
 use crate::publish::subscription::{Subscription, Subscriptions};

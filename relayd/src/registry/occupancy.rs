@@ -2,10 +2,9 @@
 //! other, those of one host where their trees do not meet. A host that has started again takes over from
 //! the session daemon that it had before.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::OsString;
-use std::ops::Bound;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -80,34 +79,6 @@ fn going_on(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
 fn root(session: &Session) -> Option<OsString> {
     let directory: &Path = session.identity().directory.as_ref()?.as_ref();
     Some(directory.components().next()?.as_os_str().to_owned())
-}
-
-/// The directories below the relay's output that a recording writes to or may move: `ust` and `kernel`
-/// in its own, mostly.
-#[derive(Debug, Default)]
-pub(super) struct Claims(BTreeSet<PathBuf>);
-
-impl Claims {
-    pub(super) fn add(&mut self, directory: &Path) {
-        self.0.insert(directory.to_owned());
-    }
-
-    pub(super) fn has(&self, directory: &Path) -> bool {
-        self.0.contains(directory)
-    }
-
-    pub(super) fn all(&self) -> Vec<PathBuf> {
-        self.0.iter().cloned().collect()
-    }
-
-    /// Whether one of them is this directory, above it or below it.
-    pub(super) fn meet(&self, directory: &Path) -> bool {
-        // Those below a path follow it in order.
-        let from = (Bound::Included(directory), Bound::Unbounded);
-        let below = self.0.range::<Path, _>(from).next();
-        directory.ancestors().any(|above| self.0.contains(above))
-            || below.is_some_and(|below| below.starts_with(directory))
-    }
 }
 
 impl Session {
@@ -289,33 +260,5 @@ fn check_unhindered(others: &[Arc<Session>], session: &Session) -> Result<(), Oc
     match others.iter().find(is_in_the_way) {
         Some(other) => Err(Occupied(Arc::clone(other))),
         None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_meet_above_and_below_and_not_beside() {
-        let mut claims = Claims::default();
-        claims.add(Path::new("host/some/ust"));
-        claims.add(Path::new("host/some.where/kernel"));
-        for (directory, meets) in [
-            ("host/some/ust", true),
-            ("host/some", true),
-            ("host", true),
-            ("host/some/ust/uid", true),
-            ("host/some.where", true),
-            ("host/some/kernel", false),
-            ("host/some/us", false),
-            ("host/some/ust.x", false),
-            ("host/so", false),
-            ("hos", false),
-        ] {
-            assert_eq!(claims.meet(Path::new(directory)), meets, "{directory}");
-        }
-        assert!(claims.has(Path::new("host/some/ust")));
-        assert!(!claims.has(Path::new("host/some")));
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use relay_proto::session::DaemonId;
 use wire::{ChunkId, EpochSeconds};
 
-use super::occupancy::Claims;
+use super::claims::Claims;
 use crate::store::chunk::{Chunk, Holding};
 
 /// A recording: a session daemon and the recording's number there.
@@ -108,17 +108,17 @@ impl Recording {
 
     /// Whether the recording has claimed this very directory.
     pub(super) fn has_claimed(&self, directory: &Path) -> bool {
-        self.claims.lock().has(directory)
+        self.claims.lock().contains(directory)
     }
 
     /// Whether the recording writes to this directory, above it or below it.
     pub(super) fn claims(&self, directory: &Path) -> bool {
-        self.claims.lock().meet(directory)
+        self.claims.lock().overlap(directory)
     }
 
     /// The directories that the recording writes to.
     pub(super) fn claimed(&self) -> Vec<PathBuf> {
-        self.claims.lock().all()
+        self.claims.lock().directories()
     }
 
     /// Archives the chunks that have not been ended, though some may still be held: their producer is dead. So no

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use relay_proto::session::{DaemonId, TraceFormat};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, info, warn};
 use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::recording::Recording;
 use super::stream::Stream;
 use super::stream_table::{StreamTable, holds_back};
+use crate::ingest::Resumed;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
 use crate::publish::announced::{Announced, Listed};
@@ -449,6 +450,28 @@ impl Session {
                 warn!(session = %self, %error, "metadata file not closed");
             }
         }
+    }
+
+    /// Tries again to write what there was no space for on a stream. Returns whether the stream is no longer paused.
+    /// If it fails for another reason than before, so does the session.
+    #[must_use]
+    pub fn resume_stream(&self, stream: &Stream) -> bool {
+        let id = stream.id();
+        match stream.resume() {
+            Ok(Resumed::Yes) => info!(session = %self, stream = %id, "producer resumed"),
+            Ok(Resumed::Already) => {}
+            Ok(Resumed::No(why)) => {
+                if let Some(why) = why {
+                    warn!(session = %self, %why, "producer paused");
+                }
+                return false;
+            }
+            Err(why) => {
+                error!(session = %self, error = %why, "session aborted");
+                self.fail();
+            }
+        }
+        true
     }
 
     /// Closes every stream now and marks the session as failed, because something of it was lost.

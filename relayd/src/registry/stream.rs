@@ -1,11 +1,9 @@
-//! A stream of a session, of packets or of metadata: what both sorts have in common.
+//! A stream of a session, of packets or of metadata: the operations that both kinds have.
 
 use std::sync::Arc;
 
-use tracing::{error, info, warn};
 use wire::StreamId;
 
-use super::session::Session;
 use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
 use crate::publish::announced::AnnouncedContent;
 
@@ -53,33 +51,21 @@ impl Stream {
         }
     }
 
-    /// Tries again to write what there was no space for. Gives whether the stream goes on. If it fails for another
-    /// reason than before, so does the session.
-    #[must_use]
-    pub fn resume(&self, session: &Session) -> bool {
-        let id = self.id();
-        let resumed = match self {
+    /// Tries again to write what there was no space for.
+    ///
+    /// # Errors
+    /// If that fails for another reason than before.
+    pub(super) fn resume(&self) -> Result<Resumed, IngestError> {
+        match self {
             Self::Data(stream) => stream.lock().resume(),
             Self::Metadata(stream) => match stream.resume() {
                 Ok(true) => Ok(Resumed::Yes),
                 Ok(false) => Ok(Resumed::No(None)),
-                Err(source) => Err(IngestError::Store { stream: id, source }),
+                Err(source) => Err(IngestError::Store {
+                    stream: stream.id(),
+                    source,
+                }),
             },
-        };
-        match resumed {
-            Ok(Resumed::Yes) => info!(%session, stream = %id, "producer resumed"),
-            Ok(Resumed::Already) => {}
-            Ok(Resumed::No(why)) => {
-                if let Some(why) = why {
-                    warn!(%session, %why, "producer paused");
-                }
-                return false;
-            }
-            Err(why) => {
-                error!(%session, error = %why, "session aborted");
-                session.fail();
-            }
         }
-        true
     }
 }

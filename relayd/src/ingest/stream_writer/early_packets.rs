@@ -5,11 +5,10 @@ use relay_proto::DataHeader;
 use tracing::{debug, warn};
 use wire::SeqNum;
 
-use super::StreamWriter;
+use super::{Arrival, StreamWriter};
 use crate::ingest::error::IngestError;
-use crate::ingest::packet_writer::PacketWriter;
+use crate::ingest::packet_writer::{ConnectionId, PacketWriter};
 use crate::ingest::reorder::{EarlyPacket, Turn};
-use crate::ingest::stream::{Arrival, ConnectionId};
 use crate::store::stream_files::PacketPlace;
 
 impl StreamWriter {
