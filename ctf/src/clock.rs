@@ -15,6 +15,7 @@ pub(crate) const fn advance_clock(cycles: u64, value: u64, bits: u8) -> u64 {
     let low = cycles & (period - 1);
     let next = (cycles - low).wrapping_add(value);
     if value < low {
+        // The clock does not go back, so that the field has wrapped.
         next.wrapping_add(period)
     } else {
         next
@@ -34,6 +35,7 @@ impl Timescale {
     /// The conversion of `clock`; `None` if the clock's zero is further than 292 years from its origin.
     #[must_use]
     pub fn new(clock: &Clock) -> Option<Self> {
+        // As babeltrace2 does: whole seconds are integers, so that only the rest is rounded.
         let seconds = i64::try_from(clock.offset_cycles / clock.frequency).ok()?;
         let rest = clock.offset_cycles % clock.frequency;
         let base = clock
@@ -57,17 +59,14 @@ impl Timescale {
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, cycles: u64) -> Option<i64> {
-        let since_zero = if self.frequency == NANOSECONDS {
-            i64::try_from(cycles).ok()?
-        } else {
-            cycles_to_nanoseconds(cycles, self.frequency)?
-        };
-        self.base.checked_add(since_zero)
+        self.base
+            .checked_add(cycles_to_nanoseconds(cycles, self.frequency)?)
     }
 }
 
 /// Converts in double precision, because `babeltrace2` 2.0.4 does: exact arithmetic would differ from
 /// what it prints in the last digits.
+#[inline]
 fn cycles_to_nanoseconds(cycles: u64, frequency: u64) -> Option<i64> {
     if frequency == NANOSECONDS {
         return i64::try_from(cycles).ok();

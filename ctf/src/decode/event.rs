@@ -129,12 +129,7 @@ impl<'a> Event<'a> {
     #[inline]
     fn fields_at(&self, position: u64, shift: u64) -> Fields<'a> {
         Fields {
-            cursor: Cursor {
-                bytes: self.bytes,
-                position,
-                end: self.end,
-                shift,
-            },
+            cursor: self.cursor(position, shift),
             slots: self.slots,
         }
     }
@@ -144,14 +139,19 @@ impl<'a> Event<'a> {
         'a: 'w,
     {
         Walk {
-            cursor: Cursor {
-                bytes: self.bytes,
-                position,
-                end: self.end,
-                shift,
-            },
+            cursor: self.cursor(position, shift),
             slots: self.slots,
             visitor,
+        }
+    }
+
+    #[inline]
+    fn cursor(&self, position: u64, shift: u64) -> Cursor<'a> {
+        Cursor {
+            bytes: self.bytes,
+            position,
+            end: self.end,
+            shift,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the fields of an event one by one, for programs that know from its class what comes next.
+//! Reads the fields of an event one by one, for programs that know the order of its fields from its class.
 
 use std::cell::Cell;
 
@@ -6,7 +6,6 @@ use super::error::FieldError;
 use super::run::{Cursor, store_slot};
 use super::visit::Visitor;
 use super::walk::{Walk, skip_hidden};
-use crate::bits::sign_extended;
 use crate::model::{FieldClass, Integer};
 
 /// A cursor before a field of an event. Fields must be taken in the order of the class: in another order the
@@ -18,25 +17,22 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Goes on to a multiple of `alignment` bits, a power of two: where a structure begins.
+    /// Moves to the next multiple of `alignment` bits, a power of two. Structures begin at their alignment.
     #[inline]
     pub fn align(&mut self, alignment: u32) {
         self.cursor.align(alignment);
     }
 
-    /// Takes a number, with its sign if it has one.
+    /// Takes an integer. That of a signed class is sign-extended to 64 bits.
     ///
     /// # Errors
-    /// If it is not all there.
+    /// If the content ends within the integer.
     #[inline]
     pub fn number(&mut self, class: &Integer) -> Result<u64, FieldError> {
         self.cursor.align(class.alignment);
-        let number = self.cursor.read_number(class.bits, class.order)?;
-        let number = if class.signed {
-            sign_extended(number, class.bits).cast_unsigned()
-        } else {
-            number
-        };
+        let number = self
+            .cursor
+            .read_integer(class.bits, class.order, class.signed)?;
         if let Some(slot) = class.slot {
             store_slot(self.slots, slot, number);
         }
@@ -46,7 +42,7 @@ impl<'a> Fields<'a> {
     /// Takes a text of UTF-8 that ends with a zero. ([`FieldClass::String`])
     ///
     /// # Errors
-    /// If it does not end.
+    /// If it has no terminator within the content.
     #[inline]
     pub fn string(&mut self) -> Result<&'a [u8], FieldError> {
         self.cursor.align(8);
@@ -56,7 +52,7 @@ impl<'a> Fields<'a> {
     /// Takes a field of any class, and shows it to the visitor.
     ///
     /// # Errors
-    /// If it is not what its class says.
+    /// If the field does not fit into the content, or does not match its class.
     pub fn visit<V: Visitor>(
         &mut self,
         class: &FieldClass,
@@ -75,7 +71,7 @@ impl<'a> Fields<'a> {
     /// Skips any field, and shows nothing of it.
     ///
     /// # Errors
-    /// If it is not what its class says.
+    /// If the field does not fit into the content, or does not match its class.
     pub fn skip_field(&mut self, class: &FieldClass) -> Result<(), FieldError> {
         self.cursor = skip_hidden(self.cursor, self.slots, |walk| walk.visit_class(class))?;
         Ok(())

@@ -8,7 +8,7 @@ use crate::model::{Role, Uuid};
 /// First word of each packet that has one.
 const MAGIC: u64 = 0xC1FC_1FC1;
 
-/// Longest packet in bits, bounded so that the next position to be aligned is a number too.
+/// Longest packet in bits, bounded so that aligning a position cannot overflow.
 const MAX_PACKET_BITS: u64 = 1 << 62;
 
 /// The contents of a packet's header and context.
@@ -32,8 +32,9 @@ pub struct PacketHead {
     pub sequence: Option<Counter>,
     /// Events of the stream that were lost until the packet's end.
     pub discarded: Option<Counter>,
-    /// The trace that it says it belongs to, if that is another one. `babeltrace2` 2.0.4 decodes such
-    /// packets, so that they are no error here. `None` if it is the same one, or not given.
+    /// The UUID of the trace to which the packet belongs, if that is another trace. `babeltrace2` 2.0.4
+    /// decodes such packets, so that they are no error here. `None` if the UUID is that of the trace, or not
+    /// given.
     pub foreign_uuid: Option<Uuid>,
     /// The position of the packet context in bits, before its alignment.
     pub(crate) context_at: u64,
@@ -60,12 +61,12 @@ impl Counter {
 }
 
 impl PacketHead {
-    /// Reads it from `bytes`, which begin with the packet, and end with it or later. `available` is
-    /// how many bytes there are of the packet and what follows, if that is more than `bytes`; where
-    /// the packet says nothing of its size it is all of that.
+    /// Reads the head of the packet at the front of `bytes`, which may end anywhere behind the packet's
+    /// context. `available` is the number of bytes from the packet's first to the end of its file, also if
+    /// `bytes` are fewer; a packet that does not give its size extends to that end.
     ///
     /// # Errors
-    /// If this is no packet of `trace`, or if it says that it is larger than what is available.
+    /// If `bytes` do not begin with a packet of `trace`, or if its size is more than `available`.
     pub fn read(trace: &Trace, bytes: &[u8], available: u64) -> Result<Self, DecodeError> {
         let mut state = DecodeState::default();
         Self::decode(trace, bytes, available, &mut state).map(|(head, _)| head)
@@ -88,19 +89,13 @@ impl PacketHead {
         };
         state.begin_packet();
         state.need_slots(crate::metadata::STREAM_SLOTS_END);
-        let failed = |cursor: &Cursor<'_>, what| DecodeError::Field {
-            at: cursor.position,
-            what,
-        };
-        trace
-            .header_plan
-            .run(&mut cursor, state)
-            .map_err(|what| failed(&cursor, what))?;
+        trace.header_plan.run(&mut cursor, state)?;
         check_magic(state)?;
         let foreign_uuid = foreign_uuid(trace, state);
-        let id = state.roles.get(Role::StreamClassId).map(|(id, _)| id);
+        let id = state.roles.value(Role::StreamClassId);
         let stream = match id {
             Some(id) => trace.streams.get(&id),
+            // Metadata with several stream classes is refused if packets do not name theirs.
             None => trace.streams.values().next(),
         };
         let Some(stream) = stream else {
@@ -109,27 +104,25 @@ impl PacketHead {
         };
         state.need_slots(stream.slots);
         state.shared_slots = trace.shared_slots(stream);
-        let stream_id = state.roles.get(Role::StreamId).map(|(id, _)| id);
         let context_at = cursor.position;
-        stream
-            .context_plan
-            .run(&mut cursor, state)
-            .map_err(|what| failed(&cursor, what))?;
-        let said = |role| state.roles.get(role).map(|(value, _)| value);
+        stream.context_plan.run(&mut cursor, state)?;
+        let said = |role| state.roles.value(role);
+        // Without either size the packet extends to the end of its file.
         let (content_bits, packet_bits) = match (said(Role::ContentSize), said(Role::PacketSize)) {
             (Some(content), Some(packet)) => (content, packet),
             (Some(content), None) => (content, content),
             (None, Some(packet)) => (packet, packet),
             (None, None) => (available, available),
         };
+        // A packet of no bytes would be found again at the same place, without end.
         let why = if content_bits > packet_bits {
-            Some("more is used than there is")
+            Some("the content is larger than the packet")
         } else if packet_bits % 8 != 0 {
             Some("that is not a whole number of bytes")
         } else if content_bits < cursor.position || packet_bits == 0 {
-            Some("its header and context alone take more")
+            Some("its header and context are longer")
         } else if packet_bits > available {
-            Some("it is not all there")
+            Some("it is truncated")
         } else {
             None
         };
@@ -146,8 +139,10 @@ impl PacketHead {
         };
         let head = Self {
             stream_class: stream.id,
-            stream_id,
+            stream_id: said(Role::StreamId),
             begin: said(Role::Timestamp).map(|_| state.cycles),
+            // As it is, whatever its width, like babeltrace2: it is the time when the packet was closed, and
+            // moves the clock only behind the last event.
             end: said(Role::PacketEnd),
             content_bits,
             packet_bits,

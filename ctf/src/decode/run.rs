@@ -1,11 +1,11 @@
-//! Runs a plan over the bytes of a packet: finds the ends of structures, checks that all of their fields are
-//! there, and reads the values that the decoder needs.
+//! Runs a plan over the bytes of a packet: finds the ends of structures, checks that all of their fields fit
+//! into the content, and reads the values that the decoder needs.
 
 use std::cell::Cell;
 
 use memchr::memchr;
 
-use super::error::FieldError;
+use super::error::{DecodeError, FieldError};
 use crate::bits::{align_up, read_bits, sign_extended};
 use crate::clock;
 use crate::model::{ByteOrder, Length, Role, Slot};
@@ -15,7 +15,7 @@ use crate::plan::{Choice, Loop, Meaning, Plan, Step};
 /// more. Elements that take bits are bounded by the packet.
 const MAX_EMPTY_ELEMENTS: u64 = 1 << 16;
 
-/// The state that decoding one part of a packet leaves for the parts behind it.
+/// The state that one part of a packet leaves to the parts behind it.
 #[derive(Debug, Default)]
 pub(crate) struct DecodeState {
     /// The value of the stream's clock, in cycles.
@@ -44,7 +44,7 @@ pub(crate) struct Checkpoint {
     order: Option<ByteOrder>,
 }
 
-/// The numbers that fields with a role said, with their widths in bits.
+/// The values of the fields that have a role, with their widths in bits; width 0 if there is no such field.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Roles {
     values: [(u64, u8); 11],
@@ -58,6 +58,12 @@ impl Roles {
         said.filter(|(_, bits)| *bits > 0)
     }
 
+    /// The value of the field of this role; `None` if the packet or event has none.
+    #[inline]
+    pub(crate) fn value(&self, role: Role) -> Option<u64> {
+        self.get(role).map(|(value, _)| value)
+    }
+
     #[inline]
     fn set(&mut self, role: Role, value: u64, bits: u8) {
         if let Some(place) = self.values.get_mut(role as usize) {
@@ -66,7 +72,7 @@ impl Roles {
     }
 }
 
-/// A place in the bits of a packet, and where they end.
+/// A position in the bits of a packet, and their end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     pub(crate) bytes: &'a [u8],
@@ -107,7 +113,23 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `length` bytes from here on. The position is that of a byte.
+    /// Reads an integer; a signed one is sign-extended to 64 bits.
+    #[inline]
+    pub(crate) fn read_integer(
+        &mut self,
+        bits: u8,
+        order: ByteOrder,
+        signed: bool,
+    ) -> Result<u64, FieldError> {
+        let number = self.read_number(bits, order)?;
+        Ok(if signed {
+            sign_extended(number, bits).cast_unsigned()
+        } else {
+            number
+        })
+    }
+
+    /// Reads `length` bytes. The position must be a multiple of 8 bits.
     pub(crate) fn read_bytes(&mut self, length: u64) -> Result<&'a [u8], FieldError> {
         let bits = length.saturating_mul(8);
         let first = self.position / 8;
@@ -124,7 +146,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The text from here to its end, which is a code unit of `unit` bytes, all zero, and passes it.
+    /// Reads a text up to its terminator, a code unit of `unit` bytes that are all zero, and moves behind
+    /// the terminator.
     pub(crate) fn read_text(&mut self, unit: u8) -> Result<&'a [u8], FieldError> {
         let endless = FieldError::EndlessText { end: self.end };
         let first = usize::try_from(self.position / 8).map_err(|_| endless)?;
@@ -132,25 +155,18 @@ impl<'a> Cursor<'a> {
             .unwrap_or(usize::MAX)
             .min(self.bytes.len());
         let rest = self.bytes.get(first..end).ok_or(endless)?;
-        let unit = usize::from(unit);
-        let length = if unit == 1 {
-            memchr(0, rest)
-        } else {
-            let mut units = rest.chunks_exact(unit);
-            let whole = units.position(|unit| unit.iter().all(|byte| *byte == 0));
-            whole.map(|units| units * unit)
-        };
-        let length = length.ok_or(endless)?;
-        self.position += (length as u64 + unit as u64) * 8;
+        let length = find_terminator(rest, unit).ok_or(endless)?;
+        self.position += (length as u64 + u64::from(unit)) * 8;
         rest.get(..length).ok_or(endless)
     }
 
-    /// A number of seven bits in each byte, and how many bits that makes.
+    /// Reads a number of seven bits in each byte (LEB128); also returns its width in bits, at most 64.
     pub(crate) fn read_variable(&mut self, signed: bool) -> Result<(u64, u8), FieldError> {
         let (mut number, mut bits) = (0_u64, 0_u8);
         loop {
             let byte = self.read_number(8, ByteOrder::Little)?;
             let seven = byte & 0x7F;
+            // Of the tenth byte only one bit is left: the others must be zeros, or repeat the sign.
             let fits = bits < 63
                 || match (signed, bits) {
                     (false, 63) => seven <= 1,
@@ -171,6 +187,14 @@ impl<'a> Cursor<'a> {
             number = sign_extended(number, width).cast_unsigned();
         }
         Ok((number, width))
+    }
+
+    /// An error of the field at this position.
+    pub(crate) fn error(&self, what: FieldError) -> DecodeError {
+        DecodeError::Field {
+            at: self.position,
+            what,
+        }
     }
 
     fn past_end(&self, bits: u64) -> FieldError {
@@ -226,7 +250,7 @@ impl DecodeState {
         self.order = checkpoint.order;
     }
 
-    /// Makes room for slots that the metadata has given since.
+    /// Makes room for slots that the metadata has assigned since the last call.
     #[inline]
     pub(crate) fn need_slots(&mut self, count: u32) {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -235,7 +259,7 @@ impl DecodeState {
         }
     }
 
-    /// Counts elements that took no bits. Who shows them takes time for each.
+    /// Counts elements that took no bits. They are limited because a visitor takes time for each.
     fn pass_empty(&mut self, count: u64, cursor: &Cursor<'_>) -> Result<(), FieldError> {
         self.empty_elements = self.empty_elements.saturating_add(count);
         if self.empty_elements > MAX_EMPTY_ELEMENTS.saturating_add(cursor.position) {
@@ -245,15 +269,9 @@ impl DecodeState {
         Ok(())
     }
 
-    fn length(&self, length: &Length) -> u64 {
-        match length {
-            Length::Static(length) => *length,
-            Length::Dynamic(slot) => load_slot(&self.slots, *slot),
-        }
-    }
-
     fn record_value(&mut self, meaning: Meaning, value: u64, bits: u8) {
         if let Some(slot) = meaning.slot {
+            // Any bit that is set makes a boolean true; selectors refer to it as 0 or 1.
             let value = if meaning.boolean {
                 u64::from(value != 0)
             } else {
@@ -279,6 +297,26 @@ pub(crate) fn load_slot(slots: &[Cell<u64>], slot: Slot) -> u64 {
         .map_or(0, Cell::get)
 }
 
+/// The value of a length: elements of an array, bytes of a text or BLOB.
+#[inline]
+pub(crate) fn load_length(slots: &[Cell<u64>], length: &Length) -> u64 {
+    match length {
+        Length::Static(length) => *length,
+        Length::Dynamic(slot) => load_slot(slots, *slot),
+    }
+}
+
+/// The offset in bytes of the first code unit of `unit` bytes that are all zero.
+pub(crate) fn find_terminator(bytes: &[u8], unit: u8) -> Option<usize> {
+    if unit == 1 {
+        return memchr(0, bytes);
+    }
+    let unit = usize::from(unit);
+    let mut units = bytes.chunks_exact(unit);
+    let place = units.position(|unit| unit.iter().all(|byte| *byte == 0));
+    place.map(|units| units * unit)
+}
+
 #[inline]
 pub(crate) fn store_slot(slots: &[Cell<u64>], slot: Slot, value: u64) {
     let place = usize::try_from(slot.0).ok();
@@ -299,17 +337,17 @@ pub(crate) fn load_selector(slots: &[Cell<u64>], slot: Slot, signed: bool) -> i1
 }
 
 impl Plan {
-    /// Takes all steps from where `cursor` stands.
+    /// Takes all steps, beginning at the position of `cursor`.
     ///
     /// # Errors
-    /// If a field does not fit. The cursor then stands at that field.
+    /// If a field does not fit. The error has the position of that field.
     #[inline]
     pub(crate) fn run(
         &self,
         cursor: &mut Cursor<'_>,
         state: &mut DecodeState,
-    ) -> Result<(), FieldError> {
-        run_steps(&self.steps, cursor, state)
+    ) -> Result<(), DecodeError> {
+        run_steps(&self.steps, cursor, state).map_err(|what| cursor.error(what))
     }
 }
 
@@ -326,28 +364,25 @@ fn run_steps(
                 state.order = Some(*order);
             }
             Step::Read(read) => {
-                let number = cursor.read_number(read.bits, read.order)?;
+                let number = cursor.read_integer(read.bits, read.order, read.signed)?;
                 state.order = Some(read.order);
-                let number = if read.signed {
-                    sign_extended(number, read.bits).cast_unsigned()
-                } else {
-                    number
-                };
                 state.record_value(read.meaning, number, read.bits);
             }
             Step::SkipString(unit) => {
                 cursor.read_text(*unit)?;
             }
             Step::Repeat(slot, bits, order) => {
+                // Checked before the product is formed: the packet may claim any length.
                 let count = load_slot(&state.slots, *slot);
                 cursor.check_room(count, *bits)?;
                 cursor.skip(count.saturating_mul(*bits))?;
                 state.order = Some(*order);
             }
-            Step::Empty(length) => state.pass_empty(state.length(length), cursor)?,
+            Step::Empty(length) => state.pass_empty(load_length(&state.slots, length), cursor)?,
             Step::Choose(choice) => run_choice(choice, cursor, state)?,
             Step::Loop(repeated) => run_loop(repeated, cursor, state)?,
             Step::Order(order) => {
+                // The two orders count the bits of a byte from opposite ends: the fields would overlap.
                 let within_byte = !cursor.position.is_multiple_of(8);
                 if within_byte && state.order.is_some_and(|before| before != *order) {
                     return Err(FieldError::OrderWithinByte);
@@ -387,9 +422,11 @@ fn run_loop(
     cursor: &mut Cursor<'_>,
     state: &mut DecodeState,
 ) -> Result<(), FieldError> {
-    let count = state.length(&repeated.count);
+    let count = load_length(&state.slots, &repeated.count);
     cursor.check_room(count, repeated.min_bits)?;
     for _ in 0..count {
+        // An optional field or an empty structure may take no bits, and then the packet does not limit
+        // the number of elements.
         let before = cursor.position;
         run_steps(&repeated.body, cursor, state)?;
         if cursor.position == before {

@@ -8,8 +8,9 @@ use super::run::{Cursor, DecodeState};
 use crate::metadata::{StreamClass, Trace};
 use crate::model::Role;
 
-/// Decodes one data stream. The caller keeps the bytes of its packets, and passes them to each call: first [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it says
-/// that there is no further event; after each that there is, [`event`](Self::event) shows it.
+/// Decodes one data stream. The caller keeps the bytes of the packet and passes them to each call: first
+/// [`begin_packet`](Self::begin_packet), then [`advance`](Self::advance) until it returns false. After each
+/// call that returned true, [`event`](Self::event) returns the event.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     state: DecodeState,
@@ -44,11 +45,11 @@ struct Current {
 /// The result of [`StreamDecoder::advance_part`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartStep {
-    /// An event was found, and all of it is there.
+    /// An event was found, and all of its bytes have been given.
     Event,
     /// The packet has no further event.
     PacketEnd,
-    /// The next event is not all there: more bytes of the packet must be given.
+    /// The given bytes end within the next event: more bytes of the packet must be given.
     NeedMoreBytes,
 }
 
@@ -59,10 +60,10 @@ impl StreamDecoder {
         Self::default()
     }
 
-    /// Begins a packet: the first of `bytes` is its first, and all of it is there.
+    /// Begins a packet, of which `bytes` are all bytes.
     ///
     /// # Errors
-    /// If this is no packet of `trace`, or if its sizes contradict each other or `bytes`.
+    /// If `bytes` are not a packet of `trace`, or if its sizes contradict each other or `bytes`.
     pub fn begin_packet(&mut self, trace: &Trace, bytes: &[u8]) -> Result<PacketHead, DecodeError> {
         self.begin_part(trace, bytes, bytes.len() as u64)
     }
@@ -71,8 +72,8 @@ impl StreamDecoder {
     /// context must be among them; its events are found by [`advance_part`](Self::advance_part).
     ///
     /// # Errors
-    /// If this is no packet of `trace`, if its sizes contradict each other or `size`, or if header and context
-    /// are not all in `bytes`, which [`is_cut`](DecodeError::is_cut) tells.
+    /// If `bytes` do not begin with a packet of `trace`, if its sizes contradict each other or `size`, or if
+    /// `bytes` end within header or context ([`is_cut`](DecodeError::is_cut)).
     pub fn begin_part(
         &mut self,
         trace: &Trace,
@@ -84,7 +85,7 @@ impl StreamDecoder {
         let (head, _) = PacketHead::decode(trace, bytes, size, &mut self.state)?;
         let here = bits(bytes);
         if head.events_at > here {
-            // An array may have been passed without a look at its bytes.
+            // An array is skipped without reading its bytes, some of which may not have been given.
             let what = FieldError::PastEnd {
                 bits: head.events_at,
                 end: here,
@@ -102,8 +103,8 @@ impl StreamDecoder {
     }
 
     /// Finds the next event, as [`advance`](Self::advance) does, in a packet that was begun by
-    /// [`begin_part`](Self::begin_part). `bytes` are the packet's first bytes, as many as there are,
-    /// without those that were removed by [`remove_bytes`](Self::remove_bytes).
+    /// [`begin_part`](Self::begin_part). `bytes` are the packet's first bytes, as many as the caller
+    /// has, without those that were removed by [`remove_bytes`](Self::remove_bytes).
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -112,6 +113,7 @@ impl StreamDecoder {
         let checkpoint = self.state.checkpoint();
         let is_all_there = bits(bytes) >= self.content_end;
         match self.advance(trace, bytes) {
+            // An event may be found whose skipped bytes have not all been given.
             Ok(true) if self.position <= bits(bytes) => return Ok(PartStep::Event),
             Ok(false) => return Ok(PartStep::PacketEnd),
             Err(error) if is_all_there || !error.may_need_more_bytes() => {
@@ -119,6 +121,7 @@ impl StreamDecoder {
             }
             Ok(true) | Err(_) => {}
         }
+        // A plan cannot be resumed in the middle: with more bytes the event is decoded from its beginning.
         self.state.restore(&checkpoint);
         (self.head, self.position, self.current) = (head, position, None);
         Ok(PartStep::NeedMoreBytes)
@@ -130,7 +133,7 @@ impl StreamDecoder {
         self.head.map_or(0, |head| head.events_at.div_ceil(8))
     }
 
-    /// The number of given bytes that come before the next event.
+    /// The number of given bytes before the next event.
     #[must_use]
     pub fn passed_bytes(&self) -> u64 {
         self.position / 8
@@ -142,9 +145,9 @@ impl StreamDecoder {
         self.position.div_ceil(8)
     }
 
-    /// Says that the caller has removed so many bytes from behind the packet's
-    /// [head](Self::head_bytes), of those that come [before the next event](Self::passed_bytes). The
-    /// event that was found last cannot be shown any more.
+    /// Records that the caller has removed this number of bytes from behind the packet's
+    /// [head](Self::head_bytes), all of them [before the next event](Self::passed_bytes). The event that was
+    /// found last can no longer be shown.
     pub fn remove_bytes(&mut self, bytes: u64) {
         let bits = bytes.saturating_mul(8);
         self.current = None;
@@ -166,13 +169,13 @@ impl StreamDecoder {
         self.head.as_ref()
     }
 
-    /// Finds the next event. False: the packet has no further event.
+    /// Finds the next event. Returns false if the packet has no further event.
     ///
-    /// All of the event has been checked then. `bytes` and `trace` are those of
+    /// An event that is found has been checked to its end. `bytes` and `trace` are those of
     /// [`begin_packet`](Self::begin_packet), where `trace` may have grown.
     ///
     /// # Errors
-    /// If there is something else than an event of `trace`. The packet cannot be decoded further.
+    /// If the next bits are not an event of `trace`. The packet cannot be decoded further.
     #[inline]
     pub fn advance(&mut self, trace: &Trace, bytes: &[u8]) -> Result<bool, DecodeError> {
         self.current = None;
@@ -203,10 +206,11 @@ impl StreamDecoder {
         }
     }
 
-    /// Decodes the packet's header and context again, because metadata that has come since refers to fields
+    /// Decodes the packet's header and context again, because metadata that arrived since refers to fields
     /// in them.
     #[cold]
     fn catch_up(&mut self, trace: &Trace, bytes: &[u8]) -> Result<(), DecodeError> {
+        // Decoding `timestamp_begin` again moves the clock back.
         let cycles = self.state.cycles;
         PacketHead::decode(trace, bytes, self.packet_bytes, &mut self.state)?;
         self.state.cycles = cycles;
@@ -227,44 +231,32 @@ impl StreamDecoder {
             end,
             shift: self.shift,
         };
-        let failed = |cursor: &Cursor<'_>, what| DecodeError::Field {
-            at: cursor.position,
-            what,
-        };
-        stream
-            .header_plan
-            .run(&mut cursor, &mut self.state)
-            .map_err(|what| failed(&cursor, what))?;
+        stream.header_plan.run(&mut cursor, &mut self.state)?;
+        // Taken here: a field of a context or of the payload moves the clock for later events only.
         let cycles = self.state.cycles;
-        let place = match self.state.roles.get(Role::EventClassId) {
-            Some((id, _)) => stream.place(id),
-            None if stream.events.is_empty() => None,
-            None => Some(0),
-        };
+        let id = self.state.roles.value(Role::EventClassId);
+        // Metadata with several event classes is refused if event headers have no id.
+        let place = id.map_or(Some(0), |id| stream.place(id));
         let Some((place, class)) = place.and_then(|place| Some((place, stream.events.get(place)?)))
         else {
             return Err(DecodeError::UnknownEventClass {
                 at: begin,
-                id: self
-                    .state
-                    .roles
-                    .get(Role::EventClassId)
-                    .map_or(0, |(id, _)| id),
+                id: id.unwrap_or(0),
                 stream_class: stream.id,
             });
         };
         self.state.need_slots(stream.slots);
         let fields_at = cursor.position;
         for plan in [&stream.event_context_plan, &class.plan] {
-            plan.run(&mut cursor, &mut self.state)
-                .map_err(|what| failed(&cursor, what))?;
+            plan.run(&mut cursor, &mut self.state)?;
         }
         if cursor.position > end {
             let bits = cursor.position - begin;
-            return Err(failed(&cursor, FieldError::PastEnd { bits, end }));
+            return Err(cursor.error(FieldError::PastEnd { bits, end }));
         }
+        // Such an event would be found again without end; babeltrace2 2.0.4 prints it forever.
         if cursor.position == begin {
-            return Err(failed(&cursor, FieldError::EmptyEvent));
+            return Err(cursor.error(FieldError::EmptyEvent));
         }
         self.position = cursor.position;
         Ok(Current {
@@ -275,6 +267,7 @@ impl StreamDecoder {
     }
 
     fn end_packet(&mut self) {
+        // The next event may have a narrow timestamp, which counts from the end of this packet.
         if let Some(end) = self.head.take().and_then(|head| head.end) {
             self.state.cycles = end;
         }
@@ -302,7 +295,7 @@ impl StreamDecoder {
         })
     }
 
-    /// The clock value of the event that was found last, or where the stream stands.
+    /// The clock value of the event that was found last, else that of the stream, in cycles.
     #[inline]
     #[must_use]
     pub fn cycles(&self) -> u64 {

@@ -5,15 +5,15 @@ use std::cell::Cell;
 use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 
 use super::error::FieldError;
-use super::run::{Cursor, load_selector, load_slot, store_slot};
+use super::run::{Cursor, find_terminator, load_length, load_selector, load_slot, store_slot};
 use super::visit::{NumberFormat, Visitor};
-use crate::bits::sign_extended;
 use crate::lookup::any_contains;
 use crate::model::{
-    BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Structure, VariableInteger,
+    BitField, ByteOrder, Encoding, FieldClass, Integer, Length, Scope, Slot, Structure,
+    VariableInteger,
 };
 
-/// A walk over one packet's fields: where it stands, and what lengths and selections it has passed.
+/// A walk over the fields of one packet, with the values of the lengths and selectors so far.
 pub(crate) struct Walk<'w, 'a, V> {
     pub(crate) cursor: Cursor<'a>,
     pub(crate) slots: &'w [Cell<u64>],
@@ -21,7 +21,7 @@ pub(crate) struct Walk<'w, 'a, V> {
 }
 
 impl<V: Visitor> Walk<'_, '_, V> {
-    /// Shows the root `structure`, unless nothing of it is visible, and stands behind it then.
+    /// Shows the root `structure`, unless nothing of it is visible, and moves behind it.
     pub(crate) fn visit_scope(
         &mut self,
         scope: Scope,
@@ -39,7 +39,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         Ok(())
     }
 
-    /// Shows `structure`, and stands behind it then.
+    /// Shows `structure`, and moves behind it.
     pub(crate) fn visit_structure(&mut self, structure: &Structure) -> Result<(), FieldError> {
         self.cursor.align(structure.alignment);
         self.visitor.begin_structure();
@@ -122,7 +122,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
                 length, media_type, ..
             } => {
                 self.cursor.align(8);
-                let length = self.length(length);
+                let length = load_length(self.slots, length);
                 let bytes = self.cursor.read_bytes(length)?;
                 self.visitor.blob(bytes, media_type);
                 Ok(())
@@ -133,44 +133,47 @@ impl<V: Visitor> Walk<'_, '_, V> {
     #[inline]
     fn visit_integer(&mut self, integer: &Integer) -> Result<(), FieldError> {
         self.cursor.align(integer.alignment);
-        let number = self.cursor.read_number(integer.bits, integer.order)?;
+        let number = self
+            .cursor
+            .read_integer(integer.bits, integer.order, integer.signed)?;
         let format = NumberFormat {
             bits: integer.bits,
             base: integer.base,
             labels: integer.labels.as_deref(),
         };
-        if integer.signed {
-            let number = sign_extended(number, integer.bits);
-            if let Some(slot) = integer.slot {
-                store_slot(self.slots, slot, number.cast_unsigned());
-            }
-            self.visitor.signed(number, format);
-        } else {
-            if let Some(slot) = integer.slot {
-                store_slot(self.slots, slot, number);
-            }
-            self.visitor.unsigned(number, format);
-        }
+        self.show_number(number, integer.signed, integer.slot, format);
         Ok(())
     }
 
     fn visit_variable(&mut self, integer: &VariableInteger) -> Result<(), FieldError> {
         self.cursor.align(8);
         let (number, bits) = self.cursor.read_variable(integer.signed)?;
-        if let Some(slot) = integer.slot {
-            store_slot(self.slots, slot, number);
-        }
         let format = NumberFormat {
             bits,
             base: integer.base,
             labels: integer.labels.as_deref(),
         };
-        if integer.signed {
+        self.show_number(number, integer.signed, integer.slot, format);
+        Ok(())
+    }
+
+    /// Shows a number, and keeps it for the lengths and selections that refer to it.
+    #[inline]
+    fn show_number(
+        &mut self,
+        number: u64,
+        signed: bool,
+        slot: Option<Slot>,
+        format: NumberFormat<'_>,
+    ) {
+        if let Some(slot) = slot {
+            store_slot(self.slots, slot, number);
+        }
+        if signed {
             self.visitor.signed(number.cast_signed(), format);
         } else {
             self.visitor.unsigned(number, format);
         }
-        Ok(())
     }
 
     fn read_bit_field(&mut self, field: &BitField) -> Result<u64, FieldError> {
@@ -188,15 +191,8 @@ impl<V: Visitor> Walk<'_, '_, V> {
         Ok(())
     }
 
-    fn length(&self, length: &Length) -> u64 {
-        match length {
-            Length::Static(length) => *length,
-            Length::Dynamic(slot) => load_slot(self.slots, *slot),
-        }
-    }
-
     fn visit_array(&mut self, element: &FieldClass, length: &Length) -> Result<(), FieldError> {
-        let length = self.length(length);
+        let length = load_length(self.slots, length);
         self.visitor.begin_array(length);
         for index in 0..length {
             self.visitor.element(index);
@@ -215,23 +211,17 @@ impl<V: Visitor> Walk<'_, '_, V> {
 
     fn visit_text(&mut self, length: &Length, encoding: Encoding) -> Result<(), FieldError> {
         self.cursor.align(8);
-        let length = self.length(length);
+        let length = load_length(self.slots, length);
         let bytes = self.cursor.read_bytes(length)?;
-        let end = match encoding {
-            Encoding::Utf8 => memchr::memchr(0, bytes),
-            Encoding::Utf16(_) | Encoding::Utf32(_) => {
-                let unit = usize::from(encoding.unit());
-                let mut units = bytes.chunks_exact(unit);
-                let units = units.position(|unit| unit.iter().all(|byte| *byte == 0));
-                units.map(|units| units * unit)
-            }
-        };
+        // All bytes belong to the field, but the text ends at the first zero: short texts are padded.
+        let end = find_terminator(bytes, encoding.unit());
         let text = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
         self.show_text(text, encoding);
         Ok(())
     }
 
     fn show_text(&mut self, bytes: &[u8], encoding: Encoding) {
+        // Traced programs record any bytes: those that are not text must not end decoding.
         match encoding {
             Encoding::Utf8 => self.visitor.text(bytes),
             Encoding::Utf16(order) => {
@@ -264,7 +254,8 @@ pub(crate) struct NullVisitor;
 
 impl Visitor for NullVisitor {}
 
-/// Goes over fields that are not shown; where it stands then.
+/// Moves over fields that are not shown, and returns the position behind them. They are decoded all the same:
+/// a visible field may refer to one of them.
 pub(crate) fn skip_hidden<'a>(
     cursor: Cursor<'a>,
     slots: &[Cell<u64>],
