@@ -11,12 +11,12 @@ use crate::model::{
     Slot, Structure, VariableInteger, Variant, VariantOption,
 };
 
-/// Deepest nesting of structures, arrays and choices: deeper than anything that is traced, and no
-/// danger to the stack.
+/// Deepest nesting of structures, arrays and choices: deeper than any known trace, and bounded because the
+/// functions that walk a class are recursive.
 const MAX_DEPTH: u32 = 96;
 /// Largest number of fields of all classes together. A type may be used many times, and each use is a field.
 const MAX_FIELDS: u32 = 1 << 20;
-/// Largest number of names that are compared in all to find what references mean: some seconds.
+/// Largest number of names that are compared to resolve all references of a trace: some seconds of time.
 const MAX_COMPARISONS: u64 = 1 << 27;
 /// Largest number of fields of one event class that others refer to.
 const MAX_EVENT_SLOTS: u32 = 1 << 16;
@@ -102,10 +102,12 @@ impl Default for FieldsLeft {
 }
 
 impl FieldsLeft {
-    /// Counts a search among so many names.
+    /// Counts a search among this number of names. Names are compared one by one, so that metadata could
+    /// otherwise ask for a time that grows with the square of its length.
     fn count_comparisons(&mut self, names: usize) -> Result<(), &'static str> {
         let left = self.comparisons.checked_sub(names as u64);
-        self.comparisons = left.ok_or("takes too long to find, with all that were before it")?;
+        self.comparisons =
+            left.ok_or("takes too long to find, together with the references before it")?;
         Ok(())
     }
 }
@@ -130,7 +132,7 @@ pub(crate) fn resolve(
     Ok(Arc::new(structure))
 }
 
-/// A structure under way: those of its members that are complete, and which is being resolved.
+/// A structure that is being resolved: its members that are complete, and the current one.
 struct Frame {
     members: Vec<Member>,
     current: Arc<str>,
@@ -304,6 +306,7 @@ impl Resolver<'_, '_> {
                         return Err(MetadataError::text(at, what));
                     }
                     let label = labels.iter().find(|label| label.name == *written);
+                    // No value could select such an option; babeltrace2 2.0.4 aborts on it.
                     let Some(label) = label else {
                         let tag = display_path(&draft.selector);
                         let what = format!("option {written} is no label of {tag}");
@@ -344,64 +347,50 @@ impl Resolver<'_, '_> {
     }
 
     fn resolve_reference(&mut self, reference: &Reference) -> Result<Found, MetadataError> {
-        let missing = |why: &str| {
-            let what = format!("{} {why}", display_path(reference));
-            Err(MetadataError::text(reference.at, what))
-        };
-        let names: Option<Vec<Arc<str>>>;
-        let mut frame = 0;
-        match reference.origin {
-            Origin::Root(scope) if scope != self.scope => {
-                names = reference.path.iter().cloned().collect();
-                let Some(names) = names else {
-                    return missing("leaves its root");
-                };
-                return match self.find_in_root(scope, &names) {
-                    Ok(Some(found)) => Ok(found),
-                    Ok(None) => missing("has not been declared before"),
-                    Err(why) => missing(why),
-                };
-            }
-            Origin::Root(_) => names = reference.path.iter().cloned().collect(),
-            Origin::Enclosing => {
-                frame = self.frames.len().saturating_sub(1);
-                let mut down = Vec::new();
-                for step in &reference.path {
-                    match step {
-                        Some(name) => down.push(Arc::clone(name)),
-                        None if !down.is_empty() => {
-                            down.pop();
-                        }
-                        None if frame > 0 => frame -= 1,
-                        None => return missing("leaves its root"),
+        self.find_field(reference)
+            .and_then(|found| found.ok_or("has not been declared before"))
+            .map_err(|why| {
+                let what = format!("{} {why}", display_path(reference));
+                MetadataError::text(reference.at, what)
+            })
+    }
+
+    /// Finds the field that `reference` names; `None` if it has not been declared before.
+    fn find_field(&mut self, reference: &Reference) -> Result<Option<Found>, &'static str> {
+        const LEAVES_ROOT: &str = "leaves its root";
+        if reference.origin == Origin::Enclosing {
+            let mut frame = self.frames.len().saturating_sub(1);
+            let mut down = Vec::new();
+            for step in &reference.path {
+                match step {
+                    Some(name) => down.push(Arc::clone(name)),
+                    None if !down.is_empty() => {
+                        down.pop();
                     }
+                    None if frame > 0 => frame -= 1,
+                    None => return Err(LEAVES_ROOT),
                 }
-                names = Some(down);
             }
+            return self.find_in_current_root(frame, &down);
+        }
+        let names: Option<Vec<Arc<str>>> = reference.path.iter().cloned().collect();
+        let names = names.ok_or(LEAVES_ROOT)?;
+        match reference.origin {
+            Origin::Root(scope) if scope != self.scope => self.find_in_root(scope, &names),
+            Origin::Root(_) | Origin::Enclosing => self.find_in_current_root(0, &names),
+            // A relative name never means a field of another root; babeltrace2 refuses that too.
             Origin::Innermost => {
-                names = reference.path.iter().cloned().collect();
-                let first = names.as_ref().and_then(|names| names.first());
                 let around = self.frames.iter().map(|frame| frame.members.len()).sum();
-                if let Err(why) = self.roots.fields_left.count_comparisons(around) {
-                    return missing(why);
-                }
+                self.roots.fields_left.count_comparisons(around)?;
                 let declares = |frame: &Frame| {
                     let mut members = frame.members.iter();
-                    members.any(|member| Some(&member.written) == first)
+                    members.any(|member| Some(&member.written) == names.first())
                 };
                 match self.frames.iter().rposition(declares) {
-                    Some(place) => frame = place,
-                    None => return missing("has not been declared before"),
+                    Some(frame) => self.find_in_current_root(frame, &names),
+                    None => Ok(None),
                 }
             }
-        }
-        let Some(names) = names else {
-            return missing("leaves its root");
-        };
-        match self.find_in_current_root(frame, &names) {
-            Ok(Some(found)) => Ok(found),
-            Ok(None) => missing("has not been declared before"),
-            Err(why) => missing(why),
         }
     }
 
@@ -433,7 +422,7 @@ impl Resolver<'_, '_> {
             if here.current != *name {
                 return Ok(None);
             }
-            // On the way to the field that refers: go on in the structure below.
+            // The path leads through a structure that is not complete yet: continue in its next frame.
             names = rest;
             for option in &here.options {
                 if let Some((_, rest)) = names.split_first().filter(|(name, _)| *name == option) {
@@ -456,6 +445,7 @@ impl Resolver<'_, '_> {
             Scope::EventHeader => (&mut *roots.event_header, &mut *roots.stream_slots),
             Scope::CommonContext => (&mut *roots.event_context, &mut *roots.stream_slots),
             Scope::SpecificContext => (&mut *roots.specific_context, &mut *roots.event_slots),
+            // The payload is the last root: nothing behind it can refer to it.
             Scope::Payload => return Ok(None),
         };
         let Some(root) = root else {
@@ -473,7 +463,7 @@ impl Resolver<'_, '_> {
         };
         let before = *slots;
         let found = assign_slot(&mut member.class, rest, slots, left);
-        // What others refer to is shown.
+        // A field that others refer to is no longer hidden.
         if *slots != before {
             mark_hidden(root);
         }
@@ -552,13 +542,14 @@ fn assign_slot(
     }
 }
 
-/// Options are named as they are shown: the underscore in front may be there or not.
+/// Whether a path names this option. Options keep only the name that is shown, while paths may have the name
+/// as written, with an underscore.
 fn is_option(option: &VariantOption, name: &str) -> bool {
     let shown = option.name.as_deref();
     shown == Some(name) || shown == name.strip_prefix('_')
 }
 
-/// Whose root it is and the names, as metadata writes them.
+/// The path of a reference as CTF 1.8 writes it, for messages.
 fn display_path(reference: &Reference) -> String {
     let root = match reference.origin {
         Origin::Root(scope) => Some(scope.name()),

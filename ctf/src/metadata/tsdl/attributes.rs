@@ -17,9 +17,11 @@ pub(super) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    /// Collects the attributes of one block or type.
+    ///
     /// # Errors
     ///
-    /// If one is given twice.
+    /// If an attribute is given twice.
     pub(super) fn new(
         owner: &'static str,
         at: Position,
@@ -41,15 +43,30 @@ impl<'a> Attributes<'a> {
         self.left.remove(name)
     }
 
+    /// Takes an attribute and reads its value; `None` if it is not given.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not of the kind that `read` expects.
+    pub(super) fn read_attribute<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&Attribute) -> Result<T, MetadataError>,
+    ) -> Result<Option<T>, MetadataError> {
+        self.take_attribute(name).map(read).transpose()
+    }
+
     pub(super) fn require_attribute(&mut self, name: &str) -> Result<&'a Attribute, MetadataError> {
         self.take_attribute(name).ok_or_else(|| {
             MetadataError::text(self.at, format!("`{}` has no `{name}`", self.owner))
         })
     }
 
-    /// Warns of those that have not been evaluated: they are unknown.
+    /// Warns of the attributes that have not been taken. Tracers may add attributes of their own, so that an
+    /// unknown one is no error.
     pub(super) fn finish(self, warnings: &mut Warnings) {
         let mut left: Vec<_> = self.left.into_iter().collect();
+        // A hash map has no order, but warnings have that of the text.
         left.sort_unstable_by_key(|(_, attribute)| attribute.path.at);
         for (name, attribute) in left {
             let what = format!("unknown attribute `{name}` in `{}`", self.owner);
@@ -59,9 +76,11 @@ impl<'a> Attributes<'a> {
 }
 
 impl Attribute {
+    /// The value as a number.
+    ///
     /// # Errors
     ///
-    /// Like all of these: if the value is of another kind.
+    /// If the value is of another kind; so do all functions of this group.
     pub(super) fn number(&self) -> Result<i128, MetadataError> {
         match self.value {
             Value::Number(number) => Ok(number),
@@ -77,7 +96,7 @@ impl Attribute {
         i64::try_from(self.number()?).map_err(|_| self.expects("an integer of 64 bits"))
     }
 
-    /// A number from 1 that is a power of two.
+    /// The value as an alignment in bits, a power of two.
     pub(super) fn alignment(&self) -> Result<u32, MetadataError> {
         alignment(self.number()?).ok_or_else(|| self.expects("a power of two"))
     }
@@ -96,7 +115,7 @@ impl Attribute {
         .ok_or_else(|| self.expects("`true` or `false`"))
     }
 
-    /// Text, with quotes or as a plain name.
+    /// The value as a text, written in quotes or as a plain name.
     pub(super) fn word(&self) -> Result<Arc<str>, MetadataError> {
         match &self.value {
             Value::Text(text) => Ok(text.clone()),
@@ -113,7 +132,8 @@ impl Attribute {
         .ok_or_else(|| self.expects("a UUID in quotes"))
     }
 
-    /// `native` stands for the order that is given, if one is.
+    /// The value as a byte order. `native` is the order of the trace, which the word `native` means; `None` in
+    /// the `trace` block itself, where that word would have no meaning.
     pub(super) fn byte_order(&self, native: Option<ByteOrder>) -> Result<ByteOrder, MetadataError> {
         let order = match (&*self.word()?, native) {
             ("le", _) => Some(ByteOrder::Little),
@@ -130,7 +150,7 @@ impl Attribute {
         })
     }
 
-    /// Says which value is expected instead.
+    /// The error for a value that is not `what`.
     pub(super) fn expects(&self, what: &str) -> MetadataError {
         let name = self.path.joined();
         let found = match &self.value {

@@ -26,7 +26,7 @@ const EVENT_ROOTS: [(&str, Scope); 2] = [
     ("fields", Scope::Payload),
 ];
 
-/// The byte order that the entries of a trace give, on which the meaning of all types depends.
+/// The byte order of the trace, on which the meaning of all types depends.
 pub(super) fn byte_order(entries: &[Entry], at: Position) -> Result<ByteOrder, MetadataError> {
     Attributes::new("trace", at, attributes(entries))?
         .require_attribute("byte_order")?
@@ -50,6 +50,7 @@ impl Evaluator {
     ) -> Result<Vec<Declaration>, MetadataError> {
         let mut attributes = Attributes::new(kind.keyword(), at, attributes(entries))?;
         let declaration = match kind {
+            // A call site says where in the program an event is; no reader needs it.
             BlockKind::Callsite => return Ok(Vec::new()),
             BlockKind::Environment => return self.environment(entries),
             BlockKind::Trace => self.trace(&mut attributes, entries, at)?,
@@ -76,10 +77,7 @@ impl Evaluator {
         self.native = attributes
             .require_attribute("byte_order")?
             .byte_order(None)?;
-        let uuid = attributes
-            .take_attribute("uuid")
-            .map(Attribute::uuid)
-            .transpose()?;
+        let uuid = attributes.read_attribute("uuid", Attribute::uuid)?;
         let [packet_header] = self.roots(attributes, entries, TRACE_ROOTS)?;
         Ok(Declaration::Trace(TraceDraft {
             uuid,
@@ -115,31 +113,23 @@ impl Evaluator {
             let what = format!("the clock `{name}` is declared twice");
             return Err(MetadataError::text(given.at, what));
         }
-        let mut frequency = 1_000_000_000;
-        if let Some(given) = attributes.take_attribute("freq") {
-            frequency = given.unsigned()?;
-            if frequency == 0 {
-                return Err(given.expects("a frequency above 0"));
-            }
-        }
-        let uuid = attributes
-            .take_attribute("uuid")
-            .map(Attribute::uuid)
-            .transpose()?;
-        let description = attributes.take_attribute("description");
-        let precision = attributes.take_attribute("precision");
-        let offset_seconds = attributes.take_attribute("offset_s");
-        let offset_cycles = attributes.take_attribute("offset");
-        let absolute = attributes.take_attribute("absolute");
+        let frequency = attributes.read_attribute("freq", |given| match given.unsigned()? {
+            0 => Err(given.expects("a frequency above 0")),
+            frequency => Ok(frequency),
+        })?;
+        let uuid = attributes.read_attribute("uuid", Attribute::uuid)?;
+        let offset_seconds = attributes.read_attribute("offset_s", Attribute::signed)?;
+        let offset_cycles = attributes.read_attribute("offset", Attribute::unsigned)?;
+        let absolute = attributes.read_attribute("absolute", Attribute::boolean)?;
         let clock = Clock {
             name,
             uuid,
-            description: description.map(Attribute::word).transpose()?,
-            frequency,
-            precision: precision.map(Attribute::unsigned).transpose()?,
-            offset_seconds: offset_seconds.map_or(Ok(0), Attribute::signed)?,
-            offset_cycles: offset_cycles.map_or(Ok(0), Attribute::unsigned)?,
-            absolute: absolute.map_or(Ok(false), Attribute::boolean)?,
+            description: attributes.read_attribute("description", Attribute::word)?,
+            frequency: frequency.unwrap_or(1_000_000_000),
+            precision: attributes.read_attribute("precision", Attribute::unsigned)?,
+            offset_seconds: offset_seconds.unwrap_or(0),
+            offset_cycles: offset_cycles.unwrap_or(0),
+            absolute: absolute.unwrap_or(false),
         };
         Ok(Declaration::Clock(clock, at))
     }
@@ -150,10 +140,7 @@ impl Evaluator {
         entries: &[Entry],
         at: Position,
     ) -> Result<Declaration, MetadataError> {
-        let id = attributes
-            .take_attribute("id")
-            .map(Attribute::unsigned)
-            .transpose()?;
+        let id = attributes.read_attribute("id", Attribute::unsigned)?;
         let [packet_context, event_header, event_context] =
             self.roots(attributes, entries, STREAM_ROOTS)?;
         Ok(Declaration::Stream(StreamDraft {
@@ -174,27 +161,24 @@ impl Evaluator {
         at: Position,
     ) -> Result<Declaration, MetadataError> {
         let name = attributes.require_attribute("name")?.word()?;
-        let id = attributes
-            .take_attribute("id")
-            .map(Attribute::unsigned)
-            .transpose()?;
-        let stream_id = attributes.take_attribute("stream_id");
-        let emf_uri = attributes.take_attribute("model.emf.uri");
+        let id = attributes.read_attribute("id", Attribute::unsigned)?;
+        let stream_id = attributes.read_attribute("stream_id", Attribute::unsigned)?;
+        let emf_uri = attributes.read_attribute("model.emf.uri", Attribute::word)?;
         let log_level = attributes.take_attribute("loglevel");
         let [context, payload] = self.roots(attributes, entries, EVENT_ROOTS)?;
         Ok(Declaration::Event(EventDraft {
             id,
-            stream_id: stream_id.map(Attribute::unsigned).transpose()?,
+            stream_id,
             name: Some(name),
             log_level: log_level.and_then(|given| self.log_level(given)),
-            emf_uri: emf_uri.map(Attribute::word).transpose()?,
+            emf_uri,
             context,
             payload,
             at,
         }))
     }
 
-    /// Decoding needs no log level, so an unknown one is only worth a warning.
+    /// Reads a log level. Decoding does not need it, so that an unknown one is only a warning.
     fn log_level(&mut self, given: &Attribute) -> Option<LogLevel> {
         let number = given
             .number()
@@ -207,8 +191,8 @@ impl Evaluator {
         level
     }
 
-    /// The roots that a block declares, in the order of `wanted`. Types are taken in the order of
-    /// the text, in a scope of the block's own.
+    /// The roots that a block declares, in the order of `wanted`. Types are declared in the order of the text,
+    /// in a scope that ends with the block.
     fn roots<const N: usize>(
         &mut self,
         attributes: &mut Attributes<'_>,
@@ -249,6 +233,7 @@ impl Evaluator {
         let FieldClass::Structure(structure) = &typed.class else {
             return Err(attribute.expects("a structure"));
         };
+        // Named types make a short text stand for many fields: they are counted per use, not per line.
         self.fields = self.fields.saturating_add(typed.cost.fields);
         if self.fields > MAX_FIELDS {
             let what = format!("more than {MAX_FIELDS} fields in all");

@@ -15,27 +15,22 @@ pub(super) fn integer(
 ) -> Result<Integer, MetadataError> {
     let mut attributes = Attributes::new("integer", at, attributes)?;
     let size = attributes.require_attribute("size")?;
+    // CTF allows more than 64 bits, but no known reader does.
     let bits = u8::try_from(size.number()?)
         .ok()
         .filter(|bits| (1..=64).contains(bits))
         .ok_or_else(|| size.expects("1 to 64 bits"))?;
     let natural = if bits.is_multiple_of(8) { 8 } else { 1 };
-    let mut integer = Integer::unsigned(bits, natural, native);
-    if let Some(signed) = attributes.take_attribute("signed") {
-        integer.signed = signed.boolean()?;
-    }
-    if let Some(order) = attributes.take_attribute("byte_order") {
-        integer.order = order.byte_order(Some(native))?;
-    }
-    if let Some(align) = attributes.take_attribute("align") {
-        integer.alignment = align.alignment()?;
-    }
-    if let Some(given) = attributes.take_attribute("base") {
-        integer.base = base(given)?;
-    }
-    if let Some(encoding) = attributes.take_attribute("encoding") {
-        integer.text = is_text(encoding, true)?;
-    }
+    let signed = attributes.read_attribute("signed", Attribute::boolean)?;
+    let order = attributes.read_attribute("byte_order", |order| order.byte_order(Some(native)))?;
+    let alignment = attributes.read_attribute("align", Attribute::alignment)?;
+    let text = attributes.read_attribute("encoding", |encoding| is_text(encoding, true))?;
+    let mut integer = Integer {
+        signed: signed.unwrap_or(false),
+        base: attributes.read_attribute("base", base)?.unwrap_or_default(),
+        text: text.unwrap_or(false),
+        ..Integer::unsigned(bits, alignment.unwrap_or(natural), order.unwrap_or(native))
+    };
     if let Some(map) = attributes.take_attribute("map") {
         integer.clock = match &map.value {
             Value::Path(path) => mapped_clock(path).map(|clock| clock.text),
@@ -65,12 +60,13 @@ pub(super) fn float(
         (11, _) => return Err(mantissa.expects("53 where `exp_dig` is 11")),
         _ => return Err(exponent.expects("8 or 11")),
     };
-    let order = attributes.take_attribute("byte_order");
-    let align = attributes.take_attribute("align");
+    let order = attributes.read_attribute("byte_order", |order| order.byte_order(Some(native)))?;
+    let alignment = attributes.read_attribute("align", Attribute::alignment)?;
     let float = BitField {
         bits,
-        order: order.map_or(Ok(native), |order| order.byte_order(Some(native)))?,
-        alignment: align.map_or(Ok(1), Attribute::alignment)?,
+        order: order.unwrap_or(native),
+        // Unlike that of an integer; LTTng always gives the alignment.
+        alignment: alignment.unwrap_or(1),
         slot: None,
     };
     attributes.finish(warnings);
@@ -83,9 +79,7 @@ pub(super) fn string(
     warnings: &mut Warnings,
 ) -> Result<FieldClass<Reference>, MetadataError> {
     let mut attributes = Attributes::new("string", at, attributes)?;
-    if let Some(encoding) = attributes.take_attribute("encoding") {
-        is_text(encoding, false)?;
-    }
+    attributes.read_attribute("encoding", |encoding| is_text(encoding, false))?;
     attributes.finish(warnings);
     Ok(FieldClass::String(Encoding::Utf8))
 }
@@ -108,7 +102,7 @@ fn base(given: &Attribute) -> Result<Base, MetadataError> {
     base.ok_or_else(|| given.expects("2, 8, 10 or 16"))
 }
 
-/// Whether there is an encoding. ASCII is UTF-8 to a reader.
+/// Whether the encoding makes bytes a text. A reader can treat ASCII as UTF-8.
 fn is_text(encoding: &Attribute, may_be_none: bool) -> Result<bool, MetadataError> {
     match &*encoding.word()? {
         "UTF8" | "utf8" | "UTF-8" | "utf-8" | "ASCII" | "ascii" => Ok(true),

@@ -8,15 +8,15 @@ use super::syntax::Name;
 use crate::error::MetadataError;
 use crate::model::{FieldClass, Position, Reference, Variant, VariantOption};
 
-/// A type, and what it costs to walk it.
+/// A type with the cost of a walk over it.
 #[derive(Debug, Clone)]
 pub(super) struct Typed {
     pub(super) class: FieldClass<Reference>,
     pub(super) cost: Cost,
 }
 
-/// The depth and size of a type. Named types share their parts, so that neither shows in the length of
-/// the text.
+/// The depth and size of a type. The length of the text limits neither, because each use of a named type
+/// repeats its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     /// The number of types within each other.
@@ -53,7 +53,7 @@ impl Cost {
     }
 }
 
-/// A variant with a name, which may wait for its tag until it is used.
+/// A variant with a name. Its tag may be given at its definition or where it is used.
 #[derive(Debug, Clone)]
 pub(super) struct NamedVariant {
     pub(super) options: Arc<Vec<VariantOption<Reference>>>,
@@ -117,19 +117,11 @@ impl Scopes {
     }
 
     pub(super) fn add_alias(&mut self, name: &Name, typed: Typed) -> Result<(), MetadataError> {
-        let before = self
-            .innermost(name)?
-            .aliases
-            .insert(name.text.clone(), typed);
-        once(before.is_none(), "type", name)
+        add(&mut self.innermost(name)?.aliases, "type", name, typed)
     }
 
     pub(super) fn add_structure(&mut self, name: &Name, typed: Typed) -> Result<(), MetadataError> {
-        let before = self
-            .innermost(name)?
-            .structs
-            .insert(name.text.clone(), typed);
-        once(before.is_none(), "struct", name)
+        add(&mut self.innermost(name)?.structs, "struct", name, typed)
     }
 
     pub(super) fn add_variant(
@@ -137,11 +129,12 @@ impl Scopes {
         name: &Name,
         variant: NamedVariant,
     ) -> Result<(), MetadataError> {
-        let before = self
-            .innermost(name)?
-            .variants
-            .insert(name.text.clone(), variant);
-        once(before.is_none(), "variant", name)
+        add(
+            &mut self.innermost(name)?.variants,
+            "variant",
+            name,
+            variant,
+        )
     }
 
     pub(super) fn add_enumeration(
@@ -149,8 +142,7 @@ impl Scopes {
         name: &Name,
         typed: Typed,
     ) -> Result<(), MetadataError> {
-        let before = self.innermost(name)?.enums.insert(name.text.clone(), typed);
-        once(before.is_none(), "enum", name)
+        add(&mut self.innermost(name)?.enums, "enum", name, typed)
     }
 
     fn find<'a, T>(&'a self, look: impl Fn(&'a Scope) -> Option<T>) -> Option<T> {
@@ -162,6 +154,7 @@ impl Scopes {
         if let Some(scope) = self.inner.last_mut() {
             return Ok(scope);
         }
+        // Inner scopes are dropped with their block, but the root scope lives as long as the metadata.
         self.types += 1;
         if self.types > MAX_TYPES {
             let what = format!("more than {MAX_TYPES} types");
@@ -175,8 +168,13 @@ fn unknown(what: &str, name: &Name) -> MetadataError {
     MetadataError::text(name.at, format!("there is no `{what} {}`", name.text))
 }
 
-fn once(first: bool, what: &str, name: &Name) -> Result<(), MetadataError> {
-    if first {
+fn add<T>(
+    space: &mut HashMap<Arc<str>, T>,
+    what: &str,
+    name: &Name,
+    declared: T,
+) -> Result<(), MetadataError> {
+    if space.insert(name.text.clone(), declared).is_none() {
         return Ok(());
     }
     let what = format!("the {what} `{}` is declared twice in one scope", name.text);
