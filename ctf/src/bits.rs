@@ -18,6 +18,7 @@ pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder)
     let first = usize::try_from(position / 8).ok()?;
     let skipped = u32::from(position.to_le_bytes()[0] & 7);
     let bits = u32::from(bits);
+    // One load of eight bytes is enough unless the number begins within a byte and touches a ninth.
     if skipped + bits > 64 {
         return read_bits_bytewise(bytes, first, skipped, bits, order);
     }
@@ -30,7 +31,7 @@ pub(crate) fn read_bits(bytes: &[u8], position: u64, bits: u8, order: ByteOrder)
     })
 }
 
-/// Reads where eight bytes cannot be taken at once: at the end of a packet, and for numbers that lie in
+/// Reads where eight bytes cannot be taken at once: at the end of a packet, and for numbers that touch
 /// nine bytes.
 #[cold]
 fn read_bits_bytewise(

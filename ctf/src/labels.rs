@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::lookup::AllMatches;
 
-/// A label of an enumeration and the values it stands for.
+/// A label of an enumeration with its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     /// The name as written in the metadata, with its underscores.
@@ -38,19 +38,19 @@ impl Labels {
         &self.labels
     }
 
-    /// The labels that stand for `value`, in order of first declaration.
+    /// The labels of `value`, in order of first declaration.
     pub fn of(&self, value: i128) -> impl Iterator<Item = &str> {
         self.containing([value])
     }
 
-    /// The labels one of whose ranges has the place of a bit that is set in `bits`, in order of first
-    /// declaration. Places count from 0.
+    /// The labels that have a bit that is set in `bits` in one of their ranges, in order of first declaration.
+    /// Bits are numbered from 0, the least significant.
     pub fn of_bits(&self, bits: u64) -> impl Iterator<Item = &str> {
         let set = (0..64_u32).filter(move |place| bits >> place & 1 == 1);
         self.containing(set.map(i128::from))
     }
 
-    /// The labels that stand for one of these values, of which there are few.
+    /// The labels of any of these values.
     fn containing(
         &self,
         values: impl IntoIterator<Item = i128> + Clone,

@@ -1,10 +1,10 @@
-//! Finds ranges that contain a number, in time that grows with the logarithm of how many there are:
-//! a trace decides how many, and each element of an array may have to be looked up.
+//! Finds ranges that contain a number, in time that grows with the logarithm of the number of ranges: a hostile
+//! trace may declare many, and select one for each element of an array.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// First and last value, both included, and the number of the set or label that the range is of.
+/// First and last value, both included, and the number of the set or label to which the range belongs.
 type Range<T> = (T, T, u32);
 
 /// Several sets of ranges, which may overlap, prepared to find the first set with a value.
@@ -14,7 +14,8 @@ pub(crate) struct FirstMatch {
     segments: Box<[Range<u64>]>,
 }
 
-/// Ranges that may overlap, prepared to find all of them that contain a value.
+/// Ranges that may overlap, prepared to find all of them that contain a value: an interval tree, stored as
+/// a sorted array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct AllMatches {
     /// The ranges in order of their first values. The middle one is the root of a binary tree, and so on
@@ -24,7 +25,7 @@ pub(crate) struct AllMatches {
     ends: Box<[i128]>,
 }
 
-/// A number so that signed ones are in order too: the smallest there is becomes 0.
+/// Maps the bits of a number to an unsigned number in the same order: the least signed number becomes 0.
 #[inline]
 const fn rank(bits: u64, signed: bool) -> u64 {
     bits ^ ((signed as u64) << 63)
@@ -97,12 +98,15 @@ fn find<T: PartialOrd + Copy>(ranges: &[Range<T>], value: T) -> Option<u32> {
     (value <= *high).then_some(*number)
 }
 
-/// Cuts ranges where they overlap, so that each value is left to the least number.
+/// Cuts ranges where they overlap, so that each value belongs to the least number.
+///
+/// A sweep over the values: `at` moves from one begin or end of a range to the next, and a min-heap holds the
+/// ranges that have begun. Each value goes to the range at the top of the heap.
 fn segments(mut ranges: Vec<Range<u64>>) -> Box<[Range<u64>]> {
     ranges.sort_unstable();
     let mut segments: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     let mut later = ranges.into_iter().peekable();
-    // Those that have begun, and perhaps ended, with the least number first.
+    // Ranges that have ended are removed only when they reach the top.
     let mut begun = BinaryHeap::new();
     let mut at = 0;
     loop {
@@ -191,6 +195,7 @@ fn find_all<T: PartialOrd + Copy>(ranges: &[Range<T>], ends: &[T], value: T, fou
     else {
         return;
     };
+    // No range of this subtree reaches the value.
     if *end < value {
         return;
     }

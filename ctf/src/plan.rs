@@ -20,30 +20,30 @@ pub(crate) struct Plan {
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// Moves to the next multiple of so many bits.
+    /// Moves to the next multiple of this number of bits.
     Align(u32),
-    /// Over so many bits, the last of which belong to a field of this order.
+    /// Skips this number of bits, of which the last belong to a field of this order.
     Skip(u64, ByteOrder),
-    /// A field of this order follows. If it does not begin with a byte, the field before it must
-    /// have had the same.
+    /// Checks the byte order of the field that follows: a field that does not begin with a byte must have the
+    /// order of the field before it.
     Order(ByteOrder),
     /// Reads a number that a later step, the decoder or a reference needs.
     Read(Read),
     /// Reads a number of seven bits in each byte, likewise.
     ReadVariable(ReadVariable),
-    /// Over seven bits of each byte, signed or not, to the first byte that says it is the last.
+    /// Skips a number of seven bits in each byte, signed or not.
     SkipVariable(bool),
-    /// Passes a text with its terminator, a code unit of so many bytes that are all zero.
+    /// Skips a text with its terminator, a code unit of this number of bytes that are all zero.
     SkipString(u8),
-    /// Over as many times so many bits as the slot says.
+    /// Skips elements of this number of bits each; the slot has the number of elements.
     Repeat(Slot, u64, ByteOrder),
-    /// Counts so many elements that take no bits, which are limited in number.
+    /// Counts elements that take no bits, the number of which is limited.
     Empty(Length),
-    /// Repeats steps as often as a length says.
+    /// Repeats steps for each element of an array.
     Loop(Box<Loop>),
     /// Takes the steps of the option that a selector selects.
     Choose(Box<Choice>),
-    /// These 16 bytes are the metadata's identity.
+    /// Reads the 16 bytes of the metadata's UUID.
     MetadataUuid,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Choice {
     /// The option for each value of the selector.
     pub(crate) lookup: Arc<FirstMatch>,
     pub(crate) options: Box<[Box<[Step]>]>,
-    /// Whether no option may be selected: an optional field that is not there.
+    /// Whether it is valid that no option is selected: then an optional field is absent.
     pub(crate) optional: bool,
 }
 
@@ -321,6 +321,7 @@ impl Compiler {
         class: &FieldClass,
         signed: bool,
     ) {
+        // `min_bits` stays as it is: the field may be absent.
         let body = Self::body(self.known, |body| body.class(class));
         let lookup = if ranges.is_empty() {
             FirstMatch::not_zero(signed)
@@ -361,8 +362,7 @@ impl Compiler {
     }
 
     fn array(&mut self, element: &FieldClass, length: &Length) {
-        // Each element begins with its alignment. If the one before ends with it too, that needs no
-        // step of its own.
+        // Each element begins at its alignment. If elements also end at it, aligning needs no step.
         let alignment = element.alignment();
         let known = KnownPosition::multiple_of(alignment);
         let mut body = Self::body(known, |body| body.class(element));
@@ -374,6 +374,7 @@ impl Compiler {
             [Step::Skip(bits, order)] => Some((*bits, *order)),
             _ => None,
         };
+        // Elements of fixed size are one step, whatever their number.
         match (length, stride) {
             (Length::Static(0), _) => {}
             (length, Some((0, _))) => self.steps.push(Step::Empty(length.clone())),
@@ -408,7 +409,7 @@ impl Compiler {
             Length::Static(bytes) => match bytes.checked_mul(8) {
                 Some(0) => {}
                 Some(bits) => self.skip(bits, ByteOrder::Little),
-                // More than any packet holds: as a loop it finds its end.
+                // More bits than any number holds. Such a field never fits: the loop fails when it runs.
                 None => self.steps.push(Step::Loop(Box::new(Loop {
                     count: length.clone(),
                     min_bits: 8,
@@ -435,6 +436,7 @@ impl Compiler {
             Some(remainder) => {
                 let padding = u64::from(alignment) - remainder;
                 match self.steps.last_mut() {
+                    // Padding joins the skip before it, unless the sum might overflow.
                     Some(Step::Skip(bits, _)) if *bits < 1 << 32 => *bits += padding,
                     _ => self.steps.push(Step::Align(alignment)),
                 }
@@ -469,7 +471,7 @@ impl Compiler {
         if self.known.is_whole_bytes() {
             return;
         }
-        // The field before, if it is known, says it already.
+        // If the order of the field before is known, it is compared here and not for each event.
         match self.steps.last() {
             Some(Step::Skip(_, before)) if *before == order => {}
             Some(Step::Read(read)) if read.order == order => {}
@@ -478,6 +480,8 @@ impl Compiler {
     }
 }
 
+/// Whether a field moves the stream's clock. `timestamp_end` does not: it holds for the end of the packet, and is
+/// decoded before the packet's events. Nor do signed fields, even if they are mapped to a clock.
 fn moves_clock(role: Option<Role>, mapped: bool, signed: bool) -> bool {
     !signed && role != Some(Role::PacketEnd) && (mapped || role == Some(Role::Timestamp))
 }

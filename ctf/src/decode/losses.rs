@@ -36,12 +36,14 @@ impl Losses {
             (since > 0).then_some(LostEvents::Count(since))
         };
         self.events = match previous {
+            // The count includes events of packets that are missing: both kinds of loss may be reported.
             Some(previous) => counted(previous),
             None => head
                 .discarded
                 .filter(|discarded| discarded.value > 0)
                 .map(|_| LostEvents::Some),
         };
+        // The first packet may have any number: a snapshot begins in the middle of a stream.
         self.packets = previous.and_then(|previous| {
             let step = head.sequence?.since(previous.sequence?.value);
             step.checked_sub(1).filter(|lost| *lost > 0)

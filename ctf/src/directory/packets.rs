@@ -65,7 +65,7 @@ impl StreamReader {
         })
     }
 
-    /// Reads the next packet into `bytes`, in place of what is there. False: there is none.
+    /// Replaces the contents of `bytes` by the next packet. Returns false behind the last packet.
     ///
     /// # Errors
     /// If the file cannot be read, or holds something else than packets.
@@ -78,7 +78,7 @@ impl StreamReader {
         read.map(|()| true).map_err(Arc::new)
     }
 
-    /// Passes the next packet without reading it, and says where it lies. None: there is none.
+    /// Skips the next packet without reading it, and returns its place; `None` behind the last packet.
     ///
     /// # Errors
     /// If the file cannot be opened, or holds something else than packets.
@@ -109,7 +109,7 @@ impl StreamReader {
         read_at(&file, packet.offset, packet.bytes, bytes).map_err(|source| failed(packet, source))
     }
 
-    /// The file that a packet lies in.
+    /// Opens the file of a packet, unless it is the one that is open.
     fn open(&mut self, packet: &PacketPlace) -> Result<Arc<File>, DirectoryError> {
         if let Some((path, file)) = &self.open
             && *path == packet.file
@@ -130,7 +130,7 @@ fn failed(packet: &PacketPlace, source: io::Error) -> DirectoryError {
     }
 }
 
-/// Reads so many bytes into the buffer as it is: what is about to be overwritten need not be zeros.
+/// Reads `length` bytes into the buffer, without first filling it with zeros as `Read::read_exact` would need.
 fn read_at(mut file: &File, offset: u64, length: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     bytes.clear();
     let whole = usize::try_from(length).unwrap_or(usize::MAX);

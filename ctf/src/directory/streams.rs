@@ -11,7 +11,8 @@ use super::error::DirectoryError;
 use crate::decode::{DecodeError, PacketHead};
 use crate::metadata::Trace;
 
-/// Bytes of a packet that are read first to decode its head; four times as many until they suffice.
+/// Bytes of a packet that are read first to decode its head, far less than a packet: opening must not read all
+/// data. If they do not suffice, four times as many are read, and so on.
 const FIRST_READ: usize = 512;
 
 /// A stream and the files that hold its packets.
@@ -60,8 +61,9 @@ impl StreamFiles {
         Some((begin, end))
     }
 
-    /// Puts packets of several files in order, and keeps one of those that are the same.
+    /// Orders the packets of several files by time, and keeps one of several copies of a packet.
     fn sort_and_dedup_packets(&mut self) {
+        // A stable sort: of the copies of a packet, the one whose path sorts first stays first and is kept.
         self.packets.sort_by_key(|packet| packet.begin);
         self.packets.dedup_by(|second, first| {
             let what =
@@ -71,7 +73,7 @@ impl StreamFiles {
     }
 }
 
-/// The streams of a trace whose files lie in `directories`, by class and number.
+/// The streams of the trace in `directories`, by class and number.
 pub(crate) fn streams_in(
     trace: &Trace,
     directories: &[PathBuf],
@@ -200,7 +202,7 @@ impl Scanned {
     }
 }
 
-/// Reads as much of the packet at `offset` as it takes to learn what it is.
+/// Reads as much of the packet at `offset` as its head takes, and decodes the head.
 fn head_at(
     trace: &Trace,
     file: &File,

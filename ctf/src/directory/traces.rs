@@ -62,7 +62,8 @@ pub fn open<P: AsRef<Path>>(roots: &[P]) -> Result<Vec<TraceDirectory>, Director
 }
 
 impl TraceDirectory {
-    /// Takes in another piece of the same trace.
+    /// Adds another piece of the same trace. Metadata only grows, so that the larger one describes the packets
+    /// of both.
     fn join(&mut self, other: Self) {
         let size = |trace: &Self| {
             let streams = trace.metadata.trace().streams();

@@ -5,7 +5,7 @@ use wire::{Bits, Bytes, Field, Timestamp};
 
 use super::format::{Entry, IndexFormat, IndexHeader};
 
-/// The reason why an index file is not to be used.
+/// The reason why an index file must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IndexError {
     /// The file ends before its header does; it may just have been created. Holds its length in bytes.
@@ -40,7 +40,7 @@ pub enum IndexError {
     Place {
         /// The number of the entry, from 0.
         number: u64,
-        /// The offset of the packet in the data stream file, as the entry gives it.
+        /// The offset of the packet in the data stream file, as in the entry.
         at: Bytes,
     },
     /// A packet that ends before it begins.
@@ -58,7 +58,7 @@ pub enum IndexError {
 /// Largest distance from one entry to the next, in bytes: room for 500 more numbers than any version has.
 const MAX_ENTRY_STRIDE: usize = 4096;
 
-/// The size and format of the entries, as the header gives them.
+/// The size and format of the entries, from the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     format: IndexFormat,
@@ -90,7 +90,7 @@ impl Layout {
         if !(IndexFormat::V1_0.entry_len()..=MAX_ENTRY_STRIDE).contains(&stride) {
             return Err(wrong);
         }
-        // A 1.1 that is too short for what 1.1 added has not got it.
+        // Entries of version 1.1 that are too short for the two fields that 1.1 added do not have them.
         let format = if minor == 1 && stride >= IndexFormat::V1_1.entry_len() {
             IndexFormat::V1_1
         } else {
@@ -122,7 +122,7 @@ impl Checker {
         }
     }
 
-    /// Decodes and checks the entry that `bytes` begin with; `None` if there is not all of it.
+    /// Decodes and checks the entry at the front of `bytes`; `None` if `bytes` end within it.
     pub(super) fn check_entry(&mut self, bytes: &[u8]) -> Result<Option<Entry>, IndexError> {
         let Some(record) = bytes.get(..self.layout.stride) else {
             return Ok(None);
@@ -143,6 +143,7 @@ impl Checker {
             });
         }
         let size = packet.packet_size.0 / 8;
+        // babeltrace2 too drops an index whose offsets go back, and reads the data file instead.
         let end = entry.offset.0.checked_add(size);
         let Some(end) = end.filter(|_| entry.offset.0 >= self.end) else {
             return Err(IndexError::Place {

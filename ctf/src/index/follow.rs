@@ -16,17 +16,17 @@ use wire::{Field, Timestamp};
 use super::check::{Checker, IndexError, Layout};
 use super::format::{Beacon, Entry, IndexHeader};
 
-/// Bytes that are read at a time, some 200 entries. The writer waits for the lock meanwhile, and a
-/// viewer follows thousands of files.
+/// Bytes of one read, some 200 entries: few, because the writer waits for the lock meanwhile, and because a
+/// viewer follows thousands of files with a buffer each.
 const READ_BYTES: usize = 16 << 10;
 
-/// Reads the entries of a growing index file as they come. It does not wait: the caller decides when to
+/// Reads the entries of a growing index file. The follower never blocks: the caller decides when to
 /// [`poll`](Self::poll).
 #[derive(Debug)]
 pub struct IndexFollower {
     path: PathBuf,
     file: File,
-    /// Known once the header is there.
+    /// `None` until the header has been written.
     checker: Option<(Layout, Checker)>,
     beacon: Option<Timestamp>,
     ends_in_beacon: bool,
@@ -38,13 +38,13 @@ pub struct IndexFollower {
 pub enum FollowEvent {
     /// No new entry or beacon.
     None,
-    /// The next entries. There may be more.
+    /// The next entries, perhaps not all of them.
     Entries(Vec<Entry>),
-    /// No event from before this time will come.
+    /// The stream will have no event before this time, in cycles.
     Beacon(Timestamp),
-    /// The path no longer leads to the file, of which all entries have been given: it was removed,
-    /// replaced, or moved with its directory. In the last case more may come, which a further poll finds;
-    /// [`is_being_written`] of the data stream file tells.
+    /// The path no longer leads to the file, and all of its entries have been returned: it was removed,
+    /// replaced, or moved with its directory. A file that was moved may still grow, which
+    /// [`is_being_written`] of the data stream file shows; a further poll returns what was added.
     Gone,
 }
 
@@ -92,13 +92,13 @@ impl IndexFollower {
         })
     }
 
-    /// Looks once. Entries come before a beacon, and all of them before [`FollowEvent::Gone`]; a beacon is
-    /// given once.
+    /// Reads what was added. Entries are returned before a beacon, and all of them before
+    /// [`FollowEvent::Gone`]; a beacon is returned once.
     ///
     /// # Errors
     /// If the file cannot be read or is no valid index; every further poll fails likewise.
     pub fn poll(&mut self) -> Result<FollowEvent, FollowError> {
-        // Before reading: what is written to the file until it goes is not missed.
+        // Checked before reading, so that entries written before the file was removed are not missed.
         let gone = self.is_gone()?;
         let Some(have) = self.read_locked()? else {
             return Ok(FollowEvent::None);
@@ -110,14 +110,15 @@ impl IndexFollower {
         })
     }
 
-    /// Whether there was a beacon at the end when it was last looked at, or nothing yet: as long as that
-    /// is so, the relay may have put the stream's files aside, and let go of their locks, to go on later.
+    /// Whether the file ended in a beacon, or had no header yet, at the last poll. The relay closes the files
+    /// of an idle stream, which releases their locks, only while that holds, and reopens them later.
     #[must_use]
     pub fn ends_in_beacon(&self) -> bool {
         self.ends_in_beacon || self.checker.is_none()
     }
 
-    /// Reads behind the last entry. `None` if the writer is at it.
+    /// Reads behind the last entry under a shared lock, because the writer holds an exclusive one while an
+    /// entry is incomplete. `None` if the writer holds it now: the next poll reads what it has written.
     fn read_locked(&mut self) -> Result<Option<usize>, FollowError> {
         let error = io_error(&self.path);
         let position = match &self.checker {
@@ -142,7 +143,7 @@ impl IndexFollower {
         Ok(Some(have))
     }
 
-    /// Fills the buffer as far as the file goes. Also gives the length of the file.
+    /// Fills the buffer from `position` on, as far as the file reaches. Also returns the length of the file.
     fn read_at(&mut self, position: u64) -> io::Result<(usize, u64)> {
         let mut have = 0;
         while let Some(free) = self.buffer.get_mut(have..)
@@ -214,12 +215,11 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> FollowError + use<> {
     move |source| FollowError::Io { path, source }
 }
 
-/// Whether the relay still writes this data stream file. If not, the entries that its index file has
-/// are all there will be.
+/// Whether the relay still writes this data stream file. If not, its index file is complete.
 ///
-/// It holds an exclusive lock on a file that it has open. One that it has put aside until there is more
-/// has a beacon at the end of its index file, or no index file yet, and the metadata file beside it is
-/// locked.
+/// The relay holds an exclusive lock on each file that it has open. The file of an idle stream, which it has
+/// closed for now, has a beacon at the end of its index file, or no index file yet, and the metadata file in the
+/// same directory is locked.
 ///
 /// # Errors
 /// If the file cannot be opened or locked.
@@ -253,6 +253,7 @@ fn is_locked(path: &Path) -> io::Result<bool> {
 fn ends_in_beacon(index: &File) -> io::Result<bool> {
     let mut tail = [0; Beacon::SIZE];
     let length = index.metadata()?.len();
+    // The relay creates the file before it writes the header.
     if length < IndexHeader::SIZE as u64 {
         return Ok(true);
     }

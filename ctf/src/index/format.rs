@@ -16,13 +16,13 @@ wire_struct! {
         entry_len: u32,
     }
 
-    /// The beacon behind the last entry: no event from before `until` will come. It is shorter than any
+    /// The beacon behind the last entry: the stream will have no event before `until`. A beacon is shorter than any
     /// entry, so that readers that do not know it see a truncated index file.
     #[derive(Copy)]
     pub Beacon [16 bytes] {
         /// The magic number, [`Beacon::MAGIC`].
         magic: u64,
-        /// The time before which no further event comes, in cycles.
+        /// The time before which the stream has no further event, in cycles.
         until: Timestamp,
     }
 }
@@ -36,7 +36,7 @@ impl Beacon {
     /// The first 64 bits of a beacon. No entry has them: as an offset they would be beyond any file.
     pub const MAGIC: u64 = 0xc1f1_0000_00be_ac01;
 
-    /// The beacon that says that no event from before `until` will come.
+    /// The beacon for this time.
     #[must_use]
     pub const fn new(until: Timestamp) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Beacon {
         bytes
     }
 
-    /// The beacon that `bytes` begin with, if they do.
+    /// The beacon at the front of `bytes`; `None` if they do not begin with a whole one.
     #[must_use]
     pub fn at_front(mut bytes: &[u8]) -> Option<Self> {
         Self::read(&mut bytes)
@@ -123,7 +123,7 @@ impl IndexFormat {
         bytes
     }
 
-    /// Writes an entry to the front of `bytes` and gives that part.
+    /// Writes an entry to the front of `bytes` and returns that part.
     pub fn encode<'a>(self, entry: &Entry, bytes: &'a mut [u8; MAX_ENTRY_BYTES]) -> &'a [u8] {
         let (place, _) = bytes.split_at_mut(self.entry_len());
         let mut to = &mut *place;
@@ -135,7 +135,7 @@ impl IndexFormat {
         place
     }
 
-    /// Reads the entry that `bytes` begin with.
+    /// Reads the entry at the front of `bytes`.
     ///
     /// # Errors
     /// If they are fewer than [`entry_len`](Self::entry_len).

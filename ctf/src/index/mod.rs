@@ -1,13 +1,13 @@
-//! Index files: where each packet of a data stream file lies and which time it covers.
+//! Index files: the offset of each packet in a data stream file, and the time that it covers.
 //!
 //! Read in this order: [`Entry`] and [`IndexFormat`] (the bytes, which writers use too), [`read`]
 //! (a whole file at once), [`IndexFollower`] (a file that is still being written).
 //!
-//! Offsets are in bytes, sizes in bits, times in cycles of the trace's clock. An index is a hint: where
-//! it cannot be read, the packets say the same.
+//! Offsets are in bytes, sizes in bits, times in cycles of the trace's clock. An index is a hint: if it
+//! cannot be read, the packets have the same information.
 //!
-//! The format is that of LTTng, CTF index 1.0 and 1.1, everything big-endian. At the tail there may
-//! be a [`Beacon`], which is ours; `doc/store.md` describes it.
+//! The format is that of LTTng, CTF index 1.0 and 1.1, everything big-endian. The file may end
+//! in a [`Beacon`], an extension of `relayd` that `doc/store.md` describes.
 
 mod check;
 mod follow;

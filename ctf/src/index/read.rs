@@ -21,15 +21,15 @@ pub struct Entries {
 pub enum Tail {
     /// There are none.
     Clean,
-    /// A beacon: no event from before this time will come.
+    /// A beacon: the stream will have no event before this time.
     Beacon(Timestamp),
-    /// So many bytes of an entry that is not all there.
+    /// The first bytes of an incomplete entry. Holds their number.
     Torn(usize),
 }
 
 impl Entries {
-    /// Whether the entries are all there is to say of a data stream file of this length: it holds
-    /// these packets, and nothing besides.
+    /// Whether a data stream file of this length consists of the packets of these entries. If it is longer, it
+    /// is still being written, or the index is incomplete.
     #[must_use]
     pub fn covers_file(&self, file: Bytes) -> bool {
         self.total == file

@@ -9,7 +9,8 @@ use crate::clock::Timescale;
 use crate::model::{LogLevel, Structure};
 use crate::plan::{KnownPosition, Plan};
 
-/// Event classes up to this id are found by their place in a list, others by search.
+/// Event classes below this id are found by their place in a list, others by search: few traces have ids above
+/// it, and a list of all possible ids would take too much memory.
 const DENSE_IDS: u64 = 1 << 16;
 
 static NEXT_ORDINAL: AtomicUsize = AtomicUsize::new(0);
@@ -23,20 +24,20 @@ pub struct StreamClass {
     /// have been declared so far.
     pub(crate) clock: StreamClock,
     pub(crate) timescale: Option<Timescale>,
-    /// Whether it has times, none of which names its clock.
+    /// Whether it has timestamps, none of which names a clock.
     pub(super) unmapped: bool,
     pub(crate) packet_context: Option<Arc<Structure>>,
     pub(crate) event_header: Option<Arc<Structure>>,
     pub(crate) event_context: Option<Arc<Structure>>,
     pub(crate) context_plan: Plan,
     pub(crate) header_plan: Plan,
-    /// Over the context that all events have. It is large perhaps, and there may be many event classes:
-    /// so each has a plan of its own over what follows only.
+    /// The plan of the common context, apart from those of the event classes: the context may be large, and
+    /// each of many event classes would repeat it.
     pub(crate) event_context_plan: Plan,
     /// Whether the event header says of which class an event is.
     pub(super) has_event_ids: bool,
     pub(crate) events: Vec<EventClass>,
-    /// Places in `events`, one above; 0 for none.
+    /// Place in `events` plus 1, by id; 0 if no event class has the id.
     pub(super) dense: Vec<u32>,
     pub(super) sparse: BTreeMap<u64, u32>,
     pub(super) stream_slots: Slots,
@@ -65,7 +66,7 @@ pub struct EventClass {
     pub(crate) emf_uri: Option<Arc<str>>,
     pub(crate) context: Option<Arc<Structure>>,
     pub(crate) payload: Option<Arc<Structure>>,
-    /// Over all that follows the context that all events have.
+    /// The plan of all fields behind the common context.
     pub(crate) plan: Plan,
 }
 
@@ -76,7 +77,7 @@ impl StreamClass {
         self.id
     }
 
-    /// Its name, which only CTF 2 gives.
+    /// The name; `None` in CTF 1.8, and if CTF 2 does not have one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -152,7 +153,7 @@ impl StreamClass {
 
     pub(super) fn compile_plans(&mut self, begin: KnownPosition) {
         self.context_plan = Plan::over(begin, self.packet_context.as_deref());
-        // Where an event begins depends on the one before.
+        // The position of an event depends on the events before it.
         self.header_plan = Plan::over(KnownPosition::default(), self.event_header.as_deref());
         self.event_context_plan = Plan::over(self.header_plan.end, self.event_context.as_deref());
     }
@@ -191,15 +192,15 @@ impl EventClass {
         self.id
     }
 
-    /// A small number that no other event class of any trace in this process has: for lists of what
-    /// programs know of event classes.
+    /// A small number that no other event class of any trace in this process has, with which programs can index
+    /// lists of data about event classes.
     #[inline]
     #[must_use]
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// The name; `None` if CTF 2 does not give one.
+    /// The name; `None` if the class has none, which only CTF 2 allows.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -27,9 +27,9 @@ fn class_has_role(class: &FieldClass, role: Role) -> bool {
 /// The clocks that the fields of a stream class move.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MovedClocks {
-    /// The first two names: a stream has one clock, so that more are no use.
+    /// The first two names: a stream has one clock, so that two are enough to report an error.
     pub(super) names: Vec<Arc<str>>,
-    /// Whether there is a time without a clock.
+    /// Whether one of the fields is a timestamp that names no clock.
     pub(super) timed: bool,
 }
 

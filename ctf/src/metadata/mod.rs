@@ -5,11 +5,11 @@
 //!
 //! Bytes are taken out of their packets (`packets`), parsed as text of CTF 1.8 (`tsdl`) or as JSON of
 //! CTF 2 (`json`), and what was parsed is made ready for decoding (`resolve`): references to lengths
-//! and selections become numbered places, and each class gets the plan by which it is decoded. Which
-//! of the two versions it is shows in the first byte, whether it lies in packets in the first four.
+//! and selections become numbered places, and each class gets the plan by which it is decoded. The
+//! first byte of the text shows which of the two versions it is, the first four bytes whether it is in packets.
 //!
-//! A declaration is valid as soon as it is complete, and never changes afterwards. Event classes that come
-//! before their stream class are pending until it comes.
+//! A declaration is valid as soon as it is complete, and never changes afterwards. Event classes before their
+//! stream class are pending until that is declared.
 
 mod classes;
 mod decoder_fields;
@@ -50,8 +50,8 @@ pub struct Metadata {
     unpacker: Unpacker,
     form: Option<Form>,
     trace: Trace,
-    /// The event classes of stream classes that have not been declared; `None` stands for the stream
-    /// class that comes first.
+    /// The event classes of stream classes that have not been declared; those of `None` belong to the first
+    /// stream class that will be.
     pending: BTreeMap<Option<u64>, Vec<EventDraft>>,
     pending_count: usize,
     text: Vec<u8>,
@@ -88,7 +88,7 @@ impl Metadata {
         }
     }
 
-    /// Whether it is written in JSON, as that of CTF 2 is; not before its first byte is known.
+    /// Whether the metadata is JSON, that is CTF 2. False until its first byte has been read.
     #[must_use]
     pub fn is_json(&self) -> bool {
         matches!(self.form, Some(Form::Json(_)))
@@ -105,16 +105,17 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// Reads more of it. `bytes` may begin and end anywhere; a declaration counts when it is complete.
+    /// Reads more metadata. `bytes` may begin and end anywhere; a declaration takes effect when it is complete.
     ///
     /// # Errors
-    /// If it is no valid metadata. Declarations before the error stay valid; no more are read.
+    /// If the metadata is invalid. Declarations before the error stay valid; no more are read.
     pub fn extend(&mut self, bytes: &[u8]) -> Result<(), MetadataError> {
         self.text.clear();
         self.unpacker.extend(bytes, &mut self.text)?;
         let Some(first) = self.text.first() else {
             return Ok(());
         };
+        // By the text and not by the version in the packet header: LTTng 2.15 writes 1.8 there for both.
         let form = self.form.get_or_insert_with(|| {
             if *first == RECORD_SEPARATOR {
                 Form::Json(Box::new(json::Parser::new()))
@@ -129,10 +130,10 @@ impl Metadata {
         self.declare(declarations)
     }
 
-    /// Says that the metadata ends here.
+    /// Ends the metadata.
     ///
     /// # Errors
-    /// If it ends within a declaration, or if it lacks what others refer to.
+    /// If it ends within a declaration, or refers to something that it does not declare.
     pub fn finish(&mut self) -> Result<(), MetadataError> {
         self.unpacker.finish()?;
         match &mut self.form {
@@ -151,20 +152,21 @@ impl Metadata {
         Ok(())
     }
 
-    /// The text of what was read last, out of its packets if it lies in some.
+    /// The text of the bytes that were read last, without packet headers and padding.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Whether its text lies in packets. False until that is known.
+    /// Whether the text is in packets. False until the first four bytes have been read.
     #[must_use]
     pub fn is_packetised(&self) -> bool {
         self.unpacker.is_packetised()
     }
 
-    /// Says that a packet has come, so that all that it needs is declared: if there are event classes
-    /// without stream class, and no stream class at all, an empty one is implied.
+    /// Declares the implied stream class, to be called when a packet arrives: if no stream class has been
+    /// declared, pending event classes that name none belong to an empty one with the id 0. Not earlier, because
+    /// a declaration may still follow until the first packet needs it.
     ///
     /// # Errors
     /// If one of the event classes is refused.
@@ -198,7 +200,8 @@ impl Metadata {
                 Declaration::Stream(stream) => {
                     let id = stream.id.unwrap_or(0);
                     self.trace.declare(Declaration::Stream(stream))?;
-                    // At once, not behind what else came with it: how it came makes no difference.
+                    // Before the declarations behind it, so that the result does not depend on how the
+                    // metadata was cut into pieces.
                     for id in [None, Some(id)] {
                         self.declare_pending(id)?;
                     }
@@ -241,7 +244,7 @@ impl Metadata {
         }
     }
 
-    /// The packets that the metadata lies in may name the trace too.
+    /// Checks the UUID of the trace against that of the packets that carry the metadata.
     fn check_uuid(&mut self) -> Result<(), MetadataError> {
         match (self.trace.uuid, self.unpacker.uuid()) {
             (Some(declared), Some(carried)) if declared != carried => Err(MetadataError::text(

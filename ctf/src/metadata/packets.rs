@@ -1,7 +1,7 @@
 //! Extracts the text of metadata from its packets (CTF 1.8.3, section 7.1), without parsing the text.
 //!
-//! Metadata that is not in packets passes through unchanged. Which of both it is shows in the first
-//! four bytes; the byte order of the packets says nothing about that of the trace.
+//! Metadata that is not in packets passes through unchanged. The first four bytes show which of both
+//! it is. The byte order of the packets says nothing about that of the trace.
 
 use byteorder::{BigEndian, ByteOrder as _, LittleEndian};
 
@@ -34,7 +34,7 @@ enum UnpackerState {
     Undecided(Vec<u8>),
     Plain,
     Header(Vec<u8>),
-    /// Within a packet, behind its header: bytes of text, then bytes of padding that are still to come.
+    /// Within a packet, behind its header. Holds the remaining bytes of text and of padding.
     Content {
         text: u64,
         padding: u64,
@@ -52,7 +52,7 @@ impl Unpacker {
         }
     }
 
-    /// Appends to `text` what `bytes` hold of it.
+    /// Appends the text in `bytes` to `text`.
     ///
     /// # Errors
     ///
@@ -74,11 +74,11 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Says that no more bytes come.
+    /// Ends the metadata.
     ///
     /// # Errors
     ///
-    /// If a packet has begun and not ended.
+    /// If it ends within a packet; babeltrace2 2.0.4 loops forever then.
     pub(crate) fn finish(&self) -> Result<(), MetadataError> {
         let between = match &self.state {
             UnpackerState::Undecided(head) => head.is_empty(),
@@ -93,12 +93,12 @@ impl Unpacker {
         }
     }
 
-    /// The identity that the packets give, once one has begun.
+    /// The UUID of the packets; `None` before the first header and for plain text.
     pub(crate) const fn uuid(&self) -> Option<Uuid> {
         self.uuid
     }
 
-    /// Whether the text lies in packets: then it needs no signature. False until that is known.
+    /// Whether the text is in packets. False until that is known.
     pub(crate) const fn is_packetised(&self) -> bool {
         matches!(
             self.state,
@@ -106,7 +106,7 @@ impl Unpacker {
         )
     }
 
-    /// Takes some of `bytes`, at least one, and says how many.
+    /// Takes some of `bytes`, at least one, and returns their number.
     fn unpack_some(&mut self, bytes: &[u8], text: &mut Vec<u8>) -> Result<usize, MetadataError> {
         match &mut self.state {
             UnpackerState::Plain => {
@@ -169,6 +169,7 @@ impl Unpacker {
         if first != uuid {
             return Err(self.error(format!("its UUID is {uuid}, that of the first is {first}")));
         }
+        // The checksum, which is not checked: the scheme below must be "none".
         at.bytes::<4>();
         let content = at.size(order);
         let packet = at.size(order);
@@ -182,6 +183,7 @@ impl Unpacker {
                 return Err(self.error(format!("{what} scheme {scheme} is not known")));
             }
         }
+        // LTTng 2.15 writes 1.8 for CTF 2 as well, so that the version does not select the parser.
         if !matches!((major, minor), (1, 8) | (2, 0)) {
             return Err(self.error(format!("version {major}.{minor} is neither 1.8 nor 2.0")));
         }

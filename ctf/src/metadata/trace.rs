@@ -21,7 +21,7 @@ const MAX_CLOCKS: usize = 1 << 10;
 /// Largest number of stream classes of a trace.
 const MAX_STREAM_CLASSES: usize = 1 << 16;
 
-/// A trace as its metadata has declared it. What is declared never changes; more may come.
+/// A trace as its metadata has declared it so far. Declarations never change, but more may be added.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(crate) uuid: Option<Uuid>,
@@ -56,7 +56,7 @@ impl Trace {
         self.uuid
     }
 
-    /// Its name, which only CTF 2 gives.
+    /// The name; `None` in CTF 1.8, and if CTF 2 does not have one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
@@ -189,9 +189,10 @@ impl Trace {
         self.clock_unmapped(at)
     }
 
-    /// Times that name no clock are of the only clock there is, wherever in the metadata it stands.
+    /// Assigns a clock to timestamps that name none: the only clock of the trace, whether it is declared before
+    /// or after the stream class.
     fn clock_unmapped(&mut self, at: Position) -> Result<(), MetadataError> {
-        // From the second on they have none, and a third changes nothing.
+        // With a second clock they are ambiguous and have none; a third changes nothing.
         let clock = match self.clocks.len() {
             1 => StreamClock::Declared(0),
             2 => StreamClock::None,
@@ -279,7 +280,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Finds the clock of a stream class' times, and whether none of them names it.
+    /// Finds the clock of a stream class' times; also returns whether none of its fields names the clock.
     fn find_clock(
         &self,
         stream: &StreamClass,
@@ -299,6 +300,7 @@ impl Trace {
         }
         match (moved.names.as_slice(), self.clocks.as_slice()) {
             ([], _) if !moved.timed => Ok((StreamClock::None, false)),
+            // As in babeltrace2: 1 GHz since 1970.
             ([], []) => Ok((StreamClock::Implicit, true)),
             ([], [_]) => Ok((StreamClock::Declared(0), true)),
             ([], _) => Ok((StreamClock::None, true)),
@@ -352,6 +354,7 @@ impl Trace {
                 ));
             }
         };
+        // Taken out of the map, because resolving its fields borrows both trace and stream class.
         let Some(mut stream) = self.streams.remove(&stream_id) else {
             return refuse(format!(
                 "event class {name} is of stream class {stream_id}, which is not declared"
@@ -401,6 +404,7 @@ impl Trace {
         if self.trace_slots != before.0 {
             self.compile_header_plan();
         }
+        // The event refers to a field of a header or context that no plan has read so far.
         if stream.stream_slots != before.1 {
             stream.compile_plans(self.header_plan.end);
             stream.compile_event_plans();
@@ -421,8 +425,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Takes the clocks that the fields of a new event class move: they must be the clock of its
-    /// stream class, which gets one if it has none.
+    /// Checks that the fields of a new event class move only the clock of its stream class. A stream class
+    /// without a clock gets theirs.
     fn move_clocks(
         &self,
         stream: &mut StreamClass,
