@@ -23,7 +23,7 @@ fn command_line_overrides_the_named_file_which_overrides_the_users_file() {
     )
     .unwrap();
     let config = format!("--config={}", named.display());
-    // `start_with` gives the output and the ports on the command line.
+    // `start_with` sets the output and the ports on the command line.
     let relay = Relay::start_with(&lab, &[&config]);
     relay.wait_for_log(&["listening", "by=session", "pool=300"]);
     relay.wait_for_log(&["WARN", "named.conf:4", "nonsense"]);

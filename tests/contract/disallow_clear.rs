@@ -1,5 +1,5 @@
-//! `--disallow-clear`: recorded chunks cannot be deleted, and producers are told so by the configuration
-//! flags.
+//! `--disallow-clear`: recorded chunks cannot be deleted, which the configuration flags tell
+//! producers.
 
 use std::fs;
 
@@ -68,8 +68,7 @@ fn chunk_deletion_is_refused_and_keeps_all_files_with_disallow_clear() {
         let lab = Lab::new();
         let relay = start(&lab, &["-x"]);
         let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("kept"));
-        producer.send_packet(stream, 0, 1000);
-        producer.wait_while_pending(stream, 0);
+        producer.record_packet(stream, 0, 1000);
         let refused = producer.close_chunk(0, Some(CloseCommand::Delete));
         assert_eq!(
             refused,

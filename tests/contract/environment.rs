@@ -79,9 +79,7 @@ fn startup_fails_if_pid_file_output_or_run_directory_cannot_be_created() {
 fn working_directory_is_set_by_the_environment_and_reported_if_not_writable() {
     let lab = Lab::new();
     let here = fs::canonicalize(lab.directory("here")).unwrap();
-    let mut command = lab.command(binaries::relayd());
-    command.env("LTTNG_RELAYD_WORKING_DIRECTORY", &here);
-    let relay = Relay::start_from_command(&lab, command);
+    let relay = Relay::start_with_env(&lab, "LTTNG_RELAYD_WORKING_DIRECTORY", &here);
     let cwd = fs::read_link(format!("/proc/{}/cwd", relay.id())).unwrap();
     assert_eq!(cwd, here);
     // As LTTng's user, since root may write everywhere.
@@ -95,9 +93,7 @@ fn working_directory_is_set_by_the_environment_and_reported_if_not_writable() {
 #[test]
 fn socket_timeout_is_set_by_the_environment() {
     let lab = Lab::new();
-    let mut command = lab.command(binaries::relayd());
-    command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
-    let relay = Relay::start_from_command(&lab, command);
+    let relay = Relay::start_with_env(&lab, "LTTNG_NETWORK_SOCKET_TIMEOUT", "300");
     let mut socket = TcpStream::connect(relay.data).unwrap();
     let begun = Instant::now();
     socket.write_all(&[0; 10]).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tests::lab::Lab;
 use tests::relay::Relay;
-use tests::{binaries, wait_until};
+use tests::wait_until;
 
 /// Sends a request and returns the reply; empty if the relay closes the connection without one.
 fn request_health(path: &Path, request: &[u8]) -> Vec<u8> {
@@ -50,9 +50,7 @@ fn health_socket_ignores_malformed_requests() {
 fn health_socket_path_is_set_by_the_environment_and_its_mode_is_0660() {
     let lab = Lab::new();
     let path = lab.path().join("health");
-    let mut command = lab.command(binaries::relayd());
-    command.env("LTTNG_RELAYD_HEALTH", &path);
-    let relay = Relay::start_from_command(&lab, command);
+    let relay = Relay::start_with_env(&lab, "LTTNG_RELAYD_HEALTH", &path);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     assert_eq!(request_health(&path, &[0; 4]), [0; 8]);

@@ -29,13 +29,11 @@ fn a_tracefile_that_a_reader_has_locked_is_still_reported_as_being_written() {
     let reader = File::open(&path).unwrap();
     reader.lock_shared().unwrap();
     for number in 0..3 {
-        producer.send_packet(stream, number, 1000);
-        producer.wait_while_pending(stream, number);
+        producer.record_packet(stream, number, 1000);
         assert!(is_being_written(&path).unwrap(), "after packet {number}");
     }
     reader.unlock().unwrap();
-    producer.send_packet(stream, 3, 1000);
-    producer.wait_while_pending(stream, 3);
+    producer.record_packet(stream, 3, 1000);
     assert!(is_being_written(&path).unwrap());
     assert!(
         reader.try_lock_shared().is_err(),
@@ -57,8 +55,7 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
     let first = Relay::start(&lab);
     let mut recorded = Producer::open(&first, live_session("shared"));
     let streams = recorded.add_trace(TRACE_PATH, &["chan_0", "idle_0"]);
-    recorded.send_packet(streams[0], 0, 1000);
-    recorded.wait_while_pending(streams[0], 0);
+    recorded.record_packet(streams[0], 0, 1000);
     let path = tracefile_path(&first);
     let reader = File::open(&path).unwrap();
     wait_until("the tracefile is closed when idle", || {
@@ -75,7 +72,6 @@ fn a_second_relay_replaces_no_tracefile_that_the_first_has_closed_when_idle() {
         }
     }
     second.wait_for_log(&["chan_0", "another stream is writing it"]);
-    recorded.send_packet(streams[0], 1, 1000);
-    recorded.wait_while_pending(streams[0], 1);
+    recorded.record_packet(streams[0], 1, 1000);
     assert_eq!(std::fs::read(&path).unwrap().len(), 2000);
 }

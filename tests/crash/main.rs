@@ -99,8 +99,7 @@ fn a_stopped_relay_removes_beacons_from_its_index_files() {
     let (_lab, relay) = Relay::start_in_new_lab();
     let mut producer = Producer::open(&relay, live_session("beacons"));
     let streams = producer.add_trace("ust/uid/0/64-bit", &["busy_0", "idle_0"]);
-    producer.send_packet(streams[0], 0, 100);
-    producer.wait_while_pending(streams[0], 0);
+    producer.record_packet(streams[0], 0, 100);
     for stream in &streams {
         producer.send_index(*stream, 0, beacon(99));
     }
@@ -158,8 +157,7 @@ fn packets_in_flight_when_the_control_connection_closes_are_recorded() {
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("underway"));
     let (mut viewer, _, streams) = Viewer::attached(relay.live, "underway", Seek::Beginning);
     assert_eq!(by_channel(&streams)["chan_0"], stream);
-    producer.send_packet(stream, 0, 100);
-    producer.wait_while_pending(stream, 0);
+    producer.record_packet(stream, 0, 100);
     producer.send_index(stream, 1, index(1, 100));
     producer.control().shutdown(Shutdown::Write).unwrap();
     assert!(producer.is_disconnected());
@@ -183,7 +181,6 @@ fn a_restarted_relay_uses_the_ports_and_output_of_a_killed_one() {
     first.kill();
     let second = Relay::start_at(&lab, addresses);
     let (mut again, stream) = Producer::open_with_trace(&second, live_session("first"));
-    again.send_packet(stream, 0, 50);
-    again.wait_while_pending(stream, 0);
+    again.record_packet(stream, 0, 50);
     assert_eq!(first_file(&second.output, "/chan_0").len(), 50);
 }

@@ -135,8 +135,7 @@ fn a_starting_relay_does_not_repair_tracefiles_that_another_one_writes() {
     let lab = Lab::new();
     let first = Relay::start(&lab);
     let (mut producer, stream) = Producer::open_with_trace(&first, live_session("goes-on"));
-    producer.send_packet(stream, 0, 1000);
-    producer.wait_while_pending(stream, 0);
+    producer.record_packet(stream, 0, 1000);
     let sent = tests::producer::packet(stream, 1, 1000);
     producer.data.write_all(&sent[..600]).unwrap();
     wait_until("half a packet is written", || {

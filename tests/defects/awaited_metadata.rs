@@ -138,7 +138,7 @@ fn the_end_of_a_session_ends_the_wait_for_metadata() {
     producer.close_stream(known[0], Some(1));
     producer.close_stream(known[1], None);
     producer.disconnect();
-    // The withheld packet comes first, then the end.
+    // The withheld packet is delivered first, then the end.
     let mut viewer = viewer;
     let index = viewer.wait_for_index(known[0]);
     assert_eq!((index.status, index.offset.0), (IndexStatus::Ready, 100));

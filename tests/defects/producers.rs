@@ -96,9 +96,7 @@ fn a_tracefile_size_without_count_allows_any_number_of_tracefiles() {
         "--blocking-timeout=inf",
         "--tracefile-size=4k",
     ];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("endless", &relay, None);
-    daemon.enable_channel("endless", "busy", &options, true);
+    let daemon = SessionDaemon::start_with_channel(&lab, &relay, "endless", None, &options);
     daemon.lttng(&["start", "endless"]);
     traced_app::run(&lab, COUNT, 0, "endless");
     daemon.lttng(&["destroy", "endless"]);
@@ -158,8 +156,8 @@ fn bytes_received_before_a_rotation_that_belong_after_it_move_to_the_new_chunk()
     for number in 1..4 {
         producer.send_data(stream, number, 100 + number as usize);
     }
-    let there = || first_file(&relay.output, "64-bit/chan_0").len();
-    wait_until("the bytes are written", || there() == 406);
+    let length = || first_file(&relay.output, "64-bit/chan_0").len();
+    wait_until("the bytes are written", || length() == 406);
     assert_eq!(producer.create_chunk(1), OK);
     assert_eq!(producer.rotate_streams(Some(1), &[(stream, 1)]), OK);
     for number in 1..4 {
@@ -351,7 +349,7 @@ fn an_announced_length_allocates_no_memory() {
             let mut producer = Producer::open(&relay, session(&format!("length-{number}")));
             let metadata = producer.add_stream(stream("metadata", TRACE_PATH));
 
-            // SEND_METADATA that announces 128 MiB, of which 10 kB come.
+            // SEND_METADATA that announces 128 MiB, of which 10 kB are sent.
             let mut bytes = control_header(6, 128 << 20);
             metadata.write(&mut bytes);
             bytes.extend_from_slice(&[0; 10_000]);
@@ -361,11 +359,7 @@ fn an_announced_length_allocates_no_memory() {
         })
         .collect();
     probe.assert_served();
-    assert!(
-        relay.memory() < before + (16 << 20),
-        "{} of {before}",
-        relay.memory()
-    );
+    relay.assert_memory_below(before + (16 << 20));
     drop(sockets);
     probe.assert_served();
 }

@@ -65,8 +65,7 @@ fn packets_with_late_indexes(count: u64, packets: u64) -> Vec<u64> {
         shown.push(number);
     }
     // Recording continues.
-    producer.send_packet(ring, packets, PACKET);
-    producer.wait_while_pending(ring, packets);
+    producer.record_packet(ring, packets, PACKET);
     drop(producer);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());

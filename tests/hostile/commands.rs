@@ -310,8 +310,7 @@ fn every_command_for_a_stream_of_another_session_is_refused() {
             .any(|bytes| bytes.ends_with(b"overwritten"))
     );
     // The owner of the stream is not affected.
-    owner.send_packet(stream, 1, 10);
-    owner.wait_while_pending(stream, 1);
+    owner.record_packet(stream, 1, 10);
     owner.send_metadata(metadata, b"/* its own */", 0);
     assert_eq!(owner.close_stream(stream, Some(1)), OK);
     probe.assert_served();

@@ -23,8 +23,7 @@ fn packets_from_another_address_are_refused() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
     let elsewhere = |last| connect_from(Ipv4Addr::new(127, 0, 0, last), relay.data);
     let (mut victim, id) = Producer::open_with_stream(&relay, session("victim"));
-    victim.send_packet(id, 0, 10);
-    victim.wait_while_pending(id, 0);
+    victim.record_packet(id, 0, 10);
     let mut attacker = elsewhere(2);
     attacker.write_all(&packet(id, 1, 10)).unwrap();
     assert!(is_closed(&mut attacker));
@@ -33,23 +32,20 @@ fn packets_from_another_address_are_refused() {
         attacker.write_all(&packet(StreamId(guess), 1, 10)).unwrap();
         assert!(is_closed(&mut attacker));
     }
-    victim.send_packet(id, 1, 10);
-    victim.wait_while_pending(id, 1);
-    // A host may have several addresses: the first from which packets of a session come is accepted as well.
+    victim.record_packet(id, 1, 10);
+    // A host may have several addresses: the first one that sends packets of a session is accepted as well.
     let (mut of_two, id) = Producer::open_with_stream(&relay, session("of two"));
     of_two.data = elsewhere(3);
-    of_two.send_packet(id, 0, 10);
-    of_two.wait_while_pending(id, 0);
+    of_two.record_packet(id, 0, 10);
     let mut attacker = elsewhere(2);
     attacker.write_all(&packet(id, 1, 10)).unwrap();
     assert!(is_closed(&mut attacker));
     of_two.data = connect(relay.data);
-    of_two.send_packet(id, 1, 10);
-    of_two.wait_while_pending(id, 1);
+    of_two.record_packet(id, 1, 10);
     probe.assert_served();
 }
 
-/// The address of another host, which gives the same host name.
+/// The address of another host, which sends the same host name.
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[test]
@@ -59,10 +55,9 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
         base_path: Text::from(base),
         ..session(name)
     };
-    let mut owner = Producer::open(&relay, base("some/where", "owner"));
-    let stream_of_owner = owner.add_stream(stream("chan_0", TRACE_PATH));
-    owner.send_packet(stream_of_owner, 0, 10);
-    owner.wait_while_pending(stream_of_owner, 0);
+    let (mut owner, stream_of_owner) =
+        Producer::open_with_stream(&relay, base("some/where", "owner"));
+    owner.record_packet(stream_of_owner, 0, 10);
     for place in [
         "some",
         "some/where",
@@ -80,8 +75,8 @@ fn a_recording_in_above_or_below_the_directory_of_another_one_is_refused() {
     assert!(neighbour.close_chunk(0, Some(CloseCommand::Delete)).is_ok());
     drop(neighbour);
     assert_eq!(owner.close_stream(stream_of_owner, Some(0)), OK);
-    let there = files(&relay.output, "some/where/ust/uid/0/64-bit/chan_0");
-    assert_eq!(there.into_values().next().unwrap(), [0; 10]);
+    let recorded = files(&relay.output, "some/where/ust/uid/0/64-bit/chan_0");
+    assert_eq!(recorded.into_values().next().unwrap(), [0; 10]);
     // The directory is free once its owner has disconnected.
     owner.disconnect();
     let mut afterwards = Producer::connect_from(OTHER_HOST, &relay, Minor(15));
@@ -98,10 +93,8 @@ fn a_recording_that_has_ended_releases_its_directory() {
         base_path: Text::from("some/where"),
         ..session(name)
     };
-    let mut first = Producer::open(&relay, base("first"));
-    let of_first = first.add_stream(stream("chan_0", TRACE_PATH));
-    first.send_packet(of_first, 0, 10);
-    first.wait_while_pending(of_first, 0);
+    let (mut first, of_first) = Producer::open_with_stream(&relay, base("first"));
+    first.record_packet(of_first, 0, 10);
     let refused = |name: &str| {
         let third = Ipv4Addr::new(127, 0, 0, 3);
         let mut producer = Producer::connect_from(third, &relay, Minor(15));
@@ -118,8 +111,7 @@ fn a_recording_that_has_ended_releases_its_directory() {
     assert!(!first.create_chunk(1).is_ok());
     assert_eq!(second.create_chunk(0), OK);
     let of_second = second.add_stream(stream("chan_0", TRACE_PATH));
-    second.send_packet(of_second, 0, 20);
-    second.wait_while_pending(of_second, 0);
+    second.record_packet(of_second, 0, 20);
     probe.assert_served();
 }
 
@@ -133,8 +125,7 @@ fn sessions_of_one_recording_share_its_directory() {
     kernel.create_session(of_kernel);
     for (producer, path) in [(&mut ust, TRACE_PATH), (&mut kernel, "kernel")] {
         let stream = producer.add_stream(stream("chan_0", path));
-        producer.send_packet(stream, 0, 10);
-        producer.wait_while_pending(stream, 0);
+        producer.record_packet(stream, 0, 10);
     }
     probe.assert_served();
 }

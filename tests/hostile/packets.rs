@@ -89,11 +89,7 @@ fn packets_far_ahead_in_sequence_take_bounded_memory() {
         recorded_files(&relay, "ahead", "chan_0")[0].len() > 100 * BYTES
     });
     let max_growth = 64 << 20;
-    assert!(
-        relay.memory() < before + max_growth,
-        "{} of {before}",
-        relay.memory()
-    );
+    relay.assert_memory_below(before + max_growth);
     probe.assert_served();
 }
 
@@ -145,7 +141,7 @@ fn early_packets_of_many_streams_stay_within_the_reorder_memory_of_their_session
         "{memory} of {before}"
     );
     relay.wait_for_log(&["reorder memory exhausted"]);
-    // The missing packets never come, and all others are recorded.
+    // The missing packets never arrive, and all others are recorded.
     producer.disconnect();
     for number in 0..60 {
         let file = recorded_files(&relay, "early", &format!("chan_{number}")).concat();
@@ -165,9 +161,7 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
     let lab = Lab::new();
     let (relay, status) = StatusEndpoint::start_relay(&lab, &[REORDER_MEMORY]);
     let (producer, streams) = sixty_streams(&relay);
-    wait_until("the first packets are written", || {
-        status.metric("relayd_packets_total") == 60
-    });
+    status.wait_for_metric("relayd_packets_total", 60);
     let before = relay.memory();
     // All but the last byte of each packet, each on a connection of its own.
     let connections: Vec<_> = streams
@@ -180,7 +174,7 @@ fn early_packets_received_in_part_count_towards_the_reorder_memory_of_their_sess
             data
         })
         .collect();
-    // Packets for which there is no memory are written as they come.
+    // Packets for which there is no memory are written as they arrive.
     wait_until("missing packets have been given up", || {
         status.metric("relayd_packets_lost_total") >= 20
     });

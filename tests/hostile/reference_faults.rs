@@ -216,8 +216,7 @@ fn a_packet_requested_before_its_index_fails() {
         );
     }
     wait_for_first_index(&mut viewer, stream);
-    producer.send_packet(stream, 1, 100);
-    producer.wait_while_pending(stream, 1);
+    producer.record_packet(stream, 1, 100);
     // The viewer has not requested the index of the second packet.
     assert_eq!(
         viewer.packet(stream, 100, 100).0.status,

@@ -3,7 +3,6 @@
 
 use std::net::Ipv4Addr;
 
-use relay_proto::chunk::CloseCommand;
 use relay_proto::session::CreateSession;
 use relay_proto::{Command, Minor};
 use tests::lab::Lab;
@@ -40,29 +39,26 @@ fn only_file(relay: &Relay, path: &str) -> Vec<u8> {
 #[test]
 fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut old = Producer::open(&relay, session_with_base_path("some/where", "before"));
-    let of_old = old.add_stream(stream("chan_0", TRACE_PATH));
+    let (mut old, of_old) =
+        Producer::open_with_stream(&relay, session_with_base_path("some/where", "before"));
     let metadata = old.add_stream(stream("metadata", TRACE_PATH));
     old.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);
-    old.send_packet(of_old, 0, 10);
-    old.wait_while_pending(of_old, 0);
-    // An early packet, which the relay holds in memory: packet 1 never comes.
+    old.record_packet(of_old, 0, 10);
+    // An early packet, which the relay holds in memory: packet 1 never arrives.
     old.send_data(of_old, 2, 10);
     let index = tests::producer::index(2, 10);
     assert_eq!(old.send_index(of_old, 2, index), OK);
     // A packet behind the early one on the same connection: once it is processed, the early one has arrived.
     let other = old.add_stream(stream("chan_1", TRACE_PATH));
-    old.send_packet(other, 0, 10);
-    old.wait_while_pending(other, 0);
+    old.record_packet(other, 0, 10);
 
-    let mut new = Producer::open(&relay, session_with_base_path("some/where", "after"));
-    let of_new = new.add_stream(stream("chan_0", TRACE_PATH));
+    let (mut new, of_new) =
+        Producer::open_with_stream(&relay, session_with_base_path("some/where", "after"));
     relay.wait_for_log(&["its host has started again", "host/before", "host/after"]);
     assert!(is_closed(&mut old.data));
     assert!(old.is_disconnected());
     new.add_stream(stream("metadata", TRACE_PATH));
-    new.send_packet(of_new, 0, 20);
-    new.wait_while_pending(of_new, 0);
+    new.record_packet(of_new, 0, 20);
     assert_eq!(
         only_file(&relay, &format!("some/where/{TRACE_PATH}/chan_0")),
         [0; 20]
@@ -77,36 +73,27 @@ fn a_restarted_host_takes_over_the_directory_from_its_stale_connections() {
     assert_eq!(files(&relay.output, ".tmp_old_chunk").len(), 0);
     // The new recording can rotate.
     assert_eq!(new.create_chunk(1), OK);
-    assert!(
-        new.close_chunk(0, Some(CloseCommand::MoveToCompleted))
-            .is_ok()
-    );
+    new.archive_chunk(0);
     probe.assert_served();
 }
 
 #[test]
 fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut old = Producer::open(&relay, session_with_base_path("some/where", "before"));
-    let of_old = old.add_stream(stream("chan_0", TRACE_PATH));
-    old.send_packet(of_old, 0, 10);
-    old.wait_while_pending(of_old, 0);
+    let (mut old, of_old) =
+        Producer::open_with_stream(&relay, session_with_base_path("some/where", "before"));
+    old.record_packet(of_old, 0, 10);
     assert_eq!(old.create_chunk(1), OK);
-    let mut new = Producer::open(&relay, session_with_base_path("some/where", "after"));
-    let of_new = new.add_stream(stream("chan_0", TRACE_PATH));
-    new.send_packet(of_new, 0, 20);
-    new.wait_while_pending(of_new, 0);
+    let (mut new, of_new) =
+        Producer::open_with_stream(&relay, session_with_base_path("some/where", "after"));
+    new.record_packet(of_new, 0, 20);
     assert!(old.is_disconnected());
     for chunk in 1..3 {
         assert_eq!(new.create_chunk(chunk), OK);
         assert_eq!(new.rotate_streams(Some(chunk), &[(of_new, chunk)]), OK);
         let last = chunk - 1;
-        assert!(
-            new.close_chunk(last, Some(CloseCommand::MoveToCompleted))
-                .is_ok()
-        );
-        new.send_packet(of_new, chunk, 20);
-        new.wait_while_pending(of_new, chunk);
+        new.archive_chunk(last);
+        new.record_packet(of_new, chunk, 20);
     }
     let recorded = files(&relay.output, "/chan_0");
     assert!(recorded.values().any(|bytes| bytes[..] == [0; 10]));
@@ -120,11 +107,10 @@ fn a_restarted_host_takes_over_after_it_died_during_a_rotation() {
 #[test]
 fn only_the_same_host_takes_over_a_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut owner = Producer::open(&relay, session_with_base_path("some/where", "owner"));
-    let of_owner = owner.add_stream(stream("chan_0", TRACE_PATH));
-    owner.send_packet(of_owner, 0, 10);
-    owner.wait_while_pending(of_owner, 0);
-    // A host is told by its address, not by the name that it gives.
+    let (mut owner, of_owner) =
+        Producer::open_with_stream(&relay, session_with_base_path("some/where", "owner"));
+    owner.record_packet(of_owner, 0, 10);
+    // A host is identified by its address, not by the name that it sends.
     let elsewhere = Ipv4Addr::new(127, 0, 0, 2);
     let mut attacker = Producer::connect_from(elsewhere, &relay, Minor(15));
     let reply = attacker.request(Command::CreateSession(session_with_base_path(
@@ -144,8 +130,7 @@ fn only_the_same_host_takes_over_a_directory() {
             .request(Command::AddStream(stream("chan_1", "ust/uid/1")))
             .is_ok()
     );
-    owner.send_packet(of_owner, 1, 10);
-    owner.wait_while_pending(of_owner, 1);
+    owner.record_packet(of_owner, 1, 10);
     assert_eq!(owner.close_stream(of_owner, Some(1)), OK);
     let recorded = only_file(&relay, &format!("some/where/{TRACE_PATH}/chan_0"));
     assert_eq!(recorded, [[0; 10], [1; 10]].concat());
@@ -171,8 +156,7 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
             (&mut above, "kernel"),
         ] {
             let stream = producer.add_stream(stream("chan_0", path));
-            producer.send_packet(stream, 0, 10);
-            producer.wait_while_pending(stream, 0);
+            producer.record_packet(stream, 0, 10);
             streams.push(stream);
         }
         // All recordings continue after the last has begun.
@@ -180,8 +164,7 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
             .into_iter()
             .zip(streams)
         {
-            producer.send_packet(stream, 1, 10);
-            producer.wait_while_pending(stream, 1);
+            producer.record_packet(stream, 1, 10);
         }
         for path in [
             "host/base/ust/uid/0/64-bit/chan_0",
@@ -198,19 +181,15 @@ fn recordings_of_one_host_below_one_base_path_are_accepted_where_their_trees_do_
 #[test]
 fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
     let (_lab, relay, mut probe) = start_relay_with_probe();
-    let mut ust = Producer::open(&relay, of_same_daemon("base", "one", 0));
-    let of_ust = ust.add_stream(stream("chan_0", TRACE_PATH));
-    ust.send_packet(of_ust, 0, 10);
-    ust.wait_while_pending(of_ust, 0);
+    let (mut ust, of_ust) = Producer::open_with_stream(&relay, of_same_daemon("base", "one", 0));
+    ust.record_packet(of_ust, 0, 10);
     let mut kernel = Producer::open(&relay, of_same_daemon("base", "one", 1));
     let of_kernel = kernel.add_stream(stream("chan_0", "kernel"));
-    kernel.send_packet(of_kernel, 0, 10);
-    kernel.wait_while_pending(of_kernel, 0);
+    kernel.record_packet(of_kernel, 0, 10);
     // Chunks of both would be moved through the same temporary directory.
     assert!(!kernel.create_chunk(1).is_ok());
     assert!(kernel.is_disconnected());
-    ust.send_packet(of_ust, 1, 10);
-    ust.wait_while_pending(of_ust, 1);
+    ust.record_packet(of_ust, 1, 10);
     assert_eq!(only_file(&relay, "base/kernel/chan_0"), [0; 10]);
     // No recording may be placed in the directories that another one's chunks are moved to.
     for place in ["base/archives", "base/.tmp_old_chunk/x"] {
@@ -222,9 +201,6 @@ fn a_recording_rotates_only_while_it_is_alone_in_its_directory() {
         relay.has_logged(&["session ended", "session 3 "])
     });
     assert_eq!(ust.create_chunk(1), OK);
-    assert!(
-        ust.close_chunk(0, Some(CloseCommand::MoveToCompleted))
-            .is_ok()
-    );
+    ust.archive_chunk(0);
     probe.assert_served();
 }

@@ -22,9 +22,7 @@ use super::{command_bytes, recorded_files, session, start_relay_with_probe};
 /// A relay with a socket timeout of 1.5 s instead of the default, and a probe session.
 fn start_relay_with_short_timeout() -> (Lab, Relay, ProbeSession) {
     let lab = Lab::new();
-    let mut command = lab.command(tests::binaries::relayd());
-    command.env("LTTNG_NETWORK_SOCKET_TIMEOUT", "1500");
-    let relay = Relay::start_from_command(&lab, command);
+    let relay = Relay::start_with_env(&lab, "LTTNG_NETWORK_SOCKET_TIMEOUT", "1500");
     let probe = ProbeSession::of(&relay);
     (lab, relay, probe)
 }
@@ -104,8 +102,7 @@ fn a_command_sent_byte_by_byte_times_out() {
 fn half_a_packet_that_times_out_is_removed_from_the_stream() {
     let (_lab, relay, mut probe) = start_relay_with_short_timeout();
     let (mut producer, stream) = Producer::open_with_stream(&relay, session("packet"));
-    producer.send_packet(stream, 0, 100);
-    producer.wait_while_pending(stream, 0);
+    producer.record_packet(stream, 0, 100);
     let mut half = connect(relay.data);
     half.write_all(&packet(stream, 1, 100)[..DataHeader::SIZE + 50])
         .unwrap();
@@ -113,8 +110,7 @@ fn half_a_packet_that_times_out_is_removed_from_the_stream() {
     let len = || recorded_files(&relay, "packet", "chan_0")[0].len();
     wait_until("half a packet is removed", || len() == 100);
     // The packet can be sent again.
-    producer.send_packet(stream, 1, 100);
-    producer.wait_while_pending(stream, 1);
+    producer.record_packet(stream, 1, 100);
     probe.assert_served();
 }
 

@@ -150,9 +150,5 @@ fn unread_session_lists_take_bounded_memory() {
     // Until the relay stops reading since its replies are not read.
     while socket.write(&list).is_ok() {}
     probe.assert_served();
-    assert!(
-        relay.memory() < before + (8 << 20),
-        "{} of {before}",
-        relay.memory()
-    );
+    relay.assert_memory_below(before + (8 << 20));
 }

@@ -65,9 +65,7 @@ fn every_viewer_and_the_directory_show_every_event_once() {
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("all", &relay, Some(LIVE_TIMER));
-    daemon.enable_channel("all", "busy", &options, true);
+    let daemon = SessionDaemon::start_with_channel(&lab, &relay, "all", Some(LIVE_TIMER), &options);
     // A channel without events: only beacons let viewers continue.
     daemon.enable_channel("all", "idle", &[], false);
     let viewers = start_viewers(
@@ -153,9 +151,13 @@ fn events_of_short_lived_processes_with_per_process_buffers_are_shown_live() {
 /// idle. Returns the outputs of the viewers.
 fn view_short_lived_process() -> Vec<(Babeltrace, CompletedProcess)> {
     let (lab, relay) = Relay::start_in_new_lab();
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("pid", &relay, Some(LIVE_TIMER));
-    daemon.enable_channel("pid", "busy", &["--buffers-pid", "--subbuf-size=4k"], true);
+    let daemon = SessionDaemon::start_with_channel(
+        &lab,
+        &relay,
+        "pid",
+        Some(LIVE_TIMER),
+        &["--buffers-pid", "--subbuf-size=4k"],
+    );
     daemon.lttng(&["start", "pid"]);
     let mut idle = TracedApp::start(&lab, "idle");
     idle.emit(1);
@@ -184,7 +186,7 @@ fn meets_known_defect(babeltrace: Babeltrace, ended: &CompletedProcess) -> bool 
         // It fails, or divides by zero, if the stream is not declared in the first piece.
         Babeltrace::One => says("[error] Stream 0 is not declared in metadata."),
         // Babeltrace 2.0.4 writes out of bounds: the number of values that an iterator can store is fixed by
-        // the metadata that is there when it begins.
+        // the metadata that has arrived when it begins.
         Babeltrace::Two if ended.status.signal() == Some(Signal::SEGV.as_raw()) => true,
         // A packet or a beacon of a stream that is not declared in the first piece.
         Babeltrace::Two if says("No stream class with ID of stream class ID to use") => true,
@@ -203,9 +205,8 @@ fn replaced_tracefiles_do_not_affect_live_viewers() {
         "--tracefile-size=16k",
         "--tracefile-count=3",
     ];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("ring", &relay, Some(LIVE_TIMER));
-    daemon.enable_channel("ring", "busy", &options, true);
+    let daemon =
+        SessionDaemon::start_with_channel(&lab, &relay, "ring", Some(LIVE_TIMER), &options);
     daemon.enable_channel("ring", "idle", &options, false);
     let viewers = start_viewers(
         &relay,

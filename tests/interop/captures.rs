@@ -36,9 +36,7 @@ fn every_captured_conversation_gets_the_same_answers_and_leaves_the_same_tree() 
         let name = capture.file_name().unwrap().to_string_lossy();
         println!("{name}");
         let lab = Lab::new();
-        let mut command = lab.command(tests::binaries::relayd());
-        command.env("TZ", "UTC");
-        let relay = Relay::start_from_command(&lab, command);
+        let relay = Relay::start_with_env(&lab, "TZ", "UTC");
         Capture::load(&capture).replay(&relay);
         let (want, got) = (contents(&capture.join("output")), contents(&relay.output));
         let names = |tree: &[(String, _)]| {

@@ -84,7 +84,7 @@ fn differences(lab: &Lab, relay: &Relay, case: &Path, viewers: usize) -> Vec<Str
     wrong
 }
 
-/// The lines of Babeltrace that can be compared. Live, events of the same time come in any order, and what
+/// The lines of Babeltrace that can be compared. Live, events of the same time are in any order, and what
 /// Babeltrace 2.0.4 prints for an empty string depends on the order.
 fn comparable(lines: &[String], ours: &[String]) -> Vec<String> {
     let time = |line: &String| line.split(']').next().unwrap().to_owned();

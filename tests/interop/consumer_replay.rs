@@ -60,7 +60,7 @@ pub(crate) fn directory_of(relay: &Relay, session: &str) -> std::path::PathBuf {
 fn directories_of(relay: &Relay, session: &str) -> Vec<std::path::PathBuf> {
     // `<session>-YYYYmmdd-HHMMSS`
     const DATE: usize = "-20260101-000000".len();
-    // The host directory exists once there is a session.
+    // The host directory is created with the first session.
     let host = std::fs::read_dir(relay.output.join(HOST)).ok();
     let entries = host
         .into_iter()
@@ -194,8 +194,8 @@ fn viewers_of_a_live_replay_through_lttng_relayd_show_the_events_of_the_original
             ("bt", ViewerProgram::Babeltrace),
             ("tl", ViewerProgram::TestLive),
         ];
-        for (who, program) in each {
-            let session = format!("{who}-{}", name(&directory));
+        for (prefix, program) in each {
+            let session = format!("{prefix}-{}", name(&directory));
             let shown =
                 replay_with_viewers(&lab, &relay, (&directory, &session), &[program], want.len());
             for shown in shown {

@@ -73,7 +73,7 @@ fn read_case(lab: &Lab, case: &Path, options: &[&str]) -> CompletedProcess {
 }
 
 /// The differing lines among the first `max_lines`. Lines with an empty string are not compared: Babeltrace
-/// 2.0.4, which made the expected text, prints the value of an earlier event there.
+/// 2.0.4, which made the expected text, prints the value of an earlier event instead.
 fn differences(ours: &[u8], theirs: &[u8], max_lines: usize) -> Vec<String> {
     let lines = |text| -> Vec<_> { split(text).into_iter().take(max_lines).collect() };
     let (ours, theirs) = (lines(ours), lines(theirs));

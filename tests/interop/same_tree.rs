@@ -48,85 +48,75 @@ fn assert_same_tree_with(
     assert!(want.values().filter(|node| node.contents.is_some()).count() > 2);
 }
 
-/// Creates a session with two channels, traces two applications, and destroys the session.
-fn record(lab: &Lab, daemon: &SessionDaemon<'_>, create: &[&str], options: &[&str]) {
-    daemon.lttng(&[&["create", "same"], create].concat());
-    daemon.enable_channel("same", "busy", options, true);
-    daemon.enable_channel("same", "idle", &options[..1], false);
-    daemon.lttng(&["start", "same"]);
-    traced_app::run(lab, 2000, 0, "one");
-    traced_app::run(lab, 50, 2000, "two");
-    daemon.lttng(&["destroy", "same"]);
+const PER_USER_BUFFERS: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
+const PER_PROCESS_BUFFERS: &[&str] = &["--buffers-pid", "--subbuf-size=4k"];
+const LIMITED_TRACEFILES: &[&str] = &[
+    "--buffers-uid",
+    "--subbuf-size=4k",
+    "--tracefile-size=16k",
+    "--tracefile-count=3",
+];
+const LIVE: &[&str] = &["--live=50000"];
+
+/// The function that records two applications in a session with two channels. `create` are further options of
+/// `lttng create`, `options` those of the channels.
+fn record(
+    create: &'static [&str],
+    options: &'static [&str],
+) -> impl FnOnce(&Lab, &SessionDaemon<'_>, &[&str]) {
+    move |lab, daemon, urls| {
+        daemon.lttng(&[&["create", "same"], urls, create].concat());
+        daemon.enable_channel("same", "busy", options, true);
+        daemon.enable_channel("same", "idle", &options[..1], false);
+        daemon.lttng(&["start", "same"]);
+        traced_app::run(lab, 2000, 0, "one");
+        traced_app::run(lab, 50, 2000, "two");
+        daemon.lttng(&["destroy", "same"]);
+    }
 }
 
-const PER_USER_BUFFERS: &[&str] = &["--buffers-uid", "--subbuf-size=4k"];
-const LIVE_TIMER: &str = "--live=50000";
+/// Creates a session with one channel and starts it.
+fn start_session(daemon: &SessionDaemon<'_>, urls: &[&str], create: &[&str]) {
+    daemon.lttng(&[&["create", "same"], urls, create].concat());
+    daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
+    daemon.lttng(&["start", "same"]);
+}
 
 #[test]
 fn a_live_session_leaves_the_same_tree() {
-    assert_same_tree(None, |lab, daemon, urls| {
-        record(
-            lab,
-            daemon,
-            &[urls, &[LIVE_TIMER]].concat(),
-            PER_USER_BUFFERS,
-        )
-    });
+    assert_same_tree(None, record(LIVE, PER_USER_BUFFERS));
 }
 
 #[test]
 fn a_session_that_is_not_live_leaves_the_same_tree() {
-    assert_same_tree(None, |lab, daemon, urls| {
-        record(lab, daemon, urls, PER_USER_BUFFERS)
-    });
+    assert_same_tree(None, record(&[], PER_USER_BUFFERS));
 }
 
 #[test]
 fn a_session_with_per_process_buffers_leaves_the_same_tree() {
-    assert_same_tree(None, |lab, daemon, urls| {
-        record(
-            lab,
-            daemon,
-            &[urls, &[LIVE_TIMER]].concat(),
-            &["--buffers-pid", "--subbuf-size=4k"],
-        );
-    });
+    assert_same_tree(None, record(LIVE, PER_PROCESS_BUFFERS));
 }
 
 #[test]
 fn a_session_with_limited_tracefiles_leaves_the_same_tree() {
-    assert_same_tree(None, |lab, daemon, urls| {
-        let limits = ["--tracefile-size=16k", "--tracefile-count=3"];
-        record(lab, daemon, urls, &[PER_USER_BUFFERS, &limits].concat());
-    });
+    assert_same_tree(None, record(&[], LIMITED_TRACEFILES));
 }
 
 #[test]
 fn a_producer_of_2_10_leaves_the_same_tree() {
-    assert_same_tree(Some(10), |lab, daemon, urls| {
-        record(
-            lab,
-            daemon,
-            &[urls, &[LIVE_TIMER]].concat(),
-            PER_USER_BUFFERS,
-        )
-    });
+    assert_same_tree(Some(10), record(LIVE, PER_USER_BUFFERS));
 }
 
 #[test]
 fn a_producer_of_2_4_leaves_the_same_tree() {
-    assert_same_tree(Some(4), |lab, daemon, urls| {
-        record(lab, daemon, urls, PER_USER_BUFFERS)
-    });
+    assert_same_tree(Some(4), record(&[], PER_USER_BUFFERS));
 }
 
 const BY_SESSION: &[&str] = &["--group-output-by-session"];
 
 #[test]
 fn a_session_grouped_by_session_leaves_the_same_tree() {
-    assert_same_tree_with(BY_SESSION, "", None, |lab, daemon, urls| {
-        record(lab, daemon, urls, PER_USER_BUFFERS)
-    });
+    assert_same_tree_with(BY_SESSION, "", None, record(&[], PER_USER_BUFFERS));
 }
 
 #[test]
@@ -143,25 +133,19 @@ fn a_session_named_by_date_and_grouped_by_session_leaves_the_same_tree() {
 #[test]
 fn a_base_path_grouped_by_host_and_by_session_leaves_the_same_tree() {
     for arguments in [&[][..], BY_SESSION] {
-        assert_same_tree_with(arguments, "/my/base", None, |lab, daemon, urls| {
-            record(lab, daemon, urls, PER_USER_BUFFERS)
-        });
+        assert_same_tree_with(arguments, "/my/base", None, record(&[], PER_USER_BUFFERS));
     }
 }
 
 #[test]
 fn a_producer_of_2_10_grouped_by_session_leaves_the_same_tree() {
-    assert_same_tree_with(BY_SESSION, "", Some(10), |lab, daemon, urls| {
-        record(lab, daemon, urls, PER_USER_BUFFERS)
-    });
+    assert_same_tree_with(BY_SESSION, "", Some(10), record(&[], PER_USER_BUFFERS));
 }
 
 #[test]
 fn a_rotated_session_leaves_the_same_tree() {
     assert_same_tree(None, |lab, daemon, urls| {
-        daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
-        daemon.lttng(&["start", "same"]);
+        start_session(daemon, urls, &[]);
         traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["rotate", "same"]);
         traced_app::run(lab, 300, 0, "second");
@@ -176,9 +160,7 @@ fn a_rotated_session_leaves_the_same_tree() {
 #[test]
 fn a_cleared_session_leaves_the_same_tree() {
     assert_same_tree(None, |lab, daemon, urls| {
-        daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
-        daemon.lttng(&["start", "same"]);
+        start_session(daemon, urls, &[]);
         traced_app::run(lab, 300, 0, "first");
         daemon.lttng(&["clear", "same"]);
         traced_app::run(lab, 30, 0, "second");
@@ -193,9 +175,7 @@ fn a_cleared_session_leaves_the_same_tree() {
 #[test]
 fn snapshots_leave_the_same_tree() {
     assert_same_tree(None, |lab, daemon, urls| {
-        daemon.lttng(&[&["create", "same", "--snapshot"], urls].concat());
-        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
-        daemon.lttng(&["start", "same"]);
+        start_session(daemon, urls, &["--snapshot"]);
         traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["snapshot", "record", "--session=same"]);
         traced_app::run(lab, 50, 0, "second");
@@ -207,9 +187,7 @@ fn snapshots_leave_the_same_tree() {
 #[test]
 fn regenerated_metadata_leaves_the_same_tree() {
     assert_same_tree(None, |lab, daemon, urls| {
-        daemon.lttng(&[&["create", "same"], urls].concat());
-        daemon.enable_channel("same", "busy", PER_USER_BUFFERS, true);
-        daemon.lttng(&["start", "same"]);
+        start_session(daemon, urls, &[]);
         traced_app::run(lab, 50, 0, "first");
         daemon.lttng(&["regenerate", "metadata", "--session=same"]);
         traced_app::run(lab, 50, 0, "second");

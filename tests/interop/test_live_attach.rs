@@ -90,6 +90,12 @@ impl SourceLog {
         );
     }
 
+    /// The lines that begin with a word.
+    fn of(&self, word: &str) -> Vec<&str> {
+        let lines = self.lines.iter().map(String::as_str);
+        lines.filter(|line| line.starts_with(word)).collect()
+    }
+
     fn read_until(&mut self, events: &mut Receiver<SourceEvent>, last: &str) {
         while !self.lines.iter().any(|line| line == last) {
             self.read_event(events);
@@ -135,19 +141,15 @@ fn every_packet_and_watermark_arrives_once_in_order_until_the_session_ends() {
         log.read_until(&mut events, "done");
         handle.join();
 
-        let of = |word: &str| -> Vec<String> {
-            let line = log.lines.iter().filter(|line| line.starts_with(word));
-            line.cloned().collect()
-        };
         let mut packets: Vec<String> = (0..50)
             .map(|number| format!("packet ust/uid/0/c_0 {number}"))
             .collect();
         packets.push("packet ust/uid/0/c_1 0".to_owned());
         packets.push("packet ust/pid/1/p_0 0".to_owned());
-        assert_eq!(of("packet"), packets);
-        assert_eq!(of("metadata").len(), 2);
-        assert_eq!(of("trace host/watched/ust").len(), 2);
-        assert_eq!(of("end").len(), 5);
+        assert_eq!(log.of("packet"), packets);
+        assert_eq!(log.of("metadata").len(), 2);
+        assert_eq!(log.of("trace host/watched/ust").len(), 2);
+        assert_eq!(log.of("end").len(), 5);
     }
 }
 
@@ -176,19 +178,15 @@ fn tracefile_switches_and_new_metadata_lose_no_packet() {
         producer.disconnect();
         log.read_until(&mut events, "done");
         handle.join();
-        let of = |word: &str| -> Vec<String> {
-            let line = log.lines.iter().filter(|line| line.starts_with(word));
-            line.cloned().collect()
-        };
         let wanted: Vec<_> = (0..ALL)
             .map(|number| format!("packet ust/c_0 {}", number % 251))
             .collect();
-        assert_eq!(of("packet"), wanted, "{push} {packets_in_file}");
+        assert_eq!(log.of("packet"), wanted, "{push} {packets_in_file}");
         let metadata = format!("metadata {}", more.len());
         let before = log.lines.iter().take_while(|line| **line != metadata);
         let before = before.filter(|line| line.starts_with("packet")).count();
         assert!(before as u64 <= FIRST, "{before} packets without metadata");
-        assert_eq!(of("metadata").len(), 2);
+        assert_eq!(log.of("metadata").len(), 2);
     }
 }
 

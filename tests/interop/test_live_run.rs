@@ -12,7 +12,7 @@ use tests::lttng::SessionDaemon;
 use tests::process::Process;
 use tests::producer::{Producer, live_session};
 use tests::relay::Relay;
-use tests::replay::{HOST, IdleStream, MetadataPieces, Replay};
+use tests::replay::{HOST, Replay};
 use tests::traced_app;
 use tests::viewer::hostname;
 use tests::{TEST_TIMEOUT, test_live, traces, wait_until};
@@ -56,13 +56,7 @@ fn replay_to_viewer(
     directory: &Path,
     options: &[&str],
 ) -> (Replay, Process) {
-    let mut replay = Replay::open(
-        relay,
-        "watched",
-        directory,
-        MetadataPieces::Whole,
-        IdleStream::Present,
-    );
+    let mut replay = Replay::open_with_idle_stream(relay, "watched", directory);
     replay.send_packets();
     let options = [options, &["--seek", "beginning"]].concat();
     let viewer = test_live::follow(lab, relay, (HOST, "watched"), &options);
@@ -301,13 +295,7 @@ fn follow_option_reconnects_to_a_restarted_relay() {
     let events = test_live::read(&lab, &[], &directory)
         .expect_success()
         .len();
-    let mut replay = Replay::open(
-        &relay,
-        "watched",
-        &directory,
-        MetadataPieces::Whole,
-        IdleStream::Present,
-    );
+    let mut replay = Replay::open_with_idle_stream(&relay, "watched", &directory);
     replay.send_packets();
     wait_until("the next session is printed", || {
         viewer.stdout().len() == 4 * EVENTS + events
@@ -325,13 +313,7 @@ fn a_url_without_a_session_shows_all_present_and_later_sessions() {
         .expect_success()
         .len();
     let play = |session: &str| {
-        let mut replay = Replay::open(
-            &relay,
-            session,
-            &directory,
-            MetadataPieces::Whole,
-            IdleStream::Present,
-        );
+        let mut replay = Replay::open_with_idle_stream(&relay, session, &directory);
         replay.send_packets();
         replay
     };
@@ -360,9 +342,7 @@ fn every_viewer_of_an_lttng_session_shows_every_event_once() {
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("all", &relay, Some(100_000));
-    daemon.enable_channel("all", "busy", &options, true);
+    let daemon = SessionDaemon::start_with_channel(&lab, &relay, "all", Some(100_000), &options);
     daemon.enable_channel("all", "idle", &[], false);
     let host = hostname();
     let mut viewers: Vec<Process> = (0..3)

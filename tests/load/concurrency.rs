@@ -61,9 +61,7 @@ fn a_viewer_that_never_reads_delays_no_other() {
         "--num-subbuf=8",
         "--blocking-timeout=inf",
     ];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("slow", &relay, Some(100_000));
-    daemon.enable_channel("slow", "busy", &options, true);
+    let daemon = SessionDaemon::start_with_channel(&lab, &relay, "slow", Some(100_000), &options);
     // A viewer that attaches and then neither sends nor reads.
     let (_silent, ..) = Viewer::attached(relay.live, "slow", Seek::Beginning);
     let follower = Babeltrace::Two.follow(&relay, "slow");

@@ -79,8 +79,7 @@ fn a_lack_of_descriptors_pauses_the_producer_and_loses_no_index() {
         entries.len()
     );
     assert_eq!(viewer.next_index(seen).status, IndexStatus::Ready);
-    producer.send_packet(stream, 1, PACKET);
-    producer.wait_while_pending(stream, 1);
+    producer.record_packet(stream, 1, PACKET);
     let output = relay.output.clone();
     assert!(relay.stop().status.success());
     let entries = first_file(&output, ".idx");

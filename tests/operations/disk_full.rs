@@ -24,11 +24,19 @@ use wire::{Bytes, StreamId};
 
 const PACKET: usize = 3000;
 
-/// A relay with a status endpoint that writes to a tmpfs of 2 MiB; `None` if it cannot be mounted.
-fn start_on_small_disk(lab: &Lab, options: &[&str]) -> Option<(SmallDisk, Relay, StatusEndpoint)> {
+/// A relay with a status endpoint that writes to a tmpfs of 2 MiB, in a directory of its own; `None` if the
+/// tmpfs cannot be mounted. The values are to be dropped in reverse order.
+fn start_on_small_disk(options: &[&str]) -> Option<(Lab, SmallDisk, Relay, StatusEndpoint)> {
+    let lab = Lab::new();
     let disk = SmallDisk::mount(&lab.directory("output"), 2048)?;
-    let (relay, status) = StatusEndpoint::start_relay(lab, options);
-    Some((disk, relay, status))
+    let (relay, status) = StatusEndpoint::start_relay(&lab, options);
+    Some((lab, disk, relay, status))
+}
+
+/// Sends packets `0..count`, until the relay aborts the session and closes the connection.
+fn send_until_aborted(producer: &mut Producer, stream: StreamId, count: u64) {
+    let mut packets = (0..count).map(|number| packet(stream, number, PACKET));
+    let _ = packets.try_for_each(|packet| producer.data.write_all(&packet));
 }
 
 /// Checks that every index entry of a channel points at a whole packet, in sequence. Returns the number of
@@ -63,7 +71,7 @@ fn count_indexed_packets(output: &Path, channel: &str) -> usize {
 }
 
 /// Sends packets and indexes in a thread, which ends when all indexes are answered. With `swapped`, all pairs
-/// of packets but the first come in reverse order. The returned function joins the thread.
+/// of packets but the first are sent in reverse order. The returned function joins the thread.
 fn send_in_background(
     mut producer: Producer,
     stream: StreamId,
@@ -93,8 +101,7 @@ fn send_in_background(
 
 #[test]
 fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
     let (producer, stream) = Producer::open_with_trace(&relay, live_session("waits"));
@@ -102,9 +109,7 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
     let idle = other.add_trace(TRACE_PATH, &["idle_0"])[0];
     disk.fill(100);
     let join = send_in_background(producer, stream, 200, false);
-    wait_until("the stream is paused", || {
-        status.metric("relayd_streams_paused") == 1
-    });
+    status.wait_for_metric("relayd_streams_paused", 1);
     assert_eq!(status.get("/readyz").0, 503);
     assert_eq!(status.get("/healthz").0, 200);
     let states: Vec<_> = status
@@ -161,8 +166,7 @@ fn a_full_disk_pauses_the_producer_and_loses_no_packet() {
 
 #[test]
 fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
     // With packets out of order, in tracefiles of five packets, the disk fills up within payloads, within
@@ -178,9 +182,7 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
         producer.request(Command::StreamsSent);
         disk.fill(left * 4);
         let join = send_in_background(producer, stream, 40, true);
-        wait_until("the stream is paused", || {
-            status.metric("relayd_streams_paused") == 1
-        });
+        status.wait_for_metric("relayd_streams_paused", 1);
         assert!(
             count_indexed_packets(&relay.output, &channel) < 40,
             "{name}"
@@ -198,8 +200,7 @@ fn a_disk_that_fills_up_at_any_offset_loses_no_packet() {
 
 #[test]
 fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("rotates"));
@@ -208,18 +209,14 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
     for number in 1..20 {
         producer.send_data(stream, number, PACKET);
     }
-    wait_until("the packets are received", || {
-        status.metric("relayd_packets_total") == 20
-    });
+    status.wait_for_metric("relayd_packets_total", 20);
     assert_eq!(producer.create_chunk(1), OK);
     disk.fill(24);
     let rotating = std::thread::spawn(move || {
         let reply = producer.rotate_streams(Some(1), &[(stream, 1)]);
         (producer, reply)
     });
-    wait_until("the stream is paused", || {
-        status.metric("relayd_streams_paused") == 1
-    });
+    status.wait_for_metric("relayd_streams_paused", 1);
     disk.free_space();
     let (mut producer, reply) = rotating.join().unwrap();
     assert_eq!(reply, OK);
@@ -227,26 +224,18 @@ fn a_rotation_on_a_full_disk_completes_when_space_is_freed() {
         let reply = producer.send_index(stream, number, index(number, PACKET as u64));
         assert_eq!(reply, OK);
     }
-    producer.send_packet(stream, 20, PACKET);
-    producer.wait_while_pending(stream, 20);
-    let lengths: Vec<_> = files(&relay.output, "/chan_0")
+    producer.record_packet(stream, 20, PACKET);
+    let mut lengths: Vec<_> = files(&relay.output, "/chan_0")
         .into_values()
         .map(|data| data.len() / PACKET)
         .collect();
-    assert_eq!(
-        {
-            let mut sorted = lengths;
-            sorted.sort_unstable();
-            sorted
-        },
-        [1, 20]
-    );
+    lengths.sort_unstable();
+    assert_eq!(lengths, [1, 20]);
 }
 
 #[test]
 fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
-    let lab = Lab::new();
-    let Some((disk, relay, _status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((_lab, disk, relay, _status)) = start_on_small_disk(&[]) else {
         return;
     };
     let mut producer = Producer::open(&relay, live_session("described"));
@@ -270,24 +259,14 @@ fn metadata_for_a_full_disk_is_written_whole_when_space_is_freed() {
 
 #[test]
 fn on_disk_full_close_aborts_the_affected_session_only() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &["--on-disk-full=close"]) else {
+    let Some((_lab, disk, relay, status)) = start_on_small_disk(&["--on-disk-full=close"]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("closed"));
     let mut other = Producer::open(&relay, live_session("other"));
     let idle = other.add_trace(TRACE_PATH, &["idle_0"])[0];
     disk.fill(100);
-    for number in 0..100 {
-        // The relay closes the connection when it aborts the session.
-        if producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .is_err()
-        {
-            break;
-        }
-    }
+    send_until_aborted(&mut producer, stream, 100);
     wait_until("the session has failed", || {
         status.json("/sessions")[0]["state"] == "failed"
     });
@@ -309,8 +288,7 @@ fn on_disk_full_close_aborts_the_affected_session_only() {
     assert_eq!(count_indexed_packets(&relay.output, "idle_0"), 10);
     let mut again = Producer::open(&relay, live_session("again"));
     let stream = again.add_trace(TRACE_PATH, &["new_0"])[0];
-    again.send_packet(stream, 0, PACKET);
-    again.wait_while_pending(stream, 0);
+    again.record_packet(stream, 0, PACKET);
     assert_eq!(status.get("/readyz").0, 200);
 }
 
@@ -327,15 +305,7 @@ fn a_permanent_write_error_aborts_the_affected_session_only() {
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("large"));
     let mut other = Producer::open(&relay, live_session("other"));
     let small = other.add_trace(TRACE_PATH, &["small_0"])[0];
-    for number in 0..20 {
-        if producer
-            .data
-            .write_all(&packet(stream, number, PACKET))
-            .is_err()
-        {
-            break;
-        }
-    }
+    send_until_aborted(&mut producer, stream, 20);
     wait_until("the session has failed", || {
         status.json("/sessions")[0]["state"] == "failed"
     });
@@ -343,16 +313,14 @@ fn a_permanent_write_error_aborts_the_affected_session_only() {
         status.metric("relayd_write_errors_total{kind=\"too_large\"}"),
         1
     );
-    other.send_packet(small, 0, PACKET);
-    other.wait_while_pending(small, 0);
+    other.record_packet(small, 0, PACKET);
     assert_eq!(status.json("/sessions")[1]["state"], "recording");
     assert!(relay.stop().status.success());
 }
 
 #[test]
 fn a_stopping_relay_does_not_wait_for_disk_space() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("stopped"));
@@ -360,9 +328,7 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
     for number in 0..40 {
         producer.send_data(stream, number, PACKET);
     }
-    wait_until("the stream is paused", || {
-        status.metric("relayd_streams_paused") == 1
-    });
+    status.wait_for_metric("relayd_streams_paused", 1);
     let output = relay.output.clone();
     let ended = relay.stop();
     assert!(ended.status.success());
@@ -380,14 +346,11 @@ fn a_stopping_relay_does_not_wait_for_disk_space() {
 
 #[test]
 fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
     let large = &["--subbuf-size=64k", "--num-subbuf=16"];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("real", &relay, Some(50_000));
-    daemon.enable_channel("real", "busy", large, true);
+    let daemon = SessionDaemon::start_with_channel(&lab, &relay, "real", Some(50_000), large);
     daemon.lttng(&["start", "real"]);
     let mut app = TracedApp::start(&lab, "real");
     app.emit(50);
@@ -410,16 +373,13 @@ fn lttng_is_paused_by_a_full_disk_and_loses_no_event_that_fits_its_buffers() {
 
 #[test]
 fn a_producer_that_disconnects_while_paused_leaves_whole_packets_and_no_session() {
-    let lab = Lab::new();
-    let Some((disk, relay, status)) = start_on_small_disk(&lab, &[]) else {
+    let Some((_lab, disk, relay, status)) = start_on_small_disk(&[]) else {
         return;
     };
     let (mut producer, stream) = Producer::open_with_trace(&relay, live_session("dies"));
     disk.fill(30);
     producer.send_pipelined(stream, 40, PACKET);
-    wait_until("the stream is paused", || {
-        status.metric("relayd_streams_paused") == 1
-    });
+    status.wait_for_metric("relayd_streams_paused", 1);
     let before = count_indexed_packets(&relay.output, "chan_0");
     drop(producer);
     disk.free_space();

@@ -35,11 +35,9 @@ fn metrics_count_what_was_sent_and_keep_their_totals_after_the_session_ends() {
     for number in 0..10 {
         producer.send_packet(stream, number, 1000);
     }
-    // Packet 10 never comes.
+    // Packet 10 never arrives.
     producer.send_data(stream, 11, 500);
-    wait_until("the early packet is held", || {
-        status.metric("relayd_reorder_buffered_packets") == 1
-    });
+    status.wait_for_metric("relayd_reorder_buffered_packets", 1);
     for (name, value) in [
         ("relayd_packets_total", 10),
         ("relayd_bytes_total", 10_000),
@@ -103,9 +101,7 @@ fn viewer_lag_is_what_the_viewer_has_not_requested() {
         lag_is(5 - sent);
     }
     drop(viewer);
-    wait_until("the viewer is disconnected", || {
-        status.metric("relayd_viewers") == 0
-    });
+    status.wait_for_metric("relayd_viewers", 0);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use viewer_proto::session::Seek;
 use viewer_proto::stream::NewStreamsStatus;
 use wire::{Bytes, Micros, StreamId, Timestamp, ViewerId};
 
-/// The time that tests wait for a notification that should not come.
+/// The time that tests wait for a notification that should not arrive.
 const QUIET_TIME: Duration = Duration::from_millis(100);
 
 /// The notification that a stream has `unread` more packets.
@@ -97,9 +97,7 @@ fn a_session_of_lttng_is_read_whole_by_notifications_alone() {
     const COUNT: usize = 20_000;
     let (lab, relay) = Relay::start_in_new_lab();
     let options = ["--subbuf-size=16k", "--blocking-timeout=inf"];
-    let daemon = SessionDaemon::start(&lab);
-    daemon.create_session("real", &relay, Some(50_000));
-    daemon.enable_channel("real", "busy", &options, true);
+    let daemon = SessionDaemon::start_with_channel(&lab, &relay, "real", Some(50_000), &options);
     let (mut viewer, session, _) = Viewer::attached(relay.live, "real", Seek::Beginning);
     let mut push = viewer.open_push();
     daemon.lttng(&["start", "real"]);
@@ -247,7 +245,7 @@ fn a_slow_viewer_gets_one_notification_for_all_packets_it_missed() {
     for number in 0..1000 {
         producer.send_packet(stream, number, 100);
     }
-    // The packets that were there when the notification was sent.
+    // The packets that had been published when the notification was sent.
     let Some(Notification::Packets(PacketsAvailable { unread, .. })) = push.receive() else {
         panic!("no packets")
     };
@@ -335,8 +333,8 @@ fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
     };
     for round in 0..3 {
         push.send_beacon_interest(BeaconInterest::Unsubscribed);
-        // Beacons still come until the relay has processed that.
-        wait_until("no beacon comes", || {
+        // Beacons still arrive until the relay has processed that.
+        wait_until("no beacon arrives", || {
             for _ in 0..100 {
                 send_beacons(&mut producer);
             }
@@ -349,7 +347,7 @@ fn a_viewer_that_subscribes_to_beacons_again_gets_the_latest_ones() {
             let notification = push.receive().unwrap();
             awaited.retain(|awaited| *awaited != notification);
         }
-        // From then on beacons are pushed as they come.
+        // From then on every beacon is pushed.
         let next = send_beacons(&mut producer);
         push.wait_for(quiet(streams[1], next));
         // Packets are pushed whether or not beacons are.
@@ -445,7 +443,7 @@ fn withheld_packets_are_pushed_as_soon_as_they_are_released() {
     producer.close_stream(hidden, None);
     push.wait_for(packets_notification(known, 1));
     assert_eq!(viewer.next_index(known).status, IndexStatus::Ready);
-    // The hidden stream is announced when its metadata comes.
+    // The hidden stream is announced when its metadata arrives.
     let (_, metadata) = add(&mut producer, "ust/pid/two");
     send(&mut producer, &mut viewer, &mut push, 1);
     producer.send_metadata(metadata, b"/* CTF 1.8 */\n", 0);

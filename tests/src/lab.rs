@@ -31,7 +31,7 @@ impl Lab {
         let is_root = rustix::process::getuid().is_root();
         let lab = Self { directory, is_root };
         lab.give_away(lab.path());
-        // Programs of root and of `NOBODY` share these: whichever program came first would own them.
+        // Programs of root and of `NOBODY` share these: whichever program started first would own them.
         for shared in [".lttng", ".lttng/relayd"] {
             let _ = lab.directory(shared);
         }

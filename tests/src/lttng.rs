@@ -52,9 +52,24 @@ impl<'a> SessionDaemon<'a> {
         session: &str,
         live_timer_us: Option<u32>,
     ) -> Self {
+        Self::start_with_channel(lab, relay, session, live_timer_us, &["--subbuf-size=4k"])
+    }
+
+    /// As [`Self::start_with_session`], with these options of the channel.
+    ///
+    /// # Panics
+    /// If a program fails.
+    #[must_use]
+    pub fn start_with_channel(
+        lab: &'a Lab,
+        relay: &Relay,
+        session: &str,
+        live_timer_us: Option<u32>,
+        options: &[&str],
+    ) -> Self {
         let daemon = Self::start(lab);
         daemon.create_session(session, relay, live_timer_us);
-        daemon.enable_channel(session, "busy", &["--subbuf-size=4k"], true);
+        daemon.enable_channel(session, "busy", options, true);
         daemon
     }
 

@@ -16,7 +16,7 @@ const TERMINATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of last lines of standard error that are printed if the test fails.
 const MAX_REPORTED_LINES: usize = 20;
 
-/// A running process. Two threads collect its standard output and standard error as they come.
+/// A running process. Two threads collect its standard output and standard error.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -85,7 +85,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Takes the standard input, which is there if the command was given a pipe.
+    /// Takes the standard input; `None` if it is not a pipe.
     pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
@@ -209,7 +209,7 @@ impl Output {
         Self { bytes, reader }
     }
 
-    /// The lines so far, without the last one while its line feed has not come.
+    /// The lines so far, without the last one while it has no line feed.
     fn complete_lines(&self) -> Vec<String> {
         let bytes = self.bytes.lock().unwrap();
         let end = bytes.iter().rposition(|byte| *byte == b'\n');

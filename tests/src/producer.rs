@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 
 use relay_proto::chunk::{
-    CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition, TraceChunkExists,
+    CloseCommand, CloseTraceChunk, CreateTraceChunk, RotateStreams, RotationPosition,
+    TraceChunkExists,
 };
 use relay_proto::command::GetConfiguration;
 use relay_proto::index::SendIndex;
@@ -181,10 +182,7 @@ pub fn send_index(stream: StreamId, number: u64, packet: PacketIndex) -> Command
 /// If the relay does not listen.
 #[must_use]
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let socket = TcpStream::connect(address).unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    socket
+    with_options(TcpStream::connect(address).unwrap())
 }
 
 /// Opens a connection from a given loopback address, as another host would.
@@ -196,7 +194,11 @@ pub fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
     let from = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&from, &SocketAddr::from((address, 0))).unwrap();
     rustix::net::connect(&from, &to).unwrap();
-    let socket = TcpStream::from(from);
+    with_options(TcpStream::from(from))
+}
+
+fn with_options(socket: TcpStream) -> TcpStream {
+    // With Nagle's algorithm, small commands would wait for acknowledgements that the relay delays.
     socket.set_nodelay(true).unwrap();
     socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket
@@ -337,11 +339,7 @@ impl Producer {
     }
 
     /// Closes trace chunk `id`, with what is to be done with its files.
-    pub fn close_chunk(
-        &mut self,
-        id: u64,
-        command: Option<relay_proto::chunk::CloseCommand>,
-    ) -> Reply {
+    pub fn close_chunk(&mut self, id: u64, command: Option<CloseCommand>) -> Reply {
         let closed = EpochSeconds(CREATED.0 + id + 1);
         let command = Flagged(command);
         self.request(Command::CloseTraceChunk(CloseTraceChunk {
@@ -349,6 +347,15 @@ impl Producer {
             closed,
             command,
         }))
+    }
+
+    /// Closes trace chunk `id`, whose files the relay moves to the completed chunks.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn archive_chunk(&mut self, id: u64) {
+        let reply = self.close_chunk(id, Some(CloseCommand::MoveToCompleted));
+        assert!(reply.is_ok(), "the relay refused: {reply:?}");
     }
 
     /// Whether the relay still has trace chunk `id` (TRACE_CHUNK_EXISTS).
@@ -411,6 +418,15 @@ impl Producer {
         self.send_data(stream, number, bytes);
         let reply = self.send_index(stream, number, index(number, bytes as u64));
         assert_eq!(reply, OK);
+    }
+
+    /// Sends packet `number` and its index, and waits until the relay has processed both.
+    ///
+    /// # Panics
+    /// If the relay refuses.
+    pub fn record_packet(&mut self, stream: StreamId, number: u64, bytes: usize) {
+        self.send_packet(stream, number, bytes);
+        self.wait_while_pending(stream, number);
     }
 
     /// Sends packets `0..count` and then all of their indexes, without waiting for replies.

@@ -63,7 +63,7 @@ impl PushConnection {
     /// Waits for the next notification; `None` if the relay has closed the connection.
     ///
     /// # Panics
-    /// If no notification comes within [`TEST_TIMEOUT`].
+    /// If no notification arrives within [`TEST_TIMEOUT`].
     pub fn receive(&mut self) -> Option<Notification> {
         self.receive_within(TEST_TIMEOUT)
             .expect("a notification arrives in time")
@@ -99,10 +99,10 @@ impl PushConnection {
         }
     }
 
-    /// Waits for a notification and returns those that came before it.
+    /// Waits for a notification and returns those that arrived before it.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If it does not arrive.
     pub fn wait_for(&mut self, awaited: Notification) -> Vec<Notification> {
         let mut before = Vec::new();
         loop {

@@ -1,5 +1,6 @@
 //! Relay daemons as processes: `relayd` of this project, and `lttng-relayd` as the reference.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -64,6 +65,14 @@ impl Relay {
         command
             .arg(format!("--nofile={descriptors}:{descriptors}"))
             .arg(binaries::relayd());
+        Self::start_command(lab, command, ANY_PORT)
+    }
+
+    /// Starts `relayd` with an environment variable.
+    #[must_use]
+    pub fn start_with_env(lab: &Lab, name: &str, value: impl AsRef<OsStr>) -> Self {
+        let mut command = lab.command(binaries::relayd());
+        command.env(name, value);
         Self::start_command(lab, command, ANY_PORT)
     }
 
@@ -169,11 +178,11 @@ impl Relay {
             .any(|line| parts.iter().all(|part| line.contains(part)))
     }
 
-    /// Waits for a log line that contains all `parts`. The log comes through a pipe, so that a line may be
-    /// read later than the effects of what the relay did after it are seen.
+    /// Waits for a log line that contains all `parts`. The log is read through a pipe, so that a
+    /// line may arrive after later actions of the relay have taken effect.
     ///
     /// # Panics
-    /// If there is no such line in time.
+    /// If no such line is logged within `TEST_TIMEOUT`.
     pub fn wait_for_log(&self, parts: &[&str]) {
         wait_until(&format!("{parts:?} is logged"), || self.has_logged(parts));
     }
@@ -209,6 +218,15 @@ impl Relay {
             .find_map(|line| line.strip_prefix("VmRSS:"))
             .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    /// Checks that the resident memory is below a number of bytes.
+    ///
+    /// # Panics
+    /// If it is not, or if the relay does not run.
+    pub fn assert_memory_below(&self, limit: u64) {
+        let memory = self.memory();
+        assert!(memory < limit, "{memory} bytes, limit {limit}");
     }
 
     /// The number of open file descriptors.

@@ -104,6 +104,16 @@ impl Replay {
         replay
     }
 
+    /// As [`Self::open`], with whole metadata and an idle stream.
+    ///
+    /// # Panics
+    /// If the directory cannot be read, or the relay refuses.
+    #[must_use]
+    pub fn open_with_idle_stream(relay: &Relay, session: &str, directory: &Path) -> Self {
+        let (pieces, idle) = (MetadataPieces::Whole, IdleStream::Present);
+        Self::open(relay, session, directory, pieces, idle)
+    }
+
     fn add_trace(
         &mut self,
         place: usize,

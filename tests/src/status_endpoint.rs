@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::lab::Lab;
 use crate::relay::Relay;
-use crate::{TEST_TIMEOUT, wait_for};
+use crate::{TEST_TIMEOUT, wait_for, wait_until};
 
 /// The status endpoint of one relay. Each request opens a connection of its own.
 #[derive(Debug)]
@@ -67,6 +67,13 @@ impl StatusEndpoint {
     #[must_use]
     pub fn json(&self, path: &str) -> Value {
         serde_json::from_str(&self.get(path).1).unwrap()
+    }
+
+    /// Waits until a metric has this value.
+    pub fn wait_for_metric(&self, series: &str, value: u64) {
+        wait_until(&format!("{series} is {value}"), || {
+            self.metric(series) == value
+        });
     }
 
     /// The value of a metric, by its name and labels as in the exposition format.

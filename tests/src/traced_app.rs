@@ -93,7 +93,7 @@ fn build() -> PathBuf {
     let directory = crate::build_directory();
     let program = directory.join("tracee");
     // Test processes run at the same time: each builds its own copy and renames it, since another may be
-    // running the program that is there.
+    // running the older copy.
     let new = directory.join(format!("tracee-{}", std::process::id()));
     let mut cc = Command::new(peers::program("cc"));
     cc.args(["-O2", "-Wall", "-I"])

@@ -14,8 +14,9 @@ use viewer_proto::stream::{NewStreamsStatus, StreamRecord};
 use viewer_proto::{Command, Minor};
 use wire::{Bytes, SessionId, StreamId, ViewerId};
 
+use crate::producer::connect;
 use crate::push::PushConnection;
-use crate::{TEST_TIMEOUT, wait_for};
+use crate::wait_for;
 
 /// The host name that sessions of this host's session daemon have.
 ///
@@ -66,11 +67,8 @@ impl Viewer {
     /// If the relay does not listen.
     #[must_use]
     pub fn connect_as(live: SocketAddr, minor: Minor) -> Self {
-        let socket = TcpStream::connect(live).unwrap();
-        socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let mut viewer = Self {
-            socket,
+            socket: connect(live),
             client: Client::new(minor),
             received: Vec::new(),
             id: None,

@@ -23,8 +23,7 @@ fn lines(tldrs: &Tldrs, trace: &str, count: usize) -> Vec<String> {
 fn lines_of_64_clients_stay_whole_and_in_order_of_each_client() {
     const CLIENTS: usize = 64;
     const EVENTS: usize = 500;
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     std::thread::scope(|scope| {
         for number in 0..CLIENTS {
             let tldrs = &tldrs;
@@ -64,8 +63,7 @@ fn lines_of_64_clients_stay_whole_and_in_order_of_each_client() {
 
 #[test]
 fn client_that_pauses_between_bursts_loses_no_events() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     writeln!(client, "OPEN t").unwrap();
     let mut stored = String::new();
@@ -81,8 +79,7 @@ fn client_that_pauses_between_bursts_loses_no_events() {
 
 #[test]
 fn client_killed_in_the_middle_of_a_line_affects_no_other_client() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut other = tldrs.connect();
     write!(other, "OPEN t\n{}", events(&["a"])).unwrap();
     tldrs.wait_for_trace("t", &events(&["a"]));
@@ -101,8 +98,7 @@ fn client_killed_in_the_middle_of_a_line_affects_no_other_client() {
 
 #[test]
 fn lines_of_a_client_that_disconnected_before_accept_are_stored() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.signal(rustix::process::Signal::STOP);
     for number in 0..50 {
         tldrs.send(&format!("OPEN t\n{}\n", event("a", number)));

@@ -126,8 +126,7 @@ fn case_36_only_your_own_traces_are_removed() {
 
 #[test]
 fn trace_that_is_open_is_cleared_only_by_force() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     let d = tldrs.data.to_str().unwrap();
     let mut client = tldrs.connect();
     let line = event("a", 1) + "\n";
@@ -148,8 +147,7 @@ fn trace_that_is_open_is_cleared_only_by_force() {
 
 #[test]
 fn long_list_shows_the_record_of_a_trace() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     let lines = "{\"a\":nan}\n{\"b\":inf}\n{\"c\":1}\n";
     std::io::Write::write_all(&mut client, format!("OPEN t\n{lines}HELLO\n").as_bytes()).unwrap();

@@ -35,8 +35,7 @@ impl Conversation {
     }
 
     fn check(self) {
-        let lab = Lab::new();
-        let tldrs = Tldrs::start(&lab);
+        let (_lab, tldrs) = Tldrs::start_in_new_lab();
         tldrs.send(&self.text);
         for (trace, lines) in &self.stored {
             tldrs.wait_for_trace(trace, lines);
@@ -103,8 +102,7 @@ fn case_07_second_open_changes_the_trace_and_a_third_changes_back() {
 
 #[test]
 fn case_08_two_clients_of_one_trace_write_in_order_of_arrival() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut clients = [tldrs.connect(), tldrs.connect()];
     let mut lines = String::new();
     for (turn, name) in ["p1.a", "p2.a", "p1.b", "p2.b"].into_iter().enumerate() {
@@ -131,8 +129,7 @@ fn case_09_trace_is_appended_to_after_a_restart() {
 
 #[test]
 fn case_12_object_not_ending_in_a_brace_is_refused() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.send("OPEN u\n{\"ph\":\"i\",\"name\":\"cut\"\n{\"ph\":\"i\",\"name\":\"comma\"},\n{\"ph\":\"i\"}\n");
     tldrs.wait_for_trace("u", "{\"ph\":\"i\"}\n");
 }
@@ -149,8 +146,7 @@ fn case_14_object_over_several_lines_is_refused() {
 #[test]
 fn case_16_export_contains_the_events_before_it() {
     let [a, b, c] = ["a", "b", "c"].map(|name| event(name, 1));
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     let mut say = |text: String| {
         client
@@ -179,8 +175,7 @@ fn case_19_failed_export_affects_neither_daemon_nor_trace() {
 
 #[test]
 fn case_22_export_at_exit_is_made_when_the_last_client_disconnects() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let [parent, child, later] = ["parent", "child", "child2"].map(|name| event(name, 1) + "\n");
     let mut first = tldrs.connect();
     let request = tldrs.expand_paths("OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/trace.json\n");
@@ -245,8 +240,7 @@ fn case_29_one_file_has_one_writer_whatever_trace_is_opened() {
 
 #[test]
 fn case_30_event_is_in_the_file_at_once() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     write!(client, "OPEN fl\n{}", events(&["a"])).unwrap();
     tldrs.wait_for_trace("fl", &events(&["a"]));

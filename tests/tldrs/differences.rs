@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 
 use tests::tldrs::{Tldrs, run_tldrs};
-use tests::{Lab, wait_until};
+use tests::wait_until;
 
 use crate::{array, event, events};
 
@@ -19,8 +19,7 @@ fn is_closed(client: &UnixStream) -> bool {
 
 #[test]
 fn case_04_events_before_any_open_are_stored_and_the_connection_stays() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     write!(client, "{}", events(&["early"])).unwrap();
     let unnamed = format!("unnamed-{}", std::process::id());
@@ -32,8 +31,7 @@ fn case_04_events_before_any_open_are_stored_and_the_connection_stays() {
 
 #[test]
 fn case_05_export_before_any_open_is_refused_and_the_connection_stays() {
-    let lab = Lab::new();
-    let mut tldrs = Tldrs::start(&lab);
+    let (_lab, mut tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     write!(client, "{}", tldrs.expand_paths("EMIT_TEF @OUT@/t.json\n")).unwrap();
     tldrs.wait_for_log("no trace is open");
@@ -44,8 +42,7 @@ fn case_05_export_before_any_open_is_refused_and_the_connection_stays() {
 
 #[test]
 fn case_10_trace_file_is_never_hidden() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let ids = ["my long  run", "café-漢", ".hidden", "a.jsonl"];
     let text: String = ids
         .iter()
@@ -62,8 +59,7 @@ fn case_10_trace_file_is_never_hidden() {
 
 #[test]
 fn case_11_trace_file_is_never_outside_the_directory() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let absolute = tldrs.expand_paths("@OUT@/absolute");
     let name = absolute.replace('/', "%2F");
     for (id, name) in [
@@ -80,8 +76,7 @@ fn case_11_trace_file_is_never_outside_the_directory() {
 
 #[test]
 fn case_13_valid_events_are_stored_and_other_lines_go_to_the_rejected_file() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let ok = event("ok", 1);
     tldrs.send(&format!(
         "OPEN bad\n{{not json}}\n{{\"a\":1}}{{\"b\":2}}\n{{\"v\":nan}}\n{{\"v\":\"raw\x01ctl\0nul\"}}\n{ok}\n"
@@ -101,8 +96,7 @@ fn case_13_valid_events_are_stored_and_other_lines_go_to_the_rejected_file() {
 
 #[test]
 fn case_15_bytes_that_are_not_utf8_are_replaced_and_the_connection_stays() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     client
         .write_all(b"OPEN utf\n{\"a\":1}\n{\"name\":\"\xff\xfe\"}\n{\"b\":2}\n")
@@ -116,8 +110,7 @@ fn case_15_bytes_that_are_not_utf8_are_replaced_and_the_connection_stays() {
 
 #[test]
 fn case_17_export_of_an_empty_trace_is_valid() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.send("OPEN none\nEMIT_TEF @OUT@/none.json\n");
     tldrs.wait_for_export("none.json", "[]\n");
     let trace = tldrs.data.join("none.jsonl");
@@ -130,8 +123,7 @@ fn case_17_export_of_an_empty_trace_is_valid() {
 
 #[test]
 fn case_18_relative_path_is_resolved_in_the_clients_working_directory() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.send(&format!(
         "OPEN rel\n{}EMIT_TEF tldrs-relative-path-test.json\n",
         events(&["a"])
@@ -150,8 +142,7 @@ fn case_18_relative_path_is_resolved_in_the_clients_working_directory() {
 
 #[test]
 fn case_20_export_replaces_only_exports() {
-    let lab = Lab::new();
-    let mut tldrs = Tldrs::start(&lab);
+    let (_lab, mut tldrs) = Tldrs::start_in_new_lab();
     let (precious, link) = (tldrs.out.join("precious.txt"), tldrs.out.join("link.json"));
     fs::write(&precious, "do not lose me\n").unwrap();
     symlink(tldrs.out.join("elsewhere"), &link).unwrap();
@@ -168,8 +159,7 @@ fn case_20_export_replaces_only_exports() {
 
 #[test]
 fn case_21_emit_tef_at_exit_is_accepted() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.send(&format!(
         "OPEN tr-1\nEMIT_TEF_AT_EXIT @OUT@/t.json\n{}",
         events(&["a"])
@@ -179,8 +169,7 @@ fn case_21_emit_tef_at_exit_is_accepted() {
 
 #[test]
 fn case_23_export_at_exit_before_the_open_applies_to_the_trace_opened_next() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.send(&format!(
         "EMIT_TEF_AT_EXIT @OUT@/t.json\nOPEN tr-2\n{}",
         events(&["a"])
@@ -190,8 +179,7 @@ fn case_23_export_at_exit_before_the_open_applies_to_the_trace_opened_next() {
 
 #[test]
 fn case_24_export_at_exit_is_made_though_the_client_opens_another_trace() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     tldrs.send(&format!(
         "OPEN x1\nEMIT_TEF_AT_EXIT @OUT@/x1.json\n{}OPEN x2\n{}",
         events(&["a"]),
@@ -210,8 +198,7 @@ fn case_35_what_the_client_library_sends_becomes_a_valid_export() {
 {"pid":2,"cat":"","tid": 3,"dur": 3.00,"ts": 1.00,"name":"inner.loop","ph":"X","args": {"__FILE__":"a.ml","n":null,"b":true}}
 {"pid":2,"cat":"trace","id":-5432109876543210987,"tid": 3,"ts": 7.00,"name":"async","ph":"b","args": {"function":"f"}}
 "#;
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let id = "tr-1739313372-00112233445566778899aabbccddeeff";
     tldrs.send(&format!("OPEN {id}\nEMIT_TEF_AT_EXIT @OUT@/t.json\n{SENT}"));
     let stored = SENT.replace(":inf}", ":\"inf\"}");

@@ -11,8 +11,7 @@ use crate::{array, events};
 
 #[test]
 fn export_replaces_an_older_one_and_keeps_its_mode() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let path = tldrs.out.join("t.json");
     fs::write(&path, "[").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -26,8 +25,7 @@ fn export_replaces_an_older_one_and_keeps_its_mode() {
 
 #[test]
 fn last_of_many_exports_to_one_path_remains() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let names: Vec<_> = (0..500).map(|name| name.to_string()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let mut commands = "OPEN t\n".to_owned();
@@ -42,8 +40,7 @@ fn last_of_many_exports_to_one_path_remains() {
 
 #[test]
 fn each_pending_export_is_made_once() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     for path in ["one", "two", "one", "missing/three"] {
         let request = tldrs.expand_paths(&format!("OPEN t\nEMIT_TEF_AT_EXIT @OUT@/{path}.json\n"));

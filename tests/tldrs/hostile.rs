@@ -21,14 +21,13 @@ fn write_repeatedly(client: &mut UnixStream, bytes: &[u8], times: usize) {
 
 #[test]
 fn line_of_a_gigabyte_is_skipped_and_the_next_line_is_stored() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     write!(client, "OPEN t\n{}", events(&["a"])).unwrap();
     write_repeatedly(&mut client, &vec![b'x'; 1 << 20], 1 << 10);
     write!(client, "\n{}\n", event("b", 2)).unwrap();
     tldrs.wait_for_trace("t", &events(&["a", "b"]));
-    // The rejected line is written after the events that came with it.
+    // The rejected line is written after the events that arrived with it.
     let rejected = tldrs.data.join("t.rejected.jsonl");
     wait_until("the line is kept as rejected", || {
         fs::read(&rejected).is_ok_and(|lines| lines.ends_with(b"\n"))
@@ -55,8 +54,7 @@ fn line_of_the_maximum_length_is_stored_and_a_longer_one_refused() {
 #[test]
 fn thousand_clients_take_little_memory() {
     const CLIENTS: usize = 1000;
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     rustix::process::setrlimit(
         rustix::process::Resource::Nofile,
         rustix::process::Rlimit {
@@ -92,8 +90,7 @@ fn thousand_clients_take_little_memory() {
 
 #[test]
 fn daemon_survives_malformed_input_of_all_kinds() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut random = 1_u64;
     for _ in 0..20 {
         let mut client = tldrs.connect();
@@ -123,8 +120,7 @@ fn daemon_survives_malformed_input_of_all_kinds() {
 #[test]
 fn many_refused_lines_are_counted_and_not_all_kept_or_logged() {
     const LINES: usize = 1_000_000;
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     writeln!(client, "OPEN t").unwrap();
     write_repeatedly(&mut client, "no\n".repeat(1000).as_bytes(), LINES / 1000);

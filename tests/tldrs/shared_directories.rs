@@ -42,8 +42,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn export_replaces_no_file_of_another_user_and_takes_over_no_set_user_id_bit() {
-    let lab = Lab::new();
-    let mut tldrs = Tldrs::start(&lab);
+    let (lab, mut tldrs) = Tldrs::start_in_new_lab();
     let path = create_shared_directory(&lab).join("trace.json");
     fs::write(&path, "[").unwrap();
     let is_foreign = give_to_other_user(&path);
@@ -63,8 +62,7 @@ fn export_replaces_no_file_of_another_user_and_takes_over_no_set_user_id_bit() {
 
 #[test]
 fn export_at_exit_follows_no_symlink_of_another_user() {
-    let lab = Lab::new();
-    let mut tldrs = Tldrs::start(&lab);
+    let (lab, mut tldrs) = Tldrs::start_in_new_lab();
     let target = lab.path().join("target");
     fs::create_dir(&target).unwrap();
     let link = create_shared_directory(&lab).join("out");
@@ -137,7 +135,7 @@ fn get_tef_writes_to_no_file_and_through_no_symlink_of_another_user() {
     }
     // Files of the same user and of the system are written to as usual.
     let own = lab.path().join("own");
-    fs::write(&own, "longer than what is going to be there".repeat(9)).unwrap();
+    fs::write(&own, "longer than the text that replaces it".repeat(9)).unwrap();
     symlink(&own, lab.path().join("link")).unwrap();
     for path in [&own, &lab.path().join("link"), &shared.join("new")] {
         assert!(get_tef(path).status.success());

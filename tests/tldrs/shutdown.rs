@@ -11,8 +11,7 @@ use crate::{array, event, events};
 
 #[test]
 fn case_25_die_stores_everything_and_exits_at_once_with_success() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut other = tldrs.connect();
     write!(other, "OPEN d2\n{}", events(&["other"])).unwrap();
     tldrs.wait_for_trace("d2", &events(&["other"]));
@@ -32,8 +31,7 @@ fn case_25_die_stores_everything_and_exits_at_once_with_success() {
 
 #[test]
 fn case_26_die_when_idle_waits_for_the_last_trace_and_for_nothing_else() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/i1.json\n");
     write!(
@@ -54,8 +52,7 @@ fn case_26_die_when_idle_waits_for_the_last_trace_and_for_nothing_else() {
 
 #[test]
 fn case_27_die_when_idle_does_not_wait_for_clients_without_a_trace() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     writeln!(client, "DIE_WHEN_IDLE").unwrap();
     assert_eq!(tldrs.wait_for_exit().status.code(), Some(0));
@@ -63,8 +60,7 @@ fn case_27_die_when_idle_does_not_wait_for_clients_without_a_trace() {
 
 #[test]
 fn case_31_killed_daemon_has_lost_no_event_that_it_had_read() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     let lines = (event("e", 1) + "\n").repeat(50);
     write!(client, "OPEN sk\n{lines}").unwrap();
@@ -80,8 +76,7 @@ fn case_31_killed_daemon_has_lost_no_event_that_it_had_read() {
 #[test]
 fn case_32_daemon_shuts_down_cleanly_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
-        let lab = Lab::new();
-        let tldrs = Tldrs::start(&lab);
+        let (_lab, tldrs) = Tldrs::start_in_new_lab();
         let mut client = tldrs.connect();
         let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
         write!(client, "OPEN st\n{request}{}", events(&["a", "b"])).unwrap();
@@ -101,8 +96,7 @@ fn case_32_daemon_shuts_down_cleanly_on_a_signal() {
 
 #[test]
 fn pending_export_survives_a_killed_daemon() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/late.json\n");
     write!(client, "OPEN a/b\n{request}{}", events(&["a"])).unwrap();
@@ -123,8 +117,7 @@ fn pending_export_survives_a_killed_daemon() {
 
 #[test]
 fn starting_daemon_leaves_pending_exports_of_a_running_one_alone() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     let mut client = tldrs.connect();
     let request = tldrs.expand_paths("EMIT_TEF_AT_EXIT @OUT@/t.json\n");
     write!(client, "OPEN t\n{request}{}", events(&["a"])).unwrap();

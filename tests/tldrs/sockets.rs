@@ -30,8 +30,7 @@ fn start_failure(lab: &Lab) -> String {
 
 #[test]
 fn second_daemon_leaves_the_socket_of_the_first_alone() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     assert!(start_failure(&lab).contains("another daemon listens there"));
     tldrs.send(&format!("OPEN t\n{}", events(&["a"])));
     tldrs.wait_for_trace("t", &events(&["a"]));
@@ -39,8 +38,7 @@ fn second_daemon_leaves_the_socket_of_the_first_alone() {
 
 #[test]
 fn stale_socket_of_a_dead_daemon_is_replaced() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (lab, tldrs) = Tldrs::start_in_new_lab();
     let socket = tldrs.socket.clone();
     tldrs.kill();
     assert!(socket.exists());
@@ -73,8 +71,7 @@ fn directory_given_on_the_command_line_is_not_created() {
 
 #[test]
 fn socket_can_be_opened_only_by_its_user() {
-    let lab = Lab::new();
-    let tldrs = Tldrs::start(&lab);
+    let (_lab, tldrs) = Tldrs::start_in_new_lab();
     let mode = tldrs.socket.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -194,8 +191,7 @@ fn client_of_another_user_is_accepted_only_if_that_user_is_allowed() {
     if !OtherUser::is_possible() {
         return;
     }
-    let lab = Lab::new();
-    let mut tldrs = Tldrs::start(&lab);
+    let (lab, mut tldrs) = Tldrs::start_in_new_lab();
     // With the mode 0600 the kernel would refuse the client before the daemon does.
     fs::set_permissions(&tldrs.socket, fs::Permissions::from_mode(0o666)).unwrap();
     let text = format!("OPEN theirs\n{}", events(&["a"]));
