@@ -15,14 +15,17 @@ use crate::uplink;
 const EXAMPLES: &str = "\
 Examples:
   consumer serve -U net://COLLECTOR --tldrs      Stream events of local tldrs clients to the relay
-  consumer replay -U net://COLLECTOR TRACE       Send a recorded trace as fast as the relay takes it
-  consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE
-                                                 Send it at its original speed, for live viewers
+  consumer replay -U net://COLLECTOR TRACE_DIR   Send recorded traces at full speed
+  consumer replay -U net://COLLECTOR --live 1000000 --rate realtime TRACE_DIR
+                                                 Send them at their original pace, for live viewers
   consumer status                                Show the sessions of a running agent
 
-URL is net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// with [ADDRESS] for IPv6. The options -C
-and -D take tcp://HOST[:PORT] and tcp6://. PATH is the trace's path below the host's directory on the
-relay. The environment variable RUST_LOG selects log messages by module and overrides -v.
+A relay is relayd, or lttng-relayd 2.11 or later. Its URL is
+net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH], or net6:// with [ADDRESS] for IPv6; the default ports
+are 5342 and 5343. Instead of -U, -C and -D together name the two ports, as tcp://HOST[:PORT] or
+tcp6://. With PATH, the relay writes the traces to that path below the host's directory.
+
+The environment variable RUST_LOG selects log messages by module and overrides -v.
 
 Exit status: 0 if the relay has acknowledged everything, 1 if not, 2 if the command line or the
 configuration is invalid.";
@@ -35,8 +38,8 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Log more: -v for events of note, -vv for details, -vvv for every packet
-    #[arg(short, long, action = ArgAction::Count, global = true)]
+    /// Log more: -v sessions and connections, -vv details, -vvv every packet
+    #[arg(short, long, action = ArgAction::Count, global = true, display_order = 900)]
     verbose: u8,
 }
 
@@ -45,13 +48,13 @@ pub struct Arguments {
 pub enum Command {
     /// Run the agent until SIGTERM or SIGINT
     Serve(ServeArguments),
-    /// Send recorded traces
+    /// Send the recorded traces of a directory
     Replay(ReplayArguments),
     /// Show the sessions of a running agent
     Status(StatusArguments),
     /// Check a configuration file, and print all settings
     CheckConfig {
-        /// Configuration file
+        /// Configuration file of the agent
         file: PathBuf,
     },
 }
@@ -62,10 +65,10 @@ pub struct RelayUrls {
     /// Send to the relay at net://HOST[:CONTROL-PORT[:DATA-PORT]][/PATH]
     #[arg(short = 'U', long, value_name = "URL", conflicts_with_all = ["ctrl_url", "data_url"])]
     set_url: Option<String>,
-    /// Send commands to the relay port tcp://HOST[:PORT]
+    /// Send commands to the control port tcp://HOST[:PORT] of the relay; needs -D
     #[arg(short = 'C', long, value_name = "URL", requires = "data_url")]
     ctrl_url: Option<String>,
-    /// Send packets to the relay port tcp://HOST[:PORT]
+    /// Send packets to the data port tcp://HOST[:PORT] of the relay; needs -C
     #[arg(short = 'D', long, value_name = "URL", requires = "ctrl_url")]
     data_url: Option<String>,
 }
@@ -78,19 +81,22 @@ pub struct ServeArguments {
     /// Read settings from FILE; options override them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Run a tldrs daemon on SOCKET [default: the sockets of tldrs serve], and forward its traces
+    /// Run a tldrs daemon in the agent, which listens on SOCKET, and forward its traces [default
+    /// SOCKET: $XDG_RUNTIME_DIR/tldrs.socket and /tmp/tldrs.socket]
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     tldrs: Option<PathBuf>,
-    /// Store the traces of the tldrs daemon in DIR [default: the directory of tldrs serve]
+    /// Store the traces of the tldrs daemon in DIR [default: $XDG_DATA_HOME/tldrs, or
+    /// ~/.local/share/tldrs]
     #[arg(long, value_name = "DIR", requires = "tldrs")]
     tldrs_dir: Option<PathBuf>,
-    /// Send pending events every USEC microseconds [default: 100000]
+    /// Send packets that are not full every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC")]
     live: Option<u32>,
     /// Name of the traced host, for the relay and viewers [default: the name of this host]
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
-    /// Listen for `consumer status` on the Unix socket PATH
+    /// Answer `consumer status` on the Unix socket PATH [default: consumer.socket in
+    /// $XDG_RUNTIME_DIR or /run/user/UID, or /tmp/consumer-UID.socket]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -106,7 +112,8 @@ pub struct ReplayArguments {
     /// Replay speed: realtime, max, or N% of real time
     #[arg(long, default_value = "max")]
     rate: Rate,
-    /// Open a live session, with beacons for idle streams every USEC microseconds
+    /// Create a live session, which viewers can watch; every USEC microseconds, a beacon of each idle
+    /// stream tells them that no earlier event will arrive [default: a session that is not live]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
     live: Option<u32>,
     /// Name of the session [default: the name of the first directory]
@@ -141,7 +148,7 @@ pub struct StatusArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Ask the agent on the Unix socket PATH
+    /// Query the agent on the Unix socket PATH [default: as for `consumer serve`]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }

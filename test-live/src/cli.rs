@@ -16,7 +16,7 @@ use crate::sink::text::{ClockFormat, HeaderFields, Names, TextOptions};
 
 /// Show events of live LTTng sessions while they are recorded, and read CTF traces.
 ///
-/// test-live reads the events of the TARGETs, merges them in order of time and writes them to standard output.
+/// test-live reads the events of all TARGETs, merges them in order of time and writes them to standard output.
 /// Discarded events and lost packets are reported on standard error.
 #[derive(Debug, Parser)]
 #[command(
@@ -39,23 +39,24 @@ pub struct Arguments {
     #[arg(long, requires = "list")]
     pub json: bool,
 
-    /// Begin here in sessions that exist when test-live starts; later sessions are read from their beginning.
+    /// Where to begin in sessions that exist when test-live starts; later sessions are read from their beginning.
     #[arg(long, value_enum, default_value = "last", help_heading = "Live")]
     pub seek: SeekTo,
-    /// Wait for further sessions, and for further packets of directories that are being written.
+    /// Wait for further sessions, and for further packets of directories that are being written; default for a
+    /// whole relay.
     #[arg(long, overrides_with = "no_follow", help_heading = "Live")]
     pub follow: bool,
-    /// Exit when the sessions that exist have ended, and read directories only once.
+    /// Exit when the sessions that exist have ended, and read directories only once; default for one session.
     #[arg(long, overrides_with = "follow", help_heading = "Live")]
     pub no_follow: bool,
-    /// Select what to do if the session does not exist; default: continue with --follow or a whole relay, else
-    /// end.
+    /// What to do if no session exists at the start; default: continue for a whole relay or with --follow,
+    /// otherwise end.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Live")]
     pub session_not_found: Option<NotFound>,
     /// Exit when a relay cannot be reached or the connection is lost, instead of reconnecting.
     #[arg(long, help_heading = "Live")]
     pub no_retry: bool,
-    /// Poll the relay, even if it offers to notify of new packets.
+    /// Poll the relay, even if it offers to push notifications of new packets.
     #[arg(long, help_heading = "Live")]
     pub poll: bool,
 
@@ -68,7 +69,7 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pub begin: Option<TypedTime>,
-    /// Show no events after TIME, which has the same form.
+    /// Show no events after TIME, which has the same form as that of --begin.
     #[arg(
         short,
         long,
@@ -77,13 +78,14 @@ pub struct Arguments {
         allow_hyphen_values = true
     )]
     pub end: Option<TypedTime>,
-    /// Show only events that match EXPR, for example '$name == "sched_*" && prev_tid > 0'.
+    /// Show only events that match EXPR, for example '$name == "sched_*" && prev_tid > 0'; doc/filter.md
+    /// describes the language.
     #[arg(long, value_name = "EXPR", help_heading = "Selection")]
     pub filter: Option<String>,
     /// Exit after N events.
     #[arg(long, value_name = "N", help_heading = "Selection")]
     pub limit: Option<u64>,
-    /// Show only the time in which all streams of a trace are active.
+    /// Show only the time range in which all streams of a trace are active; for directories.
     #[arg(long, help_heading = "Selection")]
     pub stream_intersection: bool,
 
@@ -133,7 +135,7 @@ pub struct Arguments {
     /// Do not show the time since the previous event.
     #[arg(long, help_heading = "Text")]
     pub no_delta: bool,
-    /// Show names of these parts, separated by commas: payload, context, scope, header, all, none.
+    /// Show the field names in these parts, separated by commas: payload, context, scope, header, all, none.
     #[arg(short, long, value_name = "LIST", help_heading = "Text")]
     pub names: Option<NamesList>,
     /// Show these parts before the event name, separated by commas: trace, trace:hostname, trace:domain,
@@ -150,8 +152,8 @@ pub struct Arguments {
     )]
     pub color: Colour,
 
-    /// Change records that VIEWER would misread, sort them by time and count times from the first event; nothing
-    /// is written until the end.
+    /// Change what VIEWER would misinterpret, sort the events by time and count times from the first event;
+    /// nothing is written until the end.
     #[arg(
         long = "for",
         value_enum,
@@ -159,7 +161,7 @@ pub struct Arguments {
         help_heading = "Trace Event Format"
     )]
     pub viewer: Option<Viewer>,
-    /// Select the times of events that programs have sent in this format.
+    /// Which times to write for events that programs have sent in this format.
     #[arg(
         long,
         value_enum,
@@ -186,26 +188,26 @@ net://HOST[:PORT]/host/TRACED/SESSION for one session, or a directory with trace
 
 const EXAMPLES: &str = "\
 Examples:
-  Show all sessions that a relay is recording:
-    test-live collector
+  Show all live sessions that the relay on the host COLLECTOR is recording:
+    test-live COLLECTOR
 
   List these sessions:
-    test-live --list collector
+    test-live --list COLLECTOR
 
-  Show one session:
-    test-live net://collector/host/db7/slow
+  Show the session my-session of the host TRACED:
+    test-live net://COLLECTOR/host/TRACED/my-session
 
   Show a recording as text:
-    test-live ~/lttng-traces/slow-20260101
+    test-live ~/lttng-traces/my-session-20260101-101500
 
   Show only events that match an expression:
-    test-live --filter '$name == \"sched_*\" && prev_tid > 0' collector
+    test-live --filter '$name == \"sched_*\" && prev_tid > 0' COLLECTOR
 
   Write a recording for ui.perfetto.dev:
-    test-live --sink tef --for perfetto -w trace.json DIR
+    test-live --sink tef --for perfetto -w trace.json TRACE_DIR
 
   Show events per second, by name and by stream:
-    test-live --sink counter collector
+    test-live --sink counter COLLECTOR
 
 Exit status:
   0    All events were shown.
@@ -273,9 +275,9 @@ pub enum TefTime {
 pub enum Colour {
     /// Only if the output is a terminal.
     Auto,
-    /// In no case.
+    /// Never.
     Never,
-    /// In any case.
+    /// Always, also in a file or pipe.
     Always,
 }
 

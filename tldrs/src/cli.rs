@@ -20,12 +20,12 @@ Examples:
   tldrs get-tef latest -o trace.json       Export the newest trace, for ui.perfetto.dev
   tldrs clear                              Remove all traces that are not being written
 
-A trace is a file of JSON objects, one to a line. The environment variable RUST_LOG selects log
-messages by module and overrides -v.";
+A trace is a file of JSON objects in Trace Event Format, one on each line. The environment variable
+RUST_LOG selects log messages by module and overrides -v.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  tldrs serve -v                           Log connections, traces and exports
+  tldrs serve -v                           Log traces and exports
   tldrs serve -d /srv/traces --sync        Sync events to the disk, to survive a power failure
   tldrs serve -U net://COLLECTOR           Also stream events to a relay, for live viewers
   tldrs serve --into-file all.jsonl        Store all events in one file; clients need no OPEN
@@ -46,19 +46,19 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Log more: -v for events of note, -vv for details, -vvv for everything
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    /// Log more: -v traces and exports, -vv clients and details, -vvv everything
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 900)]
     verbose: u8,
 }
 
 /// The commands of `tldrs`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the daemon
+    /// Run the daemon until SIGTERM or SIGINT, or until a client sends DIE
     Serve(ServeArguments),
-    /// List the paths of the traces
+    /// Print the paths of the traces
     List(ListArguments),
-    /// Remove the traces of your own directory, except those that are being written
+    /// Remove your own traces and print their paths; traces that are being written are left alone
     Clear(ClearArguments),
     /// Print the directory of the traces
     Dir(DirectoryArguments),
@@ -91,7 +91,7 @@ pub struct ServeArguments {
     #[command(flatten)]
     pub relay: RelayUrls,
 
-    /// Forward pending events every USEC microseconds [default: 100000]
+    /// Send packets that are not full to the relay every USEC microseconds [default: 100000]
     #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..))]
     pub live: Option<u32>,
 
@@ -103,7 +103,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
     pub into_file: Option<PathBuf>,
 
-    /// Run in the background
+    /// Run in the background; the command returns when clients can connect
     #[arg(long)]
     pub daemonize: bool,
 
@@ -111,7 +111,7 @@ pub struct ServeArguments {
     #[arg(long)]
     pub sync: bool,
 
-    /// Refuse lines longer than SIZE bytes (suffixes k, M, G)
+    /// Reject lines longer than SIZE bytes (suffixes k, M, G)
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_line_size)]
     pub max_line: usize,
 
@@ -123,15 +123,15 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_traces: u32,
 
-    /// Let USER connect, a name or number, besides root and the user of the daemon; may be repeated
+    /// Let USER (a name or number) connect, besides root and the user of the daemon; may be repeated
     #[arg(long, value_name = "USER")]
     pub allow_user: Vec<String>,
 
-    /// Let other users export, but only below DIR
+    /// Let other users export, only below DIR; if root runs the daemon, let all users export only there
     #[arg(long, value_name = "DIR")]
     pub emit_root: Option<PathBuf>,
 
-    /// Policy when the disk is full, or a trace is forwarded too slowly
+    /// What to do when the disk is full, or the relay does not keep up
     #[arg(long, value_enum, default_value_t = WhenFullPolicy::Block)]
     pub when_full: WhenFullPolicy,
 }
@@ -139,9 +139,9 @@ pub struct ServeArguments {
 /// The policy when the disk is full, or forwarding is too slow.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum WhenFullPolicy {
-    /// Make clients wait
+    /// Block the clients
     Block,
-    /// Drop new events, and count them
+    /// Drop new events and count them; if only the relay is too slow, still store them
     DropNewest,
 }
 
@@ -152,7 +152,8 @@ pub struct ListArguments {
     #[command(flatten)]
     pub directory: DirectoryArguments,
 
-    /// Also print time of modification, size, events, clients, and repaired, refused and lost events
+    /// Also print time of modification, size, number of events and clients, and counts of repaired,
+    /// rejected (REFUSED) and lost lines
     #[arg(short, long)]
     pub long: bool,
 }
@@ -172,7 +173,7 @@ pub struct ClearArguments {
 /// The arguments of `tldrs get-tef`.
 #[derive(Debug, Args)]
 pub struct GetTefArguments {
-    /// Path of a trace, or with -d the name of a file there, or `latest` for the newest trace
+    /// Path of a trace, or with -d the name of a file in DIR, or `latest` for the newest trace
     #[arg(value_name = "FILE")]
     pub trace: PathBuf,
 
@@ -184,7 +185,7 @@ pub struct GetTefArguments {
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
 
-    /// Form of the document
+    /// The program that is to read the document, which determines its form
     #[arg(long = "for", value_enum, default_value_t = ExportReader::Any)]
     pub reader: ExportReader,
 }
@@ -194,7 +195,7 @@ pub struct GetTefArguments {
 pub enum ExportReader {
     /// An array of events
     Any,
-    /// An object with the array, which Perfetto accepts even without events
+    /// An object that contains the array: Perfetto accepts it even without events
     Perfetto,
 }
 

@@ -34,27 +34,32 @@ Examples:
 On the traced host:
   lttng create NAME --live --set-url=net://COLLECTOR
 
-To view a live session:
+To watch the live session NAME of the host TRACED, with either viewer:
+  test-live net://COLLECTOR/host/TRACED/NAME
   babeltrace2 -i lttng-live net://COLLECTOR/host/TRACED/NAME
 
-A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. Long options may be abbreviated.
+A URL is tcp://HOST[:PORT], or tcp6://HOST[:PORT] for IPv6. SIZE is in bytes, with an
+optional suffix k, M or G. Long options may be abbreviated.
 
 Configuration files set long options in the section [relayd], one NAME=VALUE per line. They are
 read in this order: /etc/lttng/lttng.conf, $LTTNG_HOME/.lttng/lttng.conf, --config FILE. Later
 files override earlier ones, and the command line overrides all of them.
 
 Variables:
-  LTTNG_HOME                        Home for traces and run folder [default: $HOME]
-  LTTNG_RUNDIR                      Run folder [default: /var/run/lttng, $LTTNG_HOME/.lttng]
-  LTTNG_RELAYD_HEALTH               Health socket [default: relayd/health-PID in the run folder]
+  LTTNG_HOME                        Parent directory of lttng-traces and .lttng [default: $HOME]
+  LTTNG_RUNDIR                      Run directory [default: /var/run/lttng for root, otherwise
+                                    $LTTNG_HOME/.lttng]
+  LTTNG_RELAYD_HEALTH               Health socket [default: relayd/health-PID in the run directory]
   LTTNG_RELAYD_WORKING_DIRECTORY    Same as --working-directory
-  LTTNG_RELAYD_DISALLOW_CLEAR       1: same as --disallow-clear
-  LTTNG_NETWORK_SOCKET_TIMEOUT      Read and write timeout of connections, in milliseconds
+  LTTNG_RELAYD_DISALLOW_CLEAR       1: same as --disallow-clear; 0: no effect
+  LTTNG_NETWORK_SOCKET_TIMEOUT      Timeout in milliseconds for a peer that stops in the middle of a
+                                    command, packet or reply
   LTTNG_RELAYD_TCP_KEEP_ALIVE       0: disable TCP keep-alive probes
-  ..._IDLE_TIME, _PROBE_INTERVAL    Seconds of silence before the first probe, and between probes
+  ..._IDLE_TIME, _PROBE_INTERVAL    Same prefix: seconds of silence before the first probe, and
+                                    between probes
   ..._MAX_PROBE_COUNT               Unanswered probes after which the connection is closed
   ..._ABORT_THRESHOLD               Seconds without an answer after which it is closed
-  RUST_LOG                          Log filter; overrides -v";
+  RUST_LOG                          Log levels, such as relayd::ingest=trace; overrides -v";
 
 /// Receive trace data from LTTng session daemons, write CTF traces, and serve live viewers.
 #[derive(Debug, Clone, Default, Parser)]
@@ -83,11 +88,11 @@ pub struct Arguments {
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Write each trace to HOST/SESSION-DATE [default]
+    /// Write the traces of each session to HOST/SESSION-DATE [default]
     #[arg(short = 'p', long, conflicts_with = "group_output_by_session")]
     group_output_by_host: bool,
 
-    /// Write each trace to SESSION/HOST-DATE
+    /// Write the traces of each session to SESSION/HOST-DATE
     #[arg(short = 's', long)]
     group_output_by_session: bool,
 
@@ -132,17 +137,18 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(MIN_POOL..))]
     fd_pool_size: Option<u32>,
 
-    /// Give up a missing packet once N later packets of its stream have arrived [default: 64]
+    /// Give up a missing packet once N later packets of its stream have arrived, 1 to 65536
+    /// [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     reorder_packets: Option<u32>,
 
-    /// Give up a missing packet once SIZE bytes of later packets of its stream have arrived (suffixes
-    /// k, M, G) [default: 32M]
+    /// Give up a missing packet once SIZE bytes of later packets of its stream have arrived
+    /// [default: 32M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     reorder_bytes: Option<u64>,
 
-    /// Buffer at most SIZE bytes of early packets of all sessions, and a quarter of SIZE per session;
-    /// above that, missing packets are given up sooner [default: 512M]
+    /// Hold at most SIZE bytes of packets that wait for a missing one, over all sessions, and a quarter
+    /// of SIZE per session; above that, missing packets are given up sooner [default: 512M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     reorder_memory: Option<u64>,
 
