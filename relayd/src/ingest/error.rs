@@ -148,7 +148,7 @@ impl IngestError {
 /// An error with its position in a data connection.
 #[derive(Debug, Error)]
 #[error("after {at} of the connection: {source}")]
-pub struct At {
+pub struct PositionedError {
     /// Bytes that had come on the connection before.
     pub at: Bytes,
     /// The error.

@@ -4,7 +4,7 @@
 
 use wire::SeqNum;
 
-use super::reorder::{EarlyPacket, LostPackets, Reorder, Turn, Window};
+use super::reorder::{EarlyPacket, LostPackets, Reorder, ReorderWindow, Turn};
 use crate::store::StoreError;
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
@@ -42,7 +42,7 @@ pub(super) struct Unwritten {
 }
 
 impl PacketWriter {
-    pub(super) fn new(files: StreamFiles, window: Window) -> Self {
+    pub(super) fn new(files: StreamFiles, window: ReorderWindow) -> Self {
         Self {
             files,
             reorder: Reorder::new(window),
@@ -204,7 +204,7 @@ mod tests {
             index_format: None,
         };
         let files = StreamFiles::create(layout, Pool::new(9), Chunk::whole_output(output)).unwrap();
-        PacketWriter::new(files, Window::default())
+        PacketWriter::new(files, ReorderWindow::default())
     }
 
     fn early(seq: u64, payload: &[u8]) -> EarlyPacket {

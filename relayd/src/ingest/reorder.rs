@@ -9,14 +9,14 @@ use super::reorder_budget::EarlyBuffer;
 
 /// Bounds of the reorder window: a missing packet is given up when so much has come after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct ReorderWindow {
     /// Number of packets.
     pub packets: usize,
     /// Bytes of their payloads.
     pub bytes: Bytes,
 }
 
-impl Default for Window {
+impl Default for ReorderWindow {
     fn default() -> Self {
         Self {
             packets: 64,
@@ -67,7 +67,7 @@ impl LostPackets {
 /// The sequence of one stream: a bounded window in front of the next packet.
 #[derive(Debug)]
 pub struct Reorder {
-    window: Window,
+    window: ReorderWindow,
     /// Number of the next packet. None before the first packet, which sets it: a stream need not begin
     /// at 0.
     next: Option<SeqNum>,
@@ -78,7 +78,7 @@ pub struct Reorder {
 impl Reorder {
     /// A sequence with this window, in which no packet has come.
     #[must_use]
-    pub fn new(window: Window) -> Self {
+    pub fn new(window: ReorderWindow) -> Self {
         Self {
             window,
             next: None,
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn packets_in_order_never_wait() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         for seq in 7..1000 {
             assert_eq!(arrive(&mut order, seq), (vec![seq], vec![]));
             assert!(order.is_empty());
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn an_early_packet_waits_for_those_before_it() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         assert_eq!(arrive(&mut order, 0).0, [0]);
         assert!(arrive(&mut order, 3).0.is_empty());
         assert!(arrive(&mut order, 2).0.is_empty());
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_missing_packet_is_given_up_when_enough_has_come_after_it() {
-        let mut order = Reorder::new(Window {
+        let mut order = Reorder::new(ReorderWindow {
             packets: 3,
             bytes: Bytes(1000),
         });
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_reorder_window_is_bounded_in_bytes_and_in_packets() {
-        let mut order = Reorder::new(Window {
+        let mut order = Reorder::new(ReorderWindow {
             packets: 100,
             bytes: Bytes(25),
         });
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_second_packet_with_the_number_of_a_waiting_one_is_over() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         arrive(&mut order, 0);
         arrive(&mut order, 2);
         assert_eq!(order.turn(SeqNum(2)), Turn::Over);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_before_an_arriving_packet_can_be_given_up_for_it() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         arrive(&mut order, 0);
         arrive(&mut order, 5);
         let lost = order.give_up_missing(Some(SeqNum(3)));
@@ -289,7 +289,7 @@ mod tests {
         fn any_order_within_the_window_comes_out_sorted_and_whole(
             shuffled in Just((1..60u64).collect::<Vec<_>>()).prop_shuffle(),
         ) {
-            let mut order = Reorder::new(Window::default());
+            let mut order = Reorder::new(ReorderWindow::default());
             let mut passed = arrive(&mut order, 0).0;
             for seq in shuffled {
                 let (more, lost) = arrive(&mut order, seq);
@@ -304,7 +304,7 @@ mod tests {
             seqs in prop::collection::vec(0..300u64, 0..300),
             packets in 1..10usize,
         ) {
-            let mut order = Reorder::new(Window { packets, bytes: Bytes(u64::MAX) });
+            let mut order = Reorder::new(ReorderWindow { packets, bytes: Bytes(u64::MAX) });
             let mut at = None;
             for seq in seqs {
                 let (passed, lost) = arrive(&mut order, seq);

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wire::StreamId;
 
 use super::error::WhenFull;
-use super::reorder::Window;
+use super::reorder::ReorderWindow;
 use super::stream_writer::StreamWriter;
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
@@ -32,7 +32,7 @@ impl DataStream {
     pub fn new(
         id: StreamId,
         files: StreamFiles,
-        window: Window,
+        window: ReorderWindow,
         has_indexes: bool,
         when_full: WhenFull,
     ) -> Arc<Self> {

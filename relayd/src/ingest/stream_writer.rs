@@ -18,7 +18,7 @@ use super::error::{IngestError, WhenFull};
 use super::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
 use super::lifecycle::Lifecycle;
 use super::packet_writer::{ConnectionId, InFlight, PacketWriter};
-use super::reorder::{Turn, Window};
+use super::reorder::{ReorderWindow, Turn};
 use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
@@ -58,7 +58,7 @@ impl StreamWriter {
         id: StreamId,
         (published, tally): (Arc<Published>, Arc<Tally>),
         files: StreamFiles,
-        window: Window,
+        window: ReorderWindow,
         has_indexes: bool,
         when_full: WhenFull,
     ) -> Self {
@@ -321,7 +321,7 @@ impl StreamWriter {
         while let Some(joiner) = &mut self.joiner {
             // With a rotation ahead, each may be the last that stays.
             let is_single = self.lifecycle.has_boundary();
-            let batch = joiner.take_ready_batch(is_single, PacketPlace::is_beside);
+            let batch = joiner.take_ready_batch(is_single, PacketPlace::shares_tracefile_with);
             if batch.is_empty() {
                 break;
             }

@@ -11,7 +11,7 @@ use crate::limits::MAX_ENDED_STREAMS;
 
 /// A stream, as viewers are told of it.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ListedStream {
     /// Answer to a viewer that asks for the streams of the session.
     pub record: StreamRecord,
     /// The packets or metadata that viewers may then see.
@@ -27,7 +27,7 @@ pub enum AnnouncedContent {
     Metadata(Arc<PublishedMetadata>),
 }
 
-impl Listed {
+impl ListedStream {
     /// Whether the stream has ended: nothing will be added to it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -50,18 +50,18 @@ impl Listed {
 
 /// The list of a session. Numbers count from 0 and are never given twice.
 #[derive(Debug, Default)]
-pub struct Announced {
+pub struct AnnouncedStreams {
     next: u64,
     /// Each stream with its number, in order.
-    list: VecDeque<(u64, Arc<Listed>)>,
+    list: VecDeque<(u64, Arc<ListedStream>)>,
     /// Length of the list at which ended streams are looked for.
     prune_at: usize,
 }
 
-impl Announced {
+impl AnnouncedStreams {
     /// Appends a stream. Gives those that are forgotten: dropped, they may close files, which is not to be
     /// done with the lock of the list held.
-    pub fn push(&mut self, stream: Arc<Listed>) -> Vec<Arc<Listed>> {
+    pub fn push(&mut self, stream: Arc<ListedStream>) -> Vec<Arc<ListedStream>> {
         let forgotten = if self.list.len() >= self.prune_at.max(MAX_ENDED_STREAMS) {
             self.forget_ended()
         } else {
@@ -74,7 +74,7 @@ impl Announced {
 
     /// Drops the oldest of those that have ended, if there are too many: half of them, so that this
     /// is not done for every stream.
-    fn forget_ended(&mut self) -> Vec<Arc<Listed>> {
+    fn forget_ended(&mut self) -> Vec<Arc<ListedStream>> {
         let mut forgotten = Vec::new();
         let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();
         let mut excess = ended.saturating_sub(MAX_ENDED_STREAMS / 2);
@@ -97,7 +97,7 @@ impl Announced {
     }
 
     /// The streams from a position on, each with its number.
-    pub fn from(&self, position: u64) -> impl Iterator<Item = (u64, &Arc<Listed>)> {
+    pub fn from(&self, position: u64) -> impl Iterator<Item = (u64, &Arc<ListedStream>)> {
         let known = self.list.partition_point(|(number, _)| *number < position);
         self.list
             .range(known..)
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    fn stream(number: u64) -> (Arc<Listed>, Arc<Published>) {
+    fn stream(number: u64) -> (Arc<ListedStream>, Arc<Published>) {
         let published = Arc::<Published>::default();
         let record = StreamRecord {
             stream: StreamId(number),
@@ -122,12 +122,12 @@ mod tests {
             channel: FixedText(Text::default()),
         };
         let content = AnnouncedContent::Packets(Arc::clone(&published));
-        (Arc::new(Listed { record, content }), published)
+        (Arc::new(ListedStream { record, content }), published)
     }
 
     #[test]
     fn streams_that_have_ended_do_not_pile_up_behind_one_that_goes_on() {
-        let mut announced = Announced::default();
+        let mut announced = AnnouncedStreams::default();
         let count = 5 * MAX_ENDED_STREAMS as u64;
         for number in 0..count {
             let (listed, published) = stream(number);

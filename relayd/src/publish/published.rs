@@ -69,7 +69,7 @@ pub struct Lag {
 #[derive(Debug, Default)]
 pub struct Packets {
     /// The tracefiles that are still there, oldest first.
-    runs: VecDeque<Run>,
+    runs: VecDeque<PublishedRun>,
     /// Packets so far, with those that are no longer there.
     packets: u64,
     /// End of the last packet, counted from the stream's first byte.
@@ -82,7 +82,7 @@ pub struct Packets {
 
 /// A run of packets that lie in one tracefile.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct PublishedRun {
     /// Number of the first packet, counted from the beginning of the stream.
     pub first: u64,
     /// Number of packets.
@@ -93,7 +93,7 @@ pub struct Run {
     pub segment: Arc<Segment>,
 }
 
-impl Run {
+impl PublishedRun {
     /// Number of the first packet after it.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -103,13 +103,13 @@ impl Run {
 
 /// The packet at a position, or the reason why there is none.
 #[derive(Debug)]
-pub enum Found {
+pub enum PacketLookup {
     /// A packet: the one asked for, or the oldest after it that is still there.
     Packet {
         /// Number of the packet.
         packet: u64,
-        /// Run that the packet is in.
-        run: Run,
+        /// PublishedRun that the packet is in.
+        run: PublishedRun,
     },
     /// No packet yet. No event before this time will come, if a time is given.
     Quiet(Option<Timestamp>),
@@ -198,15 +198,15 @@ impl Published {
 
     /// The packet at this position.
     #[must_use]
-    pub fn find_packet(&self, packet: u64) -> Found {
+    pub fn find_packet(&self, packet: u64) -> PacketLookup {
         let mut state = self.state.lock();
         match state.content.next_run(packet).cloned() {
-            Some(run) => Found::Packet {
+            Some(run) => PacketLookup::Packet {
                 packet: packet.max(run.first),
                 run,
             },
-            None if state.is_over => Found::Over,
-            None => Found::Quiet(state.content.beacon),
+            None if state.is_over => PacketLookup::Over,
+            None => PacketLookup::Quiet(state.content.beacon),
         }
     }
 
@@ -236,7 +236,7 @@ impl Packets {
                     // Viewers are not shown the oldest packets any more; the tracefile stays on disk.
                     self.runs.pop_front();
                 }
-                self.runs.push_back(Run {
+                self.runs.push_back(PublishedRun {
                     first,
                     len: 1,
                     begin: last_end,
@@ -255,11 +255,11 @@ impl Packets {
     /// The first tracefile that is still there and has packets from this one on. Forgets those that
     /// were deleted with their chunk, the oldest of all and those before the one that it gives: chunks
     /// are not always deleted oldest first.
-    fn next_run(&mut self, packet: u64) -> Option<&Run> {
-        let is_deleted = |run: &Run| run.segment.is_deleted();
+    fn next_run(&mut self, packet: u64) -> Option<&PublishedRun> {
+        let is_deleted = |run: &PublishedRun| run.segment.is_deleted();
         while self.runs.pop_front_if(|run| is_deleted(run)).is_some() {}
         let at = self.runs.partition_point(|run| run.end() <= packet);
-        let is_deleted = |run: &&Run| is_deleted(run);
+        let is_deleted = |run: &&PublishedRun| is_deleted(run);
         let deleted = self.runs.range(at..).take_while(is_deleted).count();
         self.runs.drain(at..at + deleted);
         self.runs.get(at)

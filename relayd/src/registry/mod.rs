@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::ConnectionId;
-use crate::ingest::reorder::Window;
+use crate::ingest::reorder::ReorderWindow;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::{DataStream, WhenFull};
 use crate::limits::{DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL};
@@ -33,14 +33,14 @@ use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
-use occupancy::Neighbourhoods;
+use occupancy::SessionsByRoot;
 use recording::Recordings;
 use session::Session;
-use stream::Stream;
+use stream::SessionStream;
 
 /// The settings that all sessions share.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RegistrySettings {
     /// Directory below which everything is written.
     pub output: PathBuf,
     /// Scheme by which directories of sessions are named.
@@ -48,7 +48,7 @@ pub struct Settings {
     /// Whether a producer may have recorded chunks deleted (`lttng clear`).
     pub allows_clear: bool,
     /// Reorder window of each stream.
-    pub window: Window,
+    pub window: ReorderWindow,
     /// Memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
     /// Policy for a full disk.
@@ -62,7 +62,7 @@ pub struct Settings {
 /// All sessions and streams.
 #[derive(Debug)]
 pub struct Registry {
-    settings: Settings,
+    settings: RegistrySettings,
     recordings: Recordings,
     /// The sessions whose producers are connected.
     sessions: RwLock<Sessions>,
@@ -71,7 +71,7 @@ pub struct Registry {
     /// The streams that take packets.
     data_streams: RwLock<DataStreams>,
     /// The sessions by directory, to keep those apart that would write to the same one.
-    neighbourhoods: Neighbourhoods,
+    sessions_by_root: SessionsByRoot,
     /// Subscriptions to sessions that are added and removed.
     subscriptions: Mutex<Subscriptions>,
     reorder_budget: Arc<ReorderBudget>,
@@ -109,7 +109,7 @@ struct Counters {
 impl Registry {
     /// A relay without any session.
     #[must_use]
-    pub fn new(settings: Settings) -> Arc<Self> {
+    pub fn new(settings: RegistrySettings) -> Arc<Self> {
         Arc::new(Self {
             reorder_budget: ReorderBudget::of_relay(settings.reorder_memory),
             settings,
@@ -117,7 +117,7 @@ impl Registry {
             sessions: RwLock::default(),
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
-            neighbourhoods: Neighbourhoods::default(),
+            sessions_by_root: SessionsByRoot::default(),
             subscriptions: Mutex::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),
@@ -126,7 +126,7 @@ impl Registry {
 
     /// The settings that all sessions share.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &RegistrySettings {
         &self.settings
     }
 
@@ -147,8 +147,10 @@ impl Registry {
             Some(session) => {
                 let streams = session.streams().into_iter();
                 let streams = streams.filter_map(|stream| match stream {
-                    Stream::Data(stream) => Some((held(&stream), (Arc::clone(session), stream))),
-                    Stream::Metadata(_) => None,
+                    SessionStream::Data(stream) => {
+                        Some((held(&stream), (Arc::clone(session), stream)))
+                    }
+                    SessionStream::Metadata(_) => None,
                 });
                 streams.filter(|(held, _)| *held > 0).collect()
             }
@@ -284,7 +286,7 @@ impl Registry {
     pub fn forget_all_closed(&self, session: &Session) {
         let streams = session.streams();
         let closed = streams.iter().filter(|stream| stream.is_closed());
-        let closed: Vec<_> = closed.map(Stream::id).collect();
+        let closed: Vec<_> = closed.map(SessionStream::id).collect();
         self.forget_closed(session, &closed);
     }
 

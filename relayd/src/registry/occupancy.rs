@@ -19,11 +19,11 @@ use crate::store::chunk::is_temporary;
 /// each other's way. Each part has a lock of its own, since to take over from a session is to write its files:
 /// a disk that hangs then keeps no other host from opening sessions.
 #[derive(Debug, Default)]
-pub(super) struct Neighbourhoods(Mutex<ByRoot>);
+pub(super) struct SessionsByRoot(Mutex<ByRoot>);
 
 #[derive(Debug, Default)]
 struct ByRoot {
-    neighbourhoods: HashMap<OsString, Arc<Neighbourhood>>,
+    sessions_by_root: HashMap<OsString, Arc<RootSessions>>,
     /// Number of roots at which those without sessions are looked for.
     prune_at: usize,
 }
@@ -31,31 +31,31 @@ struct ByRoot {
 /// The sessions of one root. Locked while it is found out whether a recording may write somewhere, and until
 /// those have ended that it takes over from; taken before the registry's tables.
 #[derive(Debug, Default)]
-struct Neighbourhood(Mutex<Vec<Weak<Session>>>);
+struct RootSessions(Mutex<Vec<Weak<Session>>>);
 
-impl Neighbourhoods {
-    /// The neighbourhood of a session. A session without a directory has one of its own.
-    fn of(&self, session: &Session) -> Arc<Neighbourhood> {
+impl SessionsByRoot {
+    /// The root of a session. A session without a directory has one of its own.
+    fn of(&self, session: &Session) -> Arc<RootSessions> {
         let Some(root) = root(session) else {
             return Arc::default();
         };
         let mut by_root = self.0.lock();
-        if by_root.neighbourhoods.len() >= by_root.prune_at {
+        if by_root.sessions_by_root.len() >= by_root.prune_at {
             // One that is held elsewhere is about to get a session.
-            let is_used = |sessions: &mut Arc<Neighbourhood>| {
+            let is_used = |sessions: &mut Arc<RootSessions>| {
                 Arc::get_mut(sessions).is_none_or(|own| own.has_sessions())
             };
             by_root
-                .neighbourhoods
+                .sessions_by_root
                 .retain(|_, sessions| is_used(sessions));
             // Doubled, so that a walk over all is paid by as many new roots.
-            by_root.prune_at = (2 * by_root.neighbourhoods.len()).max(64);
+            by_root.prune_at = (2 * by_root.sessions_by_root.len()).max(64);
         }
-        Arc::clone(by_root.neighbourhoods.entry(root).or_default())
+        Arc::clone(by_root.sessions_by_root.entry(root).or_default())
     }
 }
 
-impl Neighbourhood {
+impl RootSessions {
     fn has_sessions(&mut self) -> bool {
         let mut sessions = self.0.get_mut().iter();
         sessions.any(|session| session.strong_count() > 0)
@@ -63,16 +63,16 @@ impl Neighbourhood {
 }
 
 /// The sessions that have not ended: one has when its producer is gone and no stream waits.
-fn going_on(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
-    let mut going_on = Vec::new();
+fn active(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
+    let mut active = Vec::new();
     sessions.retain(|session| {
         let session = session.upgrade();
         let session = session.filter(|session| !(session.is_over() && session.is_empty()));
         let is_kept = session.is_some();
-        going_on.extend(session);
+        active.extend(session);
         is_kept
     });
-    going_on
+    active
 }
 
 /// The first part of a session's directory.
@@ -136,9 +136,9 @@ impl Registry {
     /// If a recording of another host is being written there, or below or above: each may move and
     /// delete what is in its directory.
     pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
-        let neighbourhood = self.neighbourhoods.of(&session);
-        let mut sessions = neighbourhood.0.lock();
-        check_unhindered(&going_on(&mut sessions), &session)?;
+        let root = self.sessions_by_root.of(&session);
+        let mut sessions = root.0.lock();
+        check_unhindered(&active(&mut sessions), &session)?;
         session.recording().expect_chunk();
         sessions.push(Arc::downgrade(&session));
         self.sessions.write().insert(session.id(), session);
@@ -158,9 +158,9 @@ impl Registry {
         rotates: bool,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let neighbourhood = self.neighbourhoods.of(session);
-        let mut sessions = neighbourhood.0.lock();
-        let others = going_on(&mut sessions);
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let others = active(&mut sessions);
         check_unhindered(&others, session)?;
         let own = session.recording().claimed();
         let is_in_the_way = |other: &Session| {
@@ -183,9 +183,9 @@ impl Registry {
         session: &Arc<Session>,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let neighbourhood = self.neighbourhoods.of(session);
-        let mut sessions = neighbourhood.0.lock();
-        let others = going_on(&mut sessions);
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let others = active(&mut sessions);
         let is_in_the_way = |other: &Session| session.shares_directory_with(other);
         self.take_over((session, &others), is_in_the_way, now)
     }
@@ -203,9 +203,9 @@ impl Registry {
         if session.recording().has_claimed(directory) {
             return Ok(());
         }
-        let neighbourhood = self.neighbourhoods.of(session);
-        let mut sessions = neighbourhood.0.lock();
-        let others = going_on(&mut sessions);
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let others = active(&mut sessions);
         let is_in_the_way =
             |other: &Session| session.is_beside(other) && other.recording().claims(directory);
         self.take_over((session, &others), is_in_the_way, now)?;

@@ -13,12 +13,12 @@ use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::recording::Recording;
-use super::stream::Stream;
+use super::stream::SessionStream;
 use super::stream_table::{StreamTable, holds_back};
 use crate::ingest::Resumed;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
-use crate::publish::announced::{Announced, Listed};
+use crate::publish::announced::{AnnouncedStreams, ListedStream};
 use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::publish::viewer_lag::ViewerLag;
@@ -54,8 +54,8 @@ pub struct Session {
     recording: Arc<Recording>,
     streams: Mutex<StreamTable>,
     data_connections: Mutex<DataConnections>,
-    announced: Mutex<Announced>,
-    /// Copy of [`Announced::next`] that is read without the lock.
+    announced: Mutex<AnnouncedStreams>,
+    /// Copy of [`AnnouncedStreams::next`] that is read without the lock.
     announced_next: AtomicU64,
     viewers: AtomicU32,
     viewer_lag: ViewerLag,
@@ -154,7 +154,7 @@ impl Session {
         let streams = self.streams.lock();
         let (mut open, mut totals) = (0, streams.past());
         for stream in streams.streams() {
-            if let Stream::Data(stream) = stream {
+            if let SessionStream::Data(stream) = stream {
                 open += 1;
                 totals += stream.tally().totals();
             }
@@ -185,7 +185,7 @@ impl Session {
     /// Adds a stream, which viewers are told of later. `new_trace` numbers its trace if this is the first stream there.
     pub fn add_stream(
         &self,
-        stream: Stream,
+        stream: SessionStream,
         path: TracePath,
         channel: Text,
         new_trace: impl FnOnce() -> TraceId,
@@ -195,7 +195,7 @@ impl Session {
         let record = StreamRecord {
             stream: stream.id(),
             trace,
-            is_metadata: u32::from(matches!(stream, Stream::Metadata(_))),
+            is_metadata: u32::from(matches!(stream, SessionStream::Metadata(_))),
             path: FixedText(path.to_text()),
             channel: FixedText(channel),
         };
@@ -207,7 +207,7 @@ impl Session {
             self.watermark.hold_back(since);
         }
         let held_back = (since, u64::try_from(ticks).unwrap_or(u64::MAX));
-        let listed = Arc::new(Listed { record, content });
+        let listed = Arc::new(ListedStream { record, content });
         streams.add(stream, path, listed, held_back);
         let discarded = streams.take_discarded();
         // They may close files: not with the lock held.
@@ -217,7 +217,7 @@ impl Session {
 
     /// The stream with this number, unless it is closed.
     #[must_use]
-    pub fn stream(&self, id: StreamId) -> Option<Stream> {
+    pub fn stream(&self, id: StreamId) -> Option<SessionStream> {
         let streams = self.streams.lock();
         let stream = streams.get(id).filter(|stream| !stream.is_closed());
         stream.cloned()
@@ -225,7 +225,7 @@ impl Session {
 
     /// All streams in the table, closed ones included.
     #[must_use]
-    pub fn streams(&self) -> Vec<Stream> {
+    pub fn streams(&self) -> Vec<SessionStream> {
         self.streams.lock().streams().cloned().collect()
     }
 
@@ -290,7 +290,7 @@ impl Session {
 
     /// Lets viewers see what has been published and can be decoded. Viewers do not fare well with
     /// streams whose metadata they cannot get.
-    fn announce(&self, mut streams: MutexGuard<'_, StreamTable>, ready: Vec<Arc<Listed>>) {
+    fn announce(&self, mut streams: MutexGuard<'_, StreamTable>, ready: Vec<Arc<ListedStream>>) {
         let mut forgotten = Vec::new();
         let mut announced = self.announced.lock();
         for listed in ready {
@@ -356,7 +356,7 @@ impl Session {
 
     /// The streams that viewers may be told of, from a position on, each with its number.
     #[must_use]
-    pub fn announced_from(&self, position: u64) -> Vec<(u64, Arc<Listed>)> {
+    pub fn announced_from(&self, position: u64) -> Vec<(u64, Arc<ListedStream>)> {
         let announced = self.announced.lock();
         announced
             .from(position)
@@ -396,7 +396,7 @@ impl Session {
             return false;
         }
         for stream in self.streams() {
-            if let Stream::Data(stream) = stream {
+            if let SessionStream::Data(stream) = stream {
                 let ended = stream.lock().end_data();
                 if let Err(error) = ended {
                     warn!(session = %self, %error, "early packets not written: they are lost");
@@ -417,14 +417,14 @@ impl Session {
         }
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => {
+                SessionStream::Data(stream) => {
                     let mut writer = stream.lock();
                     if let Err(error) = writer.close_after(None) {
                         warn!(session = %self, %error, "index entries not written: stream closed without them");
                         writer.close_now();
                     }
                 }
-                Stream::Metadata(stream) => stream.close(),
+                SessionStream::Metadata(stream) => stream.close(),
             }
         }
     }
@@ -444,7 +444,7 @@ impl Session {
         let _guard = self.directory.lock();
         self.end_control(true);
         for stream in self.streams() {
-            if let Stream::Metadata(stream) = stream
+            if let SessionStream::Metadata(stream) = stream
                 && let Err(error) = stream.rotate(None)
             {
                 warn!(session = %self, %error, "metadata file not closed");
@@ -455,7 +455,7 @@ impl Session {
     /// Tries again to write what there was no space for on a stream. Returns whether the stream is no longer paused.
     /// If it fails for another reason than before, so does the session.
     #[must_use]
-    pub fn resume_stream(&self, stream: &Stream) -> bool {
+    pub fn resume_stream(&self, stream: &SessionStream) -> bool {
         let id = stream.id();
         match stream.resume() {
             Ok(Resumed::Yes) => info!(session = %self, stream = %id, "producer resumed"),
@@ -490,8 +490,8 @@ impl Session {
     pub fn abort(&self) {
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => stream.lock().close_now(),
-                Stream::Metadata(stream) => stream.close(),
+                SessionStream::Data(stream) => stream.lock().close_now(),
+                SessionStream::Metadata(stream) => stream.close(),
             }
         }
     }
@@ -506,14 +506,14 @@ impl Session {
             let streams = self.streams.lock();
             let mut next = self.next_beacon.lock();
             let turn = streams.streams_from(*next).take(BEACONS_ON_DISK);
-            let turn: Vec<Stream> = turn.cloned().collect();
+            let turn: Vec<SessionStream> = turn.cloned().collect();
             *next = turn
                 .last()
                 .map_or(StreamId(0), |last| StreamId(last.id().0 + 1));
             turn
         };
         for stream in turn {
-            if let Stream::Data(stream) = stream
+            if let SessionStream::Data(stream) = stream
                 && let Some(mut writer) = stream.try_lock()
                 && let Err(error) = writer.write_beacon()
             {

@@ -9,14 +9,14 @@ use crate::publish::announced::AnnouncedContent;
 
 /// A stream of either sort.
 #[derive(Debug, Clone)]
-pub enum Stream {
+pub enum SessionStream {
     /// A stream of packets.
     Data(Arc<DataStream>),
     /// A metadata stream.
     Metadata(Arc<MetadataStream>),
 }
 
-impl Stream {
+impl SessionStream {
     /// Number of the stream, as the producer knows it.
     #[must_use]
     pub fn id(&self) -> StreamId {

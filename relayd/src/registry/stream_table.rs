@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use wire::{StreamId, Timestamp, TraceId, TracePath};
 
-use super::stream::Stream;
+use super::stream::SessionStream;
 use crate::limits::MAX_STREAMS;
-use crate::publish::announced::{AnnouncedContent, Listed};
+use crate::publish::announced::{AnnouncedContent, ListedStream};
 use crate::publish::tally::Totals;
-use entry::Entry;
+use entry::TableEntry;
 
 /// The streams of one session.
 #[derive(Debug)]
 pub(super) struct StreamTable {
-    open: BTreeMap<StreamId, Entry>,
+    open: BTreeMap<StreamId, TableEntry>,
     traces: HashMap<TracePath, Trace>,
     /// Streams added since the producer last published a batch.
     unsent: Vec<Unannounced>,
@@ -41,7 +41,7 @@ pub(super) struct StreamTable {
 /// The entries that have left the table. To drop them may close files, which is not done with the table locked.
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     unannounced: Vec<Unannounced>,
 }
 
@@ -84,7 +84,7 @@ struct Trace {
 #[derive(Debug)]
 struct Unannounced {
     path: TracePath,
-    listed: Arc<Listed>,
+    listed: Arc<ListedStream>,
 }
 
 /// A stream without which viewers do not get past the time that it was added at.
@@ -93,7 +93,7 @@ struct Awaited {
     since: Timestamp,
     /// The tick at which viewers go on without it.
     until: u64,
-    listed: Arc<Listed>,
+    listed: Arc<ListedStream>,
 }
 
 impl Default for StreamTable {
@@ -123,20 +123,20 @@ impl Default for StreamTable {
 
 impl StreamTable {
     /// The streams in the table, by number.
-    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
-        self.open.values().map(Entry::stream)
+    pub(super) fn streams(&self) -> impl Iterator<Item = &SessionStream> {
+        self.open.values().map(TableEntry::stream)
     }
 
     /// The streams from a number on, then those before it.
-    pub(super) fn streams_from(&self, first: StreamId) -> impl Iterator<Item = &Stream> {
+    pub(super) fn streams_from(&self, first: StreamId) -> impl Iterator<Item = &SessionStream> {
         let rest = self.open.range(first..);
         let before = self.open.range((Bound::Unbounded, Bound::Excluded(first)));
         rest.chain(before).map(|(_, entry)| entry.stream())
     }
 
     /// A stream that is in the table.
-    pub(super) fn get(&self, id: StreamId) -> Option<&Stream> {
-        self.open.get(&id).map(Entry::stream)
+    pub(super) fn get(&self, id: StreamId) -> Option<&SessionStream> {
+        self.open.get(&id).map(TableEntry::stream)
     }
 
     /// Number of streams in the table.
@@ -188,9 +188,9 @@ impl StreamTable {
     /// spoken of, viewers are held back for it for so many ticks.
     pub(super) fn add(
         &mut self,
-        stream: Stream,
+        stream: SessionStream,
         path: TracePath,
-        listed: Arc<Listed>,
+        listed: Arc<ListedStream>,
         (since, ticks): (Option<Timestamp>, u64),
     ) {
         self.prune_unannounced();
@@ -200,8 +200,8 @@ impl StreamTable {
         };
         trace.users += 2;
         match &stream {
-            Stream::Data(_) => trace.data_streams += 1,
-            Stream::Metadata(_) => self.counts.metadata += 1,
+            SessionStream::Data(_) => trace.data_streams += 1,
+            SessionStream::Metadata(_) => self.counts.metadata += 1,
         }
         if let Some(since) = since {
             let awaited = Awaited {
@@ -211,13 +211,13 @@ impl StreamTable {
             };
             self.awaited.insert(id, awaited);
         }
-        self.open.insert(id, Entry::new(stream, path.clone()));
+        self.open.insert(id, TableEntry::new(stream, path.clone()));
         self.counts.unannounced += 1;
         self.unsent.push(Unannounced { path, listed });
     }
 
     /// Publishes the streams that the producer has added. Gives those that viewers may be told of.
-    pub(super) fn publish(&mut self) -> Vec<Arc<Listed>> {
+    pub(super) fn publish(&mut self) -> Vec<Arc<ListedStream>> {
         let mut ready = Vec::new();
         for stream in std::mem::take(&mut self.unsent) {
             let id = stream.listed.record.stream;
@@ -235,7 +235,7 @@ impl StreamTable {
 
     /// Marks a trace as described, because some metadata of it has come. Gives the streams that viewers may be told of
     /// now. None: the trace was described before.
-    pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<Listed>>> {
+    pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<ListedStream>>> {
         let trace = self.traces.get_mut(path)?;
         if std::mem::replace(&mut trace.is_described, true) {
             return None;
@@ -244,7 +244,7 @@ impl StreamTable {
         Some(undescribed.into_iter().map(|s| self.announce(s)).collect())
     }
 
-    fn announce(&mut self, stream: Unannounced) -> Arc<Listed> {
+    fn announce(&mut self, stream: Unannounced) -> Arc<ListedStream> {
         self.counts.unannounced -= 1;
         self.awaited.remove(&stream.listed.record.stream);
         if let Some(trace) = self.traces.get_mut(&stream.path) {
@@ -365,8 +365,8 @@ impl StreamTable {
             self.awaited.remove(&id);
         }
         let totals = match entry.stream() {
-            Stream::Data(stream) => Some(stream.tally().totals().past()),
-            Stream::Metadata(_) => None,
+            SessionStream::Data(stream) => Some(stream.tally().totals().past()),
+            SessionStream::Metadata(_) => None,
         };
         let path = entry.path().clone();
         let Some(totals) = totals else {

@@ -71,7 +71,7 @@ pub struct Chunk {
 struct ChunkState {
     place: ChunkPlace,
     /// Entries that the chunk has in its directory: `ust`, `kernel`.
-    tops: BTreeSet<OsString>,
+    top_entries: BTreeSet<OsString>,
     /// End of the chunk. None: it has not ended.
     ended: Option<String>,
     command: Option<CloseCommand>,
@@ -128,7 +128,7 @@ impl Chunk {
     fn at(id: Option<ChunkId>, began: String, session: &Path, place: ChunkPlace) -> Self {
         let state = ChunkState {
             place,
-            tops: BTreeSet::new(),
+            top_entries: BTreeSet::new(),
             ended: None,
             command: None,
             moves: 0,
@@ -180,10 +180,10 @@ impl Chunk {
     ) -> Result<File, StoreError> {
         // Locked until the file is made, so that the chunk does not move meanwhile.
         let mut state = self.state.write();
-        if let Some(top) = directory.components().next()
-            && !state.tops.contains(top.as_os_str())
+        if let Some(entry) = directory.components().next()
+            && !state.top_entries.contains(entry.as_os_str())
         {
-            state.tops.insert(top.as_os_str().to_owned());
+            state.top_entries.insert(entry.as_os_str().to_owned());
         }
         let directory = self.path(&state, &state.place).join(directory);
         make_directory(&directory)?;
@@ -268,13 +268,13 @@ impl Chunk {
             // The session's directory stays: what the chunk has in it moves, one by one.
             (ChunkPlace::Session, _) => {
                 make_directory(&to)?;
-                for top in &state.tops {
-                    rename(&from.join(top), &to.join(top))?;
+                for entry in &state.top_entries {
+                    rename(&from.join(entry), &to.join(entry))?;
                 }
             }
             (_, ChunkPlace::Session) => {
-                for top in &state.tops {
-                    rename(&from.join(top), &to.join(top))?;
+                for entry in &state.top_entries {
+                    rename(&from.join(entry), &to.join(entry))?;
                 }
                 std::fs::remove_dir(&from).map_err(StoreError::on("remove", &from))?;
             }
@@ -330,7 +330,7 @@ impl Chunk {
         let mut state = self.state.write();
         let done = if state.ended.is_some() {
             self.complete(&mut state)
-        } else if matches!(state.place, ChunkPlace::Named(_)) || state.tops.is_empty() {
+        } else if matches!(state.place, ChunkPlace::Named(_)) || state.top_entries.is_empty() {
             Ok(())
         } else {
             // A time without a date does not keep the files where they are in the way.
@@ -373,12 +373,12 @@ impl Chunk {
             std::fs::rename(from, to).map_err(StoreError::on("move to be deleted", from))
         };
         if state.place == ChunkPlace::Session {
-            if state.tops.is_empty() {
+            if state.top_entries.is_empty() {
                 return Ok(());
             }
             make_directory(&to)?;
-            for top in &state.tops {
-                rename(&from.join(top), &to.join(top))?;
+            for entry in &state.top_entries {
+                rename(&from.join(entry), &to.join(entry))?;
             }
         } else {
             rename(&from, &to)?;

@@ -93,7 +93,7 @@ pub struct PacketPlace {
 impl PacketPlace {
     /// Whether both lie in the same tracefile.
     #[must_use]
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn shares_tracefile_with(&self, other: &Self) -> bool {
         self.file == other.file
     }
 

@@ -3,12 +3,12 @@
 
 use wire::TracePath;
 
-use crate::registry::stream::Stream;
+use crate::registry::stream::SessionStream;
 
 /// A stream in the table.
 #[derive(Debug)]
-pub(super) struct Entry {
-    stream: Stream,
+pub(super) struct TableEntry {
+    stream: SessionStream,
     path: TracePath,
     /// The producer has said that its batch of streams is complete.
     pub(super) is_published: bool,
@@ -24,8 +24,8 @@ thread_local! {
     pub(super) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-impl Entry {
-    pub(super) fn new(stream: Stream, path: TracePath) -> Self {
+impl TableEntry {
+    pub(super) fn new(stream: SessionStream, path: TracePath) -> Self {
         Self {
             stream,
             path,
@@ -35,7 +35,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn stream(&self) -> &Stream {
+    pub(super) fn stream(&self) -> &SessionStream {
         count_visit();
         &self.stream
     }
