@@ -80,7 +80,7 @@ pub(super) fn add_stream(
         source,
     };
     let path = match &open.old_paths {
-        Some(old) => old.place(&request.path),
+        Some(old) => old.directory(&request.path),
         None => TracePath::parse_rooted(&request.path),
     };
     let path = path.map_err(|source| named("path", &request.path, source))?;

@@ -156,7 +156,7 @@ mod tests {
     fn open(pool: &Arc<Pool>, files: &Files) {
         let file = pool.open(tempfile::tempfile).unwrap();
         files.open.lock().push(file);
-        pool.add_slot(&files.slot);
+        pool.clock.add_slot(&files.slot);
     }
 
     fn are_open(files: &[Arc<Files>]) -> Vec<bool> {

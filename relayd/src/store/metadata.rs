@@ -51,7 +51,7 @@ impl MetadataSource {
         });
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&source);
         source.slot.set_owner(weak);
-        source.location.pool().add_slot(&source.slot);
+        source.location.pool().clock.add_slot(&source.slot);
         source
     }
 
@@ -73,7 +73,7 @@ impl MetadataSource {
         // Without the lock: to open one file may close another.
         let file = self.location.reopen()?;
         let file = Arc::clone(self.file.lock().adopt(file));
-        self.location.pool().add_slot(&self.slot);
+        self.location.pool().clock.add_slot(&self.slot);
         Ok(file)
     }
 }

@@ -70,7 +70,7 @@ impl SegmentWriter {
         match self.data.reopen() {
             Ok(false) => {}
             Ok(true) => {
-                pool.add_slot(slot);
+                pool.clock.add_slot(slot);
                 self.share_with_readers();
             }
             Err(error) => return Err(failed(error, &self.data)),
@@ -145,7 +145,7 @@ impl SegmentWriter {
             }
             (None, None) => unreachable!("it has just been opened"),
         };
-        pool.add_slot(slot);
+        pool.clock.add_slot(slot);
         self.segment = Some(Arc::clone(&segment));
         self.share_with_readers();
         Ok(segment)

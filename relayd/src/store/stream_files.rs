@@ -404,7 +404,7 @@ impl StreamFiles {
             }
         }
         let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name)?;
-        self.pool.add_slot(&self.slot);
+        self.pool.clock.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
             // That of the tracefile that this one replaces.
             chunk.with_path(&index_directory.join(&index_name), remove_file)?;
