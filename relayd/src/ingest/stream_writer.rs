@@ -87,10 +87,10 @@ impl StreamWriter {
     ) -> Result<Arrival, IngestError> {
         self.check_packet(packet)?;
         let (stream, seq) = (self.id, packet.seq);
-        match self.packets.turn(seq) {
+        match self.packets.reorder.turn(seq) {
             Turn::Now if !self.packets.has_in_flight() => {
                 // One whose turn came while the disk was full waits in the window still.
-                if self.backpressure.is_paused() && self.packets.has_early_packet(seq) {
+                if self.backpressure.is_paused() && self.packets.reorder.has_packet(seq) {
                     return Err(IngestError::Twice { stream, seq });
                 }
                 let begun = self.begin_file_for(packet.data_size);

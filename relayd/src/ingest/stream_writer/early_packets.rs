@@ -23,7 +23,7 @@ impl StreamWriter {
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        self.give_up_missing_while(Some(packet.seq), |packets| packets.is_window_full(bytes))?;
+        self.give_up_missing_while(Some(packet.seq), |packets| packets.reorder.is_full(bytes))?;
         self.place_early_packet(packet, from)
     }
 
@@ -46,7 +46,7 @@ impl StreamWriter {
         packet: &DataHeader,
         from: ConnectionId,
     ) -> Result<Arrival, IngestError> {
-        match self.packets.turn(packet.seq) {
+        match self.packets.reorder.turn(packet.seq) {
             Turn::Early => Ok(Arrival::Early),
             Turn::Now | Turn::Over => self.begin_packet(packet, from),
         }
@@ -57,10 +57,10 @@ impl StreamWriter {
     /// # Errors
     /// If it or packets that waited cannot be written.
     pub fn add_early_packet(&mut self, early: EarlyPacket) -> Result<(), IngestError> {
-        match self.packets.turn(early.seq) {
+        match self.packets.reorder.turn(early.seq) {
             Turn::Now if !self.packets.has_in_flight() => {
                 // What comes before it has come meanwhile.
-                self.packets.keep_early_packet(early);
+                self.packets.reorder.keep_packet(early);
                 self.write_ready_packets()
             }
             Turn::Now => Err(IngestError::Twice {
@@ -70,9 +70,9 @@ impl StreamWriter {
             Turn::Over => self.check_given_up(early.seq),
             Turn::Early => {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
-                self.packets.keep_early_packet(early);
+                self.packets.reorder.keep_packet(early);
                 self.count_early_packets();
-                self.give_up_missing_while(None, |packets| packets.is_window_full(0))
+                self.give_up_missing_while(None, |packets| packets.reorder.is_full(0))
             }
         }
     }
@@ -105,7 +105,7 @@ impl StreamWriter {
     /// Gives up the packets missing before the first that waits, and writes those that then can be. Gives whether
     /// there were any.
     fn give_up_gap(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
-        let Some(lost) = self.packets.give_up_missing(arriving) else {
+        let Some(lost) = self.packets.reorder.give_up_missing(arriving) else {
             return Ok(false);
         };
         self.drop_in_flight();
@@ -130,7 +130,7 @@ impl StreamWriter {
             self.count_early_packets();
             match self.write_early_packet(&early) {
                 Err(error) if self.pauses_on(&error) => {
-                    self.packets.keep_early_packet(early);
+                    self.packets.reorder.keep_packet(early);
                     self.count_early_packets();
                     self.pause(error);
                     return Ok(());
@@ -148,7 +148,7 @@ impl StreamWriter {
     }
 
     fn count_early_packets(&self) {
-        let (packets, bytes) = self.packets.early_packets();
-        self.tally.set_waiting(packets, bytes);
+        let (packets, bytes) = self.packets.reorder.waiting_packets();
+        self.tally.set_waiting(packets as u64, bytes.0);
     }
 }
