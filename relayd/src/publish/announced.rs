@@ -1,5 +1,5 @@
-//! The streams of a session that viewers may be told of, in the order in which they were published.
-//! A viewer's position in the list is a number.
+//! The streams of a session that were announced to viewers, in the order in which they were published. The position of a
+//! viewer in the list is a number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use viewer_proto::stream::StreamRecord;
 use super::published::{Published, PublishedMetadata};
 use crate::limits::MAX_ENDED_STREAMS;
 
-/// A stream, as viewers are told of it.
+/// A stream, as it is announced to viewers.
 #[derive(Debug)]
 pub struct ListedStream {
-    /// Answer to a viewer that asks for the streams of the session.
+    /// The record in the reply to a viewer that asks for the streams of the session.
     pub record: StreamRecord,
-    /// The packets or metadata that viewers may then see.
+    /// The packets or metadata that viewers may read.
     pub content: AnnouncedContent,
 }
 
@@ -43,24 +43,24 @@ impl ListedStream {
         let AnnouncedContent::Packets(published) = &self.content else {
             return false;
         };
-        // Asked for its packets after the end, behind which none comes.
+        // In this order: after the end no packet is added.
         !published.is_over() || published.next_packet().0 > 0
     }
 }
 
-/// The list of a session. Numbers count from 0 and are never given twice.
+/// The list of a session. Numbers count from 0 and are never reused.
 #[derive(Debug, Default)]
 pub struct AnnouncedStreams {
     next: u64,
     /// Each stream with its number, in order.
     list: VecDeque<(u64, Arc<ListedStream>)>,
-    /// Length of the list at which ended streams are looked for.
+    /// Length of the list at which ended streams are removed.
     prune_at: usize,
 }
 
 impl AnnouncedStreams {
-    /// Appends a stream. Gives those that are forgotten: dropped, they may close files, which is not to be
-    /// done with the lock of the list held.
+    /// Appends a stream. Returns the streams that were removed: to drop them may close files, which must not happen with
+    /// the lock of the list held.
     pub fn push(&mut self, stream: Arc<ListedStream>) -> Vec<Arc<ListedStream>> {
         let forgotten = if self.list.len() >= self.prune_at.max(MAX_ENDED_STREAMS) {
             self.forget_ended()
@@ -72,8 +72,7 @@ impl AnnouncedStreams {
         forgotten
     }
 
-    /// Drops the oldest of those that have ended, if there are too many: half of them, so that this
-    /// is not done for every stream.
+    /// Removes the oldest ended streams if they are too many. Half of them, so that this is not repeated for every stream.
     fn forget_ended(&mut self) -> Vec<Arc<ListedStream>> {
         let mut forgotten = Vec::new();
         let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();
@@ -90,7 +89,7 @@ impl AnnouncedStreams {
         forgotten
     }
 
-    /// Number of the next stream to be added.
+    /// Number of the next stream.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next

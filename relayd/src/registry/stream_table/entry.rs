@@ -10,11 +10,11 @@ use crate::registry::stream::SessionStream;
 pub(super) struct TableEntry {
     stream: SessionStream,
     path: TracePath,
-    /// The producer has said that its batch of streams is complete.
+    /// Whether the producer has completed the batch of streams to which the stream belongs.
     pub(super) is_published: bool,
-    /// The stream was found closed.
+    /// Whether the table has recorded that the stream is closed.
     pub(super) is_closed: bool,
-    /// Last round of questions in which the stream was asked about.
+    /// The last data-pending round in which the producer asked about the stream.
     pub(super) asked_in: u64,
 }
 
