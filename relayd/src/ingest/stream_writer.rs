@@ -387,6 +387,7 @@ impl StreamWriter {
         }
     }
 
+    /// Ends a pause without a retry: what was kept is dropped.
     fn end_pause(&mut self) {
         self.backpressure.end();
         self.packets.drop_unwritten();

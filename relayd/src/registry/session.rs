@@ -443,6 +443,7 @@ impl Session {
         let _guard = self.directory.lock();
         self.end_control(true);
         for stream in self.streams() {
+            // A closed metadata stream keeps its file locked, which would keep the successor from replacing the file.
             if let SessionStream::Metadata(stream) = stream
                 && let Err(error) = stream.rotate(None)
             {

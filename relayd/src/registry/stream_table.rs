@@ -390,6 +390,7 @@ impl StreamTable {
         true
     }
 
+    /// Removes closed metadata, and with its last reference the lock on its file.
     fn remove_metadata(&mut self, path: &TracePath, id: StreamId) {
         if let Some(entry) = self.open.remove(&id) {
             self.discarded.entries.push(entry);

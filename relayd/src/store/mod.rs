@@ -124,6 +124,7 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
         Err(Errno::NOENT) => {}
         Err(error) => return Err(StoreError::on("replace", path)(error.into())),
     }
+    // O_EXCL does not follow a symbolic link that is created in between.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))
         .map_err(|error| StoreError::on("create", path)(error.into()))?;

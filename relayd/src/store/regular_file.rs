@@ -12,6 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 /// # Errors
 /// If the file cannot be opened, or is not a regular file.
 pub(super) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
+    // O_NOCTTY: a terminal of that name must not become the controlling terminal of the daemon.
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
     let open = |flags| retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()));
     let opened = match open(flags | OFlags::NONBLOCK) {

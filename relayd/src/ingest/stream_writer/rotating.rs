@@ -57,7 +57,7 @@ impl StreamWriter {
         let Some(rotation) = self.lifecycle.take_due_rotation() else {
             return Ok(());
         };
-        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream goes over to another chunk");
+        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream enters another chunk");
         let entered = self.enter_chunk(rotation.target.clone());
         if entered.is_err() {
             // Nothing has moved: the rotation is still due.

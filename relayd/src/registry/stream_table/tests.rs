@@ -74,7 +74,7 @@ impl Fixture {
         stream
     }
 
-    /// Closes a stream and takes it out of the table. Gives how many entries were looked at.
+    /// Closes a stream and removes it from the table. Returns the number of visited entries.
     fn close(&mut self, stream: &SessionStream) -> usize {
         match stream {
             SessionStream::Data(stream) => stream.lock().close_after(None).unwrap(),
@@ -211,7 +211,7 @@ fn ended_streams_and_unused_traces_are_forgotten_before_there_are_too_many() {
     ended.iter().for_each(|stream| {
         fixture.close(stream);
     });
-    // The traces are in use until viewers have been told of their streams, or never will be.
+    // A trace is in use until each of its streams is announced, or never will be.
     let next = fixture.add("ust/next", false);
     assert_eq!(fixture.table.counts.unannounced, 2);
     fixture.table.counts.prune_traces_at = 5;
