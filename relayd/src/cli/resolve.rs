@@ -12,7 +12,7 @@ use wire::Bytes;
 use super::file::Files;
 use super::{ArgumentError, Arguments, Mode};
 use crate::config::{Config, Network, parse_boolean};
-use crate::ingest::reorder::Window;
+use crate::ingest::reorder::ReorderWindow;
 use crate::limits::REORDER_MEMORY;
 use crate::service::{ServiceConfig, run_folder};
 use crate::store::layout::Grouping;
@@ -26,7 +26,7 @@ const DEFAULT_LIVE: (&str, u16) = ("localhost", 5344);
 const DEFAULT_HTTP_PORT: u16 = 5345;
 
 /// Default number of packets and bytes after which a missing packet is given up.
-const DEFAULT_WINDOW: Window = Window {
+const DEFAULT_WINDOW: ReorderWindow = ReorderWindow {
     packets: 64,
     bytes: Bytes(32 << 20),
 };
@@ -141,7 +141,7 @@ impl Arguments {
                 .map(|http| http.or_port(DEFAULT_HTTP_PORT)),
             network: Network::from_environment(env),
             pool: self.pool(open_files)?,
-            window: Window {
+            window: ReorderWindow {
                 packets: self
                     .reorder_packets
                     .map_or(DEFAULT_WINDOW.packets, |packets| packets as usize),

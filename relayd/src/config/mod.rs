@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 
 pub use self::network::{KeepAlive, Network, Timeouts};
 use crate::ingest::WhenFull;
-use crate::ingest::reorder::Window;
+use crate::ingest::reorder::ReorderWindow;
 use crate::service::ServiceConfig;
 use crate::store::layout::Grouping;
 
@@ -46,7 +46,7 @@ pub struct Config {
     /// Maximum number of open trace files.
     pub pool: usize,
     /// Packets and bytes of a stream after which a missing packet is given up.
-    pub window: Window,
+    pub window: ReorderWindow,
     /// Maximum memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
     /// Whether producers are paused or sessions closed when the disk is full.

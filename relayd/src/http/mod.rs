@@ -129,18 +129,18 @@ impl StatusApi {
 mod tests {
     use super::*;
     use crate::ingest::WhenFull;
-    use crate::ingest::reorder::Window;
+    use crate::ingest::reorder::ReorderWindow;
     use crate::limits::HEALTH_HEARTBEAT_TIMEOUT;
-    use crate::registry::Settings;
+    use crate::registry::RegistrySettings;
     use crate::store::layout::Grouping;
     use crate::store::pool::Pool;
 
     fn status(start: Instant) -> StatusApi {
-        let registry = Registry::new(Settings {
+        let registry = Registry::new(RegistrySettings {
             output: "/nowhere".into(),
             grouping: Grouping::ByHost,
             allows_clear: true,
-            window: Window::default(),
+            window: ReorderWindow::default(),
             reorder_memory: 1 << 20,
             when_full: WhenFull::default(),
             time_zone: jiff::tz::TimeZone::UTC,

@@ -1,17 +1,17 @@
-//! Backpressure while there is no space on the disk for a stream, or no file descriptor. The stream keeps what it could
-//! not write and takes nothing that would make that more. The connection that brought it reads no further, so that its
-//! producer is paused too. Nothing is lost, and no reader sees anything that is half written.
+//! Backpressure while the disk has no space for a stream, or the process no file descriptor. The stream keeps what it
+//! could not write, and its connection reads no further, so that TCP flow control pauses the producer. Nothing is lost,
+//! and no reader sees anything partially written.
 
 use super::error::{Consequence, IngestError, WhenFull};
 
-/// Whether a stream that was paused goes on.
+/// The outcome of an attempt to resume a stream.
 #[derive(Debug)]
 pub enum Resumed {
-    /// The stream goes on.
+    /// The stream was paused and continues.
     Yes,
     /// The stream was not paused, or another connection has resumed it.
     Already,
-    /// There still is no space. The error is there for the first that asks, so that a pause is logged once.
+    /// There is still no space. Only the first caller after a pause gets the error, so that a pause is logged once.
     No(Option<IngestError>),
 }
 
@@ -45,7 +45,7 @@ impl Backpressure {
         self.state == PauseState::Paused
     }
 
-    /// Whether the producer is paused for this error instead of being refused.
+    /// Whether this error pauses the producer instead of ending its session.
     pub(super) fn pauses_on(&self, error: &IngestError) -> bool {
         error.consequence(self.when_full) == Consequence::PauseProducer
     }
@@ -63,7 +63,7 @@ impl Backpressure {
         self.state = PauseState::Retrying;
     }
 
-    /// The stream flows again, or has ended.
+    /// Ends the pause, because the stream continues or has ended.
     pub(super) fn end(&mut self) {
         self.state = PauseState::Flowing;
         self.unreported = None;

@@ -8,7 +8,7 @@ use crate::limits::MAX_PACKET_BYTES;
 use crate::store::StoreError;
 use crate::store::fault::FaultKind;
 
-/// A packet or index that cannot be taken.
+/// The reason why a packet, index or rotation is rejected, or cannot be written.
 #[derive(Debug, Error)]
 pub enum IngestError {
     /// The header names a stream that does not exist or takes no packets.
@@ -23,7 +23,7 @@ pub enum IngestError {
         "{0}: data connection rejected: its address is neither that of the control connection nor that of the first data connection"
     )]
     Stranger(StreamId),
-    /// The packet is longer than any reader takes.
+    /// The packet is longer than [`MAX_PACKET_BYTES`].
     #[error("{stream}: {seq} is too long: {size} bytes, the maximum is {MAX_PACKET_BYTES}")]
     TooLong {
         /// The stream.
@@ -36,7 +36,7 @@ pub enum IngestError {
     /// The number of the packet is 2^64-1, which means "none".
     #[error("{0}: packet without a number")]
     Unnumbered(StreamId),
-    /// A packet with this number has come before and was not given up.
+    /// A packet with this number has arrived before and was not given up.
     #[error("{stream}: {seq} came twice")]
     Twice {
         /// The stream.
@@ -56,7 +56,7 @@ pub enum IngestError {
         /// Length by the index, in bytes.
         index: u64,
     },
-    /// The index joiner takes no more, or has this half of the packet already.
+    /// The index joiner is full, or has this half of the packet already.
     #[error("{stream}: {source}")]
     Pending {
         /// The stream.
@@ -69,12 +69,12 @@ pub enum IngestError {
     NotOpen {
         /// The stream.
         stream: StreamId,
-        /// Noun of what came: "a packet", "an index", "a rotation".
+        /// Noun of what arrived: "a packet", "an index", "a rotation".
         what: &'static str,
-        /// Verb of what the stream did before: "was closed", "left its chunk".
+        /// Verb of what happened to the stream before: "was closed", "left its chunk".
         state: &'static str,
     },
-    /// The stream is on its way to another chunk: it goes over to one at a time.
+    /// The stream has not completed its previous rotation.
     #[error("{0}: rotation rejected: the stream is on its way to another chunk already")]
     Rotating(StreamId),
     /// A file could not be written.
@@ -82,7 +82,7 @@ pub enum IngestError {
     Store {
         /// The stream.
         stream: StreamId,
-        /// File, operation and answer of the system.
+        /// File, operation and error of the system.
         source: StoreError,
     },
 }
@@ -92,14 +92,15 @@ pub enum IngestError {
 pub enum Consequence {
     /// Nothing is lost: the stream keeps what it could not write, and its producer is paused until that succeeds.
     PauseProducer,
-    /// The packet, index or command is refused: a data connection closes and its session fails, a command is answered with an error.
+    /// The packet, index or command is rejected: a data connection closes and its session fails, and a command is answered
+    /// with an error.
     Reject,
 }
 
 /// Policy for a full disk (`--on-disk-full`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The producer is paused until there is.
+    /// The producer is paused until the disk has space.
     #[default]
     Pause,
     /// The session ends.
@@ -112,8 +113,8 @@ impl WhenFull {
     pub fn consequence(self, fault: FaultKind) -> Consequence {
         match fault {
             FaultKind::Full | FaultKind::Quota if self == Self::Pause => Consequence::PauseProducer,
-            // It passes as soon as some connection or file is closed, without anybody making space: sessions are
-            // not ended for it.
+            // Whatever the policy: the shortage passes as soon as some connection or file is closed, and is no reason to
+            // end sessions.
             FaultKind::Descriptors => Consequence::PauseProducer,
             FaultKind::Full
             | FaultKind::Quota
@@ -145,11 +146,11 @@ impl IngestError {
     }
 }
 
-/// An error with its position in a data connection.
+/// An error with its byte position in a data connection.
 #[derive(Debug, Error)]
 #[error("after {at} of the connection: {source}")]
-pub struct At {
-    /// Bytes that had come on the connection before.
+pub struct PositionedError {
+    /// Number of bytes received on the connection before.
     pub at: Bytes,
     /// The error.
     pub source: IngestError,

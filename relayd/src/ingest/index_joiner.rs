@@ -1,5 +1,5 @@
-//! Joins packets with their indexes. The bytes of a packet come on one connection and its index on another, in
-//! either order; no other module knows that they arrive apart.
+//! Joins packets with their indexes. The bytes of a packet arrive on one connection and its index on another, in either
+//! order; no other module knows that they arrive separately.
 
 use std::collections::VecDeque;
 
@@ -8,29 +8,30 @@ use wire::{PacketIndex, SeqNum};
 
 use crate::limits::{MAX_GAPS, MAX_PENDING_PACKETS};
 
-/// Packets of which one half, or both, are there, in sequence order. `P` is where the bytes lie.
+/// Packets whose bytes, index or both have arrived, in sequence order. `P` is the place of the bytes.
 ///
-/// A packet's entry is due when both are there and no earlier packet has only its bytes
-/// there: entries leave in sequence order. No number is accepted twice.
+/// An entry is ready when bytes and index have arrived and no earlier packet is pending: entries leave in sequence
+/// order. No number is accepted twice.
 #[derive(Debug)]
 pub struct IndexJoiner<P> {
-    waiting: VecDeque<(SeqNum, Pending<P>)>,
-    /// The bytes of all packets before this one have come, or never will. None: no packet has come.
+    pending: VecDeque<Pending<P>>,
+    /// The bytes of all packets before this one have arrived or are lost. None: no packet has arrived.
     next_data: Option<SeqNum>,
-    /// Packets whose bytes never came: first and last of each run. Their index may still come.
+    /// First and last packet of each run whose bytes are lost. Their indexes may still arrive.
     gaps: VecDeque<(SeqNum, SeqNum)>,
-    /// Runs that have been forgotten end before this.
+    /// All runs that have been removed from `gaps` end before this packet.
     forgotten: SeqNum,
 }
 
+/// A packet without an entry. At least one of its halves has arrived.
 #[derive(Debug)]
-enum Pending<P> {
-    Data(P),
-    Index(PacketIndex),
-    Both(P, PacketIndex),
+struct Pending<P> {
+    seq: SeqNum,
+    place: Option<P>,
+    index: Option<PacketIndex>,
 }
 
-/// An entry that is due.
+/// An entry that can be written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReadyEntry<P> {
     /// The packet.
@@ -44,16 +45,16 @@ pub struct ReadyEntry<P> {
 /// Outcome of adding an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexFate {
-    /// The index waits for its packet, or has found it.
+    /// The index waits for its packet, or was joined with it.
     Kept,
-    /// The packet has been given up: the index is dropped.
+    /// The packet has been given up, and the index is dropped.
     Late,
 }
 
-/// Reason why the joiner refuses one half of a packet.
+/// The reason why the joiner rejects one half of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum JoinError {
-    /// The same half has come before.
+    /// The same half has arrived before.
     #[error("{half} of {seq} came twice")]
     Twice {
         /// Name of the half.
@@ -69,7 +70,7 @@ pub enum JoinError {
 impl<P> Default for IndexJoiner<P> {
     fn default() -> Self {
         Self {
-            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
             next_data: None,
             gaps: VecDeque::new(),
             forgotten: SeqNum(0),
@@ -81,123 +82,104 @@ impl<P> IndexJoiner<P> {
     /// Whether no packet and no index is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.pending.is_empty()
     }
 
-    /// Packets that have no entry yet.
+    /// Number of packets that have no entry yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.pending.len()
     }
 
-    /// Whether some index waits for its bytes.
+    /// Whether some index waits for its packet.
     #[must_use]
     pub fn awaits_packets(&self) -> bool {
-        self.waiting
-            .iter()
-            .any(|(_, half)| matches!(half, Pending::Index(_)))
+        self.pending.iter().any(|packet| packet.place.is_none())
     }
 
-    /// The first packet whose index has come and has not been written.
+    /// The first packet whose index has arrived and has not been written.
     #[must_use]
     pub fn first_index(&self) -> Option<SeqNum> {
-        self.waiting
-            .iter()
-            .find(|(_, half)| !matches!(half, Pending::Data(_)))
-            .map(|(seq, _)| *seq)
+        let mut pending = self.pending.iter();
+        let first = pending.find(|packet| packet.index.is_some())?;
+        Some(first.seq)
     }
 
-    /// The bytes of a packet are all there. They come in sequence order.
+    /// Adds a packet whose bytes have all arrived. Packets are added in sequence order.
     ///
     /// # Errors
-    /// If too many packets wait for their index.
+    /// If too many packets are pending.
     pub fn add_packet(&mut self, seq: SeqNum, place: P) -> Result<(), JoinError> {
         self.next_data = Some(SeqNum(seq.0.wrapping_add(1)));
         match self.find(seq) {
             Ok(at) => {
-                if let Some((_, half)) = self.waiting.get_mut(at)
-                    && let Pending::Index(index) = *half
-                {
-                    *half = Pending::Both(place, index);
+                if let Some(packet) = self.pending.get_mut(at) {
+                    packet.place.get_or_insert(place);
                 }
                 Ok(())
             }
-            Err(at) => self.insert(at, seq, Pending::Data(place)),
+            Err(at) => self.insert(at, seq, Some(place), None),
         }
     }
 
-    /// The index of a packet has come.
+    /// Adds the index of a packet.
     ///
     /// # Errors
-    /// If it came before, or too many wait for their bytes.
+    /// If it has arrived before, or too many packets are pending.
     pub fn add_index(&mut self, seq: SeqNum, index: PacketIndex) -> Result<IndexFate, JoinError> {
-        let twice = JoinError::Twice {
-            half: "the index",
-            seq,
-        };
+        let half = "the index";
         match self.find(seq) {
-            Ok(at) => match self.waiting.get_mut(at) {
-                Some((_, half @ Pending::Data(_))) => {
-                    let Pending::Data(place) = std::mem::replace(half, Pending::Index(index))
-                    else {
-                        unreachable!("it was just matched");
-                    };
-                    *half = Pending::Both(place, index);
-                    Ok(IndexFate::Kept)
-                }
-                _ => Err(twice),
+            Ok(at) => match self.pending.get_mut(at) {
+                Some(packet) if packet.index.is_none() => packet.index = Some(index),
+                _ => return Err(JoinError::Twice { half, seq }),
             },
-            // Asked before the next arm: a lost packet, too, is before `next_data`.
-            Err(_) if self.is_lost(seq) => Ok(IndexFate::Late),
-            Err(_) if self.next_data.is_some_and(|next| seq < next) => Err(twice),
-            Err(at) => self
-                .insert(at, seq, Pending::Index(index))
-                .map(|()| IndexFate::Kept),
+            // Before the next arm, because the number of a lost packet is also below `next_data`.
+            Err(_) if self.is_lost(seq) => return Ok(IndexFate::Late),
+            Err(_) if self.next_data.is_some_and(|next| seq < next) => {
+                return Err(JoinError::Twice { half, seq });
+            }
+            Err(at) => self.insert(at, seq, None, Some(index))?,
         }
+        Ok(IndexFate::Kept)
     }
 
-    /// The index of a packet whose bytes have not come.
+    /// The index of a packet whose bytes have not arrived.
     #[must_use]
     pub fn pending_index(&self, seq: SeqNum) -> Option<&PacketIndex> {
-        match self.waiting.get(self.find(seq).ok()?)? {
-            (_, Pending::Index(index)) => Some(index),
-            _ => None,
-        }
+        let packet = self.pending.get(self.find(seq).ok()?)?;
+        packet.index.as_ref().filter(|_| packet.place.is_none())
     }
 
-    /// Position of the bytes of a packet whose index has not come.
+    /// The place of a packet whose index has not arrived.
     #[must_use]
     pub fn pending_packet(&self, seq: SeqNum) -> Option<&P> {
-        match self.waiting.get(self.find(seq).ok()?)? {
-            (_, Pending::Data(place)) => Some(place),
-            _ => None,
-        }
+        let packet = self.pending.get(self.find(seq).ok()?)?;
+        packet.place.as_ref().filter(|_| packet.index.is_none())
     }
 
-    /// The bytes of these packets will never come. Gives how many of their indexes were there.
+    /// Gives up packets whose bytes will not arrive any more. Returns the number of their indexes, which are dropped.
     pub fn give_up_packets(&mut self, first: SeqNum, last: SeqNum) -> usize {
-        let before = self.waiting.len();
-        self.waiting.retain(|(seq, half)| {
-            !(first..=last).contains(seq) || !matches!(half, Pending::Index(_))
-        });
-        // Of runs that are forgotten every index counts as late: a wrong one is dropped then, not refused.
-        if self.gaps.len() == MAX_GAPS {
-            self.forgotten = self
-                .gaps
-                .pop_front()
-                .map_or(self.forgotten, |(_, last)| last);
+        let before = self.pending.len();
+        self.pending
+            .retain(|packet| !(first..=last).contains(&packet.seq) || packet.place.is_some());
+        // Bounds the list. Every index of a run that is removed counts as late: a wrong one is dropped instead of
+        // rejected.
+        if self.gaps.len() == MAX_GAPS
+            && let Some((_, last)) = self.gaps.pop_front()
+        {
+            self.forgotten = last;
         }
         self.gaps.push_back((first, last));
         self.next_data = Some(SeqNum(last.0.wrapping_add(1)));
-        before - self.waiting.len()
+        before - self.pending.len()
     }
 
-    /// The entries that are due, in order, as far as the bytes of each lie beside those of the first; with `is_single`
-    /// only the first. Empty if none is due.
+    /// Takes the ready entries, in order, up to the first whose bytes lie in another tracefile than those before it. With
+    /// `is_single`, takes only the first. Empty: no entry is ready.
     pub fn take_ready_batch(
         &mut self,
         is_single: bool,
-        is_beside: impl Fn(&P, &P) -> bool,
+        shares_tracefile: impl Fn(&P, &P) -> bool,
     ) -> Vec<ReadyEntry<P>> {
         let Some(first) = self.next_ready_if(|_| true) else {
             return Vec::new();
@@ -205,67 +187,66 @@ impl<P> IndexJoiner<P> {
         let mut batch = vec![first];
         while !is_single
             && let Some(first) = batch.first()
-            && let Some(next) = self.next_ready_if(|next| is_beside(next, &first.place))
+            && let Some(next) = self.next_ready_if(|next| shares_tracefile(next, &first.place))
         {
             batch.push(next);
         }
         batch
     }
 
-    /// The batch that was taken last could not be written: its entries are due again.
+    /// Returns the batch that was taken last, because it could not be written. Its entries are ready again.
     pub fn return_batch(&mut self, batch: Vec<ReadyEntry<P>>) {
-        for ready in batch.into_iter().rev() {
-            let both = Pending::Both(ready.place, ready.index);
-            self.waiting.push_front((ready.seq, both));
+        for ReadyEntry { seq, place, index } in batch.into_iter().rev() {
+            let (place, index) = (Some(place), Some(index));
+            self.pending.push_front(Pending { seq, place, index });
         }
     }
 
-    /// The next entry that is due, if its bytes lie where it is wanted.
+    /// Takes the next ready entry, if the place of its bytes is wanted.
     fn next_ready_if(&mut self, is_wanted: impl Fn(&P) -> bool) -> Option<ReadyEntry<P>> {
-        match self.waiting.front() {
-            Some((_, Pending::Both(place, _))) if is_wanted(place) => {}
-            _ => return None,
-        }
-        match self.waiting.pop_front() {
-            Some((seq, Pending::Both(place, index))) => Some(ReadyEntry { seq, place, index }),
-            _ => None,
-        }
+        let is_ready = |packet: &mut Pending<P>| {
+            packet.index.is_some() && packet.place.as_ref().is_some_and(&is_wanted)
+        };
+        let Pending { seq, place, index } = self.pending.pop_front_if(is_ready)?;
+        let (place, index) = place.zip(index)?;
+        Some(ReadyEntry { seq, place, index })
     }
 
-    /// No more indexes will come: drops the packets that have none, so that what stands behind
-    /// them is due. Gives how many.
+    /// Drops the packets without an index, because no index will arrive any more, so that the entries behind them become
+    /// ready. Returns their number.
     pub fn drop_unindexed(&mut self) -> usize {
-        let before = self.waiting.len();
-        self.waiting
-            .retain(|(_, half)| !matches!(half, Pending::Data(_)));
-        before - self.waiting.len()
+        let before = self.pending.len();
+        self.pending.retain(|packet| packet.index.is_some());
+        before - self.pending.len()
     }
 
-    /// The places of all packets that wait for their index, in order: they have moved.
+    /// The places of all pending packets, in order, for a caller that moves the packets.
     pub fn places_mut(&mut self) -> impl Iterator<Item = (SeqNum, &mut P)> {
-        self.waiting
-            .iter_mut()
-            .filter_map(|(seq, half)| match half {
-                Pending::Data(place) | Pending::Both(place, _) => Some((*seq, place)),
-                Pending::Index(_) => None,
-            })
+        let pending = self.pending.iter_mut();
+        pending.filter_map(|packet| Some((packet.seq, packet.place.as_mut()?)))
     }
 
     fn find(&self, seq: SeqNum) -> Result<usize, usize> {
-        self.waiting.binary_search_by_key(&seq, |(seq, _)| *seq)
+        self.pending.binary_search_by_key(&seq, |packet| packet.seq)
     }
 
-    fn insert(&mut self, at: usize, seq: SeqNum, half: Pending<P>) -> Result<(), JoinError> {
-        // A peer that sends only one half of its packets must not take all memory.
-        if self.waiting.len() >= MAX_PENDING_PACKETS {
+    fn insert(
+        &mut self,
+        at: usize,
+        seq: SeqNum,
+        place: Option<P>,
+        index: Option<PacketIndex>,
+    ) -> Result<(), JoinError> {
+        // A peer that sends only one half of its packets must not exhaust the memory.
+        if self.pending.len() >= MAX_PENDING_PACKETS {
             return Err(JoinError::TooMany(seq));
         }
-        self.waiting.insert(at, (seq, half));
+        self.pending.insert(at, Pending { seq, place, index });
         Ok(())
     }
 
-    /// Whether the packet has been given up; of those before the oldest run that is remembered it
-    /// may have been.
+    /// Whether the packet has been given up. Also true of every packet before the end of a run that has been forgotten,
+    /// since it may have been.
     #[must_use]
     pub fn is_lost(&self, seq: SeqNum) -> bool {
         seq < self.forgotten
@@ -295,17 +276,17 @@ mod tests {
         }
     }
 
-    fn due(joiner: &mut IndexJoiner<u64>) -> Vec<u64> {
+    fn ready(joiner: &mut IndexJoiner<u64>) -> Vec<u64> {
         std::iter::from_fn(|| joiner.next_ready_if(|_| true))
-            .map(|due| due.seq.0)
+            .map(|ready| ready.seq.0)
             .collect()
     }
 
     #[test]
-    fn an_entry_is_due_once_both_halves_are_there_in_either_order() {
+    fn an_entry_is_ready_once_both_halves_have_arrived_in_either_order() {
         let mut joiner = IndexJoiner::default();
         joiner.add_packet(SeqNum(5), 0).unwrap();
-        assert!(due(&mut joiner).is_empty());
+        assert!(ready(&mut joiner).is_empty());
         assert_eq!(joiner.add_index(SeqNum(5), index(1)), Ok(IndexFate::Kept));
         assert_eq!(
             joiner.next_ready_if(|_| true),
@@ -317,7 +298,7 @@ mod tests {
         );
         joiner.add_index(SeqNum(6), index(2)).unwrap();
         assert!(joiner.awaits_packets());
-        assert!(due(&mut joiner).is_empty());
+        assert!(ready(&mut joiner).is_empty());
         joiner.add_packet(SeqNum(6), 10).unwrap();
         assert_eq!(
             joiner.next_ready_if(|_| true),
@@ -338,15 +319,15 @@ mod tests {
         }
         joiner.add_index(SeqNum(2), index(2)).unwrap();
         joiner.add_index(SeqNum(1), index(1)).unwrap();
-        assert!(due(&mut joiner).is_empty());
+        assert!(ready(&mut joiner).is_empty());
         joiner.add_index(SeqNum(0), index(0)).unwrap();
-        assert_eq!(due(&mut joiner), [0, 1, 2]);
+        assert_eq!(ready(&mut joiner), [0, 1, 2]);
     }
 
     #[test]
-    fn a_batch_ends_where_the_tracefile_does_and_is_due_again_if_it_cannot_be_written() {
+    fn a_batch_ends_where_the_tracefile_does_and_is_ready_again_if_it_cannot_be_written() {
         let mut joiner = IndexJoiner::default();
-        // Where the bytes lie: three packets in one tracefile, one in the next.
+        // The place is the tracefile: three packets in one tracefile, one in the next.
         for (seq, tracefile) in [(0, 7), (1, 7), (2, 7), (3, 8)] {
             joiner.add_packet(SeqNum(seq), tracefile).unwrap();
             joiner.add_index(SeqNum(seq), index(seq)).unwrap();
@@ -374,21 +355,21 @@ mod tests {
         assert_eq!(joiner.add_index(SeqNum(0), index(0)), Err(twice));
         joiner.add_packet(SeqNum(0), 0).unwrap();
         assert_eq!(joiner.add_index(SeqNum(0), index(0)), Err(twice));
-        assert_eq!(due(&mut joiner), [0]);
+        assert_eq!(ready(&mut joiner), [0]);
         assert_eq!(joiner.add_index(SeqNum(0), index(0)), Err(twice));
     }
 
     #[test]
-    fn the_index_of_a_lost_packet_is_dropped_when_it_comes() {
+    fn the_index_of_a_lost_packet_is_dropped_when_it_arrives() {
         let mut joiner = IndexJoiner::default();
         joiner.add_packet(SeqNum(0), 0).unwrap();
         joiner.add_index(SeqNum(0), index(0)).unwrap();
         joiner.add_index(SeqNum(2), index(2)).unwrap();
-        assert_eq!(due(&mut joiner), [0]);
+        assert_eq!(ready(&mut joiner), [0]);
         assert_eq!(joiner.give_up_packets(SeqNum(1), SeqNum(3)), 1);
         joiner.add_packet(SeqNum(4), 40).unwrap();
         joiner.add_index(SeqNum(4), index(4)).unwrap();
-        assert_eq!(due(&mut joiner), [4]);
+        assert_eq!(ready(&mut joiner), [4]);
         assert_eq!(joiner.add_index(SeqNum(1), index(1)), Ok(IndexFate::Late));
         assert_eq!(joiner.add_index(SeqNum(3), index(3)), Ok(IndexFate::Late));
         assert!(joiner.add_index(SeqNum(4), index(4)).is_err());
@@ -396,14 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_an_index_are_dropped_when_no_more_indexes_come() {
+    fn packets_without_an_index_are_dropped_when_no_more_indexes_arrive() {
         let mut joiner = IndexJoiner::default();
         joiner.add_packet(SeqNum(0), 0).unwrap();
         joiner.add_packet(SeqNum(1), 1).unwrap();
         joiner.add_index(SeqNum(1), index(1)).unwrap();
         joiner.add_index(SeqNum(2), index(2)).unwrap();
         assert_eq!(joiner.drop_unindexed(), 1);
-        assert_eq!(due(&mut joiner), [1]);
+        assert_eq!(ready(&mut joiner), [1]);
         assert!(joiner.awaits_packets());
     }
 

@@ -1,6 +1,6 @@
-//! Rotation and closing of one stream as a state machine: when the stream goes over to another chunk, and when it is
-//! closed. The writer says which packets and entries it has written; the machine knows neither files nor indexes, so
-//! `T` is whatever stands for a chunk.
+//! Rotation and closing of one stream as a state machine: when the stream enters another chunk, and when it is closed. The
+//! writer reports which packets and entries it has written; the machine knows neither files nor indexes, and a chunk only
+//! as `T`.
 
 use wire::{PacketSeqNum, SeqNum};
 
@@ -18,7 +18,7 @@ pub(super) struct Lifecycle<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// No index will come any more, and no packet after this one.
+    /// No index will arrive any more, and no packet after this one.
     Closing {
         last: Option<SeqNum>,
     },
@@ -49,13 +49,12 @@ impl<T> Lifecycle<T> {
         &self.progress
     }
 
-    /// The bytes of this packet are all in its tracefile.
+    /// Records that all bytes of this packet are in its tracefile.
     pub(super) fn record_packet(&mut self, seq: SeqNum) {
         self.progress.data = Some(seq);
     }
 
-    /// The entry of this packet has been written. Without a number by the tracer's count, the last that was known
-    /// stays.
+    /// Records that the entry of this packet has been written. Without the tracer's number, the last known one stays.
     pub(super) fn record_entry(&mut self, seq: SeqNum, tracer_seq: Option<PacketSeqNum>) {
         self.progress.indexed = Some(seq);
         self.progress.tracer_seq = tracer_seq.or(self.progress.tracer_seq);
@@ -68,26 +67,26 @@ impl<T> Lifecycle<T> {
         self.rotation.is_some()
     }
 
-    /// Whether the stream is on its way to another chunk. One that stopped without a packet may still wait to leave
-    /// its chunk for none.
+    /// Whether the stream is to enter another chunk. A rotation to no chunk does not count: a stream that stopped without
+    /// a packet may wait for it for long.
     pub(super) fn is_rotating(&self) -> bool {
         let rotation = self.rotation.as_ref();
         rotation.is_some_and(|rotation| rotation.target.is_some())
     }
 
-    /// The stream is to go over to `target` before the packet `at`, by the tracer's count.
+    /// Begins a rotation: the stream is to enter `target` before packet `at`, by the tracer's count.
     pub(super) fn begin_rotation(&mut self, at: PacketSeqNum, target: Option<T>) {
         self.rotation = Some(Rotation { at, target });
     }
 
-    /// The rotation whose last packet in the old chunk has its entry. If it fails it is to be
-    /// [put back](Self::restore_rotation).
+    /// Takes the rotation if the last packet that stays in the old chunk has its entry. The caller
+    /// [restores](Self::restore_rotation) a rotation that fails.
     pub(super) fn take_due_rotation(&mut self) -> Option<Rotation<T>> {
         let progress = &self.progress;
         self.rotation.take_if(|rotation| rotation.is_due(progress))
     }
 
-    /// The rotation ahead, if nothing has been written that it would have to wait for.
+    /// Takes the rotation ahead if the stream has written nothing, so that it has no packet to wait for.
     pub(super) fn take_empty_rotation(&mut self) -> Option<Rotation<T>> {
         let is_empty = self.progress == Progress::default();
         self.rotation.take_if(|_| is_empty)
@@ -97,14 +96,14 @@ impl<T> Lifecycle<T> {
         self.rotation = Some(rotation);
     }
 
-    /// Whether a packet goes over to the other chunk: it comes after the last one that has its entry.
+    /// Whether a packet moves to the other chunk: all packets after the last one that has an entry do.
     pub(super) fn is_carried_over(&self, seq: SeqNum) -> bool {
         self.progress.indexed.is_none_or(|pivot| seq > pivot)
     }
 
     // The end.
 
-    /// No packet after `last` will come, and no index at all.
+    /// Begins to close the stream: no packet after `last` will arrive, and no index at all.
     pub(super) fn begin_closing(&mut self, last: Option<SeqNum>) {
         if self.is_open() {
             self.phase = Phase::Closing { last };
@@ -124,7 +123,7 @@ impl<T> Lifecycle<T> {
         }
     }
 
-    /// Closes the stream, which forgets a rotation ahead. Gives whether it was not closed before.
+    /// Closes the stream and drops a rotation ahead. Returns whether the stream was not closed before.
     pub(super) fn close(&mut self) -> bool {
         self.rotation = None;
         std::mem::replace(&mut self.phase, Phase::Closed) != Phase::Closed

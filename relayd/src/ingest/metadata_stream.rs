@@ -1,4 +1,4 @@
-//! A metadata stream. Metadata comes on the control connection in pieces, each of which viewers see whole or not at
+//! A metadata stream. Metadata arrives on the control connection in pieces, each of which viewers see whole or not at
 //! all.
 
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use relay_proto::metadata::SendMetadata;
 use tracing::warn;
 use wire::{StreamId, TracePath};
 
-use super::error::Consequence;
-use super::error::WhenFull;
+use super::error::{Consequence, WhenFull};
 use crate::limits::MAX_METADATA_BYTES;
 use crate::publish::published::PublishedMetadata;
 use crate::store::StoreError;
@@ -29,9 +28,9 @@ pub struct MetadataStream {
 #[derive(Debug)]
 struct MetadataState {
     file: MetadataFile,
-    /// Zeros that the piece in flight ends in.
+    /// Number of zeros at the end of the piece in flight.
     padding: u32,
-    /// Text that there was no space for, and all that came after it. None: the stream is not paused.
+    /// The first text that the disk had no space for, and all text after it. None: the stream is not paused.
     unwritten: Option<Unwritten>,
 }
 
@@ -79,14 +78,14 @@ impl MetadataStream {
         &self.published
     }
 
-    /// Whether a piece of so many bytes fits within [`MAX_METADATA_BYTES`].
+    /// Whether a piece of this size fits within [`MAX_METADATA_BYTES`].
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         let received = self.state.lock().file.received();
         received.0.saturating_add(bytes) <= MAX_METADATA_BYTES
     }
 
-    /// Begins a piece. Gives whether there is a file for it.
+    /// Begins a piece. Returns whether the stream has a file for it.
     #[must_use]
     pub fn begin_piece(&self, metadata: &SendMetadata) -> bool {
         let mut state = self.state.lock();
@@ -101,7 +100,7 @@ impl MetadataStream {
     pub fn append_text(&self, text: &[u8]) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         if let Some(kept) = &mut state.unwritten {
-            // Nothing may overtake the text that is kept.
+            // Written now, it would overtake the text that is kept.
             kept.text.extend_from_slice(text);
             return Ok(());
         }
@@ -109,7 +108,7 @@ impl MetadataStream {
         self.or_pause(&mut state, written, text, false)
     }
 
-    /// Ends the piece: viewers may have it.
+    /// Ends the piece and publishes it to viewers.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -131,7 +130,7 @@ impl MetadataStream {
         Ok(())
     }
 
-    /// Keeps what there was no space for, if the producer is to wait. Any other error is given back.
+    /// Keeps the text if the error pauses the producer. Returns any other error.
     fn or_pause(
         &self,
         state: &mut MetadataState,
@@ -156,7 +155,7 @@ impl MetadataStream {
         self.state.lock().unwritten.is_some()
     }
 
-    /// Tries again to write what there was no space for. Gives whether the stream goes on.
+    /// Retries to write what the disk had no space for. Returns whether the stream continues.
     ///
     /// # Errors
     /// If it cannot be written for another reason than before.
@@ -167,7 +166,7 @@ impl MetadataStream {
         };
         let mut written = state.file.append_text(&kept.text);
         if written.is_ok() {
-            // The text is in the file now: another attempt only ends the piece.
+            // The text is in the file now, and another attempt must not write it again.
             kept.text.clear();
             if kept.ends {
                 written = self.finish_piece(&mut state);
@@ -184,10 +183,10 @@ impl MetadataStream {
         }
     }
 
-    /// Begins the metadata anew in an empty file.
+    /// Restarts the metadata in an empty file (`lttng regenerate metadata`).
     ///
     /// # Errors
-    /// If no new file can be made.
+    /// If the file cannot be created.
     pub fn restart(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let Some(chunk) = state.file.chunk().cloned() else {
@@ -197,10 +196,10 @@ impl MetadataStream {
         state.file.enter_chunk(chunk)
     }
 
-    /// Goes over to another chunk, or to none, at once.
+    /// Enters another chunk, or leaves the current one for none, at once.
     ///
     /// # Errors
-    /// If the file there cannot be made.
+    /// If the file in the other chunk cannot be created.
     pub fn rotate(&self, target: Option<Holding>) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         match target {
@@ -215,7 +214,7 @@ impl MetadataStream {
         }
     }
 
-    /// Closes the stream and drops a piece that has not ended. The file stays locked until the stream is dropped.
+    /// Closes the stream and drops an incomplete piece. The file stays locked until the stream is dropped.
     pub fn close(&self) {
         let mut state = self.state.lock();
         if state.unwritten.take().is_some() {

@@ -1,59 +1,55 @@
-//! Writes the packets of one stream in sequence: which packet is in flight, which early ones wait for it, and what the
-//! disk had no space for. Knows nothing of indexes, viewers or rotation: `stream_writer` decides when to begin a
-//! tracefile and when to give up what is missing.
+//! Writes the packets of one stream in sequence: the packet in flight, the early packets that wait for it, and the bytes
+//! that the disk had no space for. Knows no indexes, viewers or rotations: `stream_writer` decides when a tracefile
+//! begins and when missing packets are given up.
 
 use wire::SeqNum;
 
-use super::reorder::{EarlyPacket, LostPackets, Reorder, Turn, Window};
+use super::reorder::{EarlyPacket, Reorder, ReorderWindow};
 use crate::store::StoreError;
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
-/// The number of a data connection, never given twice.
+/// The number of a data connection, which is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionId(pub u64);
 
 /// The packets of one stream on their way to its tracefiles.
 #[derive(Debug)]
 pub(super) struct PacketWriter {
-    /// The files of the stream. Entries and beacons go to them too, on the word of the stream writer.
+    /// The files of the stream. The stream writer also writes entries and beacons to them.
     pub(super) files: StreamFiles,
-    reorder: Reorder,
+    /// The early packets. Only [`finish_packet`](Self::finish_packet) advances the sequence.
+    pub(super) reorder: Reorder,
     in_flight: Option<InFlight>,
-    /// The rest of the packet in flight, from the first byte on that there was no space for.
+    /// The rest of the packet in flight, from the first byte that did not fit on the disk.
     unwritten: Option<Unwritten>,
 }
 
-/// The packet whose bytes go to the tracefile as they come.
+/// The packet whose bytes are written to the tracefile as they arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InFlight {
     pub(super) seq: SeqNum,
-    /// The connection that its bytes come on.
+    /// The connection on which its bytes arrive.
     pub(super) connection: ConnectionId,
 }
 
 /// The bytes of the packet in flight that could not be written.
 #[derive(Debug)]
 pub(super) struct Unwritten {
-    /// A tracefile is still to be begun for a packet of so many sent bytes.
+    /// Bytes of the packet without padding, if the tracefile for it has not been begun yet.
     pub(super) begins: Option<u32>,
     pub(super) bytes: Vec<u8>,
-    /// The bytes are the last of the packet, and so many zeros follow them.
+    /// Number of zeros after the bytes. None: the packet has more bytes.
     pub(super) padding: Option<u32>,
 }
 
 impl PacketWriter {
-    pub(super) fn new(files: StreamFiles, window: Window) -> Self {
+    pub(super) fn new(files: StreamFiles, window: ReorderWindow) -> Self {
         Self {
             files,
             reorder: Reorder::new(window),
             in_flight: None,
             unwritten: None,
         }
-    }
-
-    /// Whether it is a packet's turn.
-    pub(super) fn turn(&self, seq: SeqNum) -> Turn {
-        self.reorder.turn(seq)
     }
 
     pub(super) fn has_in_flight(&self) -> bool {
@@ -76,7 +72,7 @@ impl PacketWriter {
         self.in_flight == Some(InFlight { seq, connection })
     }
 
-    /// Whether the packet in flight comes on this connection.
+    /// Whether the packet in flight arrives on this connection.
     pub(super) fn is_from(&self, connection: ConnectionId) -> bool {
         let in_flight = self.in_flight.as_ref();
         in_flight.is_some_and(|packet| packet.connection == connection)
@@ -87,7 +83,7 @@ impl PacketWriter {
         self.files.append_payload(bytes)
     }
 
-    /// Writes the last bytes of the packet in flight, which is `seq`, and so many zeros.
+    /// Writes the last bytes of the packet in flight, which is `seq`, followed by `padding` zeros.
     pub(super) fn finish_packet(
         &mut self,
         seq: SeqNum,
@@ -101,7 +97,7 @@ impl PacketWriter {
         Ok(place)
     }
 
-    /// Drops the packet in flight and takes its bytes out of the tracefile again.
+    /// Drops the packet in flight and removes its bytes from the tracefile. None: no packet was in flight.
     pub(super) fn drop_in_flight(&mut self) -> Option<SeqNum> {
         let packet = self.in_flight.take()?;
         self.drop_unwritten();
@@ -109,14 +105,14 @@ impl PacketWriter {
         Some(packet.seq)
     }
 
-    // What there was no space for.
+    // Bytes without space on the disk.
 
-    /// Whether bytes of the packet in flight are kept: what follows them must not be written before.
+    /// Whether bytes of the packet in flight are kept. Later bytes must then be kept as well.
     pub(super) fn has_unwritten(&self) -> bool {
         self.unwritten.is_some()
     }
 
-    /// Keeps what cannot be written of the packet in flight, behind what is kept of it already.
+    /// Keeps bytes of the packet in flight that cannot be written, behind those that are kept already.
     pub(super) fn keep_unwritten(
         &mut self,
         begins: Option<u32>,
@@ -132,7 +128,7 @@ impl PacketWriter {
         kept.padding = kept.padding.or(padding);
     }
 
-    /// The kept bytes and the packet that they are of, to be written now.
+    /// Takes the kept bytes and their packet, to be written now.
     pub(super) fn take_unwritten(&mut self) -> Option<(Unwritten, InFlight)> {
         self.unwritten.take().zip(self.in_flight)
     }
@@ -143,15 +139,7 @@ impl PacketWriter {
 
     // Early packets.
 
-    pub(super) fn keep_early_packet(&mut self, early: EarlyPacket) {
-        self.reorder.keep_packet(early);
-    }
-
-    pub(super) fn has_early_packet(&self, seq: SeqNum) -> bool {
-        self.reorder.has_packet(seq)
-    }
-
-    /// The early packet whose turn has come. None while another is in flight.
+    /// Takes the early packet that is the next in sequence. None while another is in flight.
     pub(super) fn take_ready_packet(&mut self) -> Option<EarlyPacket> {
         match self.in_flight {
             Some(_) => None,
@@ -159,29 +147,12 @@ impl PacketWriter {
         }
     }
 
-    /// Writes an early packet whose turn has come.
+    /// Writes an early packet that is the next in sequence.
     pub(super) fn write_early_packet(
         &mut self,
         early: &EarlyPacket,
     ) -> Result<PacketPlace, StoreError> {
         self.finish_packet(early.seq, &early.payload, early.padding)
-    }
-
-    /// Whether the early packets, with so many bytes more on the way, are more than the window allows.
-    pub(super) fn is_window_full(&self, more: usize) -> bool {
-        self.reorder.is_full(more)
-    }
-
-    /// Number of early packets that wait, and of their bytes.
-    pub(super) fn early_packets(&self) -> (u64, u64) {
-        let (packets, bytes) = self.reorder.waiting_packets();
-        (packets as u64, bytes.0)
-    }
-
-    /// Gives up the packets that are missing before the first early one, or before `arriving` if that comes first.
-    /// None if nothing is missing there. The packet in flight, which is one of them, is to be dropped.
-    pub(super) fn give_up_missing(&mut self, arriving: Option<SeqNum>) -> Option<LostPackets> {
-        self.reorder.give_up_missing(arriving)
     }
 }
 
@@ -189,6 +160,7 @@ impl PacketWriter {
 mod tests {
     use wire::{Bytes, FileName, Text, TracePath};
 
+    use super::super::reorder::Turn;
     use super::*;
     use crate::store::chunk::Chunk;
     use crate::store::pool::Pool;
@@ -204,7 +176,7 @@ mod tests {
             index_format: None,
         };
         let files = StreamFiles::create(layout, Pool::new(9), Chunk::whole_output(output)).unwrap();
-        PacketWriter::new(files, Window::default())
+        PacketWriter::new(files, ReorderWindow::default())
     }
 
     fn early(seq: u64, payload: &[u8]) -> EarlyPacket {
@@ -223,15 +195,15 @@ mod tests {
         writer.append_payload(b"fir").unwrap();
         assert!(writer.take_ready_packet().is_none());
         writer.finish_packet(SeqNum(0), b"st ", 0).unwrap();
-        assert_eq!(writer.turn(SeqNum(2)), Turn::Early);
-        writer.keep_early_packet(early(2, b"third"));
+        assert_eq!(writer.reorder.turn(SeqNum(2)), Turn::Early);
+        writer.reorder.keep_packet(early(2, b"third"));
         writer.start_packet(SeqNum(1), CONNECTION);
         assert!(writer.is_in_flight(SeqNum(1), CONNECTION) && !writer.is_idle());
         let place = writer.finish_packet(SeqNum(1), b"second", 1).unwrap();
         assert_eq!((place.packet_len(), place.end()), (Bytes(7), Bytes(13)));
         let ready = writer.take_ready_packet().unwrap();
         writer.write_early_packet(&ready).unwrap();
-        assert!(writer.is_idle() && writer.early_packets() == (0, 0));
+        assert!(writer.is_idle() && writer.reorder.waiting_packets() == (0, Bytes(0)));
         let written = std::fs::read(output.path().join("ust/chan_0")).unwrap();
         assert_eq!(written, b"first second\0third");
     }

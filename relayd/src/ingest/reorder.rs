@@ -1,5 +1,5 @@
-//! Packets of a stream, put back in sequence: the next one passes untouched, an early one waits.
-//! The wait is bounded; what is still missing when it ends is given up.
+//! Puts the packets of a stream in sequence: the next packet passes at once, an early packet waits for those before it.
+//! The window of early packets is bounded; when it is full, the packets that are still missing are given up.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use wire::{Bytes, SeqNum};
 
 use super::reorder_budget::EarlyBuffer;
 
-/// Bounds of the reorder window: a missing packet is given up when so much has come after it.
+/// Limits of the reorder window. A missing packet is given up when the early packets after it reach one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct ReorderWindow {
     /// Number of packets.
     pub packets: usize,
     /// Bytes of their payloads.
     pub bytes: Bytes,
 }
 
-impl Default for Window {
+impl Default for ReorderWindow {
     fn default() -> Self {
         Self {
             packets: 64,
@@ -32,7 +32,7 @@ pub enum Turn {
     Now,
     /// Packets before it are missing.
     Early,
-    /// The packet came before, or has been given up.
+    /// The packet has arrived before, or has been given up.
     Over,
 }
 
@@ -67,18 +67,18 @@ impl LostPackets {
 /// The sequence of one stream: a bounded window in front of the next packet.
 #[derive(Debug)]
 pub struct Reorder {
-    window: Window,
-    /// Number of the next packet. None before the first packet, which sets it: a stream need not begin
-    /// at 0.
+    window: ReorderWindow,
+    /// Number of the next packet. None before the first packet, which sets it, because the numbers of a stream need not
+    /// begin at 0.
     next: Option<SeqNum>,
     waiting: BTreeMap<SeqNum, EarlyPacket>,
     waiting_bytes: u64,
 }
 
 impl Reorder {
-    /// A sequence with this window, in which no packet has come.
+    /// A sequence with this window, before its first packet.
     #[must_use]
-    pub fn new(window: Window) -> Self {
+    pub fn new(window: ReorderWindow) -> Self {
         Self {
             window,
             next: None,
@@ -91,7 +91,7 @@ impl Reorder {
     #[must_use]
     pub fn turn(&self, seq: SeqNum) -> Turn {
         match self.next {
-            // The first packet to come is the first of the stream.
+            // The first packet that arrives is taken for the first of the stream.
             None => Turn::Now,
             Some(next) if seq == next => Turn::Now,
             Some(next) if seq < next => Turn::Over,
@@ -101,19 +101,19 @@ impl Reorder {
         }
     }
 
-    /// Moves on behind a packet that has been written.
+    /// Advances to the packet after one that has been written.
     pub fn advance_past(&mut self, seq: SeqNum) {
-        // 2^64-1 never comes here: it means "none" and is refused before.
+        // Never saturates: 2^64-1 means "none", and the stream writer rejects it.
         self.next = Some(SeqNum(seq.0.saturating_add(1)));
     }
 
-    /// Keeps a packet that is early until its turn has come.
+    /// Keeps an early packet until it is the next in sequence.
     pub fn keep_packet(&mut self, early: EarlyPacket) {
         self.waiting_bytes += early.payload.len() as u64;
         self.waiting.insert(early.seq, early);
     }
 
-    /// The packet whose turn has come while it waited.
+    /// Takes the early packet that is the next in sequence. None: it has not arrived.
     pub fn take_ready_packet(&mut self) -> Option<EarlyPacket> {
         let first = self.waiting.first_entry()?;
         if Some(*first.key()) != self.next {
@@ -124,14 +124,15 @@ impl Reorder {
         Some(early)
     }
 
-    /// Whether what waits, with so many bytes more on the way, is more than the window allows.
+    /// Whether the early packets fill the window. `more` is the number of received bytes of an early packet that is still
+    /// arriving.
     #[must_use]
     pub fn is_full(&self, more: usize) -> bool {
         self.waiting.len() >= self.window.packets
             || self.waiting_bytes + more as u64 > self.window.bytes.0
     }
 
-    /// Number of packets that wait, and of their bytes.
+    /// Number of early packets, and of their bytes.
     #[must_use]
     pub fn waiting_packets(&self) -> (usize, Bytes) {
         (self.waiting.len(), Bytes(self.waiting_bytes))
@@ -143,8 +144,8 @@ impl Reorder {
         self.waiting.is_empty()
     }
 
-    /// Gives up what is missing before the first packet that waits, or before `arriving` if that
-    /// comes first. `None` if nothing is missing there.
+    /// Gives up the packets that are missing before the first early packet, or before `arriving` if that has a lower
+    /// number. None: no packet is missing there.
     pub fn give_up_missing(&mut self, arriving: Option<SeqNum>) -> Option<LostPackets> {
         let first_waiting = self.waiting.first_key_value().map(|(seq, _)| *seq);
         let until = match (first_waiting, arriving) {
@@ -152,7 +153,7 @@ impl Reorder {
             (one, other) => one.or(other)?,
         };
         let first = self.next?;
-        // Nothing is missing before the next packet that can be written.
+        // The packet can be written as the next one.
         if first >= until {
             return None;
         }
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn packets_in_order_never_wait() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         for seq in 7..1000 {
             assert_eq!(arrive(&mut order, seq), (vec![seq], vec![]));
             assert!(order.is_empty());
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_early_packet_waits_for_those_before_it() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         assert_eq!(arrive(&mut order, 0).0, [0]);
         assert!(arrive(&mut order, 3).0.is_empty());
         assert!(arrive(&mut order, 2).0.is_empty());
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_missing_packet_is_given_up_when_enough_has_come_after_it() {
-        let mut order = Reorder::new(Window {
+        let mut order = Reorder::new(ReorderWindow {
             packets: 3,
             bytes: Bytes(1000),
         });
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_reorder_window_is_bounded_in_bytes_and_in_packets() {
-        let mut order = Reorder::new(Window {
+        let mut order = Reorder::new(ReorderWindow {
             packets: 100,
             bytes: Bytes(25),
         });
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_second_packet_with_the_number_of_a_waiting_one_is_over() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         arrive(&mut order, 0);
         arrive(&mut order, 2);
         assert_eq!(order.turn(SeqNum(2)), Turn::Over);
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_before_an_arriving_packet_can_be_given_up_for_it() {
-        let mut order = Reorder::new(Window::default());
+        let mut order = Reorder::new(ReorderWindow::default());
         arrive(&mut order, 0);
         arrive(&mut order, 5);
         let lost = order.give_up_missing(Some(SeqNum(3)));
@@ -289,7 +290,7 @@ mod tests {
         fn any_order_within_the_window_comes_out_sorted_and_whole(
             shuffled in Just((1..60u64).collect::<Vec<_>>()).prop_shuffle(),
         ) {
-            let mut order = Reorder::new(Window::default());
+            let mut order = Reorder::new(ReorderWindow::default());
             let mut passed = arrive(&mut order, 0).0;
             for seq in shuffled {
                 let (more, lost) = arrive(&mut order, seq);
@@ -304,7 +305,7 @@ mod tests {
             seqs in prop::collection::vec(0..300u64, 0..300),
             packets in 1..10usize,
         ) {
-            let mut order = Reorder::new(Window { packets, bytes: Bytes(u64::MAX) });
+            let mut order = Reorder::new(ReorderWindow { packets, bytes: Bytes(u64::MAX) });
             let mut at = None;
             for seq in seqs {
                 let (passed, lost) = arrive(&mut order, seq);

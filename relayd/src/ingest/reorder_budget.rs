@@ -1,5 +1,5 @@
-//! The memory budget of early packets: of one session, and of all together. Only early packets are counted; one in
-//! sequence never touches a budget.
+//! The memory budgets of early packets: one for each session, and one for all sessions together. Only early packets are
+//! counted, so that packets in sequence never touch these shared counters.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::limits::{EARLY_PACKET_BYTES, SESSIONS_IN_REORDER_MEMORY};
 pub struct ReorderBudget {
     limit: u64,
     used: AtomicU64,
-    /// The part of `used` that belongs to complete packets: they can be written once what is missing before them is
-    /// given up.
+    /// The part of `used` that belongs to complete packets, which can be written as soon as the missing packets before
+    /// them are given up.
     complete: AtomicU64,
-    /// The relay's, if this is a session's.
+    /// The budget of the relay. None: this is the budget of the relay.
     relay: Option<Arc<Self>>,
 }
 
-/// A budget has no room for more.
+/// The budget that has no room for more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
     /// The budget of the session.
@@ -57,13 +57,13 @@ impl ReorderBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be reserved at most.
+    /// Maximum number of reserved bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The budget that is exhausted, for a session's budget.
+    /// The exhausted budget, of this session or of the relay.
     #[must_use]
     pub fn scope(&self, exhausted: Exhausted) -> &Self {
         match (&self.relay, exhausted) {
@@ -72,9 +72,9 @@ impl ReorderBudget {
         }
     }
 
-    /// Whether it is worth looking for streams that can give up what they miss: a quarter of the budget
-    /// at least is held by complete packets. So the search, which looks at every stream, comes at most
-    /// once for each quarter of the budget that arrives.
+    /// Whether complete packets hold at least a quarter of the budget. Only then is it worth to search for streams that
+    /// can give up missing packets: the search visits every stream, and is repeated at most once for each quarter of the
+    /// budget that arrives.
     #[must_use]
     pub fn can_be_freed(&self) -> bool {
         self.complete.load(Ordering::Relaxed) >= self.limit / 4
@@ -103,7 +103,7 @@ impl ReorderBudget {
         if let Some(relay) = &self.relay
             && !relay.try_add(bytes)
         {
-            // Neither budget counts bytes that are not kept.
+            // The bytes will not be kept, so that no budget may count them.
             self.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Exhausted::Relay);
         }
@@ -115,7 +115,7 @@ impl ReorderBudget {
     }
 }
 
-/// The bytes of an early packet, for which memory is reserved before they are kept.
+/// The bytes of an early packet. Memory is reserved for them before they are kept.
 #[derive(Debug, Default)]
 pub struct EarlyBuffer {
     bytes: Vec<u8>,
@@ -126,7 +126,7 @@ pub struct EarlyBuffer {
 }
 
 impl EarlyBuffer {
-    /// Empty, for a packet of the session that the budget is of.
+    /// An empty buffer for a packet of the session that has this budget.
     #[must_use]
     pub fn new(budget: &Arc<ReorderBudget>) -> Self {
         let mut buffer = Self::default();
@@ -134,10 +134,10 @@ impl EarlyBuffer {
         buffer
     }
 
-    /// Keeps more bytes of a packet that has `size` in all.
+    /// Keeps more bytes of a packet that has `size` bytes in all.
     ///
     /// # Errors
-    /// If a budget has no room. Nothing is kept then.
+    /// If a budget has no room. None of the bytes is kept then.
     pub fn try_extend(&mut self, bytes: &[u8], size: usize) -> Result<(), Exhausted> {
         let (capacity, more) = self.growth(bytes, size);
         if let Some(budget) = &self.budget {
@@ -148,7 +148,7 @@ impl EarlyBuffer {
         Ok(())
     }
 
-    /// Keeps bytes beyond what the budgets allow, because they were received and have to stay.
+    /// Keeps bytes even if that exceeds the budgets, because they have been received already.
     pub fn extend(&mut self, bytes: &[u8], size: usize) {
         let (capacity, more) = self.growth(bytes, size);
         if let Some(budget) = &self.budget {
@@ -160,7 +160,7 @@ impl EarlyBuffer {
         self.keep(bytes, capacity);
     }
 
-    /// The packet is complete: it can be written as soon as its turn comes.
+    /// Marks the packet as complete: it can be written as soon as it is the next in sequence.
     pub fn complete(&mut self) {
         if !std::mem::replace(&mut self.is_complete, true) {
             let budgets = self.budget.iter().flat_map(|budget| budget.with_relay());
@@ -170,13 +170,13 @@ impl EarlyBuffer {
         }
     }
 
-    /// The capacity with these bytes, and how much more that takes of the budgets.
+    /// The capacity with these bytes, and the bytes by which the budgets must grow for it.
     fn growth(&self, bytes: &[u8], size: usize) -> (usize, u64) {
         let (had, needed) = (self.bytes.capacity(), self.bytes.len() + bytes.len());
         let capacity = if needed <= had {
             had
         } else {
-            // Never more than the packet has, unless it has more than it said.
+            // Doubled, but never beyond the size of the packet, unless it turns out larger than its header says.
             (2 * had).min(size).max(needed)
         };
         let first = if self.reserved == 0 {

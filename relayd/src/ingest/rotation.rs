@@ -1,34 +1,34 @@
-//! The boundary at which a stream goes over to another chunk. Bytes and indexes of the packets before the boundary
-//! may still be in flight when the boundary is named, each on its own connection.
+//! The boundary at which a stream enters another chunk. Bytes and indexes of the packets before the boundary may still be
+//! in flight when the producer names it, each on its own connection.
 
 use wire::{PacketSeqNum, SeqNum};
 
-/// A stream on its way to another chunk, or out of all. `T` stands for the chunk.
+/// The rotation of a stream to another chunk, or to none. `T` stands for the chunk.
 #[derive(Debug)]
 pub(super) struct Rotation<T> {
-    /// The first packet, by the tracer's count, that belongs there.
+    /// The first packet of the other chunk, by the tracer's count.
     pub(super) at: PacketSeqNum,
-    /// The chunk that the stream goes to. None: it leaves its chunk for none.
+    /// The chunk that the stream enters. None: the stream is in no chunk afterwards.
     pub(super) target: Option<T>,
 }
 
 /// Last packet and last entry that a stream has written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// The last packet whose bytes are all in its tracefile. None: no packet has come.
+    /// The last packet whose bytes are all in its tracefile. None: no packet has arrived.
     pub(super) data: Option<SeqNum>,
     /// The last packet whose entry is in its index file.
     pub(super) indexed: Option<SeqNum>,
-    /// Number of that packet by the tracer's count. None: the producer sends none, or no entry is written.
+    /// The tracer's number of that packet. None: the producer sends none, or no entry has been written.
     pub(super) tracer_seq: Option<PacketSeqNum>,
 }
 
 impl<T> Rotation<T> {
-    /// Whether the last packet that stays in the old chunk has its entry: then the stream goes over,
-    /// and takes along the packets after it whose bytes have come already.
+    /// Whether the last packet that stays in the old chunk has its entry. Then the stream enters the other chunk, with the
+    /// packets whose bytes have arrived already.
     ///
-    /// A stream without any entry waits for one, whatever the boundary: its first packet stays in
-    /// the old chunk, as it does with lttng-relayd, rather than leave an empty file there.
+    /// A stream without any entry waits for one, whatever the boundary: as with lttng-relayd, its first packet stays in
+    /// the old chunk, so that no empty file remains there.
     pub(super) fn is_due(&self, progress: &Progress) -> bool {
         progress
             .tracer_seq
@@ -36,7 +36,7 @@ impl<T> Rotation<T> {
     }
 }
 
-/// Whether `number` has come as far as `other`, on a counter that wraps around.
+/// Whether `number` is `other` or later, on a counter that wraps around.
 pub(super) fn is_at_or_past(number: u64, other: u64) -> bool {
     number.wrapping_sub(other).cast_signed() >= 0
 }

@@ -1,5 +1,5 @@
-//! One stream, as the connections know it that its packets and indexes come on. [`DataStream::lock`] gives access to
-//! its [`StreamWriter`]; what needs no lock is read beside it.
+//! One stream, for the connections on which its packets and indexes arrive. [`DataStream::lock`] gives access to its
+//! [`StreamWriter`]; properties that need no lock are read directly.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wire::StreamId;
 
 use super::error::WhenFull;
-use super::reorder::Window;
+use super::reorder::ReorderWindow;
 use super::stream_writer::StreamWriter;
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
@@ -32,7 +32,7 @@ impl DataStream {
     pub fn new(
         id: StreamId,
         files: StreamFiles,
-        window: Window,
+        window: ReorderWindow,
         has_indexes: bool,
         when_full: WhenFull,
     ) -> Arc<Self> {
@@ -70,25 +70,25 @@ impl DataStream {
         &self.tally
     }
 
-    /// Locks the stream for one packet, index or command, so that each is taken as a whole. The guard is held across
-    /// file calls: never hold it across an await, or together with another stream's.
+    /// Locks the stream for one packet, index or command, so that no other can interleave. The guard is held across system
+    /// calls: never hold it across an await, or together with that of another stream.
     pub fn lock(&self) -> StreamGuard<'_> {
         self.writer.lock()
     }
 
-    /// Locks the stream unless it is being written to at this moment. For callers that serve several sessions: a file
-    /// call of the stream's worker that hangs must not stop them.
+    /// Locks the stream unless it is locked. For callers that serve several sessions: a disk that hangs in a write of this
+    /// stream must not stop them.
     pub fn try_lock(&self) -> Option<StreamGuard<'_>> {
         self.writer.try_lock()
     }
 
-    /// Whether the stream is paused until there is space on the disk: nothing more is to be brought to it.
+    /// Whether the stream is paused until the disk has space. Its connections must then read no further.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.tally.is_paused()
     }
 
-    /// Whether the stream is closed and takes nothing any more.
+    /// Whether the stream is closed and accepts no packets.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.published.is_over()

@@ -1,6 +1,6 @@
-//! The owner of one stream while it is written. The writer takes packets, indexes and beacons one at a time, and leads
-//! each packet through its parts: [`PacketWriter`] (in sequence to the tracefile), [`IndexJoiner`] (its index),
-//! [`Lifecycle`] (rotation and the end), [`Backpressure`] (a full disk), and at last [`Published`] (viewers).
+//! The owner of one stream while it is written. The writer takes packets, indexes and beacons one at a time, and passes
+//! each packet to its parts: [`PacketWriter`] (in sequence to the tracefile), [`IndexJoiner`] (its index), [`Lifecycle`]
+//! (rotation and the end), [`Backpressure`] (a full disk), and finally [`Published`] (viewers).
 
 mod closing;
 mod early_packets;
@@ -18,7 +18,7 @@ use super::error::{IngestError, WhenFull};
 use super::index_joiner::{IndexFate, IndexJoiner, ReadyEntry};
 use super::lifecycle::Lifecycle;
 use super::packet_writer::{ConnectionId, InFlight, PacketWriter};
-use super::reorder::{Turn, Window};
+use super::reorder::{ReorderWindow, Turn};
 use crate::limits::{MAX_PACKET_BYTES, MAX_READY_ENTRIES};
 use crate::publish::published::Published;
 use crate::publish::tally::Tally;
@@ -26,10 +26,10 @@ use crate::store::StoreError;
 use crate::store::chunk::Holding;
 use crate::store::stream_files::{PacketPlace, StreamFiles};
 
-/// The way of a packet that begins to arrive.
+/// What the connection does with the bytes of a packet that begins to arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// The bytes go to the file as they come: give them to [`StreamWriter::write_payload`].
+    /// The packet is the next in sequence: pass the bytes to [`StreamWriter::write_payload`] as they arrive.
     Direct,
     /// Packets before it are missing: keep the bytes for [`StreamWriter::add_early_packet`].
     Early,
@@ -48,7 +48,7 @@ pub struct StreamWriter {
     joiner: Option<IndexJoiner<PacketPlace>>,
     lifecycle: Lifecycle<Holding>,
     backpressure: Backpressure,
-    /// The beacon at the end of the current index file. None: there is none, or the file has changed since.
+    /// The beacon at the end of the current index file. None: no beacon was written, or the file has changed since.
     beacon_on_disk: Option<Timestamp>,
 }
 
@@ -58,7 +58,7 @@ impl StreamWriter {
         id: StreamId,
         (published, tally): (Arc<Published>, Arc<Tally>),
         files: StreamFiles,
-        window: Window,
+        window: ReorderWindow,
         has_indexes: bool,
         when_full: WhenFull,
     ) -> Self {
@@ -76,10 +76,10 @@ impl StreamWriter {
 
     // Packets in sequence.
 
-    /// A packet begins to arrive on this connection.
+    /// Begins a packet that arrives on this connection.
     ///
     /// # Errors
-    /// If it cannot be one of this stream.
+    /// If the stream cannot have this packet, or its tracefile cannot be begun.
     pub fn begin_packet(
         &mut self,
         packet: &DataHeader,
@@ -87,10 +87,10 @@ impl StreamWriter {
     ) -> Result<Arrival, IngestError> {
         self.check_packet(packet)?;
         let (stream, seq) = (self.id, packet.seq);
-        match self.packets.turn(seq) {
+        match self.packets.reorder.turn(seq) {
             Turn::Now if !self.packets.has_in_flight() => {
-                // One whose turn came while the disk was full waits in the window still.
-                if self.backpressure.is_paused() && self.packets.has_early_packet(seq) {
+                // A packet that became the next one while the disk was full is still in the window.
+                if self.backpressure.is_paused() && self.packets.reorder.has_packet(seq) {
                     return Err(IngestError::Twice { stream, seq });
                 }
                 let begun = self.begin_file_for(packet.data_size);
@@ -99,7 +99,7 @@ impl StreamWriter {
                         .keep_unwritten(Some(packet.data_size), &[], None);
                 }
                 self.or_pause(begun)?;
-                // Also if the stream is paused: what comes of the packet is kept behind the tracefile to be begun.
+                // Even if the stream is paused now: the bytes of the packet are kept until its tracefile can be begun.
                 self.packets.start_packet(seq, from);
                 Ok(Arrival::Direct)
             }
@@ -138,7 +138,7 @@ impl StreamWriter {
         }
     }
 
-    /// A packet has come whose turn is over: no error if it had been given up.
+    /// Checks a packet whose turn is over. It is no error if the packet was given up.
     fn check_given_up(&self, seq: SeqNum) -> Result<(), IngestError> {
         let stream = self.id;
         let joiner = self.joiner.as_ref();
@@ -149,8 +149,8 @@ impl StreamWriter {
         Err(IngestError::Twice { stream, seq })
     }
 
-    /// Writes some bytes of the packet in flight. With `padding` they are the last, and so many zeros follow them.
-    /// A packet that is in flight no more took too long: its bytes are dropped.
+    /// Writes some bytes of the packet in flight. With `padding` they are the last ones, followed by that number of
+    /// zeros. The bytes are dropped if the packet has been given up meanwhile, because it took too long.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -165,7 +165,7 @@ impl StreamWriter {
             return Ok(());
         }
         if self.packets.has_unwritten() {
-            // Behind the bytes that are kept, or they would be out of order.
+            // Written now, they would overtake the bytes that are kept.
             self.packets.keep_unwritten(None, bytes, padding);
             return Ok(());
         }
@@ -194,16 +194,16 @@ impl StreamWriter {
         self.write_ready_packets()
     }
 
-    /// Goes to the next tracefile if a packet does not fit this one.
+    /// Begins the next tracefile if a packet does not fit the current one.
     fn begin_file_for(&mut self, data_size: u32) -> Result<(), IngestError> {
         let Some(number) = self.packets.files.next_number(data_size) else {
             return Ok(());
         };
-        // What viewers may see of a file, they may before it goes.
+        // Entries of the current file are published before the file may be replaced.
         self.flush_entries()?;
         let files = &mut self.packets.files;
         if let Some(chunk) = files.chunk().filter(|_| files.replaces(number)) {
-            // Before the file goes, so that no viewer opens the new one in its place.
+            // Before the file is replaced, so that no viewer opens the new one in its place.
             self.published.retire_tracefile(chunk.chunk(), number);
         }
         self.beacon_on_disk = None;
@@ -211,12 +211,12 @@ impl StreamWriter {
         begun.map_err(|error| self.store_error(error))
     }
 
-    /// A packet is whole in its tracefile.
+    /// Records that a packet is whole in its tracefile.
     fn record_packet(&mut self, seq: SeqNum, place: PacketPlace) -> Result<(), IngestError> {
         trace!(stream = %self.id, %seq, bytes = place.packet_len().0, "packet written");
         self.tally.count_packet(place.packet_len().0);
         self.lifecycle.record_packet(seq);
-        // A packet of no bytes has no index either: that would be a beacon.
+        // An empty packet has no index: an index with packet size 0 is a beacon.
         let joiner = self.joiner.as_mut();
         if let Some(joiner) = joiner.filter(|_| place.packet_len() > Bytes(0)) {
             let stream = self.id;
@@ -226,7 +226,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// The connection has ended: drops the packet in flight if it was on it.
+    /// Drops the packet in flight if it was arriving on this connection, which has ended.
     pub fn drop_packet_from(&mut self, connection: ConnectionId) {
         if self.packets.is_from(connection) {
             self.drop_in_flight();
@@ -241,10 +241,10 @@ impl StreamWriter {
 
     // Indexes and beacons.
 
-    /// Takes an index or a beacon. The entry is written by [`flush_entries`](Self::flush_entries) at the latest.
+    /// Adds an index or a beacon. The entry is written by the next [`flush_entries`](Self::flush_entries), or before.
     ///
     /// # Errors
-    /// If it cannot be one of this stream.
+    /// If the stream cannot have this index, or entries cannot be written.
     pub fn add_index(&mut self, index: &SendIndex) -> Result<(), IngestError> {
         if index.packet.is_beacon() {
             return self.add_beacon(index);
@@ -276,7 +276,7 @@ impl StreamWriter {
 
     fn add_beacon(&mut self, index: &SendIndex) -> Result<(), IngestError> {
         self.flush_entries()?;
-        // The beacon may have overtaken a packet of which only half is there: then it says nothing.
+        // The beacon may have overtaken a packet that is still pending, whose events can be earlier: then it says nothing.
         let has_pending = self
             .joiner
             .as_ref()
@@ -287,7 +287,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Puts the last beacon on disk, unless it is there.
+    /// Writes the last beacon to disk, unless it is there already.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -296,14 +296,14 @@ impl StreamWriter {
         if beacon == self.beacon_on_disk || self.lifecycle.is_closed() {
             return Ok(());
         }
-        // Also if the write fails: it is repeated with the next beacon, not every second with this one.
+        // Even if the write fails: the next beacon is another attempt, and this one is not retried every second.
         self.beacon_on_disk = beacon;
         beacon.map_or(Ok(()), |until| self.packets.files.write_beacon(until))
     }
 
-    /// Writes entries if there are many, or if the rotation or the end ahead depends on them. Otherwise they are
-    /// written together with those that become due while the connection is at what it has received, which then calls
-    /// [`flush_entries`](Self::flush_entries).
+    /// Writes the ready entries if they are many, or if a rotation or the end of the stream depends on them. Otherwise they
+    /// wait until the connection has handled everything that it has received and calls
+    /// [`flush_entries`](Self::flush_entries): one write for many entries.
     fn flush_full_batches(&mut self) -> Result<(), IngestError> {
         let pending = self.joiner.as_ref().map_or(0, IndexJoiner::len);
         let can_wait = self.lifecycle.is_open() && !self.lifecycle.has_boundary();
@@ -313,21 +313,21 @@ impl StreamWriter {
         self.flush_entries()
     }
 
-    /// Writes the entries that are due, and lets viewers see the packets.
+    /// Writes the ready entries and publishes their packets to viewers.
     ///
     /// # Errors
-    /// If they cannot be written. They stay due.
+    /// If they cannot be written. They stay ready.
     pub fn flush_entries(&mut self) -> Result<(), IngestError> {
         while let Some(joiner) = &mut self.joiner {
-            // With a rotation ahead, each may be the last that stays.
+            // With a rotation ahead, one by one: each may be the last that stays in the old chunk.
             let is_single = self.lifecycle.has_boundary();
-            let batch = joiner.take_ready_batch(is_single, PacketPlace::is_beside);
+            let batch = joiner.take_ready_batch(is_single, PacketPlace::shares_tracefile_with);
             if batch.is_empty() {
                 break;
             }
             let written = self.write_batch(&batch);
             if let (Err(_), Some(joiner)) = (&written, &mut self.joiner) {
-                // The entries have been answered: none of them may be dropped, whatever the error.
+                // The producer was told that the indexes are accepted: none may be dropped, whatever the error.
                 joiner.return_batch(batch);
                 return self.or_pause(written);
             }
@@ -360,7 +360,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Closes the files that can be opened again. Gives whether all are closed.
+    /// Closes the files that can be reopened. Returns whether all are closed.
     pub fn close_files(&mut self) -> bool {
         self.packets.files.close_files()
     }
@@ -376,7 +376,7 @@ impl StreamWriter {
         self.tally.set_paused(true);
     }
 
-    /// Pauses the stream for an error that allows it; any other is given back.
+    /// Pauses the stream if the error allows it. Returns any other error.
     fn or_pause(&mut self, done: Result<(), IngestError>) -> Result<(), IngestError> {
         match done {
             Err(error) if self.pauses_on(&error) => {
@@ -387,13 +387,14 @@ impl StreamWriter {
         }
     }
 
+    /// Ends a pause without a retry: what was kept is dropped.
     fn end_pause(&mut self) {
         self.backpressure.end();
         self.packets.drop_unwritten();
         self.tally.set_paused(false);
     }
 
-    /// Tries again to write what there was no space for.
+    /// Retries to write what the disk had no space for.
     ///
     /// # Errors
     /// If it cannot be written for another reason than before.
@@ -437,7 +438,7 @@ impl StreamWriter {
     }
 
     fn store_error(&self, source: StoreError) -> IngestError {
-        // A paused stream tries again and again: that is one fault.
+        // A paused stream retries several times a second: all attempts are one fault.
         if !(self.tally.is_paused() && source.kind().is_transient()) {
             self.packets.files.pool().faults().count(&source);
         }
@@ -448,7 +449,7 @@ impl StreamWriter {
     }
 }
 
-/// The index of a packet says how long the packet is, in bits.
+/// Checks that a packet has the size, in bits, that its index says.
 fn check_size(
     stream: StreamId,
     seq: SeqNum,

@@ -15,7 +15,7 @@ use wire::{Bytes, ClassId, Timestamp};
 use super::file_calls::{FileCalls, ReadFile};
 use super::subscribed::Subscribed;
 use crate::limits::{MAX_SKIPPED_TRACEFILES, MAX_TRACEFILES_OWED};
-use crate::publish::published::{Found, Published, Run};
+use crate::publish::published::{PacketLookup, Published, PublishedRun};
 use crate::publish::viewer_lag::ReadPosition;
 use crate::publish::watermark::Watermark;
 use crate::store::index_file::read_entries;
@@ -171,7 +171,7 @@ impl PacketReader {
     }
 
     /// The index entry of a packet. None if its tracefile has been replaced or deleted.
-    fn packet_entry(&mut self, packet: u64, run: &Run) -> io::Result<Option<Entry>> {
+    fn packet_entry(&mut self, packet: u64, run: &PublishedRun) -> io::Result<Option<Entry>> {
         let withheld = self.withheld.take();
         let Some(open) = self.open_tracefile(run)? else {
             return Ok(None);
@@ -201,13 +201,13 @@ impl PacketReader {
     }
 
     /// Moves past the packets of a tracefile that cannot be read.
-    fn skip_tracefile(&mut self, run: &Run) {
+    fn skip_tracefile(&mut self, run: &PublishedRun) {
         self.next = self.next.max(run.end());
         self.position.set(self.next, run.begin);
     }
 
     /// Opens the tracefile of a run, unless it is open. None if it has been replaced or deleted.
-    fn open_tracefile(&mut self, run: &Run) -> io::Result<Option<&mut OpenTracefile>> {
+    fn open_tracefile(&mut self, run: &PublishedRun) -> io::Result<Option<&mut OpenTracefile>> {
         let is_it = |open: &OpenTracefile| Arc::ptr_eq(&open.segment, &run.segment);
         let is_open = |open: &mut OpenTracefile| is_it(open) && open.files.get_mut().is_some();
         if !self.open.back_mut().is_some_and(is_open) {
@@ -247,14 +247,14 @@ impl Stream for PacketReader {
         // Each iteration finds an answer or moves past a tracefile.
         for _ in 0..MAX_SKIPPED_TRACEFILES {
             let (packet, run) = match self.published.find_packet(self.next) {
-                Found::Packet { packet, run } => (packet, run),
-                Found::Quiet(until) => {
+                PacketLookup::Packet { packet, run } => (packet, run),
+                PacketLookup::Quiet(until) => {
                     self.release_files();
                     let until = self.limit_beacon(until);
                     self.last_beacon = until;
                     return Next::Quiet { until };
                 }
-                Found::Over => {
+                PacketLookup::Over => {
                     self.release_files();
                     return Next::Over;
                 }

@@ -19,7 +19,7 @@ use super::coalescing::Coalescing;
 use super::error::{ConnectionError, Consequence};
 use super::event_socket::EventSocket;
 use super::worker::WorkerId;
-use crate::ingest::error::At;
+use crate::ingest::error::PositionedError;
 use crate::limits::{
     COALESCE_INTERVAL, DRAIN_IDLE_TIMEOUT, MAX_RECEIVED_BYTES, MIN_RECEIVED_BYTES,
     SPACE_RETRY_INTERVAL,
@@ -256,7 +256,7 @@ impl DataTask {
     }
 
     /// Pauses the connection if one of its streams has to wait for space, or ends it after an error.
-    fn pause_or_end(&mut self, handled: Result<(), At>) {
+    fn pause_or_end(&mut self, handled: Result<(), PositionedError>) {
         match (handled, &self.connection) {
             (Err(error), _) => self.end(Err(error.into())),
             (Ok(()), Some(connection)) => self.is_paused |= connection.is_paused(),

@@ -7,7 +7,7 @@ use relay_proto::error::ControlError;
 use thiserror::Error;
 use viewer_proto::error::ViewerError;
 
-use crate::ingest::error::At;
+use crate::ingest::error::PositionedError;
 use crate::limits::{FILE_CALL_TIMEOUT, MAX_FILE_CALLS, MAX_FILE_CALLS_OF_SESSION, MAX_REFUSALS};
 
 /// Why the relay closes a connection.
@@ -40,7 +40,7 @@ pub(super) enum ConnectionError {
     )]
     FileCallsHang,
     #[error(transparent)]
-    Ingest(#[from] At),
+    Ingest(#[from] PositionedError),
 }
 
 /// What a failure costs.

@@ -44,7 +44,7 @@ use crate::config::{Config, KeepAlive, Timeouts};
 use crate::health::{Health, ThreadHealth};
 use crate::http::StatusApi;
 use crate::limits::{CLOSE_TIMEOUT, DRAIN_TIMEOUT, MAX_HTTP_CONNECTIONS};
-use crate::registry::{Registry, Settings};
+use crate::registry::{Registry, RegistrySettings};
 use crate::store::pool::Pool;
 use closing::close_all;
 pub use inherited::InheritedPorts;
@@ -164,7 +164,7 @@ impl Server {
             live: live.address(),
             http: http.as_ref().map(Listener::address),
         };
-        let registry = Registry::new(Settings {
+        let registry = Registry::new(RegistrySettings {
             output: config.output.clone(),
             grouping: config.grouping,
             allows_clear: config.allows_clear,

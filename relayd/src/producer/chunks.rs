@@ -16,7 +16,7 @@ use wire::{ChunkId, FileName, NameError, Text, TracePath};
 use super::session::{OpenSession, now};
 use super::streams::track_pause;
 use crate::ingest::IngestError;
-use crate::registry::stream::Stream;
+use crate::registry::stream::SessionStream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{Chunk, ChunkError, ChunkPlace, Holding};
@@ -214,11 +214,11 @@ pub(super) fn rotate_streams(
     for position in &request.positions {
         let stream = open.session.stream(position.stream);
         match stream.ok_or(ChunkCommandError::UnknownStream(position.stream))? {
-            Stream::Data(stream) => {
+            SessionStream::Data(stream) => {
                 stream.lock().begin_rotation(position.at, target.clone())?;
-                track_pause(open, Stream::Data(stream));
+                track_pause(open, SessionStream::Data(stream));
             }
-            Stream::Metadata(stream) => stream.rotate(target.clone())?,
+            SessionStream::Metadata(stream) => stream.rotate(target.clone())?,
         }
     }
     Ok(())
@@ -287,7 +287,7 @@ pub(super) fn close_chunk(
     }
     if command == Some(CloseCommand::Delete) {
         for stream in open.session.streams() {
-            if let Stream::Data(stream) = stream {
+            if let SessionStream::Data(stream) = stream {
                 stream.lock().leave_deleted_chunk()?;
             }
         }

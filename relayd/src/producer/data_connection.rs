@@ -11,7 +11,7 @@ use tracing::{debug, error, info, warn};
 use wire::{Bytes, Field, SessionId, StreamId};
 
 use crate::ingest::Resumed;
-use crate::ingest::error::{At, IngestError};
+use crate::ingest::error::{IngestError, PositionedError};
 use crate::ingest::reorder::EarlyPacket;
 use crate::ingest::reorder_budget::{EarlyBuffer, Exhausted};
 use crate::ingest::stream::DataStream;
@@ -97,7 +97,7 @@ impl DataConnection {
     /// # Errors
     /// If a packet is invalid or cannot be written. The connection cannot continue, because only the lengths in
     /// the headers say where the next packet begins.
-    pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), At> {
+    pub fn handle_event(&mut self, event: DataEvent<'_>) -> Result<(), PositionedError> {
         let at = self.at;
         let handled = match event {
             DataEvent::Begin(header) => {
@@ -109,7 +109,7 @@ impl DataConnection {
                 self.receive_payload(bytes, last)
             }
         };
-        handled.map_err(|source| At { at, source })
+        handled.map_err(|source| PositionedError { at, source })
     }
 
     /// Writes the index entries that have become ready. To be called after all events of a read: entries of one
@@ -117,12 +117,12 @@ impl DataConnection {
     ///
     /// # Errors
     /// If the entries cannot be written.
-    pub fn write_ready_entries(&mut self) -> Result<(), At> {
+    pub fn write_ready_entries(&mut self) -> Result<(), PositionedError> {
         let at = self.at;
         let unflushed = std::mem::take(&mut self.unflushed);
         for stream in &unflushed {
             let flushed = stream.lock().flush_entries();
-            flushed.map_err(|source| At { at, source })?;
+            flushed.map_err(|source| PositionedError { at, source })?;
             if stream.is_closed() {
                 self.remove_closed(stream);
             }
@@ -145,11 +145,11 @@ impl DataConnection {
     ///
     /// # Errors
     /// If writing fails for another reason than before.
-    pub fn resume(&mut self) -> Result<(), At> {
+    pub fn resume(&mut self) -> Result<(), PositionedError> {
         let at = self.at;
         for (id, stream) in std::mem::take(&mut self.paused) {
             let resumed = self.resume_stream(&stream);
-            if !resumed.map_err(|source| At { at, source })? {
+            if !resumed.map_err(|source| PositionedError { at, source })? {
                 self.paused.insert(id, stream);
             }
         }

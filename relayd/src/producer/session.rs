@@ -19,7 +19,7 @@ use super::{MetadataStream, SessionChunks};
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::registry::Registry;
 use crate::registry::session::{Session, SessionIdentity};
-use crate::registry::stream::Stream;
+use crate::registry::stream::SessionStream;
 use crate::store::chunk::Chunk;
 use crate::store::layout::session_directory;
 use crate::store::make_directory;
@@ -43,7 +43,7 @@ pub(super) struct OpenSession {
     /// The stream whose metadata is being received. None between SEND_METADATA commands.
     pub(super) metadata: Option<Arc<MetadataStream>>,
     /// Streams that wait for space on the disk. Replies to the session's commands wait as well.
-    pub(super) paused: BTreeMap<StreamId, Stream>,
+    pub(super) paused: BTreeMap<StreamId, SessionStream>,
 }
 
 /// The refusal of a command that needs a session, before one is opened.

@@ -15,7 +15,7 @@ use wire::{Bytes, FileName, NameError, StreamId, Text, TracePath};
 use super::session::{OpenSession, now, superseded};
 use crate::ingest::{DataStream, IngestError, MetadataStream};
 use crate::limits::{MAX_METADATA_BYTES, MAX_METADATA_STREAMS, MAX_STREAMS, MAX_STREAMS_IN_ALL};
-use crate::registry::stream::Stream;
+use crate::registry::stream::SessionStream;
 use crate::registry::{Occupied, Registry};
 use crate::store::StoreError;
 use crate::store::chunk::{ChunkPlace, Holding};
@@ -80,7 +80,7 @@ pub(super) fn add_stream(
         source,
     };
     let path = match &open.old_paths {
-        Some(old) => old.place(&request.path),
+        Some(old) => old.directory(&request.path),
         None => TracePath::parse_rooted(&request.path),
     };
     let path = path.map_err(|source| named("path", &request.path, source))?;
@@ -111,7 +111,7 @@ pub(super) fn add_stream(
     };
     let stream = if request.is_metadata() {
         let file = MetadataFile::create(pool, path.clone(), name, chunk).map_err(counted)?;
-        Stream::Metadata(Arc::new(MetadataStream::new(
+        SessionStream::Metadata(Arc::new(MetadataStream::new(
             id,
             path.clone(),
             file,
@@ -135,7 +135,7 @@ pub(super) fn add_stream(
         let window = registry.settings().window;
         let stream = DataStream::new(id, files, window, has_indexes, when_full);
         registry.add_data_stream(&open.session, Arc::clone(&stream));
-        Stream::Data(stream)
+        SessionStream::Data(stream)
     };
     debug!(session = %open.session, stream = %id, %path, channel = %request.channel, "stream added");
     let channel = request.channel.clone();
@@ -159,14 +159,14 @@ fn claimed_directory(open: &OpenSession, chunk: &Holding, path: &TracePath) -> O
 
 fn data_stream(open: &OpenSession, id: StreamId) -> Result<Arc<DataStream>, StreamError> {
     match open.session.stream(id) {
-        Some(Stream::Data(stream)) => Ok(stream),
+        Some(SessionStream::Data(stream)) => Ok(stream),
         _ => Err(StreamError::Unknown(id, "data ")),
     }
 }
 
 fn metadata_stream(open: &OpenSession, id: StreamId) -> Result<Arc<MetadataStream>, StreamError> {
     match open.session.stream(id) {
-        Some(Stream::Metadata(stream)) => Ok(stream),
+        Some(SessionStream::Metadata(stream)) => Ok(stream),
         _ => Err(StreamError::Unknown(id, "metadata ")),
     }
 }
@@ -188,12 +188,12 @@ pub(super) fn write_ready_entries(
     let flushed = stream.lock().flush_entries();
     flushed.map_err(StreamError::Ingest)?;
     remove_if_closed(registry, open, &stream);
-    track_pause(open, Stream::Data(stream));
+    track_pause(open, SessionStream::Data(stream));
     Ok(())
 }
 
 /// Records a stream that waits for space on the disk: the replies to its session's commands wait too.
-pub(super) fn track_pause(open: &mut OpenSession, stream: Stream) {
+pub(super) fn track_pause(open: &mut OpenSession, stream: SessionStream) {
     if stream.is_paused() {
         open.paused.insert(stream.id(), stream);
     }
@@ -221,12 +221,12 @@ pub(super) fn close_stream(
     request: &CloseStream,
 ) -> Result<(), Refusal> {
     match open.session.stream(request.stream) {
-        Some(Stream::Data(stream)) => {
+        Some(SessionStream::Data(stream)) => {
             let closed = stream.lock().close_after(request.last);
             closed.map_err(StreamError::Ingest)?;
-            track_pause(open, Stream::Data(stream));
+            track_pause(open, SessionStream::Data(stream));
         }
-        Some(Stream::Metadata(stream)) => stream.close(),
+        Some(SessionStream::Metadata(stream)) => stream.close(),
         None => return Err(StreamError::Unknown(request.stream, "").into()),
     }
     debug!(session = %open.session, stream = %request.stream, "stream closed");
@@ -255,7 +255,7 @@ pub(super) fn metadata_text(open: &mut OpenSession, text: &[u8]) -> Result<(), R
         return Ok(());
     };
     stream.append_text(text).map_err(StreamError::Store)?;
-    track_pause(open, Stream::Metadata(stream));
+    track_pause(open, SessionStream::Metadata(stream));
     Ok(())
 }
 
@@ -265,7 +265,7 @@ pub(super) fn end_metadata(open: &mut OpenSession) -> Result<(), Refusal> {
     };
     stream.end_piece().map_err(StreamError::Store)?;
     open.session.announce_trace(stream.trace());
-    track_pause(open, Stream::Metadata(stream));
+    track_pause(open, SessionStream::Metadata(stream));
     Ok(())
 }
 
@@ -293,7 +293,7 @@ pub(super) fn is_pending(
 
 pub(super) fn quiescent(registry: &Registry, open: &OpenSession, stream: StreamId) {
     open.session.mark_asked(stream);
-    if let Some(Stream::Data(stream)) = open.session.stream(stream) {
+    if let Some(SessionStream::Data(stream)) = open.session.stream(stream) {
         // The answer does not matter: asking lets the stream close.
         let _ = stream.lock().is_pending(None);
         remove_if_closed(registry, open, &stream);

@@ -1,5 +1,5 @@
-//! The streams of a session that viewers may be told of, in the order in which they were published.
-//! A viewer's position in the list is a number.
+//! The streams of a session that were announced to viewers, in the order in which they were published. The position of a
+//! viewer in the list is a number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use viewer_proto::stream::StreamRecord;
 use super::published::{Published, PublishedMetadata};
 use crate::limits::MAX_ENDED_STREAMS;
 
-/// A stream, as viewers are told of it.
+/// A stream, as it is announced to viewers.
 #[derive(Debug)]
-pub struct Listed {
-    /// Answer to a viewer that asks for the streams of the session.
+pub struct ListedStream {
+    /// The record in the reply to a viewer that asks for the streams of the session.
     pub record: StreamRecord,
-    /// The packets or metadata that viewers may then see.
+    /// The packets or metadata that viewers may read.
     pub content: AnnouncedContent,
 }
 
@@ -27,7 +27,7 @@ pub enum AnnouncedContent {
     Metadata(Arc<PublishedMetadata>),
 }
 
-impl Listed {
+impl ListedStream {
     /// Whether the stream has ended: nothing will be added to it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -43,25 +43,25 @@ impl Listed {
         let AnnouncedContent::Packets(published) = &self.content else {
             return false;
         };
-        // Asked for its packets after the end, behind which none comes.
+        // In this order: after the end no packet is added.
         !published.is_over() || published.next_packet().0 > 0
     }
 }
 
-/// The list of a session. Numbers count from 0 and are never given twice.
+/// The list of a session. Numbers count from 0 and are never reused.
 #[derive(Debug, Default)]
-pub struct Announced {
+pub struct AnnouncedStreams {
     next: u64,
     /// Each stream with its number, in order.
-    list: VecDeque<(u64, Arc<Listed>)>,
-    /// Length of the list at which ended streams are looked for.
+    list: VecDeque<(u64, Arc<ListedStream>)>,
+    /// Length of the list at which ended streams are removed.
     prune_at: usize,
 }
 
-impl Announced {
-    /// Appends a stream. Gives those that are forgotten: dropped, they may close files, which is not to be
-    /// done with the lock of the list held.
-    pub fn push(&mut self, stream: Arc<Listed>) -> Vec<Arc<Listed>> {
+impl AnnouncedStreams {
+    /// Appends a stream. Returns the streams that were removed: to drop them may close files, which must not happen with
+    /// the lock of the list held.
+    pub fn push(&mut self, stream: Arc<ListedStream>) -> Vec<Arc<ListedStream>> {
         let forgotten = if self.list.len() >= self.prune_at.max(MAX_ENDED_STREAMS) {
             self.forget_ended()
         } else {
@@ -72,9 +72,8 @@ impl Announced {
         forgotten
     }
 
-    /// Drops the oldest of those that have ended, if there are too many: half of them, so that this
-    /// is not done for every stream.
-    fn forget_ended(&mut self) -> Vec<Arc<Listed>> {
+    /// Removes the oldest ended streams if they are too many. Half of them, so that this is not repeated for every stream.
+    fn forget_ended(&mut self) -> Vec<Arc<ListedStream>> {
         let mut forgotten = Vec::new();
         let ended = self.list.iter().filter(|(_, old)| old.has_ended()).count();
         let mut excess = ended.saturating_sub(MAX_ENDED_STREAMS / 2);
@@ -90,14 +89,14 @@ impl Announced {
         forgotten
     }
 
-    /// Number of the next stream to be added.
+    /// Number of the next stream.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
     /// The streams from a position on, each with its number.
-    pub fn from(&self, position: u64) -> impl Iterator<Item = (u64, &Arc<Listed>)> {
+    pub fn from(&self, position: u64) -> impl Iterator<Item = (u64, &Arc<ListedStream>)> {
         let known = self.list.partition_point(|(number, _)| *number < position);
         self.list
             .range(known..)
@@ -112,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn stream(number: u64) -> (Arc<Listed>, Arc<Published>) {
+    fn stream(number: u64) -> (Arc<ListedStream>, Arc<Published>) {
         let published = Arc::<Published>::default();
         let record = StreamRecord {
             stream: StreamId(number),
@@ -122,12 +121,12 @@ mod tests {
             channel: FixedText(Text::default()),
         };
         let content = AnnouncedContent::Packets(Arc::clone(&published));
-        (Arc::new(Listed { record, content }), published)
+        (Arc::new(ListedStream { record, content }), published)
     }
 
     #[test]
     fn streams_that_have_ended_do_not_pile_up_behind_one_that_goes_on() {
-        let mut announced = Announced::default();
+        let mut announced = AnnouncedStreams::default();
         let count = 5 * MAX_ENDED_STREAMS as u64;
         for number in 0..count {
             let (listed, published) = stream(number);

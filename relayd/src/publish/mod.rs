@@ -2,9 +2,9 @@
 //! and no socket.
 //!
 //! Read in this order: [`published`] (the packets and metadata of one stream that are on disk),
-//! [`announced`] (the streams of a session that viewers may be told of), [`watermark`] (the time before
-//! which no event will come), [`subscription`] (notification of changes), [`tally`] and [`viewer_lag`]
-//! (counters of streams, and the lag of their viewers).
+//! [`announced`] (the announced streams of a session), [`watermark`] (the time before which no event will arrive),
+//! [`subscription`] (notification of changes), [`tally`] and [`viewer_lag`] (counters of streams, and the lag of their
+//! viewers).
 
 pub mod announced;
 pub mod published;

@@ -1,5 +1,5 @@
-//! The part of a stream that viewers may see: packets whose bytes and entry are on disk, and the beacon that
-//! came after them. A viewer's position is a number here and costs the stream nothing.
+//! The part of a stream that viewers may see: packets whose bytes and entry are on disk, and the beacon after them. The
+//! position of a viewer is a number, so that viewers cost the stream nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,41 +59,41 @@ impl<T> Published<T> {
 /// The distance between a viewer and the end of its streams.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
-    /// Packets that the viewer has not been told of.
+    /// Packets that have not been announced to the viewer.
     pub packets: u64,
-    /// Bytes of these packets, about.
+    /// Bytes of these packets, approximately.
     pub bytes: u64,
 }
 
 /// The packets of a stream, counted from 0 for as long as it lives, and its last beacon.
 #[derive(Debug, Default)]
 pub struct Packets {
-    /// The tracefiles that are still there, oldest first.
-    runs: VecDeque<Run>,
-    /// Packets so far, with those that are no longer there.
+    /// The tracefiles that have not been replaced or deleted, oldest first.
+    runs: VecDeque<PublishedRun>,
+    /// Number of packets so far, including those of tracefiles that are gone.
     packets: u64,
     /// End of the last packet, counted from the stream's first byte.
     end: Bytes,
-    /// The last beacon. None: a packet or an index has come after it.
+    /// The last beacon. None: a packet or an index has arrived after it.
     beacon: Option<Timestamp>,
-    /// None: neither an index nor a beacon has come.
+    /// None: neither an index nor a beacon has arrived.
     class: Option<ClassId>,
 }
 
 /// A run of packets that lie in one tracefile.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct PublishedRun {
     /// Number of the first packet, counted from the beginning of the stream.
     pub first: u64,
     /// Number of packets.
     len: u64,
-    /// Begin of the run, counted from the stream's first byte.
+    /// Position of the run, in bytes from the beginning of the stream.
     pub begin: Bytes,
     /// The tracefile.
     pub segment: Arc<Segment>,
 }
 
-impl Run {
+impl PublishedRun {
     /// Number of the first packet after it.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -101,37 +101,36 @@ impl Run {
     }
 }
 
-/// The packet at a position, or the reason why there is none.
+/// The packet at a position, or the reason why none exists.
 #[derive(Debug)]
-pub enum Found {
-    /// A packet: the one asked for, or the oldest after it that is still there.
+pub enum PacketLookup {
+    /// A packet: the one at the position, or the first after it whose tracefile still exists.
     Packet {
         /// Number of the packet.
         packet: u64,
-        /// Run that the packet is in.
-        run: Run,
+        /// Run of the packet.
+        run: PublishedRun,
     },
-    /// No packet yet. No event before this time will come, if a time is given.
+    /// No packet yet. With a time: no event before it will arrive.
     Quiet(Option<Timestamp>),
-    /// No packet ever: the stream has ended.
+    /// No packet will arrive any more: the stream has ended.
     Over,
 }
 
 impl Published {
-    /// Adds a packet that ends here in its tracefile, once it and its entry are on disk.
+    /// Adds a packet that ends at `end` in its tracefile. The packet and its entry must be on disk.
     pub fn add_packet(&self, segment: &Arc<Segment>, class: ClassId, end: Bytes) {
         let mut state = self.state.lock();
         state.content.add(segment, class, end);
         state.subscriptions.notify();
     }
 
-    /// Withdraws the last beacon, because an index has come whose packet may not have.
+    /// Withdraws the last beacon, because an index has arrived whose packet may still be in flight.
     pub fn forget_beacon(&self) {
         self.state.lock().content.beacon = None;
     }
 
-    /// Sets the beacon: no event from before `until` will come. None: nothing can be said now, and the last beacon
-    /// stays.
+    /// Sets the beacon: no event before `until` will arrive. None: the last beacon stays, but the class is recorded.
     pub fn set_beacon(&self, until: Option<Timestamp>, class: ClassId) {
         let mut state = self.state.lock();
         state.content.class.get_or_insert(class);
@@ -141,7 +140,7 @@ impl Published {
         }
     }
 
-    /// The last beacon, unless a packet has come after it.
+    /// The last beacon. None: a packet or an index has arrived after it.
     #[must_use]
     pub fn last_beacon(&self) -> Option<Timestamp> {
         self.state.lock().content.beacon
@@ -153,14 +152,14 @@ impl Published {
         runs.retain(|run| !run.segment.is(chunk, number));
     }
 
-    /// Number of the next packet to come, and where in the stream the last one ends.
+    /// Number of the next packet, and the end of the last one in bytes from the beginning of the stream.
     #[must_use]
     pub fn next_packet(&self) -> (u64, Bytes) {
         let packets = &self.state.lock().content;
         (packets.packets, packets.end)
     }
 
-    /// The lag of a viewer that has been told of so many packets, of which the last ends there.
+    /// The lag of a viewer to which `packets` packets were announced, the last of which ends at `end`.
     #[must_use]
     pub fn lag_behind(&self, packets: u64, end: Bytes) -> Lag {
         let content = &mut self.state.lock().content;
@@ -174,13 +173,13 @@ impl Published {
         }
     }
 
-    /// The class of the stream, once any index has told it.
+    /// The class of the stream. None: neither an index nor a beacon has arrived.
     #[must_use]
     pub fn class(&self) -> Option<ClassId> {
         self.state.lock().content.class
     }
 
-    /// The answer for a viewer that asks what lies ahead of this position.
+    /// The reply to a viewer that asks what lies ahead of this position.
     #[must_use]
     pub fn ahead(&self, packet: u64) -> Ahead {
         let mut state = self.state.lock();
@@ -198,15 +197,15 @@ impl Published {
 
     /// The packet at this position.
     #[must_use]
-    pub fn find_packet(&self, packet: u64) -> Found {
+    pub fn find_packet(&self, packet: u64) -> PacketLookup {
         let mut state = self.state.lock();
         match state.content.next_run(packet).cloned() {
-            Some(run) => Found::Packet {
+            Some(run) => PacketLookup::Packet {
                 packet: packet.max(run.first),
                 run,
             },
-            None if state.is_over => Found::Over,
-            None => Found::Quiet(state.content.beacon),
+            None if state.is_over => PacketLookup::Over,
+            None => PacketLookup::Quiet(state.content.beacon),
         }
     }
 
@@ -233,10 +232,10 @@ impl Packets {
             }
             _ => {
                 if self.runs.len() >= MAX_TRACEFILES {
-                    // Viewers are not shown the oldest packets any more; the tracefile stays on disk.
+                    // Bounds the memory. Viewers do not see the oldest packets any more; the tracefile stays on disk.
                     self.runs.pop_front();
                 }
-                self.runs.push_back(Run {
+                self.runs.push_back(PublishedRun {
                     first,
                     len: 1,
                     begin: last_end,
@@ -247,31 +246,31 @@ impl Packets {
         };
         self.packets += 1;
         self.end = Bytes(begin.0.saturating_add(end.0)).max(last_end);
-        // The packet is newer than what the beacon said.
+        // The beacon is outdated: the stream was not idle.
         self.beacon = None;
         self.class.get_or_insert(class);
     }
 
-    /// The first tracefile that is still there and has packets from this one on. Forgets those that
-    /// were deleted with their chunk, the oldest of all and those before the one that it gives: chunks
-    /// are not always deleted oldest first.
-    fn next_run(&mut self, packet: u64) -> Option<&Run> {
-        let is_deleted = |run: &Run| run.segment.is_deleted();
+    /// The first tracefile that still exists and has this packet or a later one. Removes tracefiles that were deleted with
+    /// their chunk, at the front of the list and just before the returned one: chunks are not always deleted oldest
+    /// first.
+    fn next_run(&mut self, packet: u64) -> Option<&PublishedRun> {
+        let is_deleted = |run: &PublishedRun| run.segment.is_deleted();
         while self.runs.pop_front_if(|run| is_deleted(run)).is_some() {}
         let at = self.runs.partition_point(|run| run.end() <= packet);
-        let is_deleted = |run: &&Run| is_deleted(run);
+        let is_deleted = |run: &&PublishedRun| is_deleted(run);
         let deleted = self.runs.range(at..).take_while(is_deleted).count();
         self.runs.drain(at..at + deleted);
         self.runs.get(at)
     }
 }
 
-/// The metadata of a trace, as far as it came in whole pieces.
+/// The complete pieces of metadata of a trace.
 #[derive(Debug, Default)]
 pub struct Metadata {
     /// None: the stream is in no chunk.
     source: Option<Arc<MetadataSource>>,
-    /// Length of the file as far as it came in whole pieces.
+    /// Length of the complete pieces in the file.
     received: Bytes,
 }
 
@@ -279,7 +278,7 @@ impl Drop for Metadata {
     fn drop(&mut self) {
         let file = self.source.take();
         let is_of_viewer = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
-        // A viewer may be the last to have it. To close the file may block.
+        // A viewer may hold the last reference, and close(2) may block, which would stop its event loop.
         if file.is_some() && Handle::try_current().is_ok_and(is_of_viewer) {
             tokio::task::block_in_place(|| drop(file));
         }
@@ -287,18 +286,18 @@ impl Drop for Metadata {
 }
 
 impl PublishedMetadata {
-    /// Sets the file and its length, with a whole piece at its end.
+    /// Sets the file and its length, after a piece was completed.
     pub fn set_received(&self, source: &Arc<MetadataSource>, received: Bytes) {
         let mut state = self.state.lock();
         let before = state.content.source.replace(Arc::clone(source));
         state.content.received = received;
         state.subscriptions.notify();
         drop(state);
-        // Which may close it: not with the lock held.
+        // This may close the file, which must not happen with the lock held.
         drop(before);
     }
 
-    /// Withdraws the file, because the stream has left its chunk: the same metadata will come again.
+    /// Withdraws the file, because the stream leaves its chunk or restarts: the producer sends the metadata again.
     pub fn restart(&self) {
         let mut state = self.state.lock();
         let before = state.content.source.take();
@@ -307,7 +306,7 @@ impl PublishedMetadata {
         drop(before);
     }
 
-    /// The file, if it has something from `sent` on, and where that ends.
+    /// The file and the length of its complete pieces. None: nothing follows the first `sent` bytes.
     #[must_use]
     pub fn text_after(&self, sent: Bytes) -> Option<(Arc<MetadataSource>, Bytes)> {
         let Metadata { source, received } = &self.state.lock().content;

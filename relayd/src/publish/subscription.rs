@@ -25,7 +25,7 @@ pub struct Subscription {
     is_pending: AtomicBool,
 }
 
-/// All subscriptions to one thing. The thing holds them under its own lock.
+/// All subscriptions to one session, one stream, or the list of sessions, which holds them under its own lock.
 #[derive(Debug, Default)]
 pub struct Subscriptions(Vec<Arc<Subscription>>);
 
@@ -35,21 +35,21 @@ impl ChangeQueue {
         self.wake.notified().await;
     }
 
-    /// Sets whether beacons are queued, as they are at first. After this has returned, a reader of the stream
-    /// finds the last beacon that was not queued.
+    /// Sets whether beacons are queued, which is the default. When this returns, a reader of the stream finds the last
+    /// beacon that was not queued.
     pub fn set_beacon_interest(&self, on: bool) {
         self.ignores_beacons.store(!on, Ordering::SeqCst);
     }
 
-    /// Takes what has changed. What changes from now on is queued again, so read the things themselves after
-    /// this call.
+    /// Takes the queued changes. Later changes are queued again, so read the streams and sessions after this call, not
+    /// before.
     pub fn take_changes(&self) -> Vec<Change> {
         let pending = std::mem::take(&mut *self.pending.lock());
         pending
             .into_iter()
             .map(|subscription| {
-                // Exchanged, not stored: so this thread sees every change before which the subscription was found
-                // pending.
+                // Exchanged, not stored, so that this thread sees every change whose notifier found the subscription
+                // pending already.
                 subscription.is_pending.swap(false, Ordering::SeqCst);
                 subscription.about
             })
@@ -87,7 +87,7 @@ impl Subscriptions {
         self.0.retain(|other| !Arc::ptr_eq(other, subscription));
     }
 
-    /// Notifies all subscribers. Call it after the change, so that a subscriber that reads the thing sees it.
+    /// Notifies all subscribers. Call it after the change, so that a subscriber that reads at once sees the change.
     pub fn notify(&self) {
         self.0.iter().for_each(Subscription::enqueue);
     }

@@ -1,5 +1,5 @@
-//! The counters of a stream. Only the stream's writer counts: each stream has counters of its own, which are added up
-//! when the status endpoint is scraped.
+//! The counters of a stream. Only the writer of the stream counts, so that no counter is contended; the counters of all
+//! streams are added up when the status endpoint is scraped.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub struct Totals {
 }
 
 impl Tally {
-    /// Counts a written packet of so many bytes.
+    /// Counts a written packet and its bytes.
     pub fn count_packet(&self, bytes: u64) {
         add(&self.packets, 1);
         add(&self.bytes, bytes);
@@ -80,7 +80,7 @@ impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
-        // A producer may claim to have lost nearly 2^64 packets, in each of its streams.
+        // Saturates: a jump in the sequence numbers of a producer can lose nearly 2^64 packets in each stream.
         self.lost = self.lost.saturating_add(other.lost);
         self.waiting_packets += other.waiting_packets;
         self.waiting_bytes += other.waiting_bytes;
@@ -89,7 +89,7 @@ impl AddAssign for Totals {
 }
 
 impl Totals {
-    /// The counters that stay when the streams have ended.
+    /// The counters that remain when the streams have ended.
     #[must_use]
     pub fn past(self) -> Self {
         Self {

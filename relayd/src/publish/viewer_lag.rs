@@ -30,14 +30,14 @@ pub struct ReadPosition {
     end: AtomicU64,
 }
 
-/// The lag of all viewers of something.
+/// The lag of several viewers, summed up.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lags {
     /// Number of viewers.
     pub viewers: u64,
     /// Sum of all viewers.
     pub sum: Lag,
-    /// Maximum of all viewers, of packets and bytes each for itself.
+    /// Maximum of all viewers, separately for packets and bytes.
     pub most: Lag,
 }
 
@@ -57,7 +57,7 @@ impl ViewerLag {
         &self.file_calls
     }
 
-    /// Adds a viewer, which counts until it is dropped.
+    /// Adds a viewer, which counts until its positions are dropped.
     #[must_use]
     pub fn add_viewer(&self) -> Arc<ViewerPositions> {
         let positions = Arc::default();
@@ -71,7 +71,7 @@ impl ViewerLag {
     #[must_use]
     pub fn lags(&self) -> Lags {
         let mut lags = Lags::default();
-        // Those that have gone are forgotten when the next one comes.
+        // Collected first: the table is not locked while streams are. Viewers that have gone are removed by the next one.
         let viewers: Vec<_> = self
             .viewers
             .lock()
@@ -79,15 +79,19 @@ impl ViewerLag {
             .filter_map(Weak::upgrade)
             .collect();
         for positions in viewers {
-            lags.add(positions.lag());
+            let lag = positions.lag();
+            lags.add_all(&Lags {
+                viewers: 1,
+                sum: lag,
+                most: lag,
+            });
         }
         lags
     }
 }
 
 impl ViewerPositions {
-    /// Adds a stream that the viewer reads from this position on. Gives the position, which the viewer keeps up to
-    /// date.
+    /// Adds a stream that the viewer reads from this position on. Returns the position, which the viewer keeps up to date.
     #[must_use]
     pub fn add_stream(
         &self,
@@ -119,24 +123,16 @@ impl ViewerPositions {
 }
 
 impl ReadPosition {
-    /// Sets how many packets the viewer has been told of, and where in the stream the last one ends.
+    /// Sets the number of packets that were announced to the viewer, and the end of the last one in the stream.
     pub fn set(&self, packets: u64, end: Bytes) {
-        // Two stores: a scrape in between sees a lag that is off by one packet.
+        // Two stores without a lock: a scrape in between sees a lag that is off by one packet.
         self.packets.store(packets, Ordering::Relaxed);
         self.end.store(end.0, Ordering::Relaxed);
     }
 }
 
 impl Lags {
-    fn add(&mut self, lag: Lag) {
-        self.viewers += 1;
-        self.sum.packets += lag.packets;
-        self.sum.bytes += lag.bytes;
-        self.most.packets = self.most.packets.max(lag.packets);
-        self.most.bytes = self.most.bytes.max(lag.bytes);
-    }
-
-    /// Adds the viewers of other sessions.
+    /// Adds other viewers.
     pub fn add_all(&mut self, others: &Self) {
         self.viewers += others.viewers;
         self.sum.packets += others.sum.packets;

@@ -1,7 +1,7 @@
-//! The watermark of a session: the time up to which its viewers may be told that nothing earlier will come.
-//! A beacon says that of its own stream, but a stream that viewers have not been told of yet, because its
-//! metadata has not come, may have begun before. Viewers merge events by time and fail on one that is earlier
-//! than what they were told, so that beacons and packets beyond the beginning of such a stream are withheld.
+//! The watermark of a session: the time before which no event will reach its viewers any more. A beacon says that of its
+//! own stream only. Another stream that has not been announced yet, because its metadata has not arrived, may have begun
+//! earlier. Viewers merge events by time and fail on an event before the watermark, so that beacons and packets beyond
+//! the beginning of such a stream are withheld.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use wire::Timestamp;
 pub struct Watermark {
     /// The latest time in any index or beacon of the producer.
     latest: AtomicU64,
-    /// The time beyond which nothing is told to viewers. 2^64-1: no limit.
+    /// The time beyond which beacons and packets are withheld. 2^64-1: no limit.
     limit: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl Default for Watermark {
 }
 
 impl Watermark {
-    /// Takes note of a time in an index or beacon of the producer.
+    /// Records a time in an index or beacon of the producer.
     pub fn observe(&self, time: Timestamp) {
         self.latest.fetch_max(time.0, Ordering::Relaxed);
     }
@@ -37,25 +37,25 @@ impl Watermark {
         Timestamp(self.latest.load(Ordering::Relaxed))
     }
 
-    /// Holds viewers back before this time, at which a stream was added.
+    /// Lowers the limit to this time, at which a stream was added.
     pub fn hold_back(&self, since: Timestamp) {
         self.limit.fetch_min(since.0, Ordering::AcqRel);
     }
 
-    /// The oldest stream that viewers are to be told of was added at this time, if there is one. Gives
-    /// whether viewers may be told more than before.
+    /// Sets the limit to the time at which the oldest unannounced stream was added. None: all are announced. Returns
+    /// whether the limit has risen.
     #[must_use]
     pub fn update_limit(&self, oldest: Option<Timestamp>) -> bool {
         let limit = oldest.map_or(u64::MAX, |time| time.0);
         self.limit.swap(limit, Ordering::AcqRel) < limit
     }
 
-    /// The time of a beacon as far as viewers may be told of it. Read the beacon first: a stream that is added holds
-    /// viewers back before the beacons that come after it.
+    /// The time of a beacon, clamped to the limit. Read the beacon first: a stream that is added lowers the limit before
+    /// later beacons arrive.
     ///
-    /// Beacons beyond the limit are cut at different times, by the `rank` of the stream among those of
-    /// its session, and not at the limit itself, which is another stream's own time: Babeltrace 2
-    /// complains of two streams that are inactive until the very same time.
+    /// Beacons beyond the limit are clamped to different times, by the `rank` of the stream among those of its session,
+    /// and not to the limit itself, which is the time of another stream: Babeltrace 2 complains if two streams are
+    /// inactive until exactly the same time.
     #[must_use]
     pub fn clamp_beacon(&self, beacon: Option<Timestamp>, rank: u64) -> Option<Timestamp> {
         let limit = self.limit.load(Ordering::Acquire);
@@ -67,10 +67,9 @@ impl Watermark {
         beacon.map(cut).filter(|until| until.0 > 0)
     }
 
-    /// Whether viewers may be given a packet that ends at this time. To be asked after the packet has
-    /// been found, for the same reason. Times are compared as they are, also those of traces with
-    /// different clocks: then a packet may be given too early, or too late by the time for which the
-    /// metadata of a stream is waited for.
+    /// Whether viewers may have a packet that ends at this time. Must be called after the packet was found, for the same
+    /// reason. Times of traces with different clocks are compared as they are: a packet may then be sent too early, or
+    /// too late by the timeout of the metadata.
     #[must_use]
     pub fn allows_packet(&self, end: Timestamp) -> bool {
         end.0 <= self.limit.load(Ordering::Acquire)

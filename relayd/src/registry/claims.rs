@@ -1,4 +1,4 @@
-//! Which directories a recording writes to.
+//! The directories that a recording writes to.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -25,7 +25,7 @@ impl Claims {
         self.0.iter().cloned().collect()
     }
 
-    /// Whether a claimed directory is this one, or above it, or below it.
+    /// Whether a claimed directory is this one, or lies above or below it.
     pub(super) fn overlap(&self, directory: &Path) -> bool {
         // In the order of paths, a directory is followed by those below it.
         let from = (Bound::Included(directory), Bound::Unbounded);

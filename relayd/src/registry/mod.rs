@@ -1,8 +1,8 @@
-//! The sessions and streams that exist: the only state that connections share. Sees neither file nor socket.
+//! The sessions and streams that exist: the only state that connections share. Knows neither files nor sockets.
 //!
-//! Read in this order: [`session`] (one producer's recording), `stream_table` (its streams, looked up and counted),
-//! [`stream`] (one of them), [`recording`] (what the sessions of one recording share), `occupancy` (which recording
-//! may write where). [`publish`](crate::publish) has what viewers may see of all this.
+//! Read in this order: [`session`] (the session of one producer), `stream_table` (its streams, looked up and counted),
+//! [`stream`] (one of them), [`recording`] (the chunks that the sessions of one recording share), `occupancy` (which
+//! recording may write to which directory). [`publish`](crate::publish) has the part that viewers may see.
 
 mod claims;
 mod occupancy;
@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use wire::{SessionId, StreamId, TraceId};
 
 use crate::ingest::ConnectionId;
-use crate::ingest::reorder::Window;
+use crate::ingest::reorder::ReorderWindow;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::ingest::{DataStream, WhenFull};
 use crate::limits::{DRAIN_GRACE, EARLY_PACKET_BYTES, MAX_FILE_CALLS, MAX_STREAMS_IN_ALL};
@@ -33,22 +33,22 @@ use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::store::layout::Grouping;
 use crate::store::pool::Pool;
-use occupancy::Neighbourhoods;
+use occupancy::SessionsByRoot;
 use recording::Recordings;
 use session::Session;
-use stream::Stream;
+use stream::SessionStream;
 
 /// The settings that all sessions share.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Directory below which everything is written.
+pub struct RegistrySettings {
+    /// Output directory, which contains everything that is written.
     pub output: PathBuf,
     /// Scheme by which directories of sessions are named.
     pub grouping: Grouping,
     /// Whether a producer may have recorded chunks deleted (`lttng clear`).
     pub allows_clear: bool,
     /// Reorder window of each stream.
-    pub window: Window,
+    pub window: ReorderWindow,
     /// Memory for early packets of all streams together, in bytes.
     pub reorder_memory: u64,
     /// Policy for a full disk.
@@ -62,17 +62,17 @@ pub struct Settings {
 /// All sessions and streams.
 #[derive(Debug)]
 pub struct Registry {
-    settings: Settings,
+    settings: RegistrySettings,
     recordings: Recordings,
     /// The sessions whose producers are connected.
     sessions: RwLock<Sessions>,
-    /// The sessions whose producers are gone, each with the time until which it waits for packets.
+    /// The sessions whose producers are gone, each with the time until which it lingers for packets in flight.
     lingering: Mutex<Vec<(Instant, Arc<Session>)>>,
-    /// The streams that take packets.
+    /// The open streams of packets of all sessions.
     data_streams: RwLock<DataStreams>,
-    /// The sessions by directory, to keep those apart that would write to the same one.
-    neighbourhoods: Neighbourhoods,
-    /// Subscriptions to sessions that are added and removed.
+    /// The sessions by directory, to find those that would write to the same one.
+    sessions_by_root: SessionsByRoot,
+    /// Subscriptions to the list of sessions.
     subscriptions: Mutex<Subscriptions>,
     reorder_budget: Arc<ReorderBudget>,
     /// A permit for each file call of a viewer that may block, of all sessions together.
@@ -92,12 +92,12 @@ struct DataStreams {
     past: Totals,
 }
 
-/// A session is refused because another recording writes to its directory.
+/// A session that is rejected because this one, of another recording, writes to its directory.
 #[derive(Debug, Error)]
 #[error("{0} of another recording writes to the same directory")]
 pub struct Occupied(Arc<Session>);
 
-/// Numbers, from 1, that are never given twice.
+/// The last numbers that were given. Numbers count from 1 and are never reused.
 #[derive(Debug, Default)]
 struct Counters {
     session: AtomicU64,
@@ -107,9 +107,9 @@ struct Counters {
 }
 
 impl Registry {
-    /// A relay without any session.
+    /// The registry of a relay, without any session.
     #[must_use]
-    pub fn new(settings: Settings) -> Arc<Self> {
+    pub fn new(settings: RegistrySettings) -> Arc<Self> {
         Arc::new(Self {
             reorder_budget: ReorderBudget::of_relay(settings.reorder_memory),
             settings,
@@ -117,7 +117,7 @@ impl Registry {
             sessions: RwLock::default(),
             lingering: Mutex::default(),
             data_streams: RwLock::default(),
-            neighbourhoods: Neighbourhoods::default(),
+            sessions_by_root: SessionsByRoot::default(),
             subscriptions: Mutex::default(),
             viewer_file_calls: Arc::new(Semaphore::new(MAX_FILE_CALLS)),
             next: Counters::default(),
@@ -126,7 +126,7 @@ impl Registry {
 
     /// The settings that all sessions share.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &RegistrySettings {
         &self.settings
     }
 
@@ -136,7 +136,7 @@ impl Registry {
         &self.reorder_budget
     }
 
-    /// The streams that hold early packets, of one session or of all, those with most bytes first.
+    /// The streams that hold early packets, those with most bytes first. None: of all sessions.
     #[must_use]
     pub fn early_streams(&self, of: Option<&Arc<Session>>) -> Vec<OfSession> {
         let held = |stream: &DataStream| {
@@ -147,8 +147,10 @@ impl Registry {
             Some(session) => {
                 let streams = session.streams().into_iter();
                 let streams = streams.filter_map(|stream| match stream {
-                    Stream::Data(stream) => Some((held(&stream), (Arc::clone(session), stream))),
-                    Stream::Metadata(_) => None,
+                    SessionStream::Data(stream) => {
+                        Some((held(&stream), (Arc::clone(session), stream)))
+                    }
+                    SessionStream::Metadata(_) => None,
                 });
                 streams.filter(|(held, _)| *held > 0).collect()
             }
@@ -200,7 +202,7 @@ impl Registry {
         ConnectionId(next(&self.next.connection))
     }
 
-    /// Subscribes to sessions that are added and removed.
+    /// Subscribes to changes of the list of sessions.
     pub fn subscribe(&self, subscription: &Arc<Subscription>) {
         self.subscriptions.lock().add(subscription);
     }
@@ -210,7 +212,7 @@ impl Registry {
         self.subscriptions.lock().remove(subscription);
     }
 
-    /// Whether there may be one stream more in all.
+    /// Whether the relay may have one more stream.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.data_streams.read().open.len() < MAX_STREAMS_IN_ALL
@@ -228,7 +230,7 @@ impl Registry {
         self.sessions.read().values().cloned().collect()
     }
 
-    /// The sessions whose producers are gone and that wait for packets.
+    /// The sessions whose producers are gone and that linger for packets in flight.
     #[must_use]
     pub fn lingering(&self) -> Vec<Arc<Session>> {
         let lingering = self.lingering.lock();
@@ -236,7 +238,7 @@ impl Registry {
         sessions.collect()
     }
 
-    /// Number of streams that take packets, and the counters of all that ever did.
+    /// Number of open streams of packets, and the counters of all that ever existed.
     #[must_use]
     pub fn totals(&self) -> (usize, Totals) {
         let streams = self.data_streams.read();
@@ -259,11 +261,11 @@ impl Registry {
         self.data_streams.read().open.get(&id).cloned()
     }
 
-    /// Ends a session whose control connection has ended. Packets may still be in flight: the session lingers until
-    /// they have come, unless the connection failed.
+    /// Ends a session whose control connection has ended. The session lingers until the packets in flight have arrived,
+    /// unless the connection failed.
     pub fn end_control(&self, session: &Arc<Session>, failed: bool, now: Instant) {
         if session.is_over() {
-            // Another one has taken its place.
+            // Another session has superseded this one.
             return;
         }
         self.sessions.write().remove(&session.id());
@@ -280,21 +282,21 @@ impl Registry {
         }
     }
 
-    /// Forgets those streams of a session that have been closed.
+    /// Removes the closed streams of a session from the registry.
     pub fn forget_all_closed(&self, session: &Session) {
         let streams = session.streams();
         let closed = streams.iter().filter(|stream| stream.is_closed());
-        let closed: Vec<_> = closed.map(Stream::id).collect();
+        let closed: Vec<_> = closed.map(SessionStream::id).collect();
         self.forget_closed(session, &closed);
     }
 
-    /// Forgets those of these streams that have been closed: they take packets no more.
+    /// Removes those of these streams that are closed from the registry.
     pub fn forget_closed(&self, session: &Session, ids: &[StreamId]) {
         let closed = session.forget_closed(ids);
         if closed.is_empty() {
             return;
         }
-        // Dropped, they may close files: not with the lock held.
+        // Collected, because to drop them may close files, which must not happen with the lock held.
         let mut forgotten = Vec::with_capacity(closed.len());
         let mut streams = self.data_streams.write();
         for id in closed {
@@ -306,10 +308,10 @@ impl Registry {
         drop(streams);
     }
 
-    /// Does what depends on time: writes beacons, closes idle files, ends sessions that have lingered for
-    /// [`DRAIN_GRACE`]. To be called every [`TICK`](crate::limits::TICK).
+    /// Writes beacons, closes idle files, and ends sessions that have lingered for [`DRAIN_GRACE`]. Must be called every
+    /// [`TICK`](crate::limits::TICK).
     pub fn tick(&self, now: Instant) {
-        // Copied out of the table: file calls are not made with it locked.
+        // A copy of the table, which must not stay locked during file calls.
         for session in self.sessions() {
             session.write_beacons();
             session.advance_metadata_timeouts();
@@ -321,11 +323,11 @@ impl Registry {
             if session.has_data_connection() {
                 *until = now + DRAIN_GRACE;
             }
-            let goes_on = !session.is_empty() && now < *until;
-            if !goes_on {
+            let is_kept = !session.is_empty() && now < *until;
+            if !is_kept {
                 ended.push(Arc::clone(session));
             }
-            goes_on
+            is_kept
         });
         for session in ended {
             if !session.is_empty() {
@@ -336,7 +338,7 @@ impl Registry {
         }
     }
 
-    /// Takes all sessions out of the registry because the relay stops. Each is to be [closed](Self::close).
+    /// Removes all sessions from the registry because the relay stops. The caller [closes](Self::close) each of them.
     #[must_use]
     pub fn take_sessions(&self) -> Vec<Arc<Session>> {
         let sessions = std::mem::take(&mut *self.sessions.write());

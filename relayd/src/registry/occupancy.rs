@@ -1,6 +1,6 @@
-//! The decision which recording may write to which directory: recordings of different hosts never one below the
-//! other, those of one host where their trees do not meet. A host that has started again takes over from
-//! the session daemon that it had before.
+//! Decides which recording may write to which directory. Of two recordings of different hosts, neither lies in the
+//! directory of the other. Recordings of one host may, as long as no two write to the same tree. A host that has
+//! restarted takes over the directories of the session daemon that it ran before.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,97 +15,92 @@ use super::session::Session;
 use super::{Occupied, Registry};
 use crate::store::chunk::is_temporary;
 
-/// The sessions by the first part of their directories, the host mostly: only those with the same can be in
-/// each other's way. Each part has a lock of its own, since to take over from a session is to write its files:
-/// a disk that hangs then keeps no other host from opening sessions.
+/// The sessions by root, which is the first component of their directories and mostly the name of the host. Only
+/// sessions of the same root can conflict.
+///
+/// Each root has a lock of its own, because a session that takes over from another writes the other's files while it
+/// holds the lock: a disk that hangs then keeps no other host from opening sessions.
 #[derive(Debug, Default)]
-pub(super) struct Neighbourhoods(Mutex<ByRoot>);
+pub(super) struct SessionsByRoot(Mutex<RootTable>);
 
 #[derive(Debug, Default)]
-struct ByRoot {
-    neighbourhoods: HashMap<OsString, Arc<Neighbourhood>>,
-    /// Number of roots at which those without sessions are looked for.
+struct RootTable {
+    roots: HashMap<OsString, Arc<RootSessions>>,
+    /// Number of roots at which those without sessions are removed.
     prune_at: usize,
 }
 
-/// The sessions of one root. Locked while it is found out whether a recording may write somewhere, and until
-/// those have ended that it takes over from; taken before the registry's tables.
+/// The sessions of one root. The lock is held from the check whether a recording may write to a directory until the
+/// recordings that it takes over from have ended. It is taken before the locks of the registry's tables.
 #[derive(Debug, Default)]
-struct Neighbourhood(Mutex<Vec<Weak<Session>>>);
+struct RootSessions(Mutex<Vec<Weak<Session>>>);
 
-impl Neighbourhoods {
-    /// The neighbourhood of a session. A session without a directory has one of its own.
-    fn of(&self, session: &Session) -> Arc<Neighbourhood> {
+impl SessionsByRoot {
+    /// The sessions of the same root as `session`. A session without a directory has a root of its own.
+    fn of(&self, session: &Session) -> Arc<RootSessions> {
         let Some(root) = root(session) else {
             return Arc::default();
         };
-        let mut by_root = self.0.lock();
-        if by_root.neighbourhoods.len() >= by_root.prune_at {
-            // One that is held elsewhere is about to get a session.
-            let is_used = |sessions: &mut Arc<Neighbourhood>| {
-                Arc::get_mut(sessions).is_none_or(|own| own.has_sessions())
-            };
-            by_root
-                .neighbourhoods
-                .retain(|_, sessions| is_used(sessions));
-            // Doubled, so that a walk over all is paid by as many new roots.
-            by_root.prune_at = (2 * by_root.neighbourhoods.len()).max(64);
+        let mut table = self.0.lock();
+        if table.roots.len() >= table.prune_at {
+            // A root that another thread holds is about to get a session.
+            table.roots.retain(|_, root| {
+                Arc::get_mut(root).is_none_or(|root| {
+                    let mut sessions = root.0.get_mut().iter();
+                    sessions.any(|session| session.strong_count() > 0)
+                })
+            });
+            // Doubled, so that the cost of a walk is shared by as many new roots as there were.
+            table.prune_at = (2 * table.roots.len()).max(64);
         }
-        Arc::clone(by_root.neighbourhoods.entry(root).or_default())
+        Arc::clone(table.roots.entry(root).or_default())
     }
 }
 
-impl Neighbourhood {
-    fn has_sessions(&mut self) -> bool {
-        let mut sessions = self.0.get_mut().iter();
-        sessions.any(|session| session.strong_count() > 0)
-    }
-}
-
-/// The sessions that have not ended: one has when its producer is gone and no stream waits.
-fn going_on(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
-    let mut going_on = Vec::new();
+/// The sessions that have not ended. A session has ended when its producer is gone and none of its streams is open.
+fn active(sessions: &mut Vec<Weak<Session>>) -> Vec<Arc<Session>> {
+    let mut active = Vec::new();
     sessions.retain(|session| {
         let session = session.upgrade();
         let session = session.filter(|session| !(session.is_over() && session.is_empty()));
         let is_kept = session.is_some();
-        going_on.extend(session);
+        active.extend(session);
         is_kept
     });
-    going_on
+    active
 }
 
-/// The first part of a session's directory.
+/// The first component of a session's directory.
 fn root(session: &Session) -> Option<OsString> {
     let directory: &Path = session.identity().directory.as_ref()?.as_ref();
     Some(directory.components().next()?.as_os_str().to_owned())
 }
 
 impl Session {
-    /// Whether both are of one host: its address and its name.
-    fn is_of_the_host_of(&self, other: &Self) -> bool {
+    /// Whether both sessions are of one host, by its address and its name.
+    fn has_same_host(&self, other: &Self) -> bool {
         let (own, theirs) = (self.identity(), other.identity());
         own.producer == theirs.producer && own.host == theirs.host
     }
 
-    /// Whether this one is of a session daemon that was started on the same host after that of the
-    /// other: then that one is dead, whatever its connections look like.
+    /// Whether the session daemon was started on the same host after that of `other`. Then the other daemon is dead,
+    /// even if its connections still look open: a host that loses its power closes none.
     fn succeeds(&self, other: &Self) -> bool {
         let (own, theirs) = (self.identity(), other.identity());
         let daemons = own.daemon.zip(theirs.daemon);
-        self.is_of_the_host_of(other)
+        self.has_same_host(other)
             && daemons.is_some_and(|(own, theirs)| own != theirs)
             && own.id > theirs.id
     }
 
-    /// Whether the other one is of another recording that is being written.
-    fn is_beside(&self, other: &Self) -> bool {
+    /// Whether `other` belongs to another recording that is still being written.
+    fn is_rival(&self, other: &Self) -> bool {
         !Arc::ptr_eq(self.recording(), other.recording()) && other.recording().is_written()
     }
 
-    /// Whether it may not have its directory because of the other one: that of another host lies there,
-    /// above or below; or one lies where chunks of the other are moved.
-    fn is_hindered_by(&self, other: &Self) -> bool {
+    /// Whether `other` keeps the session from having its directory: one of the two directories contains the other,
+    /// and either the hosts differ or the inner one lies where chunks of the outer one are moved.
+    fn is_excluded_by(&self, other: &Self) -> bool {
         let directories = (&self.identity().directory, &other.identity().directory);
         let (Some(own), Some(theirs)) = directories else {
             return false;
@@ -118,14 +113,14 @@ impl Session {
             Some(Component::Normal(first)) => is_temporary(first),
             _ => false,
         };
-        (is_moved || !self.is_of_the_host_of(other)) && self.is_beside(other)
+        (is_moved || !self.has_same_host(other)) && self.is_rival(other)
     }
 
-    /// Whether both have the same directory, in which one that rotates has to be alone: the names for
-    /// chunks that are moved are fixed.
+    /// Whether a rival has the same directory. Only one recording can rotate there, because the names of the
+    /// directories through which chunks are moved are fixed.
     fn shares_directory_with(&self, other: &Self) -> bool {
         let (own, theirs) = (self.identity(), other.identity());
-        own.directory.is_some() && own.directory == theirs.directory && self.is_beside(other)
+        own.directory.is_some() && own.directory == theirs.directory && self.is_rival(other)
     }
 }
 
@@ -133,12 +128,12 @@ impl Registry {
     /// Adds a session that a producer has opened.
     ///
     /// # Errors
-    /// If a recording of another host is being written there, or below or above: each may move and
-    /// delete what is in its directory.
+    /// If a recording of another host is being written in the same directory, or in one above or below it: each of
+    /// the two could move and delete what lies in its directory.
     pub fn add_session(&self, session: Arc<Session>) -> Result<(), Occupied> {
-        let neighbourhood = self.neighbourhoods.of(&session);
-        let mut sessions = neighbourhood.0.lock();
-        check_unhindered(&going_on(&mut sessions), &session)?;
+        let root = self.sessions_by_root.of(&session);
+        let mut sessions = root.0.lock();
+        check_not_excluded(&session, &active(&mut sessions))?;
         session.recording().expect_chunk();
         sessions.push(Arc::downgrade(&session));
         self.sessions.write().insert(session.id(), session);
@@ -147,89 +142,95 @@ impl Registry {
         Ok(())
     }
 
-    /// A session is about to make a chunk. If it had none for a while, another recording may have begun
-    /// in its directory. One that has a chunk already rotates, and has to be alone there.
+    /// Prepares for a session that is about to create a chunk. While the session had no chunk, another recording may
+    /// have begun in its directory. With `rotates` the session has a chunk already, and must be the only one in its
+    /// directory.
     ///
     /// # Errors
-    /// If another recording is in the way that it does not take over from.
+    /// If it conflicts with a recording that it does not take over from.
     pub fn begin_chunk(
         &self,
         session: &Arc<Session>,
         rotates: bool,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let neighbourhood = self.neighbourhoods.of(session);
-        let mut sessions = neighbourhood.0.lock();
-        let others = going_on(&mut sessions);
-        check_unhindered(&others, session)?;
-        let own = session.recording().claimed();
-        let is_in_the_way = |other: &Session| {
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let active = active(&mut sessions);
+        check_not_excluded(session, &active)?;
+        let claimed = session.recording().claims.lock().directories();
+        let conflicts = |other: &Session| {
             rotates && session.shares_directory_with(other)
-                || session.is_beside(other)
-                    && own.iter().any(|claim| other.recording().claims(claim))
+                || session.is_rival(other) && {
+                    let theirs = other.recording().claims.lock();
+                    claimed.iter().any(|directory| theirs.overlap(directory))
+                }
         };
-        self.take_over((session, &others), is_in_the_way, now)?;
+        self.take_over(session, &active, conflicts, now)?;
         session.recording().expect_chunk();
         Ok(())
     }
 
-    /// A session is about to have a chunk moved to the archives, for which it has to be alone in its
-    /// directory.
+    /// Prepares for a session that is about to have a chunk moved to the archives, for which it must be the only one
+    /// in its directory.
     ///
     /// # Errors
-    /// If another recording is there that it does not take over from.
+    /// If it conflicts with a recording that it does not take over from.
     pub fn begin_archiving(
         &self,
         session: &Arc<Session>,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let neighbourhood = self.neighbourhoods.of(session);
-        let mut sessions = neighbourhood.0.lock();
-        let others = going_on(&mut sessions);
-        let is_in_the_way = |other: &Session| session.shares_directory_with(other);
-        self.take_over((session, &others), is_in_the_way, now)
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let conflicts = |other: &Session| session.shares_directory_with(other);
+        self.take_over(session, &active(&mut sessions), conflicts, now)
     }
 
-    /// A session is about to write below a directory, which is given below the relay's output.
+    /// Claims a directory for the recording of a session, which is about to write below it. The directory is relative
+    /// to the relay's output.
     ///
     /// # Errors
-    /// If another recording writes there, above or below that it does not take over from.
+    /// If a recording that the session does not take over from writes in the directory, or in one above or below it.
     pub fn claim(
         &self,
         session: &Arc<Session>,
         directory: &Path,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        if session.recording().has_claimed(directory) {
+        let claims = &session.recording().claims;
+        // Every stream claims its directory, and most of them the same few.
+        if claims.lock().contains(directory) {
             return Ok(());
         }
-        let neighbourhood = self.neighbourhoods.of(session);
-        let mut sessions = neighbourhood.0.lock();
-        let others = going_on(&mut sessions);
-        let is_in_the_way =
-            |other: &Session| session.is_beside(other) && other.recording().claims(directory);
-        self.take_over((session, &others), is_in_the_way, now)?;
-        // Not before those are gone that were there.
-        session.recording().claim(directory);
+        let root = self.sessions_by_root.of(session);
+        let mut sessions = root.0.lock();
+        let conflicts = |other: &Session| {
+            session.is_rival(other) && other.recording().claims.lock().overlap(directory)
+        };
+        self.take_over(session, &active(&mut sessions), conflicts, now)?;
+        // Only when the recordings that were there have ended.
+        claims.lock().add(directory);
         Ok(())
     }
 
-    /// Ends the recordings that are in the way, if the session's daemon has succeeded theirs.
+    /// Ends the recordings of the active sessions that conflict, if the session's daemon has succeeded theirs.
     fn take_over(
         &self,
-        (session, others): (&Arc<Session>, &[Arc<Session>]),
-        is_in_the_way: impl Fn(&Session) -> bool,
+        session: &Arc<Session>,
+        active: &[Arc<Session>],
+        conflicts: impl Fn(&Session) -> bool,
         now: EpochSeconds,
     ) -> Result<(), Occupied> {
-        let rivals = others.iter().filter(|other| is_in_the_way(other));
-        let rivals: Vec<_> = rivals.collect();
+        let rivals: Vec<_> = active.iter().filter(|other| conflicts(other)).collect();
+        // All or none: a recording is not ended for a session that is refused because of another.
         if let Some(rival) = rivals.iter().find(|rival| !session.succeeds(rival)) {
             return Err(Occupied(Arc::clone(rival)));
         }
         for rival in rivals {
             let recording = rival.recording();
-            let of_it = |other: &Arc<Session>| Arc::ptr_eq(other.recording(), recording);
-            for old in others.iter().filter(|other| of_it(other)) {
+            let is_of_recording = |old: &&Arc<Session>| Arc::ptr_eq(old.recording(), recording);
+            for old in active.iter().filter(is_of_recording) {
                 warn!(
                     session = %old,
                     successor = %session,
@@ -242,8 +243,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends a session whose producer is dead: closes its connections, writes what has come, and lets go of
-    /// its files.
+    /// Ends a session whose producer is dead: closes its connections, writes what has arrived, and closes its files.
     fn end_superseded(&self, session: &Arc<Session>) {
         self.sessions.write().remove(&session.id());
         self.lingering
@@ -255,9 +255,8 @@ impl Registry {
     }
 }
 
-fn check_unhindered(others: &[Arc<Session>], session: &Session) -> Result<(), Occupied> {
-    let is_in_the_way = |other: &&Arc<Session>| session.is_hindered_by(other);
-    match others.iter().find(is_in_the_way) {
+fn check_not_excluded(session: &Session, active: &[Arc<Session>]) -> Result<(), Occupied> {
+    match active.iter().find(|other| session.is_excluded_by(other)) {
         Some(other) => Err(Occupied(Arc::clone(other))),
         None => Ok(()),
     }

@@ -1,8 +1,7 @@
-//! The chunks that the sessions of one recording share: kernel and user-space tracing reach the relay as
-//! sessions of their own, but write to the same chunks.
+//! The chunks that the sessions of one recording share. Kernel and user-space tracing are separate sessions on the
+//! relay, but write to the same chunks.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use jiff::tz::TimeZone;
@@ -13,7 +12,7 @@ use wire::{ChunkId, EpochSeconds};
 use super::claims::Claims;
 use crate::store::chunk::{Chunk, Holding};
 
-/// A recording: a session daemon and the recording's number there.
+/// The key of a recording: its session daemon, and its number there.
 pub type RecordingKey = (DaemonId, u64);
 
 /// The recordings that have sessions.
@@ -23,7 +22,7 @@ pub struct Recordings(Mutex<RecordingTable>);
 #[derive(Debug, Default)]
 struct RecordingTable {
     recordings: HashMap<RecordingKey, Weak<Recording>>,
-    /// Number of recordings at which those without sessions are looked for.
+    /// Number of recordings at which those without sessions are removed.
     prune_at: usize,
 }
 
@@ -31,7 +30,8 @@ struct RecordingTable {
 #[derive(Debug, Default)]
 pub struct Recording {
     chunks: Mutex<Chunks>,
-    claims: Mutex<Claims>,
+    /// The directories that the recording writes to.
+    pub(super) claims: Mutex<Claims>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct Chunks {
     alive: BTreeMap<ChunkId, Weak<Chunk>>,
     /// The chunks that have a successor and are still written to: the recording is rotating.
     succeeded: Vec<Arc<Chunk>>,
-    /// Whether a chunk is about to be made.
+    /// Whether a chunk is about to be created.
     is_next_expected: bool,
 }
 
@@ -58,7 +58,7 @@ impl Recordings {
         } = &mut *table;
         if recordings.len() >= *prune_at {
             recordings.retain(|_, recording| recording.strong_count() > 0);
-            // Doubled, so that a walk over all is paid by as many new recordings.
+            // Doubled, so that the cost of a walk is shared by as many new recordings as there were.
             *prune_at = (2 * recordings.len()).max(16);
         }
         if let Some(recording) = recordings.get(&key).and_then(Weak::upgrade) {
@@ -101,28 +101,8 @@ impl Recording {
         chunks.is_next_expected = false;
     }
 
-    /// Claims a directory: the recording writes below it from now on.
-    pub(super) fn claim(&self, directory: &Path) {
-        self.claims.lock().add(directory);
-    }
-
-    /// Whether the recording has claimed this very directory.
-    pub(super) fn has_claimed(&self, directory: &Path) -> bool {
-        self.claims.lock().contains(directory)
-    }
-
-    /// Whether the recording writes to this directory, above it or below it.
-    pub(super) fn claims(&self, directory: &Path) -> bool {
-        self.claims.lock().overlap(directory)
-    }
-
-    /// The directories that the recording writes to.
-    pub(super) fn claimed(&self) -> Vec<PathBuf> {
-        self.claims.lock().directories()
-    }
-
-    /// Archives the chunks that have not been ended, though some may still be held: their producer is dead. So no
-    /// later recording finds them in its way, and nothing is written over.
+    /// Archives the chunks that have not been ended, though some may still be held: their producer is dead. So a later
+    /// recording can use the directory, and overwrites nothing.
     pub(super) fn archive_chunks(&self, ended: EpochSeconds, time_zone: &TimeZone) {
         let alive: Vec<_> = {
             let chunks = self.chunks.lock();
@@ -134,21 +114,21 @@ impl Recording {
         }
     }
 
-    /// Announces a chunk that is about to be made, unless there is one.
+    /// Announces a chunk that is about to be created, unless the recording has one.
     pub fn expect_chunk(&self) {
         let mut chunks = self.chunks.lock();
         chunks.is_next_expected = !chunks.are_written();
     }
 
-    /// Whether some chunk is written to, or about to be. If not, the recording has been ended or is
-    /// stopped, and nothing that lies in its directory will move.
+    /// Whether some chunk is written to, or is about to be. If not, the recording has ended or is stopped, and nothing
+    /// in its directory will move.
     #[must_use]
     pub fn is_written(&self) -> bool {
         let chunks = self.chunks.lock();
         chunks.is_next_expected || chunks.are_written()
     }
 
-    /// Marks a chunk that has a successor: until it is written to no more, the recording is rotating.
+    /// Marks a chunk that has a successor. As long as the chunk is written to, the recording is rotating.
     pub fn succeed(&self, chunk: &Holding) {
         let mut chunks = self.chunks.lock();
         if !chunks
@@ -160,7 +140,7 @@ impl Recording {
         }
     }
 
-    /// Whether some chunk is still written to that has a successor.
+    /// Whether some chunk that has a successor is still written to.
     #[must_use]
     pub fn is_rotating(&self) -> bool {
         let mut chunks = self.chunks.lock();

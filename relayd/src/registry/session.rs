@@ -1,4 +1,4 @@
-//! The session of one producer: its streams, which of them viewers may see, and its end.
+//! The session of one producer: its streams, which of them are announced to viewers, and its end.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use viewer_proto::stream::StreamRecord;
 use wire::{FixedText, Micros, SessionId, StreamId, Text, TraceId, TracePath};
 
 use super::recording::Recording;
-use super::stream::Stream;
+use super::stream::SessionStream;
 use super::stream_table::{StreamTable, holds_back};
 use crate::ingest::Resumed;
 use crate::ingest::reorder_budget::ReorderBudget;
 use crate::limits::{BEACONS_ON_DISK, MAX_METADATA_STREAMS, MAX_STREAMS, METADATA_TIMEOUT, TICK};
-use crate::publish::announced::{Announced, Listed};
+use crate::publish::announced::{AnnouncedStreams, ListedStream};
 use crate::publish::subscription::{Subscription, Subscriptions};
 use crate::publish::tally::Totals;
 use crate::publish::viewer_lag::ViewerLag;
@@ -33,15 +33,15 @@ pub struct SessionIdentity {
     pub name: Text,
     /// Name of the traced host.
     pub host: Text,
-    /// Period in which the producer sends what it has. Zero: the session is not live.
+    /// Interval at which the producer sends its packets. Zero: the session is not live.
     pub live_timer: Micros,
     /// Trace format.
     pub trace_format: TraceFormat,
-    /// Directory below the relay's output. None: each stream names its own.
+    /// Directory, relative to the relay's output. None: the path of each stream contains it.
     pub directory: Option<TracePath>,
-    /// Address that the control connection comes from.
+    /// Address of the peer of the control connection.
     pub producer: IpAddr,
-    /// Session daemon, which has another id each time that it is started. None: the producer is older than 2.11.
+    /// Session daemon, which has a new id each time that it is started. None: the producer is older than 2.11.
     pub daemon: Option<DaemonId>,
     /// Token whose cancellation ends the connections of the session.
     pub connections: CancellationToken,
@@ -54,19 +54,19 @@ pub struct Session {
     recording: Arc<Recording>,
     streams: Mutex<StreamTable>,
     data_connections: Mutex<DataConnections>,
-    announced: Mutex<Announced>,
-    /// Copy of [`Announced::next`] that is read without the lock.
+    announced: Mutex<AnnouncedStreams>,
+    /// Copy of [`AnnouncedStreams::next`] that is read without the lock.
     announced_next: AtomicU64,
     viewers: AtomicU32,
     viewer_lag: ViewerLag,
     producer_gone: AtomicBool,
     has_failed: AtomicBool,
     subscriptions: Mutex<Subscriptions>,
-    /// The stream whose beacon is to be put on disk next.
+    /// The stream whose beacon is written to disk next.
     next_beacon: Mutex<StreamId>,
     watermark: Arc<Watermark>,
     reorder_budget: Arc<ReorderBudget>,
-    /// Held while the control connection makes or moves files.
+    /// Locked while the control connection creates or moves files.
     directory: Mutex<()>,
 }
 
@@ -74,7 +74,7 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct DataConnections {
     open: usize,
-    /// Address that the first one came from.
+    /// Address of the peer of the first one.
     from: Option<IpAddr>,
 }
 
@@ -154,7 +154,7 @@ impl Session {
         let streams = self.streams.lock();
         let (mut open, mut totals) = (0, streams.past());
         for stream in streams.streams() {
-            if let Stream::Data(stream) = stream {
+            if let SessionStream::Data(stream) = stream {
                 open += 1;
                 totals += stream.tally().totals();
             }
@@ -182,10 +182,10 @@ impl Session {
         self.streams.lock().metadata_streams() < MAX_METADATA_STREAMS
     }
 
-    /// Adds a stream, which viewers are told of later. `new_trace` numbers its trace if this is the first stream there.
+    /// Adds a stream, which is announced to viewers later. A new trace gets its number from `new_trace`.
     pub fn add_stream(
         &self,
-        stream: Stream,
+        stream: SessionStream,
         path: TracePath,
         channel: Text,
         new_trace: impl FnOnce() -> TraceId,
@@ -195,7 +195,7 @@ impl Session {
         let record = StreamRecord {
             stream: stream.id(),
             trace,
-            is_metadata: u32::from(matches!(stream, Stream::Metadata(_))),
+            is_metadata: u32::from(matches!(stream, SessionStream::Metadata(_))),
             path: FixedText(path.to_text()),
             channel: FixedText(channel),
         };
@@ -207,17 +207,17 @@ impl Session {
             self.watermark.hold_back(since);
         }
         let held_back = (since, u64::try_from(ticks).unwrap_or(u64::MAX));
-        let listed = Arc::new(Listed { record, content });
+        let listed = Arc::new(ListedStream { record, content });
         streams.add(stream, path, listed, held_back);
         let discarded = streams.take_discarded();
-        // They may close files: not with the lock held.
+        // In this order: to drop the discarded streams may close files, which must not happen with the lock held.
         drop(streams);
         drop(discarded);
     }
 
     /// The stream with this number, unless it is closed.
     #[must_use]
-    pub fn stream(&self, id: StreamId) -> Option<Stream> {
+    pub fn stream(&self, id: StreamId) -> Option<SessionStream> {
         let streams = self.streams.lock();
         let stream = streams.get(id).filter(|stream| !stream.is_closed());
         stream.cloned()
@@ -225,7 +225,7 @@ impl Session {
 
     /// All streams in the table, closed ones included.
     #[must_use]
-    pub fn streams(&self) -> Vec<Stream> {
+    pub fn streams(&self) -> Vec<SessionStream> {
         self.streams.lock().streams().cloned().collect()
     }
 
@@ -241,7 +241,7 @@ impl Session {
         self.streams.lock().len() == 0
     }
 
-    /// Drops those of these streams that have been closed. Gives the numbers of the streams of packets among them.
+    /// Removes those of these streams that are closed. Returns the numbers of the streams of packets among them.
     #[must_use]
     pub fn forget_closed(&self, ids: &[StreamId]) -> Vec<StreamId> {
         let mut streams = self.streams.lock();
@@ -249,29 +249,29 @@ impl Session {
         let closed = closed.collect();
         self.limit_watermark(&mut streams);
         let discarded = streams.take_discarded();
-        // They may close files and complete a chunk: not with the lock held.
+        // In this order: this may close files and move a chunk, which must not happen with the lock held.
         drop(streams);
         drop(discarded);
         closed
     }
 
-    /// Begins a round of questions whether data is pending.
+    /// Begins a data-pending round, in which the producer asks about its streams one by one.
     pub fn begin_data_pending(&self) {
         self.streams.lock().begin_data_pending();
     }
 
-    /// Marks a stream that was asked about in this round.
+    /// Marks a stream about which the producer asked in this round.
     pub fn mark_asked(&self, id: StreamId) {
         self.streams.lock().mark_asked(id);
     }
 
-    /// Whether any open stream has been left out of the round.
+    /// Whether the producer left out some open stream in this round.
     #[must_use]
     pub fn has_unpolled_streams(&self) -> bool {
         self.streams.lock().has_unpolled_streams()
     }
 
-    // What viewers are told.
+    // Announcements to viewers.
 
     /// Publishes the streams that the producer has added so far.
     pub fn publish_streams(&self) {
@@ -280,7 +280,7 @@ impl Session {
         self.announce(streams, ready);
     }
 
-    /// Announces the streams of the trace in this directory to viewers, because some metadata of it has come.
+    /// Announces the streams of the trace in this directory to viewers, because some of its metadata has arrived.
     pub fn announce_trace(&self, trace: &TracePath) {
         let mut streams = self.streams.lock();
         if let Some(ready) = streams.describe(trace) {
@@ -288,9 +288,8 @@ impl Session {
         }
     }
 
-    /// Lets viewers see what has been published and can be decoded. Viewers do not fare well with
-    /// streams whose metadata they cannot get.
-    fn announce(&self, mut streams: MutexGuard<'_, StreamTable>, ready: Vec<Arc<Listed>>) {
+    /// Announces streams to viewers. They are published and described: viewers cannot decode a stream without metadata.
+    fn announce(&self, mut streams: MutexGuard<'_, StreamTable>, ready: Vec<Arc<ListedStream>>) {
         let mut forgotten = Vec::new();
         let mut announced = self.announced.lock();
         for listed in ready {
@@ -299,10 +298,10 @@ impl Session {
         self.announced_next
             .store(announced.next(), Ordering::Release);
         drop(announced);
-        // After the streams are in the list: a viewer that sees a later watermark sees the new streams too.
+        // After the streams are in the list, so that a viewer that sees the higher watermark sees the new streams too.
         self.limit_watermark(&mut streams);
         self.subscriptions.lock().notify();
-        // Dropped, these may close files: not with the lock held.
+        // In this order: to drop the forgotten streams may close files, which must not happen with the lock held.
         drop(streams);
         drop(forgotten);
     }
@@ -313,7 +312,7 @@ impl Session {
         &self.watermark
     }
 
-    /// Lets the watermark rise if no older stream is awaited any more.
+    /// Raises the watermark if viewers are no longer held back for its oldest stream.
     fn limit_watermark(&self, streams: &mut StreamTable) {
         if self.watermark.update_limit(streams.oldest_awaited()) {
             // Packets may have been withheld from subscribers.
@@ -321,7 +320,7 @@ impl Session {
         }
     }
 
-    /// Advances the timeouts of streams whose metadata has not come, so that they do not hold viewers back for ever. To
+    /// Advances the timeouts of streams whose metadata has not arrived, which hold viewers back no longer than that. Must
     /// be called every [`TICK`].
     pub fn advance_metadata_timeouts(&self) {
         let mut streams = self.streams.lock();
@@ -331,7 +330,7 @@ impl Session {
         }
     }
 
-    /// Stops holding viewers back: no metadata will come any more.
+    /// Stops holding viewers back, because no metadata will arrive any more.
     fn await_no_metadata(&self) {
         let mut streams = self.streams.lock();
         streams.await_none();
@@ -348,15 +347,15 @@ impl Session {
         self.subscriptions.lock().remove(subscription);
     }
 
-    /// Number of the next stream that viewers will be told of.
+    /// Number of the next stream that will be announced.
     #[must_use]
     pub fn announced_next(&self) -> u64 {
         self.announced_next.load(Ordering::Acquire)
     }
 
-    /// The streams that viewers may be told of, from a position on, each with its number.
+    /// The announced streams from a position on, each with its number.
     #[must_use]
-    pub fn announced_from(&self, position: u64) -> Vec<(u64, Arc<Listed>)> {
+    pub fn announced_from(&self, position: u64) -> Vec<(u64, Arc<ListedStream>)> {
         let announced = self.announced.lock();
         announced
             .from(position)
@@ -366,9 +365,9 @@ impl Session {
 
     // Connections, and the end.
 
-    /// Adds a data connection from this address. Gives whether it may carry packets of this session: numbers of streams
-    /// are easily guessed. So it has to come from the address of the control connection or, since hosts may have
-    /// several addresses, from that of the first data connection.
+    /// Adds a data connection from this address. Returns whether the connection may carry packets of this session. Because
+    /// stream numbers are easy to guess, it must have the address of the control connection or, since a host may have
+    /// several, that of the first data connection.
     #[must_use]
     pub fn add_data_connection(&self, from: IpAddr) -> bool {
         let mut connections = self.data_connections.lock();
@@ -384,8 +383,8 @@ impl Session {
         self.data_connections.lock().open > 0
     }
 
-    /// Removes a data connection that has ended. If it was the last, nothing that is missing will come, and streams may
-    /// be closed. Gives whether it was.
+    /// Removes a data connection that has ended. After the last one no missing packet can arrive: they are given up, and
+    /// streams may be closed. Returns whether it was the last.
     pub fn remove_data_connection(&self) -> bool {
         let is_last = {
             let mut connections = self.data_connections.lock();
@@ -396,7 +395,7 @@ impl Session {
             return false;
         }
         for stream in self.streams() {
-            if let Stream::Data(stream) = stream {
+            if let SessionStream::Data(stream) = stream {
                 let ended = stream.lock().end_data();
                 if let Err(error) = ended {
                     warn!(session = %self, %error, "early packets not written: they are lost");
@@ -406,8 +405,8 @@ impl Session {
         true
     }
 
-    /// Ends the session, whose control connection has ended: no stream will be added, and no index come. Packets whose
-    /// index has come may still be in flight, unless the connection has failed.
+    /// Ends the session, because its control connection has ended: no stream will be added and no index will arrive. Unless
+    /// the connection has failed, packets whose index has arrived may still be in flight.
     pub fn end_control(&self, failed: bool) {
         self.await_no_metadata();
         self.producer_gone.store(true, Ordering::Release);
@@ -417,34 +416,35 @@ impl Session {
         }
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => {
+                SessionStream::Data(stream) => {
                     let mut writer = stream.lock();
                     if let Err(error) = writer.close_after(None) {
                         warn!(session = %self, %error, "index entries not written: stream closed without them");
                         writer.close_now();
                     }
                 }
-                Stream::Metadata(stream) => stream.close(),
+                SessionStream::Metadata(stream) => stream.close(),
             }
         }
     }
 
-    /// Keeps its files and directories to its control connection while that makes or moves some. None if
-    /// the session is over.
+    /// Locks the directory of the session for its control connection, which creates or moves files there. None: the session
+    /// is over.
     #[must_use]
     pub fn lock_directory(&self) -> Option<MutexGuard<'_, ()>> {
         let guard = self.directory.lock();
         (!self.is_over()).then_some(guard)
     }
 
-    /// Another session takes its place: ends its connections, writes what has come, and lets go of its
+    /// Ends the session because another one supersedes it: ends its connections, writes what has arrived, and closes its
     /// files.
     pub fn supersede(&self) {
         self.identity.connections.cancel();
         let _guard = self.directory.lock();
         self.end_control(true);
         for stream in self.streams() {
-            if let Stream::Metadata(stream) = stream
+            // A closed metadata stream keeps its file locked, which would keep the successor from replacing the file.
+            if let SessionStream::Metadata(stream) = stream
                 && let Err(error) = stream.rotate(None)
             {
                 warn!(session = %self, %error, "metadata file not closed");
@@ -452,10 +452,10 @@ impl Session {
         }
     }
 
-    /// Tries again to write what there was no space for on a stream. Returns whether the stream is no longer paused.
-    /// If it fails for another reason than before, so does the session.
+    /// Retries to write what the disk had no space for on a stream. Returns whether the stream is no longer paused. If the
+    /// attempt fails for another reason than before, the session fails too.
     #[must_use]
-    pub fn resume_stream(&self, stream: &Stream) -> bool {
+    pub fn resume_stream(&self, stream: &SessionStream) -> bool {
         let id = stream.id();
         match stream.resume() {
             Ok(Resumed::Yes) => info!(session = %self, stream = %id, "producer resumed"),
@@ -474,13 +474,13 @@ impl Session {
         true
     }
 
-    /// Closes every stream now and marks the session as failed, because something of it was lost.
+    /// Closes every stream now and marks the session as failed, because some of its data was lost.
     pub fn fail(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
         self.abort();
     }
 
-    /// Whether the session has failed: something of it could not be taken or written, and was lost.
+    /// Whether the session has failed: some of its data was rejected or could not be written, and was lost.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
@@ -490,15 +490,15 @@ impl Session {
     pub fn abort(&self) {
         for stream in self.streams() {
             match stream {
-                Stream::Data(stream) => stream.lock().close_now(),
-                Stream::Metadata(stream) => stream.close(),
+                SessionStream::Data(stream) => stream.lock().close_now(),
+                SessionStream::Metadata(stream) => stream.close(),
             }
         }
     }
 
-    /// Puts up to [`BEACONS_ON_DISK`] beacons on disk, of each stream in its turn.
+    /// Writes up to [`BEACONS_ON_DISK`] beacons to disk. The next call continues with the next stream.
     pub fn write_beacons(&self) {
-        // Only the live timer of a tracer makes beacons.
+        // Only tracers with a live timer send beacons.
         if self.identity.live_timer.period().is_none() {
             return;
         }
@@ -506,18 +506,18 @@ impl Session {
             let streams = self.streams.lock();
             let mut next = self.next_beacon.lock();
             let turn = streams.streams_from(*next).take(BEACONS_ON_DISK);
-            let turn: Vec<Stream> = turn.cloned().collect();
+            let turn: Vec<SessionStream> = turn.cloned().collect();
             *next = turn
                 .last()
                 .map_or(StreamId(0), |last| StreamId(last.id().0 + 1));
             turn
         };
         for stream in turn {
-            if let Stream::Data(stream) = stream
+            if let SessionStream::Data(stream) = stream
                 && let Some(mut writer) = stream.try_lock()
                 && let Err(error) = writer.write_beacon()
             {
-                // The packets that the same fault keeps from being written have been reported.
+                // Quiet: the same fault pauses the producer, which is reported.
                 if error.kind().is_transient() {
                     debug!(session = %self, %error, "beacon not written");
                 } else {

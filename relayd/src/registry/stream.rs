@@ -7,16 +7,16 @@ use wire::StreamId;
 use crate::ingest::{DataStream, IngestError, MetadataStream, Resumed};
 use crate::publish::announced::AnnouncedContent;
 
-/// A stream of either sort.
+/// A stream of a session, of either kind.
 #[derive(Debug, Clone)]
-pub enum Stream {
+pub enum SessionStream {
     /// A stream of packets.
     Data(Arc<DataStream>),
     /// A metadata stream.
     Metadata(Arc<MetadataStream>),
 }
 
-impl Stream {
+impl SessionStream {
     /// Number of the stream, as the producer knows it.
     #[must_use]
     pub fn id(&self) -> StreamId {
@@ -33,7 +33,7 @@ impl Stream {
         }
     }
 
-    /// Whether the stream is closed and takes nothing any more.
+    /// Whether the stream is closed and accepts nothing.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         match self {
@@ -42,7 +42,7 @@ impl Stream {
         }
     }
 
-    /// Whether the stream is paused until there is space on the disk.
+    /// Whether the stream is paused until the disk has space.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         match self {
@@ -51,7 +51,7 @@ impl Stream {
         }
     }
 
-    /// Tries again to write what there was no space for.
+    /// Retries to write what the disk had no space for.
     ///
     /// # Errors
     /// If that fails for another reason than before.

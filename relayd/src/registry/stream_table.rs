@@ -1,6 +1,6 @@
-//! The table of one session's streams: those that are open, and those that viewers have not been told
-//! of yet. Adding, publishing and closing a stream each cost the same, however many there are: a
-//! producer may have tens of thousands, and all its commands are served by one thread.
+//! The table of one session's streams: those that are open, and those that have not been announced to viewers. The cost
+//! of adding, publishing and closing a stream does not depend on the number of streams: a producer may have tens of
+//! thousands, and one thread serves all its commands.
 
 mod entry;
 #[cfg(test)]
@@ -12,24 +12,23 @@ use std::sync::Arc;
 
 use wire::{StreamId, Timestamp, TraceId, TracePath};
 
-use super::stream::Stream;
+use super::stream::SessionStream;
 use crate::limits::MAX_STREAMS;
-use crate::publish::announced::{AnnouncedContent, Listed};
+use crate::publish::announced::{AnnouncedContent, ListedStream};
 use crate::publish::tally::Totals;
-use entry::Entry;
+use entry::TableEntry;
 
 /// The streams of one session.
 #[derive(Debug)]
 pub(super) struct StreamTable {
-    open: BTreeMap<StreamId, Entry>,
+    open: BTreeMap<StreamId, TableEntry>,
     traces: HashMap<TracePath, Trace>,
     /// Streams added since the producer last published a batch.
     unsent: Vec<Unannounced>,
-    /// Streams that viewers are held back for, in the order in which they were added. The times that
-    /// they were added at never decrease.
+    /// Streams for which viewers are held back, in the order in which they were added. Their times never decrease.
     awaited: BTreeMap<StreamId, Awaited>,
     counts: Counts,
-    /// The number of the current round of questions whether data is pending.
+    /// Number of the current data-pending round.
     round: u64,
     /// Ticks since the session began.
     ticks: u64,
@@ -38,14 +37,14 @@ pub(super) struct StreamTable {
     discarded: Discarded,
 }
 
-/// The entries that have left the table. To drop them may close files, which is not done with the table locked.
+/// The entries that have left the table. To drop them may close files, which must not happen with the table locked.
 #[derive(Debug, Default)]
 pub(super) struct Discarded {
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     unannounced: Vec<Unannounced>,
 }
 
-/// Numbers that would cost a walk over all streams to find out.
+/// Counters of streams, which would otherwise cost a walk over all of them.
 #[derive(Debug)]
 struct Counts {
     /// Metadata streams in the table.
@@ -54,13 +53,13 @@ struct Counts {
     closed: usize,
     /// Streams that are published and not closed.
     published: usize,
-    /// Streams that are not closed and were asked about in the current round.
+    /// Streams that are not closed and about which the producer asked in the current data-pending round.
     asked: usize,
-    /// Streams that viewers have not been told of.
+    /// Streams that have not been announced to viewers.
     unannounced: usize,
-    /// Number of unannounced streams at which ended ones are looked for.
+    /// Number of unannounced streams at which ended ones are removed.
     prune_unannounced_at: usize,
-    /// Number of traces at which unused ones are looked for.
+    /// Number of traces at which unused ones are removed.
     prune_traces_at: usize,
 }
 
@@ -68,32 +67,32 @@ struct Counts {
 #[derive(Debug)]
 struct Trace {
     id: TraceId,
-    /// Whether some metadata of the trace has come.
+    /// Whether some metadata of the trace has arrived.
     is_described: bool,
-    /// Streams in the table and streams that viewers have not been told of.
+    /// Number of its streams in the table, plus number of its unannounced streams.
     users: usize,
     /// Data streams in the table.
     data_streams: usize,
-    /// Metadata streams that are closed and stay in the table until the last data stream leaves it.
+    /// Closed metadata streams, which stay in the table until the last data stream leaves it.
     closed_metadata: Vec<StreamId>,
-    /// Published streams that viewers are told of once the trace is described.
+    /// Published streams that are announced to viewers once the trace is described.
     undescribed: Vec<Unannounced>,
 }
 
-/// A stream that viewers have not been told of.
+/// A stream that has not been announced to viewers.
 #[derive(Debug)]
 struct Unannounced {
     path: TracePath,
-    listed: Arc<Listed>,
+    listed: Arc<ListedStream>,
 }
 
-/// A stream without which viewers do not get past the time that it was added at.
+/// A stream for which viewers are held back at the time at which it was added.
 #[derive(Debug)]
 struct Awaited {
     since: Timestamp,
-    /// The tick at which viewers go on without it.
+    /// The tick from which viewers are no longer held back for it.
     until: u64,
-    listed: Arc<Listed>,
+    listed: Arc<ListedStream>,
 }
 
 impl Default for StreamTable {
@@ -112,7 +111,7 @@ impl Default for StreamTable {
                 prune_unannounced_at: MAX_STREAMS,
                 prune_traces_at: MAX_STREAMS,
             },
-            // Streams begin outside of all rounds, that is in number 0.
+            // Entries begin with round 0, so that no stream counts as asked about in the first round.
             round: 1,
             ticks: 0,
             past: Totals::default(),
@@ -123,20 +122,20 @@ impl Default for StreamTable {
 
 impl StreamTable {
     /// The streams in the table, by number.
-    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
-        self.open.values().map(Entry::stream)
+    pub(super) fn streams(&self) -> impl Iterator<Item = &SessionStream> {
+        self.open.values().map(TableEntry::stream)
     }
 
     /// The streams from a number on, then those before it.
-    pub(super) fn streams_from(&self, first: StreamId) -> impl Iterator<Item = &Stream> {
+    pub(super) fn streams_from(&self, first: StreamId) -> impl Iterator<Item = &SessionStream> {
         let rest = self.open.range(first..);
         let before = self.open.range((Bound::Unbounded, Bound::Excluded(first)));
         rest.chain(before).map(|(_, entry)| entry.stream())
     }
 
     /// A stream that is in the table.
-    pub(super) fn get(&self, id: StreamId) -> Option<&Stream> {
-        self.open.get(&id).map(Entry::stream)
+    pub(super) fn get(&self, id: StreamId) -> Option<&SessionStream> {
+        self.open.get(&id).map(TableEntry::stream)
     }
 
     /// Number of streams in the table.
@@ -161,7 +160,7 @@ impl StreamTable {
 
     // Adding and publishing.
 
-    /// The number of the trace in this directory. `new_trace` numbers it if it is new.
+    /// The number of the trace in this directory. A new trace gets its number from `new_trace`.
     pub(super) fn trace_id(
         &mut self,
         path: &TracePath,
@@ -184,13 +183,13 @@ impl StreamTable {
         id
     }
 
-    /// Adds a stream of a trace that has a number. With `since`, the latest time that the producer had
-    /// spoken of, viewers are held back for it for so many ticks.
+    /// Adds a stream of a trace that has a number. With `since`, the latest time that the producer has sent, viewers are
+    /// held back for the stream for `ticks` ticks at most.
     pub(super) fn add(
         &mut self,
-        stream: Stream,
+        stream: SessionStream,
         path: TracePath,
-        listed: Arc<Listed>,
+        listed: Arc<ListedStream>,
         (since, ticks): (Option<Timestamp>, u64),
     ) {
         self.prune_unannounced();
@@ -200,8 +199,8 @@ impl StreamTable {
         };
         trace.users += 2;
         match &stream {
-            Stream::Data(_) => trace.data_streams += 1,
-            Stream::Metadata(_) => self.counts.metadata += 1,
+            SessionStream::Data(_) => trace.data_streams += 1,
+            SessionStream::Metadata(_) => self.counts.metadata += 1,
         }
         if let Some(since) = since {
             let awaited = Awaited {
@@ -211,13 +210,13 @@ impl StreamTable {
             };
             self.awaited.insert(id, awaited);
         }
-        self.open.insert(id, Entry::new(stream, path.clone()));
+        self.open.insert(id, TableEntry::new(stream, path.clone()));
         self.counts.unannounced += 1;
         self.unsent.push(Unannounced { path, listed });
     }
 
-    /// Publishes the streams that the producer has added. Gives those that viewers may be told of.
-    pub(super) fn publish(&mut self) -> Vec<Arc<Listed>> {
+    /// Publishes the streams that the producer has added. Returns those to announce to viewers.
+    pub(super) fn publish(&mut self) -> Vec<Arc<ListedStream>> {
         let mut ready = Vec::new();
         for stream in std::mem::take(&mut self.unsent) {
             let id = stream.listed.record.stream;
@@ -233,9 +232,9 @@ impl StreamTable {
         ready
     }
 
-    /// Marks a trace as described, because some metadata of it has come. Gives the streams that viewers may be told of
-    /// now. None: the trace was described before.
-    pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<Listed>>> {
+    /// Marks a trace as described, because some of its metadata has arrived. Returns the streams to announce to viewers.
+    /// None: the trace was described before, or is unknown.
+    pub(super) fn describe(&mut self, path: &TracePath) -> Option<Vec<Arc<ListedStream>>> {
         let trace = self.traces.get_mut(path)?;
         if std::mem::replace(&mut trace.is_described, true) {
             return None;
@@ -244,7 +243,7 @@ impl StreamTable {
         Some(undescribed.into_iter().map(|s| self.announce(s)).collect())
     }
 
-    fn announce(&mut self, stream: Unannounced) -> Arc<Listed> {
+    fn announce(&mut self, stream: Unannounced) -> Arc<ListedStream> {
         self.counts.unannounced -= 1;
         self.awaited.remove(&stream.listed.record.stream);
         if let Some(trace) = self.traces.get_mut(&stream.path) {
@@ -253,8 +252,8 @@ impl StreamTable {
         stream.listed
     }
 
-    /// Forgets unannounced streams that have ended, before there are too many. Half as many more come
-    /// before that is done again.
+    /// Removes ended streams from the unannounced ones when these are too many. Then not again before half of
+    /// [`MAX_STREAMS`] more are added, so that the walk is rare.
     fn prune_unannounced(&mut self) {
         if self.counts.unannounced < self.counts.prune_unannounced_at {
             return;
@@ -284,7 +283,7 @@ impl StreamTable {
         counts.prune_unannounced_at = counts.unannounced + MAX_STREAMS / 2;
     }
 
-    /// Forgets traces that no stream is of, before there are too many.
+    /// Removes traces without streams when the traces are too many.
     fn prune_traces(&mut self) {
         if self.traces.len() >= self.counts.prune_traces_at {
             self.traces.retain(|_, trace| trace.users > 0);
@@ -292,19 +291,19 @@ impl StreamTable {
         }
     }
 
-    // What viewers are held back for.
+    // Holding viewers back.
 
     /// Counts a tick.
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
     }
 
-    /// Whether viewers may be held back for a stream.
+    /// Whether viewers may be held back for some stream.
     pub(super) fn has_awaited(&self) -> bool {
         !self.awaited.is_empty()
     }
 
-    /// Time at which the oldest stream was added that viewers are held back for, in cycles.
+    /// Time, in cycles, of the oldest stream for which viewers are held back. None: they are not held back.
     pub(super) fn oldest_awaited(&mut self) -> Option<Timestamp> {
         while let Some(first) = self.awaited.first_entry() {
             let awaited = first.get();
@@ -323,13 +322,13 @@ impl StreamTable {
 
     // Whether data is pending.
 
-    /// Begins a round of questions.
+    /// Begins a data-pending round.
     pub(super) fn begin_data_pending(&mut self) {
         self.round += 1;
         self.counts.asked = 0;
     }
 
-    /// Marks a stream that was asked about in this round.
+    /// Marks a stream about which the producer asked in this round.
     pub(super) fn mark_asked(&mut self, id: StreamId) {
         if let Some(entry) = self.open.get_mut(&id).filter(|entry| !entry.is_closed)
             && std::mem::replace(&mut entry.asked_in, self.round) != self.round
@@ -338,17 +337,17 @@ impl StreamTable {
         }
     }
 
-    /// Whether some stream that is not closed was left out of this round.
+    /// Whether the producer left out some stream that is not closed in this round.
     pub(super) fn has_unpolled_streams(&self) -> bool {
         self.counts.asked < self.open.len() - self.counts.closed
     }
 
     // Closing.
 
-    /// Drops a stream if it has been closed. Gives whether it was one of packets.
+    /// Removes a stream if it is closed. Returns whether it was a stream of packets.
     ///
-    /// Closed metadata stays as long as its trace has data streams, since its file is locked
-    /// meanwhile: to those who follow the files that says that idle streams go on.
+    /// Closed metadata stays as long as its trace has data streams, because it keeps its file locked: to readers that
+    /// follow the files, the lock shows that idle streams have not ended.
     pub(super) fn forget(&mut self, id: StreamId) -> bool {
         let Some(entry) = self.open.get_mut(&id) else {
             return false;
@@ -359,14 +358,14 @@ impl StreamTable {
         entry.is_closed = true;
         self.counts.published -= usize::from(entry.is_published);
         self.counts.asked -= usize::from(entry.asked_in == self.round);
-        // One with packets is waited for all the same: they are shown once the metadata has come.
+        // Viewers are still held back for an ended stream with packets, which they get once its metadata has arrived.
         let is_empty = |awaited: &Awaited| !awaited.listed.may_have_packets();
         if self.awaited.get(&id).is_some_and(is_empty) {
             self.awaited.remove(&id);
         }
         let totals = match entry.stream() {
-            Stream::Data(stream) => Some(stream.tally().totals().past()),
-            Stream::Metadata(_) => None,
+            SessionStream::Data(stream) => Some(stream.tally().totals().past()),
+            SessionStream::Metadata(_) => None,
         };
         let path = entry.path().clone();
         let Some(totals) = totals else {
@@ -391,6 +390,7 @@ impl StreamTable {
         true
     }
 
+    /// Removes closed metadata, and with its last reference the lock on its file.
     fn remove_metadata(&mut self, path: &TracePath, id: StreamId) {
         if let Some(entry) = self.open.remove(&id) {
             self.discarded.entries.push(entry);

@@ -1,5 +1,5 @@
-//! A chunk: a directory's worth of trace, and where it moves while a recording is rotated, cleared
-//! or ended. Several sessions may write to one chunk (kernel and user-space tracing of a recording).
+//! A chunk: the part of a trace that lies in one directory, and where that directory moves when a recording is rotated,
+//! cleared or ended. Several sessions may write to one chunk (kernel and user-space tracing of a recording).
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,22 +23,22 @@ use super::pool::Pool;
 use super::regular_file::open_regular;
 use super::{StoreError, create_file, deletion, make_directory};
 
-/// Names of directories below the session's, as lttng-relayd has them: a chunk is in `OLD` while its successor is made,
-/// and the successor in `NEW` while its predecessor still exists.
+/// Names of directories in that of the session, the same as those of lttng-relayd. A chunk is in `OLD` while its
+/// successor is created, and the successor in `NEW` while its predecessor still exists.
 const OLD: &str = ".tmp_old_chunk";
 const NEW: &str = ".tmp_new_chunk";
-/// Prefix of directories whose chunk is being deleted. A number follows.
+/// Prefix of directories whose chunk is being deleted. The process id and a number follow.
 const DELETED: &str = ".tmp_deleted_chunk-";
 /// Directory of the chunks that a rotation has completed.
 const ARCHIVES: &str = "archives";
 
-/// Whether a directory of this name in that of a session is made and moved as chunks come and go.
+/// Whether chunks are moved through a directory of this name in that of their session.
 #[must_use]
 pub fn is_temporary(name: &OsStr) -> bool {
     [OLD, NEW, ARCHIVES].iter().any(|own| name == *own)
 }
 
-/// Reason why a chunk cannot be made.
+/// The reason why a chunk cannot be created.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "both variants are transparent")]
 pub enum ChunkError {
@@ -51,9 +51,9 @@ pub enum ChunkError {
 /// A chunk. Each of its writers has a [`Holding`]; the last one that is dropped completes the chunk.
 #[derive(Debug)]
 pub struct Chunk {
-    /// `None`: the whole output, for producers from before there were chunks.
+    /// None: the chunk is the whole output, for producers that know no chunks (before LTTng 2.11).
     id: Option<ChunkId>,
-    /// Begin of the chunk, in the form that its directory is named after.
+    /// Time at which the chunk began, as in the name of its directory.
     began: String,
     /// Directory of the session. All directories of the chunk lie below it.
     session: PathBuf,
@@ -61,8 +61,8 @@ pub struct Chunk {
     is_deleted: AtomicBool,
     /// Whether files of the chunk are still being unlinked.
     is_being_removed: AtomicBool,
-    /// Number of holdings; the last one counts until the chunk is complete. Changed with `state` locked, read without:
-    /// the lock is held across file calls, and readers of this number must not wait for a disk.
+    /// Number of holdings; the last one counts until the chunk is complete. Changed with `state` locked, but read without
+    /// the lock, which is held across file calls: readers of this number must not wait for a disk.
     holdings: AtomicUsize,
     state: RwLock<ChunkState>,
 }
@@ -70,37 +70,39 @@ pub struct Chunk {
 #[derive(Debug)]
 struct ChunkState {
     place: ChunkPlace,
-    /// Entries that the chunk has in its directory: `ust`, `kernel`.
-    tops: BTreeSet<OsString>,
-    /// End of the chunk. None: it has not ended.
+    /// Names of the directories that the chunk has created in its own: `ust`, `kernel`. The directory of a session also
+    /// contains what is not of the chunk.
+    top_entries: BTreeSet<OsString>,
+    /// Time at which the chunk ended, as in the name of its archive. None: it has not ended.
     ended: Option<String>,
+    /// The producer's command for the end of the chunk. None: the chunk stays where it is.
     command: Option<CloseCommand>,
-    /// Number of moves so far.
+    /// Number of moves so far, by which a reader notices that the chunk moved while it opened a file.
     moves: u64,
 }
 
 /// The place of a chunk's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkPlace {
-    /// In the session's directory itself.
+    /// The directory of the session itself.
     Session,
-    /// In a directory that the producer named: a snapshot.
+    /// A directory that the producer named: a snapshot.
     Named(FileName),
-    /// In `.tmp_old_chunk`, while its successor is being made.
+    /// `.tmp_old_chunk`, while the successor is created.
     Old,
-    /// In `.tmp_new_chunk`, while its predecessor still exists.
+    /// `.tmp_new_chunk`, while the predecessor still exists.
     New,
-    /// In a directory named after its time and number.
+    /// A directory named after the time at which the chunk began, and its number.
     Dated,
-    /// Completed, in `archives`.
+    /// `archives`: the chunk is complete.
     Archived,
 }
 
 impl Chunk {
-    /// A chunk, and its directory, at `place`.
+    /// Creates a chunk and its directory at `place`.
     ///
     /// # Errors
-    /// If its times have no date, or its directory cannot be made.
+    /// If the calendar does not reach as far as `began`, or the directory cannot be created.
     pub fn create(
         id: ChunkId,
         began: EpochSeconds,
@@ -110,11 +112,11 @@ impl Chunk {
     ) -> Result<Holding, ChunkError> {
         let began = chunk_date(began, time_zone)?;
         let chunk = Self::at(Some(id), began, session, place);
-        make_directory(&chunk.directory())?;
+        make_directory(&chunk.current_path(&chunk.state.read()))?;
         Ok(Holding::new(Arc::new(chunk)))
     }
 
-    /// The one chunk of a producer that knows none: all of the output.
+    /// The chunk of a producer that knows none: the whole output.
     #[must_use]
     pub fn whole_output(output: &Path) -> Holding {
         Holding::new(Arc::new(Self::at(
@@ -128,7 +130,7 @@ impl Chunk {
     fn at(id: Option<ChunkId>, began: String, session: &Path, place: ChunkPlace) -> Self {
         let state = ChunkState {
             place,
-            tops: BTreeSet::new(),
+            top_entries: BTreeSet::new(),
             ended: None,
             command: None,
             moves: 0,
@@ -156,10 +158,10 @@ impl Chunk {
         self.state.read().place.clone()
     }
 
-    /// Whether the chunk is a snapshot's: those are never moved.
+    /// Whether the chunk is a snapshot, which is never moved.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        matches!(self.state.read().place, ChunkPlace::Named(_))
+        matches!(self.place(), ChunkPlace::Named(_))
     }
 
     /// Whether the files of the chunk have been deleted.
@@ -168,29 +170,29 @@ impl Chunk {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    /// Makes a new file in the chunk.
+    /// Creates a file in the chunk.
     ///
     /// # Errors
-    /// If it cannot be made, or another stream is writing the file of that name.
+    /// If it cannot be created, or another stream writes the file of that name.
     pub fn create_file(
         &self,
         pool: &Pool,
         directory: &Path,
         name: &FileName,
     ) -> Result<File, StoreError> {
-        // Locked until the file is made, so that the chunk does not move meanwhile.
+        // Locked until the file exists, so that the chunk does not move meanwhile.
         let mut state = self.state.write();
-        if let Some(top) = directory.components().next()
-            && !state.tops.contains(top.as_os_str())
+        if let Some(entry) = directory.components().next()
+            && !state.top_entries.contains(entry.as_os_str())
         {
-            state.tops.insert(top.as_os_str().to_owned());
+            state.top_entries.insert(entry.as_os_str().to_owned());
         }
-        let directory = self.path(&state, &state.place).join(directory);
+        let directory = self.current_path(&state).join(directory);
         make_directory(&directory)?;
         create_file(&directory.join(name), pool)
     }
 
-    /// Opens a file in the chunk to write on.
+    /// Opens a file in the chunk for its writer.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -198,8 +200,8 @@ impl Chunk {
         self.with_path(below, |path| open_regular(path, OFlags::RDWR))
     }
 
-    /// Opens a file in the chunk for a reader. The chunk is not locked during the call: if that hangs, the
-    /// writer can still move the chunk.
+    /// Opens a file in the chunk for a reader. The chunk is not locked during open(2): if that hangs, the writer can
+    /// still move the chunk.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -207,10 +209,10 @@ impl Chunk {
         loop {
             let (path, moves) = {
                 let state = self.state.read();
-                (self.path(&state, &state.place).join(below), state.moves)
+                (self.current_path(&state).join(below), state.moves)
             };
             let opened = open_regular(&path, OFlags::RDONLY);
-            // If it was moved meanwhile, this may be a file of its successor.
+            // If the chunk was moved meanwhile, this may be the file of the same name in its successor.
             if self.state.read().moves == moves {
                 return opened;
             }
@@ -220,12 +222,11 @@ impl Chunk {
     /// Calls `with` with the path of a file in the chunk, which does not move meanwhile.
     pub fn with_path<T>(&self, below: &Path, with: impl FnOnce(&Path) -> T) -> T {
         let state = self.state.read();
-        with(&self.path(&state, &state.place).join(below))
+        with(&self.current_path(&state).join(below))
     }
 
-    fn directory(&self) -> PathBuf {
-        let state = self.state.read();
-        self.path(&state, &state.place)
+    fn current_path(&self, state: &ChunkState) -> PathBuf {
+        self.path(state, &state.place)
     }
 
     fn path(&self, state: &ChunkState, place: &ChunkPlace) -> PathBuf {
@@ -246,10 +247,10 @@ impl Chunk {
         Path::new(ARCHIVES).join(format!("{}-{ended}-{id}", self.began))
     }
 
-    /// Moves the chunk, unless it is there already.
+    /// Moves the chunk, unless it is at `place` already.
     ///
     /// # Errors
-    /// If the system does not allow it.
+    /// If a directory cannot be created, renamed or removed. The chunk may then lie partly at both places.
     pub fn move_to(&self, place: ChunkPlace) -> Result<(), StoreError> {
         self.move_state(&mut self.state.write(), place)
     }
@@ -259,23 +260,15 @@ impl Chunk {
             return Ok(());
         }
         state.moves += 1;
-        let from = self.path(state, &state.place);
-        let to = self.path(state, &place);
-        let rename = |from: &Path, to: &Path| {
-            std::fs::rename(from, to).map_err(StoreError::on("move here", to))
-        };
+        let (from, to) = (self.current_path(state), self.path(state, &place));
         match (&state.place, &place) {
-            // The session's directory stays: what the chunk has in it moves, one by one.
+            // The session's directory stays, so that the chunk's entries in it are moved one by one.
             (ChunkPlace::Session, _) => {
                 make_directory(&to)?;
-                for top in &state.tops {
-                    rename(&from.join(top), &to.join(top))?;
-                }
+                state.rename_entries(&from, &to)?;
             }
             (_, ChunkPlace::Session) => {
-                for top in &state.tops {
-                    rename(&from.join(top), &to.join(top))?;
-                }
+                state.rename_entries(&from, &to)?;
                 std::fs::remove_dir(&from).map_err(StoreError::on("remove", &from))?;
             }
             _ => {
@@ -289,10 +282,10 @@ impl Chunk {
         Ok(())
     }
 
-    /// Sets the end of the chunk and what is done with it when its last writer is gone.
+    /// Ends the chunk. `command` is executed when the last writer is gone; None leaves an earlier command in effect.
     ///
     /// # Errors
-    /// If the time has no date.
+    /// If the calendar does not reach as far as `ended`.
     pub fn end(
         &self,
         ended: EpochSeconds,
@@ -306,7 +299,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Path of the chunk below the session's directory once it is archived.
+    /// Path of the archived chunk, relative to the session's directory.
     #[must_use]
     pub fn archive_path(&self) -> PathBuf {
         self.archive(&self.state.read())
@@ -324,32 +317,36 @@ impl Chunk {
         self.is_held() || self.is_being_removed.load(Ordering::Acquire)
     }
 
-    /// Completes the chunk although it may still be held, because its producer is dead. A chunk that has not been ended
-    /// is archived, unless its producer has named it.
+    /// Completes the chunk although it may still have writers, because its producer is dead. A chunk that has not ended
+    /// is archived, unless it is a snapshot.
     pub fn archive_now(self: &Arc<Self>, ended: EpochSeconds, time_zone: &TimeZone) {
         let mut state = self.state.write();
         let done = if state.ended.is_some() {
             self.complete(&mut state)
-        } else if matches!(state.place, ChunkPlace::Named(_)) || state.tops.is_empty() {
+        } else if matches!(state.place, ChunkPlace::Named(_)) || state.top_entries.is_empty() {
             Ok(())
         } else {
-            // A time without a date does not keep the files where they are in the way.
+            // Without a date the archive has an incomplete name, but its files do not block the next recording.
             state.ended = chunk_date(ended, time_zone).ok();
             self.move_state(&mut state, ChunkPlace::Archived)
         };
-        if let Err(error) = done {
-            error!(session = %self.session.display(), %error, "chunk not completed: it stays where it is");
-        }
+        self.log_incomplete(done);
         // The last holding has nothing more to do when it is dropped.
         state.command = None;
     }
 
-    /// Completes the chunk as its end demands.
+    fn log_incomplete(&self, done: Result<(), StoreError>) {
+        if let Err(error) = done {
+            error!(session = %self.session.display(), %error, "chunk not completed: it stays where it is");
+        }
+    }
+
+    /// Executes the producer's command for the end of the chunk.
     fn complete(self: &Arc<Self>, state: &mut ChunkState) -> Result<(), StoreError> {
         match state.command {
             Some(CloseCommand::MoveToCompleted) => {
                 if state.place == ChunkPlace::Session {
-                    // So that the archive appears whole, by one rename.
+                    // Gathered in one directory first, so that the archive appears whole, by one rename.
                     self.move_state(state, ChunkPlace::Old)?;
                 }
                 self.move_state(state, ChunkPlace::Archived)
@@ -362,24 +359,19 @@ impl Chunk {
         }
     }
 
-    /// Moves all files of the chunk away at once and has them deleted later. If the relay dies meanwhile, the next one
-    /// completes the deletion.
+    /// Renames the chunk at once and has it deleted later, so that its name is free for the next chunk. If the relay dies
+    /// meanwhile, the next one completes the deletion.
     fn delete(self: &Arc<Self>, state: &ChunkState) -> Result<(), StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{DELETED}{}-{number}", std::process::id());
-        let (from, to) = (self.path(state, &state.place), self.session.join(name));
-        let rename = |from: &Path, to: &Path| {
-            std::fs::rename(from, to).map_err(StoreError::on("move to be deleted", from))
-        };
+        let (from, to) = (self.current_path(state), self.session.join(name));
         if state.place == ChunkPlace::Session {
-            if state.tops.is_empty() {
+            if state.top_entries.is_empty() {
                 return Ok(());
             }
             make_directory(&to)?;
-            for top in &state.tops {
-                rename(&from.join(top), &to.join(top))?;
-            }
+            state.rename_entries(&from, &to)?;
         } else {
             rename(&from, &to)?;
         }
@@ -395,12 +387,23 @@ impl Chunk {
     }
 }
 
-/// Whether a directory of this name is of a chunk that was being deleted.
+impl ChunkState {
+    fn rename_entries(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
+        let mut entries = self.top_entries.iter();
+        entries.try_for_each(|entry| rename(&from.join(entry), &to.join(entry)))
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
+    std::fs::rename(from, to).map_err(StoreError::on("move a chunk to", to))
+}
+
+/// Whether a directory of this name holds a chunk that was being deleted.
 pub(super) fn is_being_deleted(name: &[u8]) -> bool {
     name.starts_with(DELETED.as_bytes())
 }
 
-/// The right to write to a chunk. When the last holding of an ended chunk is dropped, the chunk is completed.
+/// The right to write to a chunk. When the last holding of a chunk that has ended is dropped, the chunk is completed.
 #[derive(Debug)]
 pub struct Holding(Arc<Chunk>);
 
@@ -412,13 +415,13 @@ impl Holding {
         Self(chunk)
     }
 
-    /// Whether both are for the same chunk.
+    /// Whether both belong to the same chunk.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// One more holding of a chunk that still has one. None: the last has been dropped.
+    /// Another holding of a chunk that still has one. None: the last one has been dropped.
     #[must_use]
     pub fn of(chunk: Arc<Chunk>) -> Option<Self> {
         // Read and counted under one lock: the last holding may be dropped at this moment.
@@ -431,7 +434,7 @@ impl Holding {
         is_held.then_some(Self(chunk))
     }
 
-    /// The chunk, for readers that only need to know where it is.
+    /// The chunk, for readers, which do not keep it from being completed.
     #[must_use]
     pub fn chunk(&self) -> &Arc<Chunk> {
         &self.0
@@ -455,12 +458,10 @@ impl Deref for Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let mut state = self.0.state.write();
-        if self.0.holdings.load(Ordering::Acquire) == 1
-            && state.ended.is_some()
-            && let Err(error) = self.0.complete(&mut state)
-        {
-            error!(session = %self.0.session.display(), %error, "chunk not completed: it stays where it is");
+        if self.0.holdings.load(Ordering::Acquire) == 1 && state.ended.is_some() {
+            self.log_incomplete(self.0.complete(&mut state));
         }
+        // Only now: until then the chunk still counts as written to.
         self.0.holdings.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -490,7 +491,7 @@ mod tests {
         for place in [ChunkPlace::Session, ChunkPlace::Dated] {
             let session = tempfile::tempdir().unwrap();
             let (go_on, wait) = channel::<()>();
-            // Stands for the deletion of something large, which takes until the test ends it.
+            // Stands for a large deletion, which takes until the test ends it.
             deletion::enqueue(move || {
                 let _ = wait.recv();
             });

@@ -1,5 +1,5 @@
-//! Deletes what a chunk had on a thread of its own: unlinking a large trace takes seconds, and neither its
-//! producer nor the sessions on the same worker may wait for that.
+//! Deletes the files of chunks on a thread of its own: unlinking a large trace takes seconds, and neither its producer
+//! nor the other sessions on the same worker may wait for that.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
@@ -10,11 +10,11 @@ use tracing::warn;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One queue for the process: deletions are rare, and one at a time keeps the disk free for writers. None if
-/// there is no thread for it.
+/// One queue for the process: deletions are rare, and one at a time keeps the disk free for writers. None: the thread
+/// could not be started.
 static QUEUE: OnceLock<Option<Sender<Job>>> = OnceLock::new();
 
-/// Runs a deletion after those before it. Without a thread it is run at once.
+/// Enqueues a deletion. Without a thread the deletion runs at once, on the thread of the caller.
 pub(super) fn enqueue(job: impl FnOnce() + Send + 'static) {
     let job: Job = Box::new(job);
     let rejected = match QUEUE.get_or_init(start) {
@@ -38,7 +38,7 @@ fn start() -> Option<Sender<Job>> {
     }
 }
 
-/// Waits until all deletions that have been asked for are done. Gives whether they were in time.
+/// Waits until all enqueued deletions are done. Returns whether that happened within `timeout`.
 #[must_use]
 pub fn finish(timeout: Duration) -> bool {
     if QUEUE.get().is_none() {

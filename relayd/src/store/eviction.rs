@@ -1,10 +1,11 @@
 //! Eviction of open trace files by the CLOCK algorithm. Files that have not been used for a while are closed, and
-//! opened again when they are written to; when the pool is full, the next file evicts another. So idle streams cost no
-//! file descriptor, and busy ones no more than the limit.
+//! reopened when they are written to; when the pool is full, the next file evicts another. So idle streams hold no file
+//! descriptor, and busy ones no more than the limit.
 //!
-//! Each owner of files has a [`ClockSlot`] in a queue, over which a hand advances. A slot that was used since the
-//! hand's last turn is passed over once; the owner of the first other one closes its files. A writer of an open file
-//! touches only its own slot: the queue is locked only when a file is opened, and for each round of idle files.
+//! Each owner of files has a [`ClockSlot`] in a queue, over which a hand advances. A slot that was used since the hand
+//! last passed it gets a second chance; otherwise its owner closes its files. CLOCK rather than exact LRU, because a
+//! writer of an open file then only sets a flag in its own slot: the queue is locked only when a file is opened, and for
+//! each round of idle files.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -18,9 +19,8 @@ use crate::limits::IDLE_FILE_TIMEOUT;
 
 /// An owner of files of the pool that can close and reopen them.
 pub trait Evictable: Debug + Send + Sync {
-    /// Closes files that can be opened again, without waiting until that is possible. Gives whether some were
-    /// closed. If `is_needed`, another file is to be opened that there is no room for; if not, the files have only
-    /// not been used for a while.
+    /// Closes the files that can be reopened, without waiting for a lock. Returns whether some were closed. With
+    /// `is_needed` the pool is full and another file is to be opened; otherwise the files are only idle.
     fn close_files(&self, is_needed: bool) -> bool;
 }
 
@@ -41,35 +41,35 @@ pub(super) struct Clock {
 }
 
 impl ClockSlot {
-    /// The owner uses its files: they stay for now.
+    /// Marks the files as used: the hand passes over them once.
     pub fn mark_used(&self) {
         self.was_used.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the owner. Before, nothing is asked of it.
+    /// Sets the owner. Until then the hand passes over the slot.
     pub fn set_owner(&self, owner: Weak<dyn Evictable>) {
-        // Nobody gives it away twice.
+        // Fails only if the owner is set already, and each owner sets itself once.
         let _ = self.owner.set(owner);
     }
 }
 
 impl Clock {
-    /// Puts a slot into the clock, unless it is there.
+    /// Adds a slot to the clock, unless the clock has it.
     pub(super) fn add_slot(&self, slot: &Arc<ClockSlot>) {
         if !slot.is_in_clock.swap(true, Ordering::Relaxed) {
             self.slots.lock().push_back(Arc::clone(slot));
         }
     }
 
-    /// Closes files that have not been used since this did so last. Does nothing before [`IDLE_FILE_TIMEOUT`] has
-    /// passed since then.
+    /// Closes the files that have not been used since the last round. Does nothing until [`IDLE_FILE_TIMEOUT`] has passed
+    /// since that round.
     pub(super) fn close_idle_files(&self, now: Instant) {
         let mut last_round = self.last_idle_round.lock();
         if now.saturating_duration_since(*last_round.get_or_insert(now)) < IDLE_FILE_TIMEOUT {
             return;
         }
         *last_round = Some(now);
-        // What follows makes file calls.
+        // Unlocked before close(2), which may block.
         drop(last_round);
         let slots = self.slots.lock().len();
         for _ in 0..slots {
@@ -77,14 +77,14 @@ impl Clock {
         }
     }
 
-    /// Closes files of one owner to make room. Gives whether some were closed.
+    /// Closes the files of one owner to make room. Returns whether some were closed.
     pub(super) fn evict_one(&self) -> bool {
-        // Those that were in use the first time round are not the second time.
+        // Two rounds: the first clears the marks of files in use, so that the second finds one of them.
         let steps = 2 * self.slots.lock().len();
         (0..steps).any(|_| self.advance(true))
     }
 
-    /// Moves the hand over the next slot. Gives whether its owner has closed files.
+    /// Moves the hand over the next slot. Returns whether its owner has closed files.
     fn advance(&self, is_needed: bool) -> bool {
         let Some(slot) = self.slots.lock().pop_front() else {
             return false;
@@ -93,23 +93,18 @@ impl Clock {
             self.slots.lock().push_back(slot);
             return false;
         }
-        // Before the files are closed: their owner puts the slot back when it opens them again.
+        // Before the files are closed: their owner adds the slot again when it reopens them.
         slot.is_in_clock.store(false, Ordering::Relaxed);
-        match slot.owner.get() {
-            Some(owner) => match owner.upgrade() {
-                Some(owner) if owner.close_files(is_needed) => true,
-                Some(_) => {
-                    self.add_slot(&slot);
-                    false
-                }
-                // The owner is gone, and its files with it.
-                None => false,
-            },
-            None => {
-                self.add_slot(&slot);
-                false
-            }
+        let is_closed = match slot.owner.get().map(Weak::upgrade) {
+            Some(Some(owner)) => owner.close_files(is_needed),
+            // The owner is gone, and its files with it.
+            Some(None) => return false,
+            None => false,
+        };
+        if !is_closed {
+            self.add_slot(&slot);
         }
+        is_closed
     }
 }
 
@@ -156,7 +151,7 @@ mod tests {
     fn open(pool: &Arc<Pool>, files: &Files) {
         let file = pool.open(tempfile::tempfile).unwrap();
         files.open.lock().push(file);
-        pool.add_slot(&files.slot);
+        pool.clock.add_slot(&files.slot);
     }
 
     fn are_open(files: &[Arc<Files>]) -> Vec<bool> {

@@ -13,11 +13,11 @@ use super::StoreError;
 pub enum FaultKind {
     /// The file system is full.
     Full,
-    /// The user may not have more of it.
+    /// The disk quota of the user is exhausted.
     Quota,
     /// The device has failed.
     Device,
-    /// The file must not grow further.
+    /// The file has reached the maximum size of the file system or of the process (`RLIMIT_FSIZE`).
     TooLarge,
     /// The file system is read-only, or the user may not write there.
     Forbidden,
@@ -39,7 +39,7 @@ impl FaultKind {
         Self::Other,
     ];
 
-    /// The kind of an error that the system gave.
+    /// The kind of an error of the system.
     #[must_use]
     pub fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
@@ -67,7 +67,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether the same call may succeed later, when there is space again or files have been closed.
+    /// Whether the same call may succeed later, when space is free again or files have been closed.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(self, Self::Full | Self::Quota | Self::Descriptors)

@@ -1,9 +1,8 @@
-//! Index files: where each packet of a tracefile lies and which time it covers, and at the tail a
-//! beacon until the file is closed for good. The beacon says that the file has not been closed: to those
-//! who follow it that there may be more, and after a crash to the next relay that the tracefile may end
-//! in bytes without an entry. Files of other relays never have one.
+//! Index files: where each packet of a tracefile lies, and which time it covers. The file ends in a beacon until its
+//! stream is closed. To readers that follow the file, the beacon means that more entries may be appended; to the next
+//! relay after a crash, that the tracefile may end in bytes without an entry. `lttng-relayd` writes no beacons.
 //!
-//! The bytes are [`ctf::index`]'s. `doc/store.md` describes them, and who may hold the lock.
+//! [`ctf::index`] has the format. `doc/store.md` describes it, and when readers and writers hold the lock.
 
 use std::fs::File;
 use std::io;
@@ -28,18 +27,18 @@ pub(super) struct IndexFile {
     _claim: Claim,
     format: IndexFormat,
     entries: u64,
-    /// Whether a beacon stands behind the entries.
+    /// Whether the file ends in a beacon.
     has_beacon: bool,
-    /// Whether some reader has held the lock for too long, so that it is not waited for again.
+    /// Whether a reader has held the lock for too long. The writer does not wait for it again.
     is_held_up: bool,
 }
 
 impl IndexFile {
-    /// Begins an empty file with a beacon that gives no watermark. A reader that saw the file without a beacon before
-    /// there is an entry would take the stream for ended, since its tracefile is closed.
+    /// Writes the header and a beacon without a watermark to an empty file. While the tracefile is closed and the index
+    /// file has no entry, only the beacon shows readers that the stream has not ended.
     ///
     /// # Errors
-    /// As the system says.
+    /// If they cannot be written.
     pub(super) fn begin(file: ReopenableFile, format: IndexFormat) -> io::Result<Self> {
         let mut bytes = format.header_bytes().to_vec();
         bytes.extend(Beacon::new(NO_WATERMARK).to_bytes());
@@ -60,10 +59,10 @@ impl IndexFile {
         &self.file
     }
 
-    /// Closes it until it is [opened again](Self::reopen).
+    /// Closes the file until it is [reopened](Self::reopen).
     ///
     /// # Errors
-    /// As the system says. It is not closed then.
+    /// If it ends in no beacon and none can be written. It stays open then.
     pub(super) fn close_files(&mut self) -> io::Result<()> {
         if self.file.handle().is_some() && !self.has_beacon {
             self.write_beacon(NO_WATERMARK)?;
@@ -72,27 +71,27 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Opens the file again if it is closed. Gives whether it was.
+    /// Reopens the file if it is closed. Returns whether it was.
     ///
     /// # Errors
-    /// If it cannot be opened, or is not the same file any more.
+    /// If it cannot be opened, or its name belongs to another file.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         self.file.reopen()
     }
 
-    /// Whether a beacon stands behind the entries.
+    /// Whether the file ends in a beacon.
     pub(super) fn has_beacon(&self) -> bool {
         self.has_beacon
     }
 
-    /// Appends entries and a beacon that gives no watermark, by one call to the system. The packets that
-    /// the entries point at must be whole.
+    /// Appends entries and a beacon without a watermark, by one system call. The packets that the entries point at must be
+    /// whole.
     ///
     /// # Errors
-    /// As the system says. No reader takes a part of an entry for one.
+    /// If they cannot be written. The file has none of the entries then.
     pub(super) fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
         let len = entries.len() * self.format.entry_len() + Beacon::SIZE;
-        // Most come one by one.
+        // On the stack for a single entry, which is the common case.
         let (mut one, mut many) = ([0; MAX_ENTRY_BYTES + Beacon::SIZE], Vec::new());
         let all = match one.get_mut(..len) {
             Some(one) => one,
@@ -114,10 +113,10 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Puts a beacon behind the entries, in place of the one before.
+    /// Writes a beacon behind the entries, in place of the previous one.
     ///
     /// # Errors
-    /// As the system says.
+    /// If it cannot be written.
     pub(super) fn write_beacon(&mut self, until: Timestamp) -> io::Result<()> {
         let bytes = Beacon::new(until).to_bytes();
         self.write_locked(|file, end| file.write_all_at(&bytes, end))?;
@@ -125,10 +124,10 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Takes the beacon away: the file ends with its last entry.
+    /// Removes the beacon, so that the file ends with its last entry.
     ///
     /// # Errors
-    /// As the system says.
+    /// If the file cannot be truncated.
     pub(super) fn remove_beacon(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.has_beacon) {
             self.write_locked(|file, end| file.set_len(end))?;
@@ -154,21 +153,20 @@ impl IndexFile {
         self.is_held_up = !locked;
         let written = write(file, end);
         if written.is_err() {
-            // A part of an entry is of no use. The beacon that it was written over is restored.
+            // A partial entry is useless, and the beacon that it overwrote is still true.
             let _ = file.set_len(end);
             let tail = Beacon::new(NO_WATERMARK).to_bytes();
             self.has_beacon = file.write_all_at(&tail, end).is_ok();
         }
         if locked {
-            // What has been written is there, whatever becomes of the lock.
-            // Without locks on this file system there is none to release.
+            // Ignored: what was written is valid, and closing the file releases the lock at last.
             let _ = file_lock::unlock(file);
         }
         written
     }
 }
 
-/// Gives whether it could be locked before readers were waited for long enough.
+/// Locks the file, for which readers are waited for up to [`LOCK_TRIES`] times. Returns whether it is locked.
 fn lock(file: &File, was_held_up: bool) -> bool {
     let tries = if was_held_up { 0 } else { LOCK_TRIES };
     let is_held = || matches!(file_lock::try_lock_exclusive(file), Ok(true));
@@ -179,11 +177,11 @@ fn lock(file: &File, was_held_up: bool) -> bool {
         })
 }
 
-/// Reads so many entries from this one on, counted from 0, by one call of `read`, which fills a buffer
-/// from a position in the file; no more than [`ENTRIES_READ`].
+/// Reads up to `count` entries, but no more than [`ENTRIES_READ`], from number `first` on, counted from 0. `read` is
+/// called once, to fill a buffer from a position in the file.
 ///
 /// # Errors
-/// If they are not all there.
+/// If the file has fewer entries, or one is invalid.
 pub fn read_entries(
     read: impl FnOnce(&mut [u8], u64) -> io::Result<()>,
     format: IndexFormat,
@@ -205,7 +203,7 @@ mod tests {
     use ctf::index::{FollowEvent, IndexFollower};
     use wire::{Bits, Bytes, ClassId, InstanceId, PacketIndex, PacketSeqNum};
 
-    use super::super::reopenable_file::test_file;
+    use super::super::reopenable_file::{self, test_file};
     use super::*;
 
     fn begun(format: IndexFormat) -> IndexFile {
@@ -229,10 +227,7 @@ mod tests {
     }
 
     fn contents(index: &IndexFile) -> Vec<u8> {
-        let file = index.file.opened().unwrap();
-        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
-        file.read_exact_at(&mut bytes, 0).unwrap();
-        bytes
+        reopenable_file::contents(index.file.opened().unwrap())
     }
 
     /// The first entry of a recording by lttng-relayd 2.13.9, channel `chan0`, CPU 1.
@@ -345,7 +340,7 @@ mod tests {
             follower.poll().unwrap(),
             FollowEvent::Entries(vec![entry(1)])
         );
-        // A true one is left as it is.
+        // A beacon with a watermark is not replaced by one without.
         index.write_beacon(Timestamp(7)).unwrap();
         index.close_files().unwrap();
         assert_eq!(follower.poll().unwrap(), FollowEvent::Beacon(Timestamp(7)));

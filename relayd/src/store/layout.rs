@@ -1,4 +1,4 @@
-//! The directories of sessions, and times as they are written in names.
+//! The directories of sessions, and the form of times in names of directories.
 
 use std::fmt;
 
@@ -8,36 +8,42 @@ use relay_proto::session::CreateSession;
 use thiserror::Error;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
 
-/// Longest path in an answer to a producer, with its NUL.
+/// Length of a path with its NUL, in a reply to a producer.
 const PATH_LIMIT: usize = 4096;
 
-/// Reason why a session gets no directory.
+/// The reason why a session gets no directory.
 #[derive(Debug, Error)]
 pub enum LayoutError {
-    /// A name that may not become a directory.
+    /// The name is not valid as that of a directory.
     #[error("invalid {what} {name:?}: {source}")]
     Name {
-        /// Noun for the name: the host's, the session's.
+        /// Noun of the name: "host name", "session name".
         what: &'static str,
-        /// The name as it came.
+        /// The name as the producer sent it.
         name: Text,
-        /// Reason why the name is refused.
+        /// The reason why the name is rejected.
         source: NameError,
     },
-    /// A name that would hide its directory.
+    /// The name begins with a dot: its directory would be hidden.
     #[error("invalid {what} {name:?}: it starts with a dot")]
     Hidden {
-        /// Noun for the name: the host's, the session's.
+        /// Noun of the name: "host name", "session name".
         what: &'static str,
-        /// The name as it came.
+        /// The name as the producer sent it.
         name: Text,
     },
-    /// A time that no calendar has.
+    /// The calendar does not reach as far as the time.
     #[error("time {} has no date", .0.0)]
     Date(EpochSeconds),
-    /// A producer before 2.4.
+    /// The producer sent no name: it is older than LTTng 2.4.
     #[error("the session has no name")]
     Unnamed,
+}
+
+impl LayoutError {
+    pub(super) fn invalid(what: &'static str, name: Text) -> impl FnOnce(NameError) -> Self {
+        move |source| Self::Name { what, name, source }
+    }
 }
 
 /// The scheme by which directories of sessions are named (`--group-output-by-...`).
@@ -59,14 +65,15 @@ impl fmt::Display for Grouping {
     }
 }
 
-/// Directory of a session below the relay's output. With a base path that the user gave, that comes
-/// after the host; by host it then takes the place of session and date.
+/// Directory of a session, relative to the relay's output. A base path that the user has set stands at the end; grouped
+/// by host, it replaces session and date.
 ///
-/// `None` from producers before 2.11: they put host and session into the path of every stream
+/// None for producers before LTTng 2.11, which put host and session into the path of every stream
 /// ([`OldPaths`](super::old_paths::OldPaths)).
 ///
 /// # Errors
-/// If the names may not become a directory.
+/// If a name is missing or invalid, the directory is too long, or the calendar does not reach as far as the time at
+/// which the session was created.
 pub fn session_directory(
     session: &CreateSession,
     grouping: Grouping,
@@ -82,18 +89,16 @@ pub fn session_directory(
     };
     let dated = |what, name: &FileName| {
         let suffix = format!("-{}", date(recording.created, time_zone)?);
-        name.with_suffix(&suffix)
-            .map_err(|source| LayoutError::Name {
-                what,
-                name: Text::from(name.to_string().as_str()),
-                source,
-            })
+        let text = Text::from(name.to_string().as_str());
+        let dated = name.with_suffix(&suffix);
+        dated.map_err(LayoutError::invalid(what, text))
     };
-    let has_base = !session.base_path.is_empty();
-    if has_base {
-        path("base path", &session.base_path)?;
-    }
     let base = &session.base_path;
+    let has_base = !base.is_empty();
+    if has_base {
+        // Checked on its own: behind the host, an absolute path would pass for a relative one.
+        path("base path", base)?;
+    }
     let directory = match grouping {
         Grouping::ByHost if has_base => format!("{host}/{base}"),
         Grouping::ByHost if recording.name_has_date => format!("{host}/{name}"),
@@ -102,14 +107,9 @@ pub fn session_directory(
     };
     let directory = path("session directory", &Text::from(directory.as_str()))?;
     if directory.len() >= PATH_LIMIT {
-        let source = NameError::TooLong {
-            max: PATH_LIMIT - 1,
-        };
-        return Err(LayoutError::Name {
-            what: "session directory",
-            name: directory.to_text(),
-            source,
-        });
+        let max = PATH_LIMIT - 1;
+        let invalid = LayoutError::invalid("session directory", directory.to_text());
+        return Err(invalid(NameError::TooLong { max }));
     }
     Ok(Some(directory))
 }
@@ -121,45 +121,38 @@ fn visible_name(what: &'static str, name: &Text) -> Result<FileName, LayoutError
             name: name.clone(),
         });
     }
-    FileName::parse(name).map_err(|source| LayoutError::Name {
-        what,
-        name: name.clone(),
-        source,
-    })
+    FileName::parse(name).map_err(LayoutError::invalid(what, name.clone()))
 }
 
 fn path(what: &'static str, path: &Text) -> Result<TracePath, LayoutError> {
-    TracePath::parse(path).map_err(|source| LayoutError::Name {
-        what,
-        name: path.clone(),
-        source,
-    })
+    TracePath::parse(path).map_err(LayoutError::invalid(what, path.clone()))
 }
 
-/// A time as it stands in names of sessions: `20261120-213831`.
+/// The form of a time in names of sessions: `20261120-213831`.
 ///
 /// # Errors
-/// If the calendar does not reach that far.
+/// If the calendar does not reach as far as the time.
 pub fn date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutError> {
-    Ok(zoned(time, time_zone)?
-        .strftime("%Y%m%d-%H%M%S")
-        .to_string())
+    format_time("%Y%m%d-%H%M%S", time, time_zone)
 }
 
-/// A time as it stands in names of chunks: `20261120T213831+0000`.
+/// The form of a time in names of chunks: `20261120T213831+0000`.
 ///
 /// # Errors
-/// If the calendar does not reach that far.
+/// If the calendar does not reach as far as the time.
 pub fn chunk_date(time: EpochSeconds, time_zone: &TimeZone) -> Result<String, LayoutError> {
-    Ok(zoned(time, time_zone)?
-        .strftime("%Y%m%dT%H%M%S%z")
-        .to_string())
+    format_time("%Y%m%dT%H%M%S%z", time, time_zone)
 }
 
-fn zoned(time: EpochSeconds, time_zone: &TimeZone) -> Result<jiff::Zoned, LayoutError> {
+fn format_time(
+    format: &str,
+    time: EpochSeconds,
+    time_zone: &TimeZone,
+) -> Result<String, LayoutError> {
     let seconds = i64::try_from(time.0).map_err(|_| LayoutError::Date(time))?;
     let timestamp = Timestamp::from_second(seconds).map_err(|_| LayoutError::Date(time))?;
-    Ok(timestamp.to_zoned(time_zone.clone()))
+    let zoned = timestamp.to_zoned(time_zone.clone());
+    Ok(zoned.strftime(format).to_string())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The metadata file of a trace. What a producer sends in one piece is in it whole or not at all.
+//! The metadata file of a trace. Each piece that a producer sends is in it whole or not at all.
 //!
-//! Its lock says that the streams beside it may go on, so that it stays open while the pool has room. When
-//! it has none the file is closed as those of other streams are, and opened again by its name.
+//! The lock of the file shows that streams of the trace may continue. Therefore the file stays open, and locked, while
+//! the pool has room. When the pool is full the file may be closed, as those of other streams, and is reopened by name.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::pool::{Pool, PooledFile};
 use super::reopenable_file::{FileLocation, ReopenableFile};
 use super::tracefile::Tracefile;
 
-/// The metadata file of a trace, as its stream writes it. While the stream is in no chunk there is none.
+/// The metadata file of a trace, for its stream. While the stream is in no chunk, it has no file.
 #[derive(Debug)]
 pub struct MetadataFile {
     pool: Arc<Pool>,
@@ -29,12 +29,12 @@ pub struct MetadataFile {
 #[derive(Debug)]
 struct Current {
     chunk: Holding,
-    /// Has the file open only while it is written to; in between, the source has.
+    /// Has the file open only during a write; in between, only `source` has.
     writer: Tracefile,
     source: Arc<MetadataSource>,
 }
 
-/// A metadata file, as its writer and readers have it open.
+/// A metadata file, opened and closed for its writer and readers together.
 #[derive(Debug)]
 pub struct MetadataSource {
     location: Arc<FileLocation>,
@@ -51,7 +51,7 @@ impl MetadataSource {
         });
         let weak: Weak<dyn Evictable> = Arc::<Self>::downgrade(&source);
         source.slot.set_owner(weak);
-        source.location.pool().add_slot(&source.slot);
+        source.location.pool().clock.add_slot(&source.slot);
         source
     }
 
@@ -62,35 +62,35 @@ impl MetadataSource {
         self.file.lock().handle().cloned()
     }
 
-    /// The file, opened again if it was closed to make room, which may block.
+    /// The file, reopened if it was evicted, which may block.
     ///
     /// # Errors
-    /// If it cannot be opened, or is not the same file any more.
+    /// If it cannot be opened, or its name belongs to another file.
     pub fn open(&self) -> io::Result<Arc<PooledFile>> {
         if let Some(file) = self.opened() {
             return Ok(file);
         }
-        // Without the lock: to open one file may close another.
+        // Without the lock: opening a file may evict another one, whose owner is then asked to close it.
         let file = self.location.reopen()?;
         let file = Arc::clone(self.file.lock().adopt(file));
-        self.location.pool().add_slot(&self.slot);
+        self.location.pool().clock.add_slot(&self.slot);
         Ok(file)
     }
 }
 
 impl Evictable for MetadataSource {
     fn close_files(&self, is_needed: bool) -> bool {
-        // A reader that is about to open the file does so without the lock.
+        // Idle metadata stays open for its lock; only a full pool closes it.
         let file = self.file.try_lock().filter(|_| is_needed);
         file.is_some_and(|mut file| file.close())
     }
 }
 
 impl MetadataFile {
-    /// Makes an empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(
         pool: Arc<Pool>,
         directory: TracePath,
@@ -107,11 +107,11 @@ impl MetadataFile {
         Ok(file)
     }
 
-    /// Goes on with an empty file in a chunk. In the chunk that it is in, this replaces the file,
-    /// whose readers keep what they read.
+    /// Continues with an empty file in a chunk. In the same chunk, the file replaces the previous one, whose readers keep
+    /// its contents.
     ///
     /// # Errors
-    /// If it cannot be made. Nothing can be written then.
+    /// If it cannot be created. Nothing can be written then.
     pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.leave_chunk();
         let directory: &Path = self.directory.as_ref();
@@ -131,13 +131,13 @@ impl MetadataFile {
         if let Some(left) = self.current.take()
             && let Some(file) = left.source.opened()
         {
-            // Readers may have it open for longer.
-            // Without locks on this file system there is none to release.
+            // Readers may keep the file open, and so its lock, for longer.
+            // An error only means that the file system has no locks.
             let _ = file_lock::unlock(&file);
         }
     }
 
-    /// The chunk being written to, if any.
+    /// The chunk that is being written to. None: the stream is in no chunk.
     #[must_use]
     pub fn chunk(&self) -> Option<&Holding> {
         self.current.as_ref().map(|current| &current.chunk)
@@ -149,7 +149,7 @@ impl MetadataFile {
         self.current.as_ref().map(|current| &current.source)
     }
 
-    /// Length of the file without a piece that has not ended.
+    /// Length of the complete pieces in the file.
     #[must_use]
     pub fn received(&self) -> Bytes {
         let current = self.current.as_ref();
@@ -159,15 +159,15 @@ impl MetadataFile {
     /// Writes some text of a piece.
     ///
     /// # Errors
-    /// As the system says.
+    /// If it cannot be written.
     pub fn append_text(&mut self, text: &[u8]) -> Result<(), StoreError> {
         self.write(|file| file.append(text))
     }
 
-    /// Ends the piece with so many zeros. Gives how long the file is now.
+    /// Ends the piece with `padding` zeros. Returns the new length of the file.
     ///
     /// # Errors
-    /// As the system says. The piece is not whole then.
+    /// If they cannot be written. The piece is not complete then.
     pub fn finish_piece(&mut self, padding: u32) -> Result<Bytes, StoreError> {
         self.write(|file| file.finish_packet(&[], padding))
             .map(|extent| extent.end())
@@ -179,10 +179,10 @@ impl MetadataFile {
         &self.pool
     }
 
-    /// Drops a piece that has not ended.
+    /// Drops an incomplete piece.
     ///
     /// # Errors
-    /// If the file cannot be opened again.
+    /// If the file cannot be reopened.
     pub fn drop_piece(&mut self) -> Result<(), StoreError> {
         if self.current.is_none() {
             return Ok(());
@@ -222,18 +222,12 @@ impl Drop for MetadataFile {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::unix::fs::FileExt;
 
     use wire::Text;
 
     use super::super::chunk::Chunk;
+    use super::super::reopenable_file::contents;
     use super::*;
-
-    fn contents(file: &File) -> Vec<u8> {
-        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
-        file.read_exact_at(&mut bytes, 0).unwrap();
-        bytes
-    }
 
     fn metadata(pool: &Arc<Pool>, output: &Path) -> MetadataFile {
         let directory = TracePath::parse(&Text::from("ust/uid")).unwrap();

@@ -1,12 +1,12 @@
 //! The files of a relay, and the order in which they are written: the bytes of a packet first, then the index entry that
-//! points at them. Sees no socket and no session. `doc/store.md` describes the files.
+//! points at them. Knows no socket and no session. `doc/store.md` describes the files.
 //!
-//! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (a directory's worth of trace
-//! and where it moves), [`pool`] and [`eviction`] (which files are open, and which are closed when idle or for others),
-//! `regular_file` and `reopenable_file` (opening by name, closing and opening again), `tracefile` (the bytes of
-//! packets), [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, as their
-//! writer and their readers have them), [`stream_files`] (all the files of one stream), [`metadata`], [`fault`] (kinds
-//! of failures), [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
+//! Read in this order: [`layout`] and [`old_paths`] (names of directories), [`chunk`] (the directory of a chunk, and
+//! where it moves), [`pool`] and [`eviction`] (which files are open, and which are closed when idle or for others),
+//! `regular_file` and `reopenable_file` (opening by name, closing and reopening), `tracefile` (the bytes of packets),
+//! [`index_file`] (their index entries and beacons), `segment_writer` and [`segment`] (both files, for their writer and
+//! for their readers), [`stream_files`] (all files of one stream), [`metadata`], [`fault`] (kinds of faults),
+//! [`deletion`] (of chunks, on a thread of its own), [`repair`] (after a crash).
 
 pub mod chunk;
 pub mod deletion;
@@ -16,7 +16,6 @@ pub mod index_file;
 pub mod layout;
 pub mod metadata;
 pub mod old_paths;
-
 pub mod pool;
 mod regular_file;
 mod reopenable_file;
@@ -26,9 +25,10 @@ mod segment_writer;
 pub mod stream_files;
 mod tracefile;
 
-use std::fmt;
-use std::fs::File;
+use std::borrow::Borrow;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -40,9 +40,9 @@ use pool::Pool;
 
 /// A failed operation on a file or directory.
 #[derive(Debug, Error)]
-#[error("cannot {what} {}{}: {source}", .path.display(), At(*.offset))]
+#[error("cannot {what} {}{}: {source}", .path.display(), at_byte(*.offset))]
 pub struct StoreError {
-    /// Verb of what was to be done: "write", "create".
+    /// Verb of the operation: "write", "create".
     pub what: &'static str,
     /// File or directory.
     pub path: PathBuf,
@@ -52,15 +52,13 @@ pub struct StoreError {
     pub source: io::Error,
 }
 
-/// The position in a file, for messages.
-struct At(Option<u64>);
+fn at_byte(offset: Option<u64>) -> String {
+    offset.map_or(String::new(), |offset| format!(" at byte {offset}"))
+}
 
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(offset) => write!(f, " at byte {offset}"),
-            None => Ok(()),
-        }
+impl Borrow<io::Error> for StoreError {
+    fn borrow(&self) -> &io::Error {
+        &self.source
     }
 }
 
@@ -91,38 +89,29 @@ impl StoreError {
     }
 }
 
-/// Permissions before the umask, as lttng-relayd sets them: group may read traces, others not.
+/// Permissions before the umask, as lttng-relayd sets them: the group may read traces, others may not.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o660);
-const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o770);
+const DIRECTORY_MODE: u32 = 0o770;
 
-/// Makes a directory and those above it, as far as they are missing.
+/// Creates a directory and those of its parents that are missing.
 ///
 /// # Errors
-/// If one of them cannot be made.
+/// If one of them cannot be created.
 pub fn make_directory(path: &Path) -> Result<(), StoreError> {
-    match rustix::fs::mkdir(path, DIRECTORY_MODE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        // Parents are made only when they are missing: mostly they are there.
-        Err(Errno::NOENT) if path.parent().is_some() => {
-            if let Some(parent) = path.parent() {
-                make_directory(parent)?;
-            }
-            match rustix::fs::mkdir(path, DIRECTORY_MODE) {
-                Ok(()) | Err(Errno::EXIST) => Ok(()),
-                Err(error) => Err(StoreError::on("make directory", path)(error.into())),
-            }
-        }
-        Err(error) => Err(StoreError::on("make directory", path)(error.into())),
-    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(DIRECTORY_MODE)
+        .create(path)
+        .map_err(StoreError::on("make directory", path))
 }
 
-/// Makes a new, empty file. One of that name is unlinked, so that its readers keep what they read.
+/// Creates an empty file. An existing file of that name is unlinked, not truncated, so that its readers keep its
+/// contents.
 ///
 /// # Errors
-/// If the file of that name is still being written by another stream: two recordings that were
-/// given the same directory.
+/// If another stream still writes the file of that name. That happens if two recordings use the same directory.
 fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
-    match open_to_look(path) {
+    match open_to_inspect(path) {
         Ok(old) => {
             if is_locked(&old) || pool.is_claimed(&old) || is_of_other_relay(path, pool) {
                 let busy = io::Error::other("another stream is writing it");
@@ -135,27 +124,28 @@ fn create_file(path: &Path, pool: &Pool) -> Result<File, StoreError> {
         Err(Errno::NOENT) => {}
         Err(error) => return Err(StoreError::on("replace", path)(error.into())),
     }
+    // O_EXCL does not follow a symbolic link that is created in between.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))
         .map_err(|error| StoreError::on("create", path)(error.into()))?;
     Ok(File::from(file))
 }
 
-/// Opens whatever has this name: it is neither followed nor waited for.
-fn open_to_look(path: &Path) -> rustix::io::Result<File> {
-    let look = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::open(path, look, Mode::empty())).map(File::from)
+/// Opens whatever has this name. Does not follow a symbolic link, and does not wait for the other end of a FIFO.
+fn open_to_inspect(path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map(File::from)
 }
 
-/// Whether some relay has the file open and writes it.
+/// Whether some relay has the file open for writing.
 fn is_locked(file: &File) -> bool {
     matches!(file_lock::try_lock_shared(file), Ok(false))
 }
 
-/// Whether another relay writes the trace that this tracefile is of. That relay has closed the file if
-/// nothing has been written to it for a while, and holds only the lock on the metadata then.
+/// Whether another relay writes the trace of this tracefile. That relay closes tracefiles that are idle, and then
+/// holds only the lock on the metadata.
 fn is_of_other_relay(tracefile: &Path, pool: &Pool) -> bool {
-    let metadata = open_to_look(&tracefile.with_file_name("metadata"));
+    let metadata = open_to_inspect(&tracefile.with_file_name("metadata"));
     metadata.is_ok_and(|metadata| !pool.is_claimed(&metadata) && is_locked(&metadata))
 }
 

@@ -1,52 +1,48 @@
-//! The directories of streams of producers before LTTng 2.11. They know nothing of grouping: the path of
-//! each stream begins with host, session and date, or with host and base path, and has to be taken
-//! apart to be grouped otherwise.
+//! The directories of streams of producers before LTTng 2.11, which send no directory for the session. The path of each
+//! stream begins with host, session and date, or with host and base path. To group by session, these are taken apart.
+//! `doc/store.md` has a table of the cases.
 
 use jiff::tz::TimeZone;
 use wire::{EpochSeconds, FileName, NameError, Text, TracePath};
 
 use super::layout::{Grouping, LayoutError, date};
 
-/// `-20261120-213831`, as it stands at the end of names.
+/// Length of a date at the end of a name, with its dash: `-20261120-213831`.
 const DATE_BYTES: usize = 16;
 
-/// The scheme of the paths of one session's streams.
+/// The rules by which the paths of one session's streams become directories.
 #[derive(Debug, Clone)]
 pub struct OldPaths {
     grouping: Grouping,
     session: FileName,
-    /// Time at which the relay was told of the session, for sessions whose names have no date.
-    now: String,
+    /// Date at which the session was opened, for sessions whose names have none.
+    opened: String,
 }
 
 impl OldPaths {
-    /// The scheme of a session that opens now.
+    /// The rules of a session that is opened at `now`.
     ///
     /// # Errors
-    /// If its name cannot be a directory's, or the calendar does not reach that far.
+    /// If its name is not valid as that of a directory, or the calendar does not reach as far as `now`.
     pub fn new(
         grouping: Grouping,
         session: &Text,
         now: EpochSeconds,
         time_zone: &TimeZone,
     ) -> Result<Self, LayoutError> {
-        let named = FileName::parse(session).map_err(|source| LayoutError::Name {
-            what: "session name",
-            name: session.clone(),
-            source,
-        })?;
+        let invalid = LayoutError::invalid("session name", session.clone());
         Ok(Self {
             grouping,
-            session: named,
-            now: date(now, time_zone)?,
+            session: FileName::parse(session).map_err(invalid)?,
+            opened: date(now, time_zone)?,
         })
     }
 
-    /// Directory of the files of a stream with this path, below the relay's output.
+    /// Directory of a stream whose producer sent this path, relative to the relay's output.
     ///
     /// # Errors
-    /// If that would lead elsewhere.
-    pub fn place(&self, sent: &Text) -> Result<TracePath, NameError> {
+    /// If the path leads out of the output.
+    pub fn directory(&self, sent: &Text) -> Result<TracePath, NameError> {
         let sent = TracePath::parse_rooted(sent)?;
         if self.grouping == Grouping::ByHost {
             return Ok(sent);
@@ -58,15 +54,14 @@ impl OldPaths {
         };
         let rest = parts.next().unwrap_or_default();
         let session = self.session.as_os_str().as_encoded_bytes();
-        let now = self.now.as_bytes();
-        let own_date = date_at_end(session);
+        let own_date = date_at_end(session).unwrap_or(self.opened.as_bytes());
         let (date, base): (Option<&[u8]>, &[u8]) = match second.strip_prefix(session) {
-            None => (own_date.or(Some(now)), second),
-            Some([]) => (own_date.or(Some(now)), &[]),
+            None => (Some(own_date), second),
+            Some([]) => (Some(own_date), &[]),
             Some(suffix) if suffix.len() == DATE_BYTES && date_at_end(suffix).is_some() => {
                 (date_at_end(suffix), &[])
             }
-            // A base path that begins like the session: lttng-relayd leaves the date out then.
+            // A base path that begins with the session's name. Here lttng-relayd omits the date, and so do we.
             Some(_) => (None, second),
         };
         let mut placed = [session, b"/", host].concat();
@@ -82,14 +77,14 @@ impl OldPaths {
     }
 }
 
-/// The date that a name ends in, without the dash before it.
+/// The date at the end of a name, without the dash before it.
 fn date_at_end(name: &[u8]) -> Option<&[u8]> {
     let (_, end) = name.split_at_checked(name.len().checked_sub(DATE_BYTES)?)?;
-    let is_in_form = |(at, byte): (usize, &u8)| match at {
+    let fits = |(at, byte): (usize, &u8)| match at {
         0 | 9 => *byte == b'-',
         _ => byte.is_ascii_digit(),
     };
-    let is_date = end.iter().enumerate().all(is_in_form);
+    let is_date = end.iter().enumerate().all(fits);
     end.strip_prefix(b"-").filter(|_| is_date)
 }
 
@@ -100,7 +95,9 @@ mod tests {
     fn placed(grouping: Grouping, session: &str, sent: &str) -> Result<String, NameError> {
         let now = EpochSeconds(1_795_210_711);
         let paths = OldPaths::new(grouping, &Text::from(session), now, &TimeZone::UTC).unwrap();
-        paths.place(&Text::from(sent)).map(|path| path.to_string())
+        paths
+            .directory(&Text::from(sent))
+            .map(|path| path.to_string())
     }
 
     #[test]

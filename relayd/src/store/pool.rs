@@ -1,6 +1,7 @@
 //! The pool of open trace files: how many are open, and which of them are being written. When the pool is full, the
 //! next file evicts another (`eviction`).
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -11,11 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
-use super::StoreError;
-use super::eviction::{Clock, ClockSlot};
-use super::fault::Faults;
+use super::eviction::Clock;
+use super::fault::{FaultKind, Faults};
 
 /// The trace files of a relay that are open.
 #[derive(Debug)]
@@ -46,38 +45,20 @@ pub struct Claim {
     pool: Arc<Pool>,
 }
 
-/// An error that comes from the system.
-pub trait FromSystem {
-    /// The error as the system gave it.
-    fn system(&self) -> &io::Error;
-}
-
-impl FromSystem for io::Error {
-    fn system(&self) -> &io::Error {
-        self
-    }
-}
-
-impl FromSystem for StoreError {
-    fn system(&self) -> &io::Error {
-        &self.source
-    }
-}
-
 impl FileId {
     /// The identity of an open file.
     ///
     /// # Errors
-    /// As the system says.
+    /// If fstat(2) fails.
     pub fn of(file: &File) -> io::Result<Self> {
         let about = file.metadata()?;
         Ok(Self(about.dev(), about.ino()))
     }
 
-    /// Whether this is the file, opened again.
+    /// Checks that `file` has this identity.
     ///
     /// # Errors
-    /// If another file has taken its name.
+    /// If it has another: the name of the file that was opened by name belongs to another file now.
     pub fn check(&self, file: &File) -> io::Result<()> {
         if Self::of(file)? == *self {
             return Ok(());
@@ -87,7 +68,7 @@ impl FileId {
 }
 
 impl Pool {
-    /// A pool in which so many files may be open.
+    /// A pool in which at most `max` files are open.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -99,22 +80,19 @@ impl Pool {
         })
     }
 
-    /// Opens a file as `open` says, for which others are closed if it is one too many. If all are
-    /// in use at this moment it is opened all the same.
+    /// Opens a file by calling `open`. A full pool closes others for it; if all are in use at this moment, the file is
+    /// opened nevertheless, and the pool exceeds its limit.
     ///
     /// # Errors
     /// Those of `open`.
-    pub fn open<E: FromSystem>(
+    pub fn open<E: Borrow<io::Error>>(
         self: &Arc<Self>,
         open: impl Fn() -> Result<File, E>,
     ) -> Result<Arc<PooledFile>, E> {
         while self.is_full() && self.clock.evict_one() {}
-        let is_exhausted = |error: &E| {
-            let of_system = Errno::from_io_error(error.system());
-            matches!(of_system, Some(Errno::MFILE | Errno::NFILE))
-        };
+        let is_exhausted = |error: &E| FaultKind::of(error.borrow()) == FaultKind::Descriptors;
         let file = match open() {
-            // Connections have taken descriptors that were meant for the pool.
+            // The limit of descriptors is of the whole process: connections may use some that were meant for the pool.
             Err(error) if is_exhausted(&error) && self.clock.evict_one() => open()?,
             opened => opened?,
         };
@@ -131,30 +109,25 @@ impl Pool {
         &self.faults
     }
 
-    /// Number of open files, and how many may be open.
+    /// Number of open files, and their maximum.
     #[must_use]
     pub fn open_files(&self) -> (usize, usize) {
         (self.open.load(Ordering::Relaxed), self.max)
     }
 
-    /// Whether so many files are open that the next takes the place of another.
+    /// Whether the next file evicts another.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.open.load(Ordering::Relaxed) >= self.max
     }
 
-    /// Puts the slot of an owner that has opened a file into the clock: from now on it can be asked to close files.
-    pub fn add_slot(&self, slot: &Arc<ClockSlot>) {
-        self.clock.add_slot(slot);
-    }
-
     /// Closes files that have not been used for [`IDLE_FILE_TIMEOUT`](crate::limits::IDLE_FILE_TIMEOUT), and at most
-    /// twice that. To be called every now and then.
+    /// twice that. Must be called at intervals that are short against that timeout.
     pub fn close_idle_files(&self, now: Instant) {
         self.clock.close_idle_files(now);
     }
 
-    /// Claims a file that has just been made.
+    /// Claims a file that has just been created.
     #[must_use]
     pub fn claim(self: &Arc<Self>, id: FileId) -> Claim {
         self.written.lock().insert(id);
@@ -172,7 +145,7 @@ impl Pool {
 }
 
 impl Claim {
-    /// Gives the claim up: another stream may replace the file.
+    /// Releases the claim: another stream may replace the file.
     pub fn release(&self) {
         self.pool.written.lock().remove(&self.id);
     }

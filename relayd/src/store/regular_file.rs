@@ -1,4 +1,4 @@
-//! Regular files, opened by a name that a FIFO or a device may have by now.
+//! Opens regular files by names that somebody may meanwhile have given to a FIFO or a device.
 
 use std::fs::File;
 use std::io;
@@ -7,17 +7,17 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Opens a regular file. Anything else in its place, a FIFO or a device, is an error: opening it is not
-/// waited for.
+/// Opens a regular file. A FIFO or a device of that name is an error, and its open(2) cannot block.
 ///
 /// # Errors
 /// If the file cannot be opened, or is not a regular file.
 pub(super) fn open_regular(path: &Path, access: OFlags) -> io::Result<File> {
+    // O_NOCTTY: a terminal of that name must not become the controlling terminal of the daemon.
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
     let open = |flags| retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()));
     let opened = match open(flags | OFlags::NONBLOCK) {
-        // Another process has a lease on it, which only regular files have: the system waits until that
-        // process gives it back.
+        // Another process has a lease on the file (fcntl(2), `F_SETLEASE`), which only regular files have. Without
+        // O_NONBLOCK the kernel waits until that process gives the lease up.
         Err(Errno::WOULDBLOCK) => open(flags),
         opened => opened,
     }?;

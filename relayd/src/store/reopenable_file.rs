@@ -1,6 +1,6 @@
-//! Files that their writer may close and open again by their name: while nothing is written to them for a while, or
-//! when the pool needs room (`eviction`). The chunk that they lie in may move meanwhile, and another file may be put
-//! in their place: what is opened again is checked to be the same file.
+//! Files that their writer closes while they are idle or when the pool is full (`eviction`), and reopens by name. The
+//! chunk that they lie in may move meanwhile, and somebody may put another file in their place. Therefore device and
+//! inode of the reopened file are checked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use super::chunk::Chunk;
 use super::pool::{FileId, Pool, PooledFile};
 use super::{StoreError, remove_file};
 
-/// The place and identity of a file, shared by its writer and readers.
+/// The path and identity of a file, shared by its writer and readers.
 #[derive(Debug)]
 pub(super) struct FileLocation {
     chunk: Arc<Chunk>,
-    /// Below the chunk's directory, which may move.
+    /// Relative to the directory of the chunk, which may move.
     path: PathBuf,
     id: FileId,
     pool: Arc<Pool>,
@@ -35,30 +35,30 @@ impl FileLocation {
         self.id
     }
 
-    /// Below the chunk's directory.
+    /// Path relative to the directory of the chunk.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Path of the file at this moment, for messages.
+    /// Absolute path of the file at this moment, for messages.
     pub(super) fn current_path(&self) -> PathBuf {
         self.chunk.with_path(&self.path, Path::to_owned)
     }
 
-    /// Opens the file again to write on. To open one file may close another, and may block.
+    /// Reopens the file for its writer. This may block, and may close another file of the pool.
     ///
     /// # Errors
-    /// If it cannot be opened, or another file has its name.
+    /// If it cannot be opened, or its name belongs to another file.
     pub(super) fn reopen(&self) -> io::Result<Arc<PooledFile>> {
         let file = self.pool.open(|| self.chunk.open_file(&self.path))?;
         self.id.check(&file)?;
         Ok(file)
     }
 
-    /// Opens whatever has the file's name for a reader, which may block.
+    /// Opens whatever regular file has the name, for a reader. This may block.
     ///
     /// # Errors
-    /// If it cannot be opened: it may have been removed by hand, or replaced by something that is no regular file.
+    /// If it cannot be opened: a user may have removed it, or replaced it by something that is not a regular file.
     pub(super) fn open_for_reading(&self) -> io::Result<Arc<PooledFile>> {
         self.pool.open(|| self.chunk.open_for_reading(&self.path))
     }
@@ -66,13 +66,13 @@ impl FileLocation {
     /// Removes whatever has the file's name.
     ///
     /// # Errors
-    /// As the system says.
+    /// If it cannot be removed.
     pub(super) fn remove(&self) -> Result<(), StoreError> {
         self.chunk.with_path(&self.path, remove_file)
     }
 }
 
-/// A file that is open, or closed until it is opened again.
+/// A file that is open, or closed until it is reopened.
 #[derive(Debug)]
 pub(super) struct ReopenableFile {
     location: Arc<FileLocation>,
@@ -81,10 +81,10 @@ pub(super) struct ReopenableFile {
 }
 
 impl ReopenableFile {
-    /// Makes a new, empty file, which is open.
+    /// Creates an empty file, which is open.
     ///
     /// # Errors
-    /// If it cannot be made, or another stream is writing the file of that name.
+    /// If it cannot be created, or another stream writes the file of that name.
     pub(super) fn create(
         pool: &Arc<Pool>,
         chunk: &Arc<Chunk>,
@@ -105,7 +105,7 @@ impl ReopenableFile {
         })
     }
 
-    /// A second holder of the same file, opened and closed on its own from now on.
+    /// A second holder of the same file, which closes and reopens it independently.
     pub(super) fn share(&self) -> Self {
         Self {
             location: Arc::clone(&self.location),
@@ -122,7 +122,7 @@ impl ReopenableFile {
         self.handle.as_ref()
     }
 
-    /// The open file, for a caller that has opened it.
+    /// The open file, for a caller that expects it to be open.
     ///
     /// # Errors
     /// If it is closed.
@@ -131,10 +131,10 @@ impl ReopenableFile {
         self.handle.as_ref().ok_or_else(closed)
     }
 
-    /// Opens the file again if it is closed. Gives whether it was.
+    /// Reopens the file if it is closed. Returns whether it was.
     ///
     /// # Errors
-    /// If it cannot be opened, or another file has its name.
+    /// If it cannot be opened, or its name belongs to another file.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         if self.handle.is_some() {
             return Ok(false);
@@ -143,13 +143,13 @@ impl ReopenableFile {
         Ok(true)
     }
 
-    /// Takes a file that was [opened again](FileLocation::reopen) at this location, unless this one is open. Gives
-    /// the one that is.
+    /// Adopts a handle that was [reopened](FileLocation::reopen) at this location, unless the file is open. Returns the
+    /// open one.
     pub(super) fn adopt(&mut self, handle: Arc<PooledFile>) -> &Arc<PooledFile> {
         self.handle.get_or_insert(handle)
     }
 
-    /// Closes the file, for this holder of it. Gives whether it was open.
+    /// Closes the file for this holder. Returns whether it was open.
     pub(super) fn close(&mut self) -> bool {
         self.handle.take().is_some()
     }
@@ -163,6 +163,14 @@ pub(super) fn test_file() -> (tempfile::TempDir, ReopenableFile) {
     let name = FileName::parse(&wire::Text::from("file")).unwrap();
     let file = ReopenableFile::create(&Pool::new(9), chunk.chunk(), Path::new("ust"), &name);
     (directory, file.unwrap())
+}
+
+/// The bytes of an open file, whatever its read position.
+#[cfg(test)]
+pub(super) fn contents(file: &std::fs::File) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut bytes, 0).unwrap();
+    bytes
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! Repair after a crash: what a relay that was killed has left in its output directory, mended before the
-//! next one listens.
+//! Repair of the traces that a killed relay has left in the output directory, before the next relay listens.
 //!
-//! An index file ends in a beacon until its stream is closed, and index files of other relays never do. So
-//! a beacon in a trace that no relay has locked says that the relay which wrote it has died. Then
+//! An index file of this relay ends in a beacon until its stream is closed; index files of `lttng-relayd` never do. A
+//! beacon in a trace that no relay has locked therefore shows that the relay which wrote it has died. The repair then
 //!
-//! - the bytes behind the last packet that has an entry are cut off the tracefile: half a packet there
-//!   makes Babeltrace refuse the whole trace,
-//! - entries that point past the end of the tracefile, and half an entry, are cut off the index file,
-//! - the beacon is removed, and with it an index file that has no entry.
+//! - truncates the tracefile behind the last packet that has an entry, because a partial packet at the end makes
+//!   Babeltrace refuse the whole trace,
+//! - removes entries that point past the end of the tracefile, and a partial entry, from the index file,
+//! - removes the beacon, and the index file if it has no entry.
 //!
-//! Nothing else is touched: no file without a beacon, no symbolic link, no trace whose files some relay
-//! has locked. The directories are walked by descriptors, so that a name that changes meanwhile leads
-//! nowhere else.
+//! The repair changes nothing else: no file without a beacon, no target of a symbolic link, no trace that a relay has
+//! locked. Directories are opened relative to the descriptors of their parents (openat(2)), so that a directory that is
+//! replaced by a link meanwhile does not lead out of the output.
 
 use std::fs::File;
 use std::io;
@@ -33,22 +32,22 @@ use crate::limits::MAX_OUTPUT_DEPTH;
 /// Name of the directory of index files beside tracefiles.
 const INDEX_DIRECTORY: &str = "index";
 
-/// The numbers of a repair.
+/// The counters of a repair.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Repaired {
-    /// Index files of which beacons, half entries or entries without a packet were removed.
+    /// Index files from which a beacon, a partial entry or entries without a packet were removed.
     pub indexes: u64,
-    /// Tracefiles that were cut.
+    /// Tracefiles that were truncated.
     pub tracefiles: u64,
-    /// Bytes that were cut off tracefiles.
+    /// Bytes by which tracefiles were truncated.
     pub bytes: u64,
     /// Chunks whose deletion was completed.
     pub chunks: u64,
 }
 
-/// Repairs every trace below the output directory that a relay has left unclosed and no relay has locked.
+/// Repairs every trace below the output directory that was not closed and that no relay has locked.
 ///
-/// What cannot be repaired is logged and left as it is: it is no reason not to record.
+/// What cannot be repaired is logged and left as it is: the relay records nevertheless.
 #[must_use]
 pub fn repair(output: &Path) -> Repaired {
     let mut repair = Repair {
@@ -57,7 +56,7 @@ pub fn repair(output: &Path) -> Repaired {
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match retry_on_intr(|| rustix::fs::open(output, flags, Mode::empty())) {
-        Ok(directory) => repair.directory(&directory, 0),
+        Ok(directory) => repair.repair_directory(&directory, 0),
         Err(error) => repair.failed(error.into()),
     }
     repair.repaired
@@ -65,17 +64,9 @@ pub fn repair(output: &Path) -> Repaired {
 
 #[derive(Debug)]
 struct Repair {
-    /// Path of the directory that is being looked at, for the log.
+    /// Path of the directory or file that is being examined, for the log.
     path: PathBuf,
     repaired: Repaired,
-}
-
-/// What is to become of an index file and its tracefile: how long each of them is to be.
-#[derive(Debug, PartialEq, Eq)]
-struct Plan {
-    index_len: u64,
-    data_len: u64,
-    entries: u64,
 }
 
 impl Repair {
@@ -83,20 +74,20 @@ impl Repair {
         warn!(path = %self.path.display(), %error, "trace not repaired");
     }
 
-    /// Calls `then` with the path of something in the current directory.
-    fn below(&mut self, name: &[u8], then: impl FnOnce(&mut Self)) {
+    /// Calls `then` while `path` is that of `name` in the current directory.
+    fn at_name(&mut self, name: &[u8], then: impl FnOnce(&mut Self)) {
         self.path.push(std::ffi::OsStr::from_bytes(name));
         then(self);
         self.path.pop();
     }
 
-    fn directory(&mut self, directory: &OwnedFd, depth: usize) {
-        let names = match directories_in(directory) {
+    fn repair_directory(&mut self, directory: &OwnedFd, depth: usize) {
+        let names = match names_in(directory, FileType::Directory) {
             Ok(names) => names,
             Err(error) => return self.failed(error),
         };
         for name in names {
-            self.below(&name, |repair| {
+            self.at_name(&name, |repair| {
                 if is_being_deleted(&name) {
                     return repair.finish_deletion();
                 }
@@ -105,15 +96,15 @@ impl Repair {
                     Err(error) => return repair.failed(error),
                 };
                 if name == INDEX_DIRECTORY.as_bytes() {
-                    repair.trace(directory, &opened);
+                    repair.repair_trace(directory, &opened);
                 } else if depth < MAX_OUTPUT_DEPTH {
-                    repair.directory(&opened, depth + 1);
+                    repair.repair_directory(&opened, depth + 1);
                 }
             });
         }
     }
 
-    /// A chunk was to be deleted when the relay died.
+    /// Completes the deletion of a chunk, which the death of the relay has interrupted.
     fn finish_deletion(&mut self) {
         match std::fs::remove_dir_all(&self.path) {
             Ok(()) => self.repaired.chunks += 1,
@@ -121,14 +112,14 @@ impl Repair {
         }
     }
 
-    /// The trace in a directory, by its index files.
-    fn trace(&mut self, trace: &OwnedFd, index: &OwnedFd) {
-        // A relay that writes the trace keeps this locked, also while it has tracefiles closed.
+    /// Repairs the trace in a directory. Each of its index files has a tracefile.
+    fn repair_trace(&mut self, trace: &OwnedFd, index: &OwnedFd) {
+        // A relay that writes the trace keeps its metadata locked, even while its idle tracefiles are closed.
         let metadata = open_file(trace.as_fd(), b"metadata", OFlags::RDONLY);
         if metadata.is_ok_and(|metadata| is_locked(&metadata)) {
             return;
         }
-        let names = match files_in(index) {
+        let names = match names_in(index, FileType::RegularFile) {
             Ok(names) => names,
             Err(error) => return self.failed(error),
         };
@@ -136,24 +127,24 @@ impl Repair {
             let Some(data) = name.strip_suffix(b".idx") else {
                 continue;
             };
-            self.below(&name, |repair| {
-                if let Err(error) = repair.tracefile(trace, data, index, &name) {
+            self.at_name(&name, |repair| {
+                if let Err(error) = repair.repair_tracefile(trace, data, index, &name) {
                     repair.failed(error);
                 }
             });
         }
     }
 
-    fn tracefile(
+    fn repair_tracefile(
         &mut self,
         trace: &OwnedFd,
         data_name: &[u8],
         index: &OwnedFd,
         index_name: &[u8],
     ) -> io::Result<()> {
-        // Few index files end in a beacon: the tracefiles of all others are not even opened.
+        // Few index files end in a beacon. The tracefiles of all others need not be opened.
         let index_file = open_file(index.as_fd(), index_name, OFlags::RDWR)?;
-        let Some(format) = unclosed(&index_file)? else {
+        let Some(format) = format_if_unclosed(&index_file)? else {
             return Ok(());
         };
         let data = open_file(trace.as_fd(), data_name, OFlags::RDWR)?;
@@ -161,29 +152,27 @@ impl Repair {
             return Ok(());
         }
         let data_len = data.metadata()?.len();
-        let plan = plan(&index_file, format, data_len)?;
-        let excess = data_len.saturating_sub(plan.data_len);
+        let (entries, indexed_len) = valid_entries(&index_file, format, data_len)?;
+        let excess = data_len.saturating_sub(indexed_len);
         if excess > 0 {
-            // Before the index file loses its beacon: if this relay dies in between, the next one finds the rest to
-            // repair.
-            data.set_len(plan.data_len)?;
+            // Before the index file loses its beacon: if this relay dies in between, the next one repairs the rest.
+            data.set_len(indexed_len)?;
             self.repaired.tracefiles += 1;
             self.repaired.bytes += excess;
         }
-        if plan.entries == 0 {
+        if entries == 0 {
             unlinkat(index, index_name, AtFlags::empty())?;
         } else {
-            index_file.set_len(plan.index_len)?;
+            index_file.set_len(format.position(entries))?;
         }
         self.repaired.indexes += 1;
-        let Plan { entries, .. } = plan;
         info!(index = %self.path.display(), entries, cut = excess, "trace of a relay that was killed repaired");
         Ok(())
     }
 }
 
-/// The format of an index file that has not been closed. None if it has been, or is none of ours.
-fn unclosed(index: &File) -> io::Result<Option<IndexFormat>> {
+/// The format of an index file that was not closed. None if it was closed, or if another relay wrote it.
+fn format_if_unclosed(index: &File) -> io::Result<Option<IndexFormat>> {
     let len = index.metadata()?.len();
     let Some(tail) = len.checked_sub(Beacon::SIZE as u64) else {
         return Ok(None);
@@ -203,42 +192,32 @@ fn unclosed(index: &File) -> io::Result<Option<IndexFormat>> {
     Ok(formats.into_iter().find(is_it))
 }
 
-/// What is to become of an index file that ends in a beacon, and of its tracefile, which has so many bytes.
+/// Number of entries whose packets lie within the first `data_len` bytes of the tracefile, and the end of the last of
+/// these packets. The index file ends in a beacon.
 ///
 /// # Errors
-/// If the packets of its entries do not lie one after the other: what they say is not to be trusted, and
-/// nothing is cut.
-fn plan(index: &File, format: IndexFormat, data_len: u64) -> io::Result<Plan> {
-    let begin = format.position(0);
-    let body = index
-        .metadata()?
-        .len()
-        .saturating_sub(begin + Beacon::SIZE as u64);
-    let count = body / format.entry_len() as u64;
-    let mut plan = Plan {
-        index_len: begin,
-        data_len: 0,
-        entries: 0,
-    };
+/// If the packets do not lie one after the other. Such entries cannot be trusted, and nothing may be truncated by them.
+fn valid_entries(index: &File, format: IndexFormat, data_len: u64) -> io::Result<(u64, u64)> {
+    let frame = format.position(0) + Beacon::SIZE as u64;
+    let count = index.metadata()?.len().saturating_sub(frame) / format.entry_len() as u64;
+    let mut last_end = 0;
     let mut bytes = [0; MAX_ENTRY_BYTES];
     let (bytes, _) = bytes.split_at_mut(format.entry_len());
     for number in 0..count {
         index.read_exact_at(bytes, format.position(number))?;
         let entry = format.decode(bytes).map_err(io::Error::other)?;
-        if entry.offset.0 < plan.data_len {
+        if entry.offset.0 < last_end {
             let text = format!("entry {number} points into the packet before it");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let size = entry.packet.packet_size.to_bytes().unwrap_or_default();
         let end = entry.offset.0.saturating_add(size.0);
         if end > data_len {
-            break;
+            return Ok((number, last_end));
         }
-        plan.data_len = end;
-        plan.entries = number + 1;
-        plan.index_len = format.position(number + 1);
+        last_end = end;
     }
-    Ok(plan)
+    Ok((count, last_end))
 }
 
 fn open_directory(in_directory: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
@@ -248,7 +227,7 @@ fn open_directory(in_directory: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
     })?)
 }
 
-/// Opens a regular file, and waits for nothing that has its name instead.
+/// Opens a regular file. Does not wait for the other end if the name is that of a FIFO.
 fn open_file(in_directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::Result<File> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = retry_on_intr(|| openat(in_directory, name, flags, Mode::empty()))?;
@@ -259,21 +238,15 @@ fn open_file(in_directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::R
     Ok(file)
 }
 
-fn directories_in(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    names_in(directory, FileType::Directory)
-}
-
-fn files_in(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    names_in(directory, FileType::RegularFile)
-}
-
-/// Names of this type, without `.` and `..`. They are read before anything is changed.
+/// Names of the files of this type in a directory, without `.` and `..`. The whole directory is read before anything in
+/// it is changed, because POSIX leaves open whether a directory that changes while it is read shows the change.
 fn names_in(directory: &OwnedFd, wanted: FileType) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         let file_type = match entry.file_type() {
+            // Some file systems do not store the type in the directory (readdir(3)).
             FileType::Unknown => {
                 let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 FileType::from_raw_mode(stat.st_mode)
@@ -319,7 +292,7 @@ mod tests {
             self.directory.path().join(trace).join(name)
         }
 
-        /// A tracefile of so many bytes, and an index file with so many entries.
+        /// Writes a tracefile with a number of bytes, and its index file with a number of entries and this tail.
         fn stream(&self, name: &str, bytes: usize, entries: u64, tail: &[u8]) {
             fs::write(self.path(name), vec![1; bytes]).unwrap();
             let format = IndexFormat::V1_1;
@@ -336,7 +309,7 @@ mod tests {
             repair(self.directory.path())
         }
 
-        /// Bytes of the tracefile and of its index file, if they are there.
+        /// Lengths of the tracefile and of its index file. None: it does not exist.
         fn sizes(&self, name: &str) -> (Option<u64>, Option<u64>) {
             let len = |path: PathBuf| path.metadata().ok().map(|about| about.len());
             let index = self.path(&format!("index/{name}.idx"));
@@ -366,19 +339,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tracefile_is_cut_to_its_last_entry_and_the_beacon_removed() {
+    fn a_tracefile_is_truncated_to_its_last_entry_and_the_beacon_removed() {
         let output = Output::new();
         output.stream("half_0", 2 * PACKET + 300, 2, &beacon());
         output.stream("whole_0", 3 * PACKET, 3, &beacon());
         let repaired = output.repair();
         assert_eq!(output.sizes("half_0"), (Some(2000), Some(16 + 2 * 72)));
         assert_eq!(output.sizes("whole_0"), (Some(3000), Some(16 + 3 * 72)));
-        let (indexes, tracefiles, bytes, chunks) = (2, 1, 300, 0);
         let want = Repaired {
-            indexes,
-            tracefiles,
-            bytes,
-            chunks,
+            indexes: 2,
+            tracefiles: 1,
+            bytes: 300,
+            chunks: 0,
         };
         assert_eq!(repaired, want);
         assert_eq!(
@@ -437,7 +409,7 @@ mod tests {
             file.lock().unwrap();
             assert_eq!(output.repair(), Repaired::default(), "{locked}");
             file.unlock().unwrap();
-            // A reader is no writer.
+            // The lock of a reader does not count.
             file.lock_shared().unwrap();
             assert_eq!(output.repair().tracefiles, 1, "{locked}");
         }
@@ -447,7 +419,7 @@ mod tests {
     fn symbolic_links_are_not_followed() {
         let (output, other) = (Output::new(), Output::new());
         other.stream("mine_0", PACKET + 1, 1, &beacon());
-        // A directory, a tracefile and an index file that lie elsewhere.
+        // Links to a directory, a tracefile and an index file of another output.
         symlink(other.directory.path(), output.directory.path().join("link")).unwrap();
         symlink(other.path("mine_0"), output.path("mine_0")).unwrap();
         fs::copy(

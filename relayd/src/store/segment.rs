@@ -1,5 +1,5 @@
-//! A tracefile with its index file, as readers hold it: they read the files that are being written
-//! as long as they are open, and open them again if not.
+//! A tracefile with its index file, for readers. They share the handles of the writer while it has the files open, and
+//! open the files themselves otherwise.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ impl Segment {
         };
     }
 
-    /// Whether this is the tracefile with that number in that chunk.
+    /// Whether this is the tracefile with this number in this chunk.
     #[must_use]
     pub fn is(&self, chunk: &Arc<Chunk>, number: u64) -> bool {
         self.number == number && Arc::ptr_eq(self.data.chunk(), chunk)
@@ -75,7 +75,7 @@ impl Segment {
         self.data.chunk().is_deleted()
     }
 
-    /// Notes that a reader could not read the segment. Gives whether that is the first failure, so that the fault is
+    /// Records that a reader could not read the segment. Returns whether this is the first failure, so that the fault is
     /// logged once.
     #[must_use]
     pub fn is_first_failure(&self) -> bool {
@@ -87,7 +87,7 @@ impl Segment {
         (written.data.upgrade(), written.index.upgrade())
     }
 
-    /// The files, if the writer has both open. Makes no file call.
+    /// The files, if the writer has both open. Makes no system call.
     #[must_use]
     pub fn opened_by_writer(&self) -> Option<OpenSegment> {
         let (data, index) = self.files_of_writer();
@@ -98,12 +98,11 @@ impl Segment {
         })
     }
 
-    /// The files, to be read for as long as the reader likes, whatever becomes of their names. Opens
-    /// them if the writer has not, which may block.
+    /// The files, which stay readable even if they are renamed or unlinked. Opens those that the writer does not have
+    /// open, which may block.
     ///
     /// # Errors
-    /// If they cannot be opened: they may have been removed by hand, or replaced by something that is
-    /// no regular file.
+    /// If they cannot be opened: a user may have removed them, or replaced them by something that is not a regular file.
     pub fn open(&self) -> io::Result<OpenSegment> {
         let (data, index) = self.files_of_writer();
         let open = |open: Option<Arc<PooledFile>>, location: &FileLocation| match open {
@@ -118,7 +117,7 @@ impl Segment {
     }
 }
 
-/// A [`Segment`]'s files.
+/// The open files of a [`Segment`].
 #[derive(Debug)]
 pub struct OpenSegment {
     /// Packets.

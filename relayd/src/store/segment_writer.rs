@@ -1,5 +1,4 @@
-//! A tracefile and its index file, as the stream has them that writes them: open, or closed until
-//! there is something to write.
+//! A tracefile and its index file, for the stream that writes them: open, or closed until there is something to write.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,24 +23,27 @@ pub(super) struct SegmentWriter {
     pub(super) chunk: Holding,
     pub(super) number: u64,
     pub(super) data: Tracefile,
-    /// Below the chunk.
+    /// Slot of the stream, which owns the files.
+    slot: Arc<ClockSlot>,
+    /// Relative to the chunk.
     index_directory: PathBuf,
     index_name: FileName,
-    /// None: neither bytes nor a beacon have been written. With a beacon alone, the file has no entries.
+    /// None: neither bytes nor a beacon have been written.
     index: Option<IndexFile>,
     /// None: no entry has been written.
     segment: Option<Arc<Segment>>,
     /// Number of packets that have been written and have no entry yet.
     pub(super) unindexed: usize,
-    /// Whether a newer tracefile has this one's name, so that it could not be opened again.
+    /// Whether a newer tracefile has the name of this one, which therefore could not be reopened.
     pub(super) is_replaced: bool,
 }
 
 impl SegmentWriter {
-    /// The writer of a tracefile that has just been made.
+    /// The writer of a tracefile that has just been created.
     pub(super) fn new(
         chunk: Holding,
         number: u64,
+        slot: &Arc<ClockSlot>,
         data: ReopenableFile,
         (index_directory, index_name): (PathBuf, FileName),
     ) -> Self {
@@ -49,6 +51,7 @@ impl SegmentWriter {
             chunk,
             number,
             data: Tracefile::new(data),
+            slot: Arc::clone(slot),
             index_directory,
             index_name,
             index: None,
@@ -58,80 +61,63 @@ impl SegmentWriter {
         }
     }
 
-    /// The tracefile, opened if it was closed.
-    pub(super) fn open_data(
-        &mut self,
-        pool: &Arc<Pool>,
-        slot: &Arc<ClockSlot>,
-    ) -> Result<&Arc<PooledFile>, StoreError> {
-        let failed = |error, data: &Tracefile| {
-            StoreError::on("go on with", data.file().location().path())(error)
-        };
-        match self.data.reopen() {
-            Ok(false) => {}
-            Ok(true) => {
-                pool.add_slot(slot);
-                self.share_with_readers();
-            }
-            Err(error) => return Err(failed(error, &self.data)),
-        }
-        let opened = self.data.file().opened();
-        opened.map_err(|error| failed(error, &self.data))
+    fn pool(&self) -> &Arc<Pool> {
+        self.data.file().location().pool()
     }
 
-    /// Makes the index file, unless there is one. It comes before the first bytes of the tracefile, so
-    /// that after a crash a tracefile with bytes but without entries is known to be ours.
-    pub(super) fn begin_index(
-        &mut self,
-        pool: &Arc<Pool>,
-        format: IndexFormat,
-    ) -> Result<(), StoreError> {
+    /// The tracefile, reopened if it was closed.
+    pub(super) fn open_data(&mut self) -> Result<&Arc<PooledFile>, StoreError> {
+        let reopened = self.data.reopen();
+        if let Ok(true) = reopened {
+            self.pool().clock.add_slot(&self.slot);
+            self.share_with_readers();
+        }
+        let file = self.data.file();
+        let opened = reopened.and_then(|_| file.opened());
+        opened.map_err(StoreError::on("reopen", file.location().path()))
+    }
+
+    /// Creates the index file, unless it exists. Called before the first bytes of the tracefile are written: after a
+    /// crash, the beacon in the index file shows that this relay wrote them.
+    pub(super) fn begin_index(&mut self, format: IndexFormat) -> Result<(), StoreError> {
         match self.index {
             Some(_) => Ok(()),
-            None => self.open_index(pool, format).map(|_| ()),
+            None => self.open_index(format).map(|_| ()),
         }
     }
 
-    /// The index file, made if there is none yet, opened if it was closed.
-    fn open_index(
-        &mut self,
-        pool: &Arc<Pool>,
-        format: IndexFormat,
-    ) -> Result<&mut IndexFile, StoreError> {
+    /// The index file, created if it does not exist yet, reopened if it was closed.
+    fn open_index(&mut self, format: IndexFormat) -> Result<&mut IndexFile, StoreError> {
         let index = match self.index.take() {
             Some(index) => index,
-            None => self.create_index(pool, format)?,
+            None => self.create_index(format)?,
         };
         let index = self.index.insert(index);
-        if let Err(error) = index.reopen() {
-            return Err(StoreError::on("write", index.file().location().path())(
-                error,
-            ));
-        }
+        let reopened = index.reopen();
+        reopened.map_err(StoreError::on("reopen", index.file().location().path()))?;
         Ok(index)
     }
 
-    fn create_index(&self, pool: &Arc<Pool>, format: IndexFormat) -> Result<IndexFile, StoreError> {
-        let chunk = self.chunk.chunk();
-        let file = ReopenableFile::create(pool, chunk, &self.index_directory, &self.index_name)?;
+    fn create_index(&self, format: IndexFormat) -> Result<IndexFile, StoreError> {
+        let (directory, name) = (&self.index_directory, &self.index_name);
+        let file = ReopenableFile::create(self.pool(), self.chunk.chunk(), directory, name)?;
         let location = Arc::clone(file.location());
         IndexFile::begin(file, format).map_err(|error| {
-            // Half a header would make readers give the whole trace up.
+            // A partial header would make readers reject the whole trace.
             let _ = location.remove();
             StoreError::on("write", location.path())(error)
         })
     }
 
+    /// Appends entries to the index file. Returns the segment for readers of their packets.
     pub(super) fn append_entries(
         &mut self,
-        pool: &Arc<Pool>,
-        slot: &Arc<ClockSlot>,
         format: IndexFormat,
         entries: &[Entry],
     ) -> Result<Arc<Segment>, StoreError> {
-        slot.mark_used();
+        self.slot.mark_used();
         let was_open = self.has_open_index();
-        let index = self.open_index(pool, format)?;
+        let index = self.open_index(format)?;
         if let Err(error) = index.append(entries) {
             let path = index.file().location().current_path();
             return Err(StoreError::at("write", path, index.position(), error));
@@ -143,9 +129,9 @@ impl SegmentWriter {
                 let files = (self.data.file(), index.file());
                 Arc::new(Segment::new(self.number, files, format))
             }
-            (None, None) => unreachable!("it has just been opened"),
+            (None, None) => unreachable!("the index file has just been opened"),
         };
-        pool.add_slot(slot);
+        self.pool().clock.add_slot(&self.slot);
         self.segment = Some(Arc::clone(&segment));
         self.share_with_readers();
         Ok(segment)
@@ -153,21 +139,20 @@ impl SegmentWriter {
 
     pub(super) fn write_beacon(
         &mut self,
-        pool: &Arc<Pool>,
         format: IndexFormat,
         until: Timestamp,
     ) -> Result<(), StoreError> {
         let was_open = self.has_open_index();
-        let index = self.open_index(pool, format)?;
+        let index = self.open_index(format)?;
         let mut written = index.write_beacon(until);
         if written.is_ok() && !was_open {
-            // A stream that is idle costs no file descriptor.
+            // It was closed because the stream is idle, and idle streams hold no file descriptor.
             written = index.close_files();
         }
         written.map_err(StoreError::on("write", index.file().location().path()))
     }
 
-    /// An error of the tracefile, with its position.
+    /// An error of the tracefile, with the position that was written to.
     pub(super) fn data_error(&self, source: io::Error) -> StoreError {
         let path = self.data.file().location().current_path();
         StoreError::at("write", path, self.data.position(), source)
@@ -178,7 +163,7 @@ impl SegmentWriter {
         index.is_some_and(|index| index.file().handle().is_some())
     }
 
-    /// Gives readers the files that they need not open themselves.
+    /// Shares the open files with readers, which then need not open them.
     fn share_with_readers(&self) {
         if let Some(segment) = &self.segment {
             let index = self.index.as_ref();
@@ -187,7 +172,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Closes what can be opened again. Gives whether all is closed.
+    /// Closes the files that can be reopened. Returns whether both are closed.
     pub(super) fn close_files(&mut self) -> bool {
         if self.is_replaced {
             return false;
@@ -202,13 +187,12 @@ impl SegmentWriter {
         self.data.close_files()
     }
 
-    /// Ends both files: nothing will be added.
+    /// Completes both files: nothing will be appended.
     pub(super) fn close(mut self) {
         let index = match &mut self.index {
-            // What has its name is not its index.
-            _ if self.is_replaced => return,
-            None => return,
-            Some(index) => index,
+            Some(index) if !self.is_replaced => index,
+            // The index file of a tracefile that was replaced has been unlinked.
+            _ => return,
         };
         let closed = if index.is_empty() {
             index.file().location().remove()
@@ -221,7 +205,7 @@ impl SegmentWriter {
     }
 }
 
-/// Takes the beacon off the end of an index.
+/// Removes the beacon from the end of an index file.
 fn remove_beacon(index: &mut IndexFile) -> Result<(), StoreError> {
     if !index.has_beacon() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The files of one stream: the tracefile being written, those before it that still wait for
-//! indexes, and when the next one begins.
+//! The files of one stream: the tracefile that is being written, earlier ones whose packets still wait for indexes, and
+//! when the next one begins.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,18 +20,18 @@ use super::segment_writer::SegmentWriter;
 use super::tracefile::{Extent, Tracefile};
 use super::{StoreError, remove_file};
 
-/// Packets are moved in pieces of so many bytes.
+/// Size in bytes of the pieces in which a packet is copied to another chunk.
 const COPY_BYTES: usize = 64 << 10;
 
 /// Directory of index files beside the tracefiles.
 const INDEX_DIRECTORY: &str = "index";
 
-/// Bounds of a stream's tracefiles: their size and number.
+/// Maximum size and number of a stream's tracefiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracefileLimits {
-    /// Bytes beyond which no packet is written, unless it is the only one in its file.
+    /// Maximum size of a tracefile. A single packet may exceed it.
     pub size: Bytes,
-    /// Number of tracefiles that are kept. None: all.
+    /// Number of tracefiles that are kept: the next one replaces the oldest. None: all are kept.
     pub count: Option<u64>,
 }
 
@@ -40,19 +40,19 @@ pub struct TracefileLimits {
 pub struct StreamLayout {
     /// Directory below the chunk.
     pub directory: TracePath,
-    /// Name of the tracefile, to which a number is added if there may be several.
+    /// Name of the tracefile. With `limits`, a number is appended.
     pub name: FileName,
-    /// Bounds of the tracefiles. None: there is one, without a number in its name.
+    /// Limits of the tracefiles. None: the stream has one, without a number in its name.
     pub limits: Option<TracefileLimits>,
     /// Format of the index files. None: the producer sends no indexes.
     pub index_format: Option<IndexFormat>,
 }
 
 impl StreamLayout {
-    /// Checks that every name that will be made of the stream's can be a file's.
+    /// Checks that all files of the stream will have valid names.
     ///
     /// # Errors
-    /// If one would be too long.
+    /// If a name would be too long.
     pub fn check(&self) -> Result<(), NameError> {
         let longest = self.limits.map(|limits| limits.count.unwrap_or(u64::MAX));
         self.data_name(longest)?.with_suffix(".idx").map(|_| ())
@@ -66,25 +66,25 @@ impl StreamLayout {
     }
 }
 
-/// The files of one stream. While the stream is in no chunk there is none to write to.
+/// The files of one stream. While the stream is in no chunk, none of them can be written to.
 #[derive(Debug)]
 pub struct StreamFiles {
     layout: StreamLayout,
     pool: Arc<Pool>,
     slot: Arc<ClockSlot>,
-    /// The last is being written, if any is; those before it wait for indexes.
+    /// The last one is being written if `is_writing`. All others wait for the indexes of their packets.
     open: VecDeque<SegmentWriter>,
-    /// Number of the first of them among all that the stream has had.
+    /// Number of the first of them among all tracefiles that the stream has had.
     first_open: u64,
     is_writing: bool,
     /// Number of the tracefile that is being written, counted from 0 in each chunk.
     number: u64,
 }
 
-/// The place of a packet in the tracefiles of its stream.
+/// The position of a packet in the tracefiles of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketPlace {
-    /// Number of the tracefile among all that the stream has had.
+    /// Number of the tracefile among all that the stream has had. It never changes, unlike the number in the name.
     file: u64,
     /// Position in the tracefile.
     extent: Extent,
@@ -93,7 +93,7 @@ pub struct PacketPlace {
 impl PacketPlace {
     /// Whether both lie in the same tracefile.
     #[must_use]
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn shares_tracefile_with(&self, other: &Self) -> bool {
         self.file == other.file
     }
 
@@ -111,22 +111,21 @@ impl PacketPlace {
 }
 
 impl StreamFiles {
-    /// Makes the stream's first tracefile, and closes it until there is something to write.
+    /// Creates the stream's first tracefile and closes it, since a stream may be idle for long before its first packet.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the tracefile cannot be created.
     pub fn create(
         layout: StreamLayout,
         pool: Arc<Pool>,
         chunk: Holding,
     ) -> Result<Self, StoreError> {
-        let (open, first_open) = (VecDeque::new(), 0);
         let mut files = Self {
             layout,
             pool,
             slot: Arc::default(),
-            open,
-            first_open,
+            open: VecDeque::new(),
+            first_open: 0,
             is_writing: false,
             number: 0,
         };
@@ -135,7 +134,7 @@ impl StreamFiles {
         Ok(files)
     }
 
-    /// Slot by which the pool asks for files to be closed.
+    /// Slot by which the pool asks the stream to close files.
     #[must_use]
     pub fn slot(&self) -> &Arc<ClockSlot> {
         &self.slot
@@ -147,7 +146,7 @@ impl StreamFiles {
         &self.pool
     }
 
-    /// Closes the files that can be opened again. Gives whether all are closed.
+    /// Closes the files that can be reopened. Returns whether all are closed.
     pub fn close_files(&mut self) -> bool {
         let mut all = true;
         for file in &mut self.open {
@@ -159,24 +158,24 @@ impl StreamFiles {
     /// Begins to write to a chunk.
     ///
     /// # Errors
-    /// If the tracefile cannot be made. Nothing can be written then.
+    /// If the tracefile cannot be created. Nothing can be written then.
     pub fn enter_chunk(&mut self, chunk: Holding) -> Result<(), StoreError> {
         self.number = 0;
         self.is_writing = false;
         self.begin_file(chunk)
     }
 
-    /// Stops writing to the chunk. Files that wait for indexes stay until they have them.
+    /// Stops writing to the chunk. Tracefiles whose packets wait for indexes stay open.
     pub fn leave_chunk(&mut self) {
         self.is_writing = false;
         self.close_indexed();
     }
 
-    /// Leaves the chunk for another and takes these packets along: the last that were written, in
-    /// order, none of them indexed.
+    /// Leaves the chunk for another and moves these packets there: the last ones that were written, in order, none of
+    /// them indexed.
     ///
     /// # Errors
-    /// If a file of the other chunk cannot be made or written. Then all is as it was.
+    /// If a file of the other chunk cannot be created or written. Then nothing has changed.
     pub fn carry_over<'a>(
         &mut self,
         packets: impl Iterator<Item = &'a mut PacketPlace>,
@@ -184,11 +183,10 @@ impl StreamFiles {
     ) -> Result<(), StoreError> {
         let mut packets: Vec<_> = packets.collect();
         let moved = self.copy_packets(packets.iter().map(|place| **place), chunk)?;
-        // Where the first packet that goes lies, in each file.
+        // The first packet in each tracefile that is moved.
         let mut cuts: Vec<PacketPlace> = Vec::new();
         for (place, moved) in packets.iter_mut().zip(moved) {
-            let at = self.file_of(place);
-            let Some((from, moved)) = at.and_then(|at| self.open.get_mut(at)).zip(moved) else {
+            let Some((from, moved)) = self.writer_of(place).zip(moved) else {
                 continue;
             };
             from.unindexed -= 1;
@@ -199,9 +197,8 @@ impl StreamFiles {
         }
         // Only now: until all packets are in the other chunk, a failed write must lose none of them.
         for cut in cuts {
-            let at = self.file_of(&cut);
-            if let Some(from) = at.and_then(|at| self.open.get_mut(at)) {
-                from.open_data(&self.pool, &self.slot)?;
+            if let Some(from) = self.writer_of(&cut) {
+                from.open_data()?;
                 from.data.truncate(cut.extent.offset);
             }
         }
@@ -209,8 +206,8 @@ impl StreamFiles {
         Ok(())
     }
 
-    /// Copies packets to the first tracefile of another chunk. Gives where they lie now, those that are
-    /// still there.
+    /// Copies packets to the first tracefile of another chunk. Returns their new places; none for a packet whose tracefile
+    /// has been closed.
     fn copy_packets(
         &mut self,
         packets: impl Iterator<Item = PacketPlace>,
@@ -222,11 +219,10 @@ impl StreamFiles {
         let copied = self.begin_file(chunk).and_then(|()| {
             packets
                 .map(|place| {
-                    let at = self.file_of(&place);
-                    let Some(from) = at.and_then(|at| self.open.get_mut(at)) else {
+                    let Some(from) = self.writer_of(&place) else {
                         return Ok(None);
                     };
-                    let bytes = Arc::clone(from.open_data(&self.pool, &self.slot)?);
+                    let bytes = Arc::clone(from.open_data()?);
                     self.copy_packet(&bytes, place.extent).map(Some)
                 })
                 .collect()
@@ -243,7 +239,7 @@ impl StreamFiles {
         copied
     }
 
-    /// The chunk being written to, if any.
+    /// The chunk that is being written to. None: the stream is in no chunk.
     #[must_use]
     pub fn chunk(&self) -> Option<&Holding> {
         self.open
@@ -252,17 +248,15 @@ impl StreamFiles {
             .map(|file| &file.chunk)
     }
 
-    /// Whether beginning the tracefile with this number replaces an older one.
+    /// Whether the tracefile with this number replaces an older one.
     #[must_use]
     pub fn replaces(&self, number: u64) -> bool {
-        self.layout
-            .limits
-            .is_some_and(|limits| limits.count.is_some())
-            && number <= self.number
+        let limits = self.layout.limits;
+        limits.is_some_and(|limits| limits.count.is_some()) && number <= self.number
     }
 
-    /// The number of the tracefile that a packet of so many sent bytes is to begin, if it does not
-    /// fit the current one.
+    /// The number of the tracefile that a packet with `data_size` bytes begins, padding not included. None: the packet
+    /// fits the current tracefile.
     #[must_use]
     pub fn next_number(&self, data_size: u32) -> Option<u64> {
         let limits = self.layout.limits?;
@@ -276,10 +270,10 @@ impl StreamFiles {
         Some(limits.count.map_or(next, |count| next % count.max(1)))
     }
 
-    /// Begins the tracefile with this number, in place of an older one if there is one.
+    /// Begins the tracefile with this number. An older one with the number is replaced.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn begin_next(&mut self, number: u64) -> Result<(), StoreError> {
         let Some(current) = self.open.back() else {
             return Ok(());
@@ -292,15 +286,15 @@ impl StreamFiles {
     /// Writes the next bytes of the packet in flight.
     ///
     /// # Errors
-    /// As the system says.
+    /// If they cannot be written.
     pub fn append_payload(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.write(|data| data.append(bytes))
     }
 
-    /// Writes the last bytes of the packet and so many zeros.
+    /// Writes the last bytes of the packet in flight, followed by `padding` zeros.
     ///
     /// # Errors
-    /// As the system says. The packet is not whole then.
+    /// If they cannot be written. The packet stays in flight.
     pub fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> Result<PacketPlace, StoreError> {
         let extent = self.write(|data| data.finish_packet(bytes, padding))?;
         // A packet of no bytes has no index: that would be a beacon.
@@ -323,25 +317,20 @@ impl StreamFiles {
         }
     }
 
-    /// Writes the entries of packets that lie in the same tracefile. Gives the segment that they belong
-    /// to; none if another tracefile has replaced theirs. Then the packets are gone, nothing is written,
-    /// and neither name may be used for them: both are those of the newer files.
+    /// Writes the entries of packets that lie in one tracefile, the one of `place`. Returns the segment that they belong
+    /// to. None: another tracefile has replaced theirs; the packets are lost and nothing is written, because both names
+    /// belong to the newer files.
     ///
     /// # Errors
-    /// As the system says, and for a stream that has no indexes.
+    /// If they cannot be written, or the stream has no indexes.
     pub fn write_entries(
         &mut self,
         place: &PacketPlace,
         packets: impl Iterator<Item = (PacketPlace, PacketIndex)>,
     ) -> Result<Option<Arc<Segment>>, StoreError> {
         let format = self.layout.index_format;
-        let at = self.file_of(place);
-        let file = at.and_then(|at| self.open.get_mut(at));
-        let Some((file, format)) = file.zip(format) else {
-            let none = io::Error::other("the packet's file has been closed");
-            return Err(StoreError::on("index", self.layout.directory.as_ref())(
-                none,
-            ));
+        let Some((file, format)) = self.writer_of(place).zip(format) else {
+            return Err(self.error("index", "the packet's tracefile has been closed"));
         };
         let entry = |(place, packet): (PacketPlace, PacketIndex)| Entry {
             offset: place.extent.offset,
@@ -350,79 +339,67 @@ impl StreamFiles {
         let entries: Vec<_> = packets.map(entry).collect();
         let segment = match file.is_replaced {
             true => None,
-            false => Some(file.append_entries(&self.pool, &self.slot, format, &entries)?),
+            false => Some(file.append_entries(format, &entries)?),
         };
         file.unindexed -= entries.len();
         self.close_indexed();
         Ok(segment)
     }
 
-    /// Gives up the packets without an index, because no more will come. Gives how many there are.
+    /// Gives up the packets without an index, because no index will arrive any more. Returns their number.
     pub fn give_up_indexes(&mut self) -> usize {
-        let unindexed = self
-            .open
-            .iter_mut()
-            .map(|file| std::mem::take(&mut file.unindexed))
-            .sum();
+        let files = self.open.iter_mut();
+        let unindexed = files.map(|file| std::mem::take(&mut file.unindexed)).sum();
         self.close_indexed();
         unindexed
     }
 
-    /// Puts a beacon at the end of the current index file.
+    /// Writes a beacon to the end of the current index file. Does nothing if the stream has no indexes or is in no
+    /// chunk.
     ///
     /// # Errors
-    /// As the system says.
+    /// If it cannot be written.
     pub fn write_beacon(&mut self, until: Timestamp) -> Result<(), StoreError> {
         match (self.layout.index_format, self.open.back_mut()) {
-            (Some(format), Some(file)) if self.is_writing => {
-                file.write_beacon(&self.pool, format, until)
-            }
+            (Some(format), Some(file)) if self.is_writing => file.write_beacon(format, until),
             _ => Ok(()),
         }
     }
 
     fn begin_file(&mut self, chunk: Holding) -> Result<(), StoreError> {
-        let limited = self.layout.limits.map(|_| self.number);
-        let long_name = |error: NameError| io::Error::other(error);
+        let number = self.layout.limits.map(|_| self.number);
         let directory: &Path = self.layout.directory.as_ref();
-        let failed = || StoreError::on("name", directory);
-        let data_name = self
-            .layout
-            .data_name(limited)
-            .map_err(long_name)
-            .map_err(failed())?;
-        let index_name = data_name
-            .with_suffix(".idx")
-            .map_err(long_name)
-            .map_err(failed())?;
+        let failed = |error| StoreError::on("name files in", directory)(io::Error::other(error));
+        let data_name = self.layout.data_name(number).map_err(failed)?;
+        let index_name = data_name.with_suffix(".idx").map_err(failed)?;
         let index_directory = directory.join(INDEX_DIRECTORY);
         for older in &mut self.open {
-            // It waits for indexes, and needs no protection from ourselves.
+            // Its packets still wait for indexes, but its claim and lock must not keep us from replacing it.
             if older.chunk.is(&chunk) && older.number == self.number {
                 older.is_replaced = true;
                 older.data.give_up_name();
             }
         }
         let data = ReopenableFile::create(&self.pool, chunk.chunk(), directory, &data_name)?;
-        self.pool.add_slot(&self.slot);
+        self.pool.clock.add_slot(&self.slot);
         if self.layout.index_format.is_some() {
-            // That of the tracefile that this one replaces.
+            // The index file of the tracefile that this one replaces.
             chunk.with_path(&index_directory.join(&index_name), remove_file)?;
         }
         let index = (index_directory, index_name);
-        let writer = SegmentWriter::new(chunk, self.number, data, index);
+        let writer = SegmentWriter::new(chunk, self.number, &self.slot, data, index);
         self.open.push_back(writer);
         self.is_writing = true;
         self.close_indexed();
         Ok(())
     }
 
-    /// Closes the files that nothing is to be added to.
+    /// Closes the tracefiles in front to which nothing will be added.
     fn close_indexed(&mut self) {
         let kept = usize::from(self.is_writing);
         while self.open.len() > kept && self.open.front().is_some_and(|file| file.unindexed == 0) {
             if let Some(file) = self.open.pop_front() {
-                // The place of a packet counts the files that were closed before its own.
+                // The place of a packet counts the tracefiles that were closed before its own.
                 self.first_open += 1;
                 file.close();
             }
@@ -439,18 +416,17 @@ impl StreamFiles {
                 if file.data.position() == 0
                     && let Some(format) = self.layout.index_format
                 {
-                    file.begin_index(&self.pool, format)?;
+                    file.begin_index(format)?;
                 }
-                file.open_data(&self.pool, &self.slot)?;
+                file.open_data()?;
                 write(&mut file.data).map_err(|error| file.data_error(error))
             }
-            _ => {
-                let none = io::Error::other("the stream is in no chunk");
-                Err(StoreError::on("write", self.layout.directory.as_ref())(
-                    none,
-                ))
-            }
+            _ => Err(self.error("write", "the stream is in no chunk")),
         }
+    }
+
+    fn error(&self, what: &'static str, reason: &str) -> StoreError {
+        StoreError::on(what, self.layout.directory.as_ref())(io::Error::other(reason))
     }
 
     /// Appends a packet that lies in another file.
@@ -468,8 +444,9 @@ impl StreamFiles {
         self.finish_packet(&[], 0)
     }
 
-    /// Position of a packet's tracefile among the open files.
-    fn file_of(&self, place: &PacketPlace) -> Option<usize> {
-        usize::try_from(place.file.checked_sub(self.first_open)?).ok()
+    /// The writer of a packet's tracefile. None: the tracefile has been closed.
+    fn writer_of(&mut self, place: &PacketPlace) -> Option<&mut SegmentWriter> {
+        let at = place.file.checked_sub(self.first_open)?;
+        self.open.get_mut(usize::try_from(at).ok()?)
     }
 }

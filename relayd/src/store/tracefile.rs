@@ -1,5 +1,5 @@
-//! The bytes of packets, one after the other. A packet is whole or absent: what has come of one
-//! that never ends is cut off again.
+//! The bytes of packets, one after the other. A packet is whole or absent: the file is truncated again if the rest of a
+//! packet never arrives.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -13,8 +13,8 @@ use wire::Bytes;
 use super::pool::{Claim, PooledFile};
 use super::reopenable_file::ReopenableFile;
 
-/// Longest padding that is written as zeros. More is left as a hole, so that a peer that announces
-/// gigabytes of it costs neither time nor disk.
+/// Longest padding in bytes that is written as zeros. Longer padding becomes a hole, so that a peer that announces
+/// gigabytes of it costs neither time nor disk space.
 const WRITTEN_PADDING: usize = 16 << 10;
 static ZEROS: [u8; WRITTEN_PADDING] = [0; WRITTEN_PADDING];
 
@@ -34,17 +34,17 @@ pub(super) struct Tracefile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockState {
     Held,
-    /// The file is closed, or a reader has locked it: readers test in this way whether it is being
-    /// written. The next write tries again.
+    /// The file is closed, or a reader holds a shared lock, by which readers test whether the file is being written.
+    /// The next write tries again.
     Missing,
-    /// The file system has no locks, which is no reason not to record.
+    /// The file system has no locks. The relay records nevertheless.
     Unsupported,
 }
 
 /// The position and length of a packet in its tracefile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Begin of the packet.
+    /// Position of the first byte.
     pub offset: Bytes,
     /// Length of the packet, padding included.
     pub len: Bytes,
@@ -58,8 +58,8 @@ impl Extent {
 }
 
 impl Tracefile {
-    /// Takes over an empty file that is open. Its lock says that it is being written; only relays and readers that
-    /// follow a relay's files respect the lock.
+    /// Locks and claims an empty file that is open. The lock shows that the file is being written. It is advisory: only
+    /// relays and readers that follow a relay's files respect it.
     pub(super) fn new(file: ReopenableFile) -> Self {
         let location = file.location();
         Self {
@@ -78,14 +78,14 @@ impl Tracefile {
         &self.file
     }
 
-    /// Another file takes its name, and is to be made by the same writer.
+    /// Gives up the name of the file, because another file of the same stream replaces it.
     pub(super) fn give_up_name(&mut self) {
         self.unlock();
         self.claim.release();
     }
 
-    /// Closes it until it is [opened again](Self::reopen). Gives whether it is closed: not in the middle of
-    /// a packet.
+    /// Closes the file until it is [reopened](Self::reopen), except while a packet is in flight. Returns whether it is
+    /// closed.
     pub(super) fn close_files(&mut self) -> bool {
         if self.in_flight == 0 {
             self.unlock();
@@ -94,10 +94,10 @@ impl Tracefile {
         self.file.handle().is_none()
     }
 
-    /// Opens and locks the file again if it is closed. Gives whether it was.
+    /// Reopens and locks the file if it is closed. Returns whether it was.
     ///
     /// # Errors
-    /// If it cannot be opened, or is not the same file any more.
+    /// If it cannot be opened, or its name belongs to another file.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let was_closed = self.file.reopen()?;
         if was_closed {
@@ -106,15 +106,15 @@ impl Tracefile {
         Ok(was_closed)
     }
 
-    /// Lets go of the file, also in the middle of a packet, until it is given one [again](Self::adopt). Another holder
-    /// keeps the file open, and so its lock.
+    /// Drops the handle of the file, even while a packet is in flight, until the next is [adopted](Self::adopt). Another
+    /// holder keeps the file open and so locked, since flock(2) locks belong to the open file.
     pub(super) fn release(&mut self) {
         self.file.close();
     }
 
-    /// Goes on with a file that was opened at its location.
+    /// Continues with a handle that was opened at the file's location.
     pub(super) fn adopt(&mut self, file: Arc<PooledFile>) {
-        // The other holder may have opened the file again since, and then it is not locked.
+        // The other holder may have reopened the file since, and then it is not locked.
         self.lock = try_lock(self.file.adopt(file));
     }
 
@@ -128,8 +128,8 @@ impl Tracefile {
 
     fn unlock(&mut self) {
         if let Ok(file) = self.file.opened() {
-            // Readers may hold the file longer; its place may be taken now.
-            // Without locks on this file system there is none to release.
+            // Explicitly: readers may keep the file open for longer, and with it a lock that close(2) does not release.
+            // An error only means that the file system has no locks.
             let _ = file_lock::unlock(file);
         }
         if self.lock == LockState::Held {
@@ -145,7 +145,7 @@ impl Tracefile {
     /// Writes the next bytes of the packet in flight.
     ///
     /// # Errors
-    /// As the system says, for want of space for example.
+    /// If they cannot be written. None of them remains in the file then.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.retry_lock();
         let at = self.whole + self.in_flight;
@@ -162,18 +162,18 @@ impl Tracefile {
         self.whole + self.in_flight
     }
 
-    /// Truncates the packet in flight to so many bytes, because those behind them could not be written. What is left
-    /// of them would do no harm, but takes room where there is none.
+    /// Truncates the packet in flight to `len` bytes, because the next ones could not be written. Their remains would do
+    /// no harm, but occupy space on a disk that is probably full.
     fn truncate_packet(&self, len: u64) {
         if let Ok(file) = self.file.opened() {
             let _ = file.set_len(self.whole + len);
         }
     }
 
-    /// Writes the last bytes of the packet and so many zeros: it is whole now.
+    /// Writes the last bytes of the packet, followed by `padding` zeros. The packet is whole then.
     ///
     /// # Errors
-    /// As the system says. The packet is not whole then, and nothing of these bytes is in the file.
+    /// If they cannot be written. The packet stays in flight, and none of these bytes remains in the file.
     pub(super) fn finish_packet(&mut self, bytes: &[u8], padding: u32) -> io::Result<Extent> {
         let before = self.in_flight;
         if let Err(error) = self.append_last(bytes, padding) {
@@ -200,7 +200,7 @@ impl Tracefile {
         Ok(())
     }
 
-    /// Writes both pieces by one call to the system, if it takes them.
+    /// Writes both pieces, by a single pwritev(2) unless that writes only a part.
     fn append_both(&mut self, bytes: &[u8], zeros: &[u8]) -> io::Result<()> {
         if zeros.is_empty() {
             return self.append(bytes);
@@ -233,7 +233,7 @@ impl Tracefile {
     pub(super) fn truncate(&mut self, end: Bytes) {
         self.whole = end.0;
         if let Err(error) = self.file.opened().and_then(|file| file.set_len(end.0)) {
-            // Readers go by the index, which has nothing on what is too much.
+            // Harmless to readers that follow the index: no entry points at the excess bytes.
             warn!(%error, "tracefile not truncated: readers go by its index");
         }
     }
@@ -256,7 +256,7 @@ impl Drop for Tracefile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reopenable_file::test_file;
+    use super::super::reopenable_file::{self, test_file};
     use super::*;
 
     fn tracefile() -> Tracefile {
@@ -264,10 +264,7 @@ mod tests {
     }
 
     fn contents(file: &Tracefile) -> Vec<u8> {
-        let file = file.file.opened().unwrap();
-        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
-        file.read_exact_at(&mut bytes, 0).unwrap();
-        bytes
+        reopenable_file::contents(file.file.opened().unwrap())
     }
 
     #[test]

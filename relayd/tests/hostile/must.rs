@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use relay_proto::{DataDecoder, DataEvent, DataHeader};
-use relayd::ingest::reorder::{EarlyPacket, LostPackets, Reorder, Turn, Window};
+use relayd::ingest::reorder::{EarlyPacket, LostPackets, Reorder, ReorderWindow, Turn};
 use wire::{Bytes, Field, SeqNum, StreamId};
 
 /// Small, so that it is full soon.
-const WINDOW: Window = Window {
+const WINDOW: ReorderWindow = ReorderWindow {
     packets: 4,
     bytes: Bytes(100),
 };

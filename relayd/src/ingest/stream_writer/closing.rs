@@ -1,4 +1,4 @@
-//! The end of a stream, and the question whether data is pending before it.
+//! The end of a stream, and whether data is pending before it.
 
 use tracing::warn;
 use wire::SeqNum;
@@ -9,11 +9,11 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::ingest::rotation::is_at_or_past;
 
 impl StreamWriter {
-    /// Whether data up to `last` is pending. An index that has been answered and is not in its file is pending as well,
-    /// also if no entry has been written before.
+    /// Whether data up to packet `last` is pending. An index that was accepted and is not yet in its file is pending too,
+    /// even if no entry has been written before.
     #[must_use]
     pub fn is_pending(&mut self, last: Option<SeqNum>) -> bool {
-        // Entries wait for the end of a batch, but the producer asks whether they are written.
+        // Entries wait for their batch, but the producer asks whether everything is on disk.
         if let Err(error) = self.flush_entries() {
             warn!(stream = %self.id, %error, "index entries not written: reported as pending");
         }
@@ -23,10 +23,10 @@ impl StreamWriter {
             || self.lifecycle.is_pending(last, self.joiner.is_some())
     }
 
-    /// Ends the wait for missing packets, because no data connection is left to bring them.
+    /// Gives up the missing packets, because no data connection is left on which they could arrive.
     ///
     /// # Errors
-    /// If packets that waited cannot be written.
+    /// If early packets cannot be written.
     pub fn end_data(&mut self) -> Result<(), IngestError> {
         if self.lifecycle.is_closed() {
             return Ok(());
@@ -38,10 +38,10 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Begins to close the stream: no packet after `last` will come, and no index at all.
+    /// Begins to close the stream: no packet after `last` will arrive, and no index at all.
     ///
     /// # Errors
-    /// If entries that are due cannot be written. The stream stays open then.
+    /// If ready entries cannot be written. The stream stays open then.
     pub fn close_after(&mut self, last: Option<SeqNum>) -> Result<(), IngestError> {
         if self.lifecycle.is_open() {
             self.flush_entries()?;
@@ -52,7 +52,7 @@ impl StreamWriter {
     }
 
     pub(super) fn close_if_done(&mut self) {
-        // What is kept for want of space comes first.
+        // Not while the stream is paused: the kept bytes must be written first.
         if self.lifecycle.has_last_packet()
             && !self.backpressure.is_paused()
             && !self
@@ -64,16 +64,16 @@ impl StreamWriter {
         }
     }
 
-    /// Closes the stream: nothing is waited for any more.
+    /// Closes the stream without waiting for anything.
     pub fn close_now(&mut self) {
-        // First: the writes below would close the stream once more when they are done.
+        // Before the writes below, which would close the stream again when they are done.
         if !self.lifecycle.close() {
             return;
         }
         let is_cut = self.packets.has_unwritten();
         self.end_pause();
         self.drop_in_flight();
-        // One last attempt, with whatever space there is by now.
+        // A last attempt: the disk may have space by now.
         if let Err(error) = self.write_the_rest() {
             warn!(stream = %self.id, %error, "packets not written at the end of the stream: they are lost");
         }
@@ -81,7 +81,7 @@ impl StreamWriter {
             warn!(stream = %self.id, "stream closed while there is no space on the disk: what waited is lost");
         }
         self.end_pause();
-        // Tracefiles stay open for the indexes of their packets.
+        // Otherwise their tracefiles would stay open for indexes that never arrive.
         let unindexed = self.packets.files.give_up_indexes();
         if unindexed > 0 {
             warn!(stream = %self.id, unindexed, "packets at the end have no index");
@@ -90,7 +90,7 @@ impl StreamWriter {
         self.published.end();
     }
 
-    /// Writes what waits for nothing but what will not come any more.
+    /// Writes everything that waits only for packets and indexes that will not arrive any more.
     fn write_the_rest(&mut self) -> Result<(), IngestError> {
         self.write_ready_packets()?;
         self.give_up_missing_while(None, |_| true)?;

@@ -1,5 +1,5 @@
-//! Packets that come before their turn: how long they wait, and what is given up for them. Nothing that has arrived is
-//! lost by that.
+//! Early packets: how long they wait for missing ones, and when those are given up. No packet that has arrived is lost by
+//! that.
 
 use relay_proto::DataHeader;
 use tracing::{debug, warn};
@@ -12,26 +12,26 @@ use crate::ingest::reorder::{EarlyPacket, Turn};
 use crate::store::stream_files::PacketPlace;
 
 impl StreamWriter {
-    /// Whether an early packet, of which so many bytes are there, still has to wait. What is missing before it is
-    /// given up if the window is full.
+    /// Whether an early packet, of which `bytes` bytes have arrived, must still wait. The packets that are missing before it
+    /// are given up if the window is full.
     ///
     /// # Errors
-    /// If packets that waited cannot be written.
+    /// If early packets cannot be written.
     pub fn recheck_early_packet(
         &mut self,
         packet: &DataHeader,
         from: ConnectionId,
         bytes: usize,
     ) -> Result<Arrival, IngestError> {
-        self.give_up_missing_while(Some(packet.seq), |packets| packets.is_window_full(bytes))?;
+        self.give_up_missing_while(Some(packet.seq), |packets| packets.reorder.is_full(bytes))?;
         self.place_early_packet(packet, from)
     }
 
-    /// An early packet can wait no longer, because memory is needed: gives up what is missing before it. The packet
-    /// still waits while there is no space on the disk.
+    /// Gives up the packets that are missing before an early packet, because memory is needed. The packet still waits
+    /// while the disk has no space.
     ///
     /// # Errors
-    /// If packets that waited cannot be written.
+    /// If early packets cannot be written.
     pub fn hasten_early_packet(
         &mut self,
         packet: &DataHeader,
@@ -46,21 +46,21 @@ impl StreamWriter {
         packet: &DataHeader,
         from: ConnectionId,
     ) -> Result<Arrival, IngestError> {
-        match self.packets.turn(packet.seq) {
+        match self.packets.reorder.turn(packet.seq) {
             Turn::Early => Ok(Arrival::Early),
             Turn::Now | Turn::Over => self.begin_packet(packet, from),
         }
     }
 
-    /// Takes a packet that came early and is all there.
+    /// Adds an early packet that has arrived completely.
     ///
     /// # Errors
-    /// If it or packets that waited cannot be written.
+    /// If this or another early packet cannot be written.
     pub fn add_early_packet(&mut self, early: EarlyPacket) -> Result<(), IngestError> {
-        match self.packets.turn(early.seq) {
+        match self.packets.reorder.turn(early.seq) {
             Turn::Now if !self.packets.has_in_flight() => {
-                // What comes before it has come meanwhile.
-                self.packets.keep_early_packet(early);
+                // The packets before it have arrived meanwhile.
+                self.packets.reorder.keep_packet(early);
                 self.write_ready_packets()
             }
             Turn::Now => Err(IngestError::Twice {
@@ -70,14 +70,14 @@ impl StreamWriter {
             Turn::Over => self.check_given_up(early.seq),
             Turn::Early => {
                 debug!(stream = %self.id, seq = %early.seq, "packet waits for one before it");
-                self.packets.keep_early_packet(early);
+                self.packets.reorder.keep_packet(early);
                 self.count_early_packets();
-                self.give_up_missing_while(None, |packets| packets.is_window_full(0))
+                self.give_up_missing_while(None, |packets| packets.reorder.is_full(0))
             }
         }
     }
 
-    /// Gives up what is missing, so that the early packets are written, unless there is no space on the disk.
+    /// Gives up all missing packets, so that the early packets are written, unless the disk has no space.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -94,7 +94,7 @@ impl StreamWriter {
         arriving: Option<SeqNum>,
         is_needed: impl Fn(&PacketWriter) -> bool,
     ) -> Result<(), IngestError> {
-        // While there is no space nothing is given up: what is missing may be what waits for it.
+        // While the disk has no space nothing is given up: the missing packet may be the one that waits for space.
         while !self.backpressure.is_paused()
             && is_needed(&self.packets)
             && self.give_up_gap(arriving)?
@@ -102,10 +102,10 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Gives up the packets missing before the first that waits, and writes those that then can be. Gives whether
-    /// there were any.
+    /// Gives up the packets that are missing before the first early one, and writes the early packets that are then next in
+    /// sequence. Returns whether any packet was missing.
     fn give_up_gap(&mut self, arriving: Option<SeqNum>) -> Result<bool, IngestError> {
-        let Some(lost) = self.packets.give_up_missing(arriving) else {
+        let Some(lost) = self.packets.reorder.give_up_missing(arriving) else {
             return Ok(false);
         };
         self.drop_in_flight();
@@ -124,13 +124,13 @@ impl StreamWriter {
         Ok(true)
     }
 
-    /// Writes the early packets whose turn has come.
+    /// Writes the early packets that are next in sequence.
     pub(super) fn write_ready_packets(&mut self) -> Result<(), IngestError> {
         while let Some(early) = self.packets.take_ready_packet() {
             self.count_early_packets();
             match self.write_early_packet(&early) {
                 Err(error) if self.pauses_on(&error) => {
-                    self.packets.keep_early_packet(early);
+                    self.packets.reorder.keep_packet(early);
                     self.count_early_packets();
                     self.pause(error);
                     return Ok(());
@@ -148,7 +148,7 @@ impl StreamWriter {
     }
 
     fn count_early_packets(&self) {
-        let (packets, bytes) = self.packets.early_packets();
-        self.tally.set_waiting(packets, bytes);
+        let (packets, bytes) = self.packets.reorder.waiting_packets();
+        self.tally.set_waiting(packets as u64, bytes.0);
     }
 }

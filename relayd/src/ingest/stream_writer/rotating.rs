@@ -1,4 +1,4 @@
-//! Rotation of a stream: packets that have an entry stay in the old chunk, the others are taken along.
+//! Rotation of a stream: packets that have an entry stay in the old chunk, the others move to the next one.
 
 use tracing::debug;
 use wire::PacketSeqNum;
@@ -9,11 +9,10 @@ use crate::ingest::index_joiner::IndexJoiner;
 use crate::store::chunk::Holding;
 
 impl StreamWriter {
-    /// Begins a rotation: from the packet `at` on, by the tracer's count, the stream goes over to another chunk, or to
-    /// none.
+    /// Begins a rotation: from packet `at` on, by the tracer's count, the stream writes to another chunk, or to none.
     ///
     /// # Errors
-    /// If it is on its way already, or the files there cannot be made.
+    /// If the stream is closed, a rotation has begun already, or files in the other chunk cannot be created.
     pub fn begin_rotation(
         &mut self,
         at: PacketSeqNum,
@@ -35,10 +34,10 @@ impl StreamWriter {
         self.rotate_if_due()
     }
 
-    /// The chunk that the stream leaves is to be deleted: goes over at once if it has nothing there.
+    /// Leaves the current chunk, which is to be deleted, at once if the stream has written nothing there.
     ///
     /// # Errors
-    /// If the files in the other chunk cannot be made.
+    /// If files in the other chunk cannot be created.
     pub fn leave_deleted_chunk(&mut self) -> Result<(), IngestError> {
         if self.packets.has_in_flight() {
             return Ok(());
@@ -49,26 +48,25 @@ impl StreamWriter {
         }
     }
 
-    /// Goes over to the other chunk if everything that stays is there.
+    /// Enters the other chunk if every packet that stays in the old one has its entry.
     pub(super) fn rotate_if_due(&mut self) -> Result<(), IngestError> {
         if self.packets.has_in_flight() {
-            // It is either the next to stay or the first to be taken along.
+            // It may be the last packet that stays, or the first that moves: its index decides.
             return Ok(());
         }
         let Some(rotation) = self.lifecycle.take_due_rotation() else {
             return Ok(());
         };
-        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream goes over to another chunk");
+        debug!(stream = %self.id, progress = ?self.lifecycle.progress(), "stream enters another chunk");
         let entered = self.enter_chunk(rotation.target.clone());
         if entered.is_err() {
-            // Nothing has moved: it is still to be done.
+            // Nothing has moved: the rotation is still due.
             self.lifecycle.restore_rotation(rotation);
         }
         self.or_pause(entered)
     }
 
-    /// Goes over to another chunk, or to none. Packets that have an entry stay in the old chunk, the others are taken
-    /// along.
+    /// Enters another chunk, or leaves the current one for none. Packets that have an entry stay, the others move along.
     fn enter_chunk(&mut self, target: Option<Holding>) -> Result<(), IngestError> {
         self.beacon_on_disk = None;
         let Some(chunk) = target else {

@@ -3,18 +3,18 @@
 
 use wire::TracePath;
 
-use crate::registry::stream::Stream;
+use crate::registry::stream::SessionStream;
 
 /// A stream in the table.
 #[derive(Debug)]
-pub(super) struct Entry {
-    stream: Stream,
+pub(super) struct TableEntry {
+    stream: SessionStream,
     path: TracePath,
-    /// The producer has said that its batch of streams is complete.
+    /// Whether the producer has completed the batch of streams to which the stream belongs.
     pub(super) is_published: bool,
-    /// The stream was found closed.
+    /// Whether the table has recorded that the stream is closed.
     pub(super) is_closed: bool,
-    /// Last round of questions in which the stream was asked about.
+    /// The last data-pending round in which the producer asked about the stream.
     pub(super) asked_in: u64,
 }
 
@@ -24,8 +24,8 @@ thread_local! {
     pub(super) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-impl Entry {
-    pub(super) fn new(stream: Stream, path: TracePath) -> Self {
+impl TableEntry {
+    pub(super) fn new(stream: SessionStream, path: TracePath) -> Self {
         Self {
             stream,
             path,
@@ -35,7 +35,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn stream(&self) -> &Stream {
+    pub(super) fn stream(&self) -> &SessionStream {
         count_visit();
         &self.stream
     }

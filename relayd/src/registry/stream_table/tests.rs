@@ -2,7 +2,7 @@ use wire::{Bytes, FileName, FixedText, Text, TraceId};
 
 use super::entry::VISITS;
 use super::*;
-use crate::ingest::reorder::Window;
+use crate::ingest::reorder::ReorderWindow;
 use crate::ingest::{DataStream, MetadataStream, WhenFull};
 use crate::store::chunk::{Chunk, Holding};
 use crate::store::metadata::MetadataFile;
@@ -34,7 +34,7 @@ impl Fixture {
         }
     }
 
-    fn add(&mut self, directory: &str, is_metadata: bool) -> Stream {
+    fn add(&mut self, directory: &str, is_metadata: bool) -> SessionStream {
         self.next += 1;
         let (id, directory) = (StreamId(self.next), path(directory));
         let name = FileName::parse(&Text::from(format!("file_{id}").as_str())).unwrap();
@@ -43,7 +43,7 @@ impl Fixture {
         let stream = if is_metadata {
             let file = MetadataFile::create(pool, directory.clone(), name, chunk).unwrap();
             let stream = MetadataStream::new(id, directory.clone(), file, full);
-            Stream::Metadata(Arc::new(stream))
+            SessionStream::Metadata(Arc::new(stream))
         } else {
             let layout = StreamLayout {
                 directory: directory.clone(),
@@ -52,11 +52,11 @@ impl Fixture {
                 index_format: None,
             };
             let files = StreamFiles::create(layout, pool, chunk).unwrap();
-            let window = Window {
+            let window = ReorderWindow {
                 packets: 1,
                 bytes: Bytes(1),
             };
-            Stream::Data(DataStream::new(id, files, window, true, full))
+            SessionStream::Data(DataStream::new(id, files, window, true, full))
         };
         let trace = self.table.trace_id(&directory, || TraceId(1));
         let content = stream.content();
@@ -68,17 +68,17 @@ impl Fixture {
             path: FixedText(directory.to_text()),
             channel: FixedText(Text::default()),
         };
-        let listed = Arc::new(Listed { record, content });
+        let listed = Arc::new(ListedStream { record, content });
         let added = stream.clone();
         self.table.add(added, directory, listed, (since, 3));
         stream
     }
 
-    /// Closes a stream and takes it out of the table. Gives how many entries were looked at.
-    fn close(&mut self, stream: &Stream) -> usize {
+    /// Closes a stream and removes it from the table. Returns the number of visited entries.
+    fn close(&mut self, stream: &SessionStream) -> usize {
         match stream {
-            Stream::Data(stream) => stream.lock().close_after(None).unwrap(),
-            Stream::Metadata(stream) => stream.close(),
+            SessionStream::Data(stream) => stream.lock().close_after(None).unwrap(),
+            SessionStream::Metadata(stream) => stream.close(),
         }
         VISITS.set(0);
         self.table.forget(stream.id());
@@ -86,7 +86,7 @@ impl Fixture {
     }
 }
 
-fn ids(listed: &[Arc<Listed>]) -> Vec<u64> {
+fn ids(listed: &[Arc<ListedStream>]) -> Vec<u64> {
     listed.iter().map(|one| one.record.stream.0).collect()
 }
 
@@ -211,7 +211,7 @@ fn ended_streams_and_unused_traces_are_forgotten_before_there_are_too_many() {
     ended.iter().for_each(|stream| {
         fixture.close(stream);
     });
-    // The traces are in use until viewers have been told of their streams, or never will be.
+    // A trace is in use until each of its streams is announced, or never will be.
     let next = fixture.add("ust/next", false);
     assert_eq!(fixture.table.counts.unannounced, 2);
     fixture.table.counts.prune_traces_at = 5;
