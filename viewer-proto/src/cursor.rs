@@ -118,18 +118,11 @@ impl<S: Stream> PacketCursor<S> {
         let packet = (ask.len > 0)
             .then(|| self.stream.packet(ask.offset, ask.len))
             .flatten();
-        let (status, len) = match packet {
-            Some(_) => (PacketStatus::Ok, ask.len),
-            None => (PacketStatus::Failed, 0),
-        };
-        (
-            PacketHead {
-                status,
-                len,
-                flags: 0,
-            },
-            packet,
-        )
+        let mut head = failed_packet();
+        if packet.is_some() {
+            (head.status, head.len) = (PacketStatus::Ok, ask.len);
+        }
+        (head, packet)
     }
 }
 
@@ -189,19 +182,25 @@ impl<M: Metadata> MetadataCursor<M> {
         let body = replies.len();
         let read = self.metadata.read(replies);
         let len = replies.len() - body;
-        let head = if read.is_ok() && len > 0 {
-            MetadataHead {
-                len: len as u64,
-                status: MetadataStatus::Ok,
-            }
+        let mut head = failed_metadata();
+        if read.is_ok() && len > 0 {
+            (head.status, head.len) = (MetadataStatus::Ok, len as u64);
         } else {
             replies.truncate(body);
-            failed_metadata()
-        };
+        }
         if let Some(mut space) = replies.get_mut(start..body) {
             head.write(&mut space);
         }
         head.status
+    }
+}
+
+/// The reply for bytes that the viewer may not be given.
+pub(crate) fn failed_packet() -> PacketHead {
+    PacketHead {
+        status: PacketStatus::Failed,
+        len: 0,
+        flags: 0,
     }
 }
 

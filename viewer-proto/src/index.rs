@@ -1,6 +1,6 @@
 //! `GET_NEXT_INDEX`: where a stream's next packet is, or that there is none.
 
-use wire::{Bits, Bytes, ClassId, PacketIndexV1_0, Timestamp, wire_enum, wire_struct};
+use wire::{Bytes, ClassId, PacketIndexV1_0, Timestamp, wire_enum, wire_struct};
 
 wire_struct! {
     /// Answers `GET_NEXT_INDEX`. (`struct lttng_viewer_index`)
@@ -48,14 +48,7 @@ impl NextIndex {
     pub fn without_packet(status: IndexStatus, flags: u32) -> Self {
         Self {
             offset: Bytes(0),
-            packet: PacketIndexV1_0 {
-                packet_size: Bits(0),
-                content_size: Bits(0),
-                begin: Timestamp(0),
-                end: Timestamp(0),
-                events_discarded: 0,
-                class: ClassId(0),
-            },
+            packet: PacketIndexV1_0::default(),
             status,
             flags,
         }

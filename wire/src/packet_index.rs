@@ -5,7 +5,7 @@ wire_struct! {
     /// after the stream and sequence number, and in an index file after the offset.
     ///
     /// `struct lttcomm_relayd_index` (LTTng 2.8) and `struct ctf_packet_index` 1.1.
-    #[derive(Copy)]
+    #[derive(Copy, Default)]
     pub PacketIndex [64 bytes] {
         /// The size of the packet, padding included.
         packet_size: Bits,
@@ -26,7 +26,7 @@ wire_struct! {
     }
 
     /// [`PacketIndex`] as it was before LTTng 2.8 and as index files 1.0 hold it.
-    #[derive(Copy)]
+    #[derive(Copy, Default)]
     pub PacketIndexV1_0 [48 bytes] {
         /// The size of the packet, padding included.
         packet_size: Bits,
