@@ -132,8 +132,7 @@ impl PacketReader {
     pub(super) fn new(
         published: Subscribed<Published>,
         (watermark, rank): (Arc<Watermark>, u64),
-        next: u64,
-        position: Arc<ReadPosition>,
+        (next, position): (u64, Arc<ReadPosition>),
         calls: Arc<FileCalls>,
     ) -> Self {
         Self {
@@ -274,7 +273,8 @@ impl Stream for PacketReader {
                 // The tracefile was replaced or deleted since it was found.
                 Ok(None) => self.skip_tracefile(&run),
                 Err(error) => {
-                    // The file has been removed by somebody else, or the disk has failed. Logged once per tracefile.
+                    // Another program has removed the file, or the disk has failed. A warning is logged once per
+                    // tracefile, because every viewer fails at it.
                     if run.segment.is_first_failure() {
                         warn!(packet, %error, "cannot read tracefile; its packets are skipped for viewers");
                     } else {
