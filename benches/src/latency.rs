@@ -100,6 +100,7 @@ fn measure(watcher: Watcher, timer: u32) -> (Vec<Duration>, [f64; 2]) {
         thread::sleep(Duration::from_millis(200));
         !seen.lock().unwrap().is_empty()
     });
+    // The events emitted while the viewer attached are printed before the processor time is measured.
     thread::sleep(Duration::from_millis(500));
 
     let processes = [relay.process().id(), viewer.id()].map(|id| (id, cpu(id)));

@@ -157,6 +157,7 @@ impl Producer {
             .map_err(|source| ProducerError::Malformed { command, source })?;
         let Some(reply) = reply else { return Ok(None) };
         self.awaited.pop_front();
+        // The relay replies its own version: both ends then use the lower one.
         if let Reply::Version(theirs) = reply {
             let minor = theirs.common(self.ours);
             self.minor = Some(minor.ok_or(ProducerError::Incompatible { theirs })?);

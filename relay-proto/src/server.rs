@@ -88,6 +88,7 @@ impl Connection {
                 }
                 Ok(Progress::Advanced)
             }
+            // Text is handled as it arrives: a command may announce 128 MiB, of which nothing is buffered.
             Body::Text { left } => {
                 let text = split_up_to(input, left);
                 if text.is_empty() {
@@ -122,6 +123,7 @@ impl Connection {
                 ReturnCode::UNKNOWN.write(replies);
             }
         })?;
+        // Only the known fields are awaited. Bytes behind them are metadata text, or fields of a newer producer.
         let announced = usize::try_from(header.data_size).unwrap_or(usize::MAX);
         let Some((payload, rest)) = at.split_at_checked(announced.min(command.max_size())) else {
             return Ok(Progress::NeedsMore);
@@ -211,6 +213,7 @@ impl Connection {
         replies: &mut impl BufMut,
     ) -> Result<Progress, ControlError> {
         if let Command::Version(theirs) = command {
+            // Not the agreed version: each end computes that from both.
             Version::OURS.write(replies);
             let minor = theirs.common(Version::OURS);
             self.minor = Some(minor.ok_or(ControlError::Incompatible { theirs })?);
@@ -232,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Has the relay execute a command, and gives the reply.
+    /// Has the relay execute a command, and returns the reply.
     fn execute(
         &mut self,
         minor: Minor,
@@ -357,6 +360,7 @@ fn add_stream(stream: AddStream, relay: &mut impl Relay) -> Result<Reply, Reject
             stream: Some(stream),
             code: ReturnCode::OK,
         })),
+        // lttng-relayd keeps the connection open here, too. After most other refusals it closes the connection.
         Err(refusal) => Err(Rejection::keep_open(refused_stream(refusal.code), refusal)),
     }
 }

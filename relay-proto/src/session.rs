@@ -144,6 +144,7 @@ impl CreateSession {
             });
         }
         let head = CreateSessionV2_11::read(from)?;
+        // Since 2.15 the format stands between the fixed part and the names, whose lengths are in the fixed part.
         let trace_format = if minor.names_trace_format() {
             TraceFormat::read(from)?
         } else {

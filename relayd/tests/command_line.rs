@@ -38,7 +38,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Starts a relay in the foreground, and gives the fields of its "listening" log line.
+/// Starts a relay in the foreground, and returns the fields of its "listening" log line.
 fn start(arguments: &[&str]) -> (Child, Vec<String>) {
     let mut command = relayd();
     command

@@ -49,9 +49,9 @@ struct SentCommand {
 enum State {
     /// The next byte begins a reply, if a command is in flight.
     Head,
-    /// `left` records of the reply are still to come.
+    /// `left` records of the reply are still to arrive.
     Records { command: CommandCode, left: u32 },
-    /// `left` bytes of the reply are still to come.
+    /// `left` bytes of the reply are still to arrive.
     Body { left: u64 },
 }
 
@@ -184,7 +184,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether a reply, or the rest of one, is still to come.
+    /// Whether a reply, or the rest of one, is still to arrive.
     #[must_use]
     pub fn awaits_reply(&self) -> bool {
         !self.in_flight.is_empty() || !matches!(self.state, State::Head)
@@ -285,6 +285,7 @@ impl Client {
             }
             CommandCode::GetNextIndex => (Head::Index(read(command, from)?), nothing),
             CommandCode::GetPacket => {
+                // The requested length is the limit: the viewer has room for no more.
                 let head: PacketHead = read(command, from)?;
                 let left = within(u64::from(head.len), u64::from(sent.max_packet_bytes))?;
                 (Head::Packet(head), State::Body { left })

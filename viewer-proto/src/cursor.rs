@@ -1,4 +1,4 @@
-//! One viewer's position in one stream, and the watermark that the viewer has been told of it.
+//! One viewer's position in one stream, and the watermark that the viewer knows of it.
 
 use bytes::BytesMut;
 use wire::{ClassId, Field, Timestamp};
@@ -11,18 +11,18 @@ use crate::relay::{Ahead, Metadata, Next, Stream};
 /// A viewer's position in a stream of packets.
 pub(crate) struct PacketCursor<S> {
     stream: S,
-    /// The viewer has been told that no event before this time will come, in cycles. Never decreases.
+    /// The viewer knows from the relay that no event before this time will follow, in cycles. Never decreases.
     watermark: Timestamp,
     /// Whether the watermark comes from a beacon, so that an inactive index may repeat it.
     is_inactive: bool,
 }
 
-/// Whether a viewer may be told of later beacons.
+/// Whether later beacons may be sent to a viewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatermarkState {
     /// The watermark follows the stream's beacons.
     Advancing,
-    /// The watermark may not advance: there are streams that the viewer has not been told of, which may begin before
+    /// The watermark may not advance: some streams have not been announced to the viewer, and may begin before
     /// the beacons of the streams that it knows.
     Held {
         /// Whether the viewer may be given an empty index as a hint to those streams.
@@ -159,7 +159,7 @@ impl<M: Metadata> MetadataCursor<M> {
         self.metadata.set_subscribed(on);
     }
 
-    /// Appends the reply to `GET_METADATA`, and gives its status.
+    /// Appends the reply to `GET_METADATA`, and returns its status.
     pub(crate) fn write_next(&mut self, replies: &mut BytesMut) -> MetadataStatus {
         // Asked before looking for metadata: none is added after the end.
         let is_over = self.metadata.is_over();

@@ -29,7 +29,7 @@ wire_enum! {
         HungUp = 3,
         /// There is no such stream.
         Failed = 4,
-        /// There is no packet now, and no event before `end` will come.
+        /// There is no packet now, and no event before `end` will follow.
         Inactive = 5,
         /// Reserved.
         EndOfFile = 6,
@@ -54,7 +54,7 @@ impl NextIndex {
         }
     }
 
-    /// A reply that no event of the stream before `until` will come, in cycles.
+    /// A reply that no event of the stream before `until` will follow, in cycles.
     #[must_use]
     pub fn inactive(until: Timestamp, class: ClassId, flags: u32) -> Self {
         let mut index = Self::without_packet(IndexStatus::Inactive, flags);

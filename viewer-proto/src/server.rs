@@ -68,7 +68,7 @@ pub struct Connection<R: Relay> {
     minor: Option<Minor>,
     /// The viewer's id, from the last CONNECT.
     viewer: Option<ViewerId>,
-    /// Whether `CREATE_VIEWER_SESSION` came before the first `LIST_SESSIONS`, if either came.
+    /// Whether `CREATE_VIEWER_SESSION` was received before the first `LIST_SESSIONS`. None before either.
     creates_first: Option<bool>,
     has_viewer_session: bool,
     attached: BTreeMap<SessionId, Attachment<R::Session>>,

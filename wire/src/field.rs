@@ -59,8 +59,10 @@ impl<T: Field> Field for Flagged<T> {
     const SIZE: usize = 1 + T::SIZE;
 
     fn read(from: &mut &[u8]) -> Result<Self, DecodeError> {
+        // `from` stays as it is until all of the value has been read.
         let mut at = *from;
         let value = if u8::read(&mut at)? == 0 {
+            // Not decoded: without the flag these bytes need not be a valid value.
             split_off(&mut at, T::SIZE, "value")?;
             None
         } else {

@@ -172,6 +172,7 @@ impl<const N: usize> Field for FixedText<N> {
 
     fn write(&self, to: &mut impl BufMut) {
         let text = self.0.as_bytes();
+        // C programs read up to the NUL: without one they would read on into the next field.
         let kept = text.get(..N - 1).unwrap_or(text);
         to.put_slice(kept);
         to.put_bytes(0, N - kept.len());

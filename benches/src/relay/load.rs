@@ -105,6 +105,7 @@ impl Sender {
         let channels: Vec<_> = channels.iter().map(String::as_str).collect();
         let streams = producer.add_trace("trace", &channels);
         let is_ours = load.manner == Manner::Pipelined;
+        // LTTng's producers leave Nagle's algorithm on.
         producer.data.set_nodelay(is_ours).unwrap();
         producer.control().set_nodelay(is_ours).unwrap();
         Self {

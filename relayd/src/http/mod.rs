@@ -93,6 +93,7 @@ impl StatusApi {
 
     /// Why the relay is unhealthy, so that only a restart could help. None if it is healthy.
     fn liveness_failure(&self, now: Instant) -> Option<&'static str> {
+        // At shutdown, ports are closed and workers end on purpose.
         (self.health.error_mask(now) != 0 && !self.is_stopping.load(Ordering::Relaxed))
             .then_some("unhealthy: workers do not respond, or a port is not listened on")
     }

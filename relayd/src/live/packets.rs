@@ -32,8 +32,8 @@ pub struct PacketReader {
     next: u64,
     /// Time of the last beacon that the viewer was given, in cycles. None if it was given none.
     last_beacon: Option<Timestamp>,
-    /// The next packet's number and index entry, if the packet was withheld when it was asked for: the viewer must be
-    /// told of other streams first.
+    /// The next packet's number and index entry, if the packet was withheld when it was requested: other streams
+    /// must be announced to the viewer first.
     withheld: Option<(u64, Entry)>,
     /// Read position that the viewer lag is computed from.
     position: Arc<ReadPosition>,
@@ -183,7 +183,7 @@ impl PacketReader {
         }
     }
 
-    /// Gives the viewer the index of a packet, and moves past the packet.
+    /// Takes the index of a packet for the viewer, and moves past the packet.
     fn give_index(&mut self, packet: u64, begin: Bytes, entry: &Entry) -> Next {
         let index = entry.packet;
         let offset = Bytes(begin.0.saturating_add(entry.offset.0));

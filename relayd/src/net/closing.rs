@@ -28,6 +28,7 @@ pub(super) fn close_all<T: Send + 'static>(
             .name("close".to_owned())
             .spawn(move || {
                 loop {
+                    // A statement of its own: the lock must not be held while a session is closed.
                     let next = rest.lock().pop();
                     let Some(session) = next else { break };
                     close(session);

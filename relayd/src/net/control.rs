@@ -98,6 +98,8 @@ async fn serve_commands(
             }
         }
         let has_replies = !commands.replies.is_empty();
+        // Before the reply that opens the session is sent: the producer may then send packets, and their connection
+        // looks the worker up only once.
         if !has_worker && let Some(session) = producer.session() {
             has_worker = true;
             set_worker(session);

@@ -130,6 +130,7 @@ impl DataTask {
                 continue;
             }
             if self.coalescing.should_coalesce(Instant::now()) && !is_stopping {
+                // A registered socket would still wake the thread for each packet.
                 if let Err(error) = self.socket.deregister() {
                     return self.end(Err(error.into()));
                 }
@@ -139,6 +140,7 @@ impl DataTask {
             let is_incomplete = self.is_incomplete();
             let readable = async {
                 tokio::select! {
+                    // Bytes that have arrived are read before the stop is noticed.
                     biased;
                     readable = self.socket.readable() => readable,
                     () = &mut stopped, if !is_stopping => Ok(()),
@@ -149,6 +151,7 @@ impl DataTask {
             } else {
                 self.read_timeout
             };
+            // Between packets a connection may be silent for days, so that only an incomplete packet has a timeout.
             let readable = if is_stopping || is_incomplete {
                 tokio::time::timeout(timeout, readable).await
             } else {

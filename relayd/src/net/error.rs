@@ -66,6 +66,7 @@ impl ConnectionError {
             | Self::TooManyRefusals
             | Self::ReadRestOfPacket(_)
             | Self::FileCallsHang => Consequence::Close,
+            // Only the lengths in headers say where the next packet begins: the rest cannot be decoded.
             Self::Ingest(_) => Consequence::AbortSession,
         }
     }

@@ -224,6 +224,7 @@ impl Server {
         if drained.is_err() {
             warn!("producers not drained: they still send after the timeout; the rest is lost");
         }
+        // Before the sessions are closed: a task that still runs would write to them.
         self.producers.stop(DRAIN_TIMEOUT);
         let registry = Arc::clone(&self.registry);
         let close = move |session| registry.close(&session);

@@ -57,6 +57,7 @@ impl Received {
     ) -> Result<bool, ConnectionError> {
         let read = async {
             tokio::select! {
+                // Bytes that have arrived are read before the stop is noticed.
                 biased;
                 read = self.read(socket) => read,
                 () = stop.cancelled() => Ok(0),

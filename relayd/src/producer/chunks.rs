@@ -137,6 +137,7 @@ pub(super) fn create_chunk(
         None => {
             let current = chunks.current.as_ref();
             let rotates = current.is_some_and(|current| !current.is_named() || name.is_none());
+            // Before the directory is locked: the lock of a host's neighbourhood is always taken first.
             registry.begin_chunk(&open.session, rotates, now())?;
             let session = Arc::clone(&open.session);
             let _directory = session
@@ -233,15 +234,16 @@ pub(super) fn close_chunk(
         return Err(ChunkCommandError::Named(request.chunk));
     }
     if archives {
+        // Before the directory is locked, as in `create_chunk`.
         registry.begin_archiving(&open.session, now())?;
     }
     let _directory = open
         .session
         .lock_directory()
         .ok_or(ChunkCommandError::Superseded)?;
-    // Until the first rotation is complete, the session directory itself is the current chunk's. A rotation moves the
-    // old chunk away and gives the new one a directory with a date; a clear leaves the new one where the old one was.
-    let undated = if chunks.has_rotated {
+    // Where the chunk would have begun: the first chunk is the session directory itself, until one has been archived.
+    // `move_to` may be called again: each connection of the recording sends its own CLOSE_TRACE_CHUNK.
+    let begin = if chunks.has_rotated {
         ChunkPlace::Dated
     } else {
         ChunkPlace::Session
@@ -250,16 +252,18 @@ pub(super) fn close_chunk(
     let successor = current.filter(|current| !current.is(&chunk));
     if let Some(successor) = successor.filter(|successor| !successor.is_named()) {
         successor.move_to(if deletes {
-            undated.clone()
+            begin.clone()
         } else {
             ChunkPlace::Dated
         })?;
     }
     if !deletes && !archives && !chunk.is_named() {
-        chunk.move_to(undated)?;
+        chunk.move_to(begin)?;
     }
     chunk.end(request.closed, command, &registry.settings().time_zone)?;
     let path = output_path(directory, open.is_snapshot, chunks, &chunk);
+    // After the path: lttng-relayd replies to the first rotation with the session directory, although the chunk
+    // moves to the archives.
     chunks.has_rotated |= archives;
     if deletes {
         for stream in open.session.streams() {
@@ -269,6 +273,7 @@ pub(super) fn close_chunk(
         }
     }
     chunks.pending = None;
+    // No stream can be added before the next chunk is created, as with lttng-relayd.
     chunks.current.take_if(|current| current.is(&chunk));
     info!(session = %open.session, chunk = %request.chunk, ?command, "chunk closed");
     Ok(path)

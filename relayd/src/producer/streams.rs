@@ -56,7 +56,7 @@ enum StreamError {
 }
 
 impl From<StreamError> for Refusal {
-    /// The command is refused with the code of lttng-relayd, which has one for all errors of streams.
+    /// lttng-relayd has one code for all refusals of commands about streams.
     fn from(error: StreamError) -> Self {
         Self::new(ReturnCode::UNKNOWN, error)
     }
@@ -90,6 +90,7 @@ pub(super) fn add_stream(
         return Err(StreamError::TooManyTraces.into());
     }
     let chunk = open.chunks.current().ok_or(StreamError::NoChunk)?.clone();
+    // Before the directory is locked: the lock of a host's neighbourhood is always taken first.
     if let Some(directory) = claimed_directory(open, &chunk, &path) {
         registry
             .claim(&open.session, &directory, now())

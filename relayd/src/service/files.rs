@@ -28,6 +28,7 @@ impl NumberFile {
     pub(super) fn create(path: &Path, number: u32) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("write", path);
         check_replaceable(path).map_err(failed())?;
+        // Written under another name, and renamed when it is complete.
         let draft = draft_path(path).map_err(failed())?;
         let mut file = File::options()
             .write(true)

@@ -35,6 +35,7 @@ impl HealthSocket {
         health: Arc<Health>,
     ) -> Result<Self, ServiceError> {
         let failed = || ServiceError::on("open the health socket", path);
+        // Nothing accepts connections on the socket of a relay that was killed. Other files are not removed.
         let is_socket = |about: std::fs::Metadata| about.file_type().is_socket();
         if std::fs::symlink_metadata(path).is_ok_and(is_socket)
             && UnixStream::connect(path).is_err()

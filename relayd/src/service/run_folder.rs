@@ -100,6 +100,7 @@ fn create_directory(path: &Path, mode: u32, group: Option<Group>) -> Result<(), 
     };
     match created {
         Ok(()) => {
+            // `mkdir` has applied the umask.
             std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed())?;
             change_group(path, group)
         }

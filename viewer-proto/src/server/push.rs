@@ -34,7 +34,7 @@ pub(super) struct PushState {
     has_session_list_changed: bool,
     /// Streams that may have changed.
     queue: VecDeque<StreamId>,
-    /// Streams with beacons that must not be pushed before the viewer has been told of new streams.
+    /// Streams with beacons that must not be pushed before new streams have been announced to the viewer.
     until_announced: Vec<StreamId>,
     /// Streams with packets that must not be pushed before their session changes.
     until_session_change: Vec<StreamId>,

@@ -25,7 +25,7 @@ use crate::fake::{Data, Fake, Letters, SESSION, World, world};
 const MAX_INCOMPLETE: usize = 16 + 24;
 
 /// Sends these bytes to a relay, at once and in pieces of `cut` bytes. Checks the protocol's invariants, and that the
-/// replies do not depend on the pieces. Gives the number of commands that were answered.
+/// replies do not depend on the pieces. Returns the number of commands that were answered.
 pub fn converse(cut: u8, bytes: &[u8]) -> usize {
     let mut whole = End::new();
     whole.receive(bytes);
@@ -50,7 +50,7 @@ pub fn converse(cut: u8, bytes: &[u8]) -> usize {
 }
 
 /// Sends these bytes to a relay on the push connection of an attached viewer, in pieces of `cut` bytes, while the
-/// relay's state changes. Gives the number of notifications.
+/// relay's state changes. Returns the number of notifications.
 pub fn listen(cut: u8, bytes: &[u8]) -> usize {
     let mut end = End::new();
     end.receive(&attaching(15));
